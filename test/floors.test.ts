@@ -174,7 +174,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [/^lib\/(config\/updateService|kubernetes\/(apply|serverSideApply)|preflight\/operatorCheck)\.ts$/, 'oc'],
   [/^lib\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
-  [/^lib\/update\/install\/agentTrust\.ts$/, 'the agent: the arguments of its container'],
+  [/^lib\/update\/install\/(agentTrust|metricsObjects)\.ts$/, 'the agent: the arguments of its container'],
   [/^lib\/update\/controller\/rolloutStep\.ts$/, 'oc'],
 ];
 

@@ -48,6 +48,10 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Make CRI-O keep the images of nodes after a power failure; included in --store=additional',
     },
+    metrics: {
+      type: 'boolean',
+      describe: 'Let the monitoring of OpenShift read the progress and state of agents, with a token',
+    },
     overwrite: { type: 'boolean', describe: 'Overwrite changes that another client made' },
     wait: {
       type: 'boolean',
@@ -73,7 +77,7 @@ export const command = defineCommand({
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { overwrite, output, dryRun, wait } = args;
+    const { overwrite, output, dryRun, wait, metrics } = args;
     const additional = args.store === 'additional';
     const changesNodes = additional || args.keepImages;
     if (changesNodes && !wait && dryRun === 'none') {
@@ -89,7 +93,7 @@ export const command = defineCommand({
     const cluster = await openCluster(args, environment, context);
     try {
       if (output === 'yaml') {
-        const objects = await planInstallation(cluster, { executables, admission, trust }, context);
+        const objects = await planInstallation(cluster, { executables, admission, trust, metrics }, context);
         const { policy, configs } = changesNodes
           ? await planStore(cluster, { additional })
           : { policy: undefined, configs: [] };
@@ -106,7 +110,7 @@ export const command = defineCommand({
       const patience = { timeout: args.timeout * 1000 };
       const startup = wait ? patience : undefined;
       const store = changesNodes ? { ...patience, additional } : undefined;
-      const options = { executables, admission, trust, overwrite, startup, store };
+      const options = { executables, admission, trust, metrics, overwrite, startup, store };
       const uploading = { ...context, onEvent: untilStored(terminal) };
       const tried = dryRun === 'none' ? {} : { dryRun };
       const result = await install(cluster, { ...options, ...tried }, uploading);

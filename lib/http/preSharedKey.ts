@@ -21,6 +21,13 @@ export function derivePreSharedKey(secret: string): PreSharedKey {
   return Buffer.from(hkdfSync('sha256', secret, '', `${identity} tls psk v1`, 32));
 }
 
+/**
+ * Derives a bearer token for one purpose from a secret text, as hex digits. The key of connections cannot be derived from it.
+ */
+export function deriveBearerToken(secret: string, purpose: string): string {
+  return Buffer.from(hkdfSync('sha256', secret, '', `${identity} ${purpose} token v1`, 32)).toString('hex');
+}
+
 /** Returns the options of a server that accepts only clients with the key. */
 export function serverTlsOf(psk: PreSharedKey): ServerTlsOptions {
   return {

@@ -33,8 +33,8 @@ export interface ServeOptions {
   readonly token?: string | undefined;
   /** Serve by TLS, only for clients with this key; undefined for plain HTTP. */
   readonly preSharedKey?: PreSharedKey;
-  /** Other files to serve, by their paths: `/bundle.tar`. */
-  readonly files?: ReadonlyMap<string, ServedFile>;
+  /** Other files to serve, by their paths: `/bundle.tar`. Looked up for each request. */
+  readonly files?: Pick<ReadonlyMap<string, ServedFile>, 'get'>;
   /** Skip verification of blobs, for clients that verify digests themselves. */
   readonly unverified?: boolean;
   /** Receives the digest and the number of bytes of blobs as they are sent. */
@@ -47,6 +47,8 @@ export interface ServeOptions {
 export interface ServedFile {
   /** The size in bytes. */
   readonly size: number;
+  /** The media type; by default that of a tar. */
+  readonly type?: string;
   /** Reads bytes from `start`, unverified, as LocalContent does. */
   chunks(start: number, size: number): AsyncIterable<Buffer>;
   /** The largest number of concurrent clients. Others are asked to retry (503). */
@@ -174,13 +176,13 @@ class Handler {
   }
 
   async #sendFile(file: ServedFile, request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { size, maxClients = Infinity } = file;
+    const { size, type = 'application/x-tar', maxClients = Infinity } = file;
     const clients = this.#clients.get(file) ?? 0;
     if (request.method === 'GET' && clients >= maxClients) {
       response.setHeader('Retry-After', '5');
       throw new RequestRefusal(503, 'TOOMANYREQUESTS', 'it is being sent to as many as it may be');
     }
-    const { start, end } = beginContent(request, response, { size, type: 'application/x-tar' });
+    const { start, end } = beginContent(request, response, { size, type });
     if (request.method === 'HEAD') return;
     this.#clients.set(file, clients + 1);
     try {

@@ -23,6 +23,11 @@ const options = {
     suggest: 'files',
     describe: 'File with the token that all agents have',
   },
+  'metrics-port': {
+    type: 'number',
+    range: [1, 65_535],
+    describe: 'Port for metrics in the format of Prometheus, which need a bearer token (none)',
+  },
   'media-folder': {
     type: 'string',
     repeatable: true,
@@ -82,6 +87,7 @@ export const command = defineCommand({
             token: await readToken(args.tokenFile),
             executable: ownExecutable(environment),
           },
+          metricsPort: args.metricsPort,
           folder: pathOnHost(host, args.downloadDir),
           trust: offlineTrustOf(args),
           floor: diskFloor === undefined ? undefined : parseSize(diskFloor),

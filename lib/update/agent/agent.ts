@@ -3,6 +3,7 @@ import type { Context } from '../../context.ts';
 import { BundleCache } from './bundleCache.ts';
 import { AgentImages } from './agentImages.ts';
 import { AgentLoop } from './agentLoop.ts';
+import { serveMetrics } from './agentMetrics.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
@@ -14,6 +15,8 @@ export interface AgentSettings {
   readonly node: string;
   readonly media: AgentMediaOptions;
   readonly server: AgentServerOptions;
+  /** The port of the metrics, at the host of `server`; undefined serves none. */
+  readonly metricsPort?: number | undefined;
   /** The folder for copies of bundles and their facts, as a path in the file system of this process. */
   readonly folder: string;
   readonly trust: VerifyTrust;
@@ -30,7 +33,7 @@ export interface AgentSettings {
  * listening; retries later failures.
  */
 export async function runAgent(cluster: Cluster, options: AgentSettings, context: Context): Promise<void> {
-  const { node, media: where, server: listen, folder, trust, floor, interval } = options;
+  const { node, media: where, server: listen, metricsPort, folder, trust, floor, interval } = options;
   const connections = connectToPeers(listen.token);
   const closing: (() => Promise<void>)[] = [];
   try {
@@ -47,6 +50,10 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     };
     const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
     closing.push(() => loop.close());
+    if (metricsPort !== undefined) {
+      const metrics = await serveMetrics(() => loop.state, { ...listen, port: metricsPort }, context);
+      closing.push(() => metrics.close());
+    }
     await loop.run();
   } finally {
     for (const close of closing.toReversed()) await close();

@@ -7,6 +7,7 @@ import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, type AgentTools } from './agentNode.ts';
 import { describeFound } from './mediaStates.ts';
 import type { NodeFacts } from './nodeState.ts';
+import type { AgentState } from './agentMetrics.ts';
 import { AgentReport } from './agentReport.ts';
 import { UpgradeBundleReader } from './upgradeBundleReader.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
@@ -46,6 +47,11 @@ export class AgentLoop {
     this.#context = context;
     this.#reader = new UpgradeBundleReader(cluster);
     this.#report = new AgentReport(cluster, options.tools.server.origin);
+  }
+
+  /** The state for a monitoring system; undefined before the first round. */
+  get state(): AgentState | undefined {
+    return this.#report.state;
   }
 
   /** Runs until the signal is aborted. Logs a failure once, and retries. */

@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { AgentState } from './agentMetrics.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { formatNodeReport, type NodeReport, type Proposal } from '../nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
@@ -20,13 +21,22 @@ const coarse = 2 ** 30;
 export class AgentReport {
   readonly #cluster: Cluster;
   readonly #origin: string | undefined;
+  readonly #now: () => number;
   #sent: NodeReport | undefined;
   #sentAt = -Infinity;
+  #progress: NodeProgress | undefined;
 
-  /** `origin` is the URL of this agent for other agents. */
-  constructor(cluster: Cluster, origin: string | undefined) {
+  /** `origin` is the URL of this agent for other agents, `now` a clock in milliseconds. */
+  constructor(cluster: Cluster, origin: string | undefined, now = () => performance.now()) {
     this.#cluster = cluster;
     this.#origin = origin;
+    this.#now = now;
+  }
+
+  /** The latest progress, which may not be reported yet, and the age of the report; undefined before the first round. */
+  get state(): AgentState | undefined {
+    const age = (this.#now() - this.#sentAt) / 1000;
+    return this.#progress && { progress: this.#progress, reportAge: Number.isFinite(age) ? age : undefined };
   }
 
   /** Writes the report of the node about an UpgradeBundle if it has changed. Throws the errors of the cluster. */
@@ -35,8 +45,9 @@ export class AgentReport {
     progress: NodeProgress,
     more: Pick<NodeReport, 'offers' | 'base' | 'proposal'> = {},
   ): Promise<void> {
+    this.#progress = progress;
     const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, ...more };
-    const age = performance.now() - this.#sentAt;
+    const age = this.#now() - this.#sentAt;
     const pause = reportPause(Number(bundle.status?.nodesReady?.split('/')[1] ?? 0));
     const isSame = isDeepStrictEqual(coarsen(report), this.#sent && coarsen(this.#sent));
     const isUrgent = !isDeepStrictEqual(urgentPart(report), this.#sent && urgentPart(this.#sent));
@@ -45,18 +56,20 @@ export class AgentReport {
   }
 
   /**
-   * Writes the bundle that the node has found, if it has changed. Used while no UpgradeBundle is active. Throws the
+   * Writes the bundle that the node has found, if it has changed or the last report is old. Used while no UpgradeBundle is active. Throws the
    * errors of the cluster.
    */
   async propose(proposal: Proposal | undefined, progress: NodeProgress): Promise<void> {
-    if (this.#sent?.bundle === '' && isDeepStrictEqual(this.#sent.proposal, proposal)) return;
+    this.#progress = progress;
+    const isSame = this.#sent?.bundle === '' && isDeepStrictEqual(this.#sent.proposal, proposal);
+    if (isSame && this.#now() - this.#sentAt < heartbeat) return;
     await this.#write({ bundle: '', progress, origin: this.#origin, proposal });
   }
 
   async #write(report: NodeReport): Promise<void> {
     await this.#cluster.apply(formatNodeReport(report), { manager: 'agent', force: true });
     this.#sent = report;
-    this.#sentAt = performance.now();
+    this.#sentAt = this.#now();
   }
 }
 

@@ -13,6 +13,7 @@ import {
   executablePath,
 } from './agentStart.ts';
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
+import { agentLabels, metricsArgument, metricsIngress, metricsPort, metricsPortName } from './metricsObjects.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
 import { upgradeBundleDefinition } from '../upgradeBundleDefinition.ts';
 
@@ -33,10 +34,9 @@ export interface AgentOptions {
   readonly policies?: boolean;
   /** Whether the cluster evaluates the CEL rules of definitions (Kubernetes 1.25). */
   readonly rules: boolean;
+  /** Whether agents serve metrics; default false. */
+  readonly metrics?: boolean;
 }
-
-/** The label of all agents and of their objects. */
-export const agentLabels = { 'app.kubernetes.io/name': agentNamespace };
 
 /** The label of the controllers. */
 const controllerLabels = { 'app.kubernetes.io/name': `${agentNamespace}-controller` };
@@ -57,13 +57,13 @@ const port = 8080;
  * registry: the image is on the nodes, and `install` uploads the executable.
  */
 export function agentObjects(options: AgentOptions): KubernetesObject[] {
-  const { admission, policies = true, rules } = options;
+  const { admission, policies = true, rules, metrics = false } = options;
   return [
     upgradeBundleDefinition({ rules }),
     namespace,
     ...agentAccess(),
-    networkPolicy,
-    { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec },
+    networkPolicy(metrics),
+    { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec(metrics) },
     { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: inNamespace('controller'), spec: {} },
     ...(admission ? pullPolicyAdmission(admission) : []),
     ...(policies ? accountPolicies() : []),
@@ -92,27 +92,30 @@ const namespace: KubernetesObject = {
   },
 };
 
-const networkPolicy: KubernetesObject = {
-  apiVersion: 'networking.k8s.io/v1',
-  kind: 'NetworkPolicy',
-  metadata: inNamespace('agents-only'),
-  spec: {
-    podSelector: {},
-    policyTypes: ['Ingress'],
-    ingress: [{ from: [ownPods], ports: [port, executablePort].map((each) => ({ protocol: 'TCP', port: each })) }],
-  },
-};
+function networkPolicy(metrics: boolean): KubernetesObject {
+  const own = { from: [ownPods], ports: [port, executablePort].map((each) => ({ protocol: 'TCP', port: each })) };
+  return {
+    apiVersion: 'networking.k8s.io/v1',
+    kind: 'NetworkPolicy',
+    metadata: inNamespace('agents-only'),
+    spec: { podSelector: {}, policyTypes: ['Ingress'], ingress: metrics ? [own, metricsIngress] : [own] },
+  };
+}
+
+/** The ports of an agent by their names. */
+function portsOf(metrics: boolean): [name: string, port: number][] {
+  return [
+    ['bundle', port],
+    ['executable', executablePort],
+    ...(metrics ? [[metricsPortName, metricsPort] as [string, number]] : []),
+  ];
+}
 
 // Headless: the name resolves to all agents, ready or not, because an agent that loads can serve already.
-const serviceSpec = {
-  clusterIP: 'None',
-  publishNotReadyAddresses: true,
-  selector: labels,
-  ports: [
-    { name: 'bundle', port, protocol: 'TCP', targetPort: port },
-    { name: 'executable', port: executablePort, protocol: 'TCP', targetPort: executablePort },
-  ],
-};
+function serviceSpec(metrics: boolean): object {
+  const ports = portsOf(metrics).map(([name, each]) => ({ name, port: each, protocol: 'TCP', targetPort: each }));
+  return { clusterIP: 'None', publishNotReadyAddresses: true, selector: labels, ports };
+}
 
 /**
  * Returns the DaemonSet of an account: one controller on each control plane node, of which one leads, or one agent on
@@ -200,19 +203,19 @@ function controllerContainer(options: AgentOptions): object {
 }
 
 function agentContainer(options: AgentOptions): object {
-  const { volumeMounts, ...rest } = container('agent', options);
+  const { volumeMounts, args = [], ...rest } = container('agent', options);
+  const { metrics = false } = options;
+  const own = [...args, ...(metrics ? [metricsArgument] : [])];
   return {
     ...rest,
+    ...(own.length > 0 && { args: own }),
     env: [
       nodeName,
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
       { name: 'PEERS', value: `http://bundle:${executablePort}` },
       ...describeExecutables(options.executables),
     ],
-    ports: [
-      { name: 'bundle', containerPort: port, protocol: 'TCP' },
-      { name: 'executable', containerPort: executablePort, protocol: 'TCP' },
-    ],
+    ports: portsOf(metrics).map(([name, each]) => ({ name, containerPort: each, protocol: 'TCP' })),
     // An agent serves when it has started. Before that it waits for its executable.
     readinessProbe: { tcpSocket: { port }, periodSeconds: 5 },
     volumeMounts: [...volumeMounts, { name: 'token', mountPath: dirname(tokenPath), readOnly: true }],

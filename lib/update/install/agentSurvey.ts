@@ -1,6 +1,6 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
-import { agentLabels } from './agentObjects.ts';
+import { agentLabels } from './metricsObjects.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { conditionsOf, fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';

@@ -2,6 +2,8 @@ import { randomBytes } from 'node:crypto';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
+import { metricsToken } from '../agent/agentMetrics.ts';
+import { fieldsOf, textOf } from '../../kubernetes/fields.ts';
 import { formerAccess } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
@@ -9,6 +11,7 @@ import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { checkImageRetention } from '../../preflight/imageRetention.ts';
+import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { installStore, type StoreChoice } from './storeInstallation.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
@@ -45,9 +48,10 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   const others = objects.filter((object) => !sets.includes(object));
   // The agents come last, because their pods need the token.
   const stated = await applyObjects(cluster, others, options, context);
-  const token = await makeToken(cluster, options);
+  const token = await makeTokens(cluster, options);
   // The agents already have the new access.
-  const removed = await deleteObjects(cluster, formerAccess, options, context);
+  const unneeded = [...formerAccess, ...(options.metrics ? [] : metricsReferences)];
+  const removed = await deleteObjects(cluster, unneeded, options, context);
   const agents = await applyObjects(cluster, sets, options, context).catch((error: unknown) => {
     // In a dry run, their namespace does not exist yet.
     if (options.dryRun && isPluginError(error, 'not-found')) return sets.map(asCreated);
@@ -72,16 +76,32 @@ async function warnOfLostImages(cluster: Cluster, context: Context): Promise<voi
 }
 
 /**
- * Creates the Secret with the token if it does not exist. Never replaces it, because running agents use the token that
- * they have.
+ * Creates the Secret with the token of the agents and, for metrics, the Secret with the token that is derived from it.
+ * Never replaces the token of the agents, because running agents use the token that they have.
  */
-async function makeToken(cluster: Cluster, { dryRun }: ApplyOptions): Promise<AppliedObject[]> {
-  const reference = { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret };
-  if (await cluster.read(reference)) return [{ object: reference, outcome: 'unchanged' }];
-  const object = { ...reference, type: 'Opaque', stringData: { token: randomBytes(32).toString('hex') } };
-  if (!dryRun) await cluster.create(object);
+async function makeTokens(cluster: Cluster, { dryRun, metrics }: InstallOptions): Promise<AppliedObject[]> {
+  const own = await writeToken(cluster, tokenSecret, (before) => before ?? randomBytes(32).toString('hex'), dryRun);
+  if (metrics !== true) return [own.applied];
+  return [own.applied, (await writeToken(cluster, metricsSecret, () => metricsToken(own.token), dryRun)).applied];
+}
+
+/** Writes the token that `choose` returns, unless the Secret has it. */
+async function writeToken(
+  cluster: Cluster,
+  metadata: typeof tokenSecret | typeof metricsSecret,
+  choose: (before: string | undefined) => string,
+  dryRun: ApplyOptions['dryRun'],
+): Promise<{ applied: AppliedObject; token: string }> {
   // The result must not contain the token.
-  return [asCreated(reference)];
+  const object = { apiVersion: 'v1', kind: 'Secret', metadata };
+  const before = await cluster.read(object);
+  const encoded = textOf(fieldsOf(before?.['data'])['token']);
+  const known = encoded === undefined ? undefined : Buffer.from(encoded, 'base64').toString();
+  const token = choose(known);
+  if (token === known) return { applied: { object, outcome: 'unchanged' }, token };
+  const data = { token: Buffer.from(token).toString('base64') };
+  if (!dryRun) await cluster.apply({ ...object, type: 'Opaque', data });
+  return { applied: { object, outcome: before ? 'configured' : 'created' }, token };
 }
 
 function asCreated(object: KubernetesObject): AppliedObject {

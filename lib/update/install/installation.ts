@@ -11,6 +11,7 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import type { Executable } from './executable.ts';
 import { machineConfigDaemon, readDaemonImage } from '../../preflight/agentImage.ts';
 import { readNode } from '../../preflight/node.ts';
+import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 
 /** Settings of an installation. */
@@ -21,6 +22,8 @@ export interface InstallationOptions {
   readonly admission: AdmissionMode | undefined;
   /** The trust of the agents in addition to the Red Hat release key; by default none. */
   readonly trust?: WantedTrust;
+  /** Whether Prometheus can read metrics of the agents; default false. */
+  readonly metrics?: boolean;
 }
 
 const nobody: WantedTrust = { fingerprints: [], keyrings: [], allowUnsigned: false };
@@ -35,7 +38,7 @@ const firstWithRules = '1.25.0';
  */
 export async function planInstallation(
   cluster: Cluster,
-  { executables, admission, trust: wanted = nobody }: InstallationOptions,
+  { executables, admission, trust: wanted = nobody, metrics = false }: InstallationOptions,
   context: Context,
 ): Promise<KubernetesObject[]> {
   const { gitVersion } = await cluster.version();
@@ -65,14 +68,11 @@ export async function planInstallation(
   const before = agents ? readTrust(agents) : noTrust;
   const trust = await gatherTrust(wanted, before, context);
   for (const { level, words } of compareTrust(before, trust)) context.log(level, words);
-  return agentObjects({
-    image,
-    executables: digests,
-    trust,
-    admission: admitted ? admission : undefined,
-    policies,
-    rules,
-  });
+  const { apiVersion, kind } = serviceMonitorKind;
+  const hasMonitors = metrics && (await cluster.findKind(apiVersion, kind)) !== undefined;
+  const own = { image, executables: digests, trust, admission: admitted ? admission : undefined };
+  const objects = agentObjects({ ...own, policies, rules, metrics });
+  return hasMonitors ? [...objects, serviceMonitor] : objects;
 }
 
 function checkAdmission(cluster: Cluster, policies: boolean, admission: AdmissionMode | undefined): boolean {

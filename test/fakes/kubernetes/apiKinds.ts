@@ -145,6 +145,10 @@ export function openshiftKinds(minor: number): ApiKind[] {
       custom: true,
     },
     {
+      ...{ group: 'monitoring.coreos.com', version: 'v1', kind: 'ServiceMonitor' },
+      ...{ resource: 'servicemonitors', namespaced: true, custom: true },
+    },
+    {
       ...{ group: 'machine.openshift.io', version: 'v1beta1', kind: 'MachineHealthCheck' },
       ...{ resource: 'machinehealthchecks', namespaced: true, status: true, custom: true },
     },

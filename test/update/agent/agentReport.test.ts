@@ -67,6 +67,18 @@ describe('AgentReport', () => {
     expect(written() - before).to.equal(4);
   });
 
+  it('reports every five minutes that it is alive, while no bundle is active too', async () => {
+    let now = 0;
+    const report = new AgentReport(connected.cluster, undefined, () => now);
+    const before = written();
+    for (const minutes of [0, 4, 6, 7]) {
+      now = minutes * 60_000;
+      await report.propose(undefined, entry);
+    }
+    expect(written() - before).to.equal(2);
+    expect(report.state).to.deep.equal({ progress: entry, reportAge: 60 });
+  });
+
   it('tells of numbers the less often the more nodes there are', () => {
     expect([0, 3, 30, 500].map(reportPause)).to.deep.equal([3000, 3000, 3000, 50_000]);
   });

@@ -2,6 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { executablePath } from '../../../lib/update/install/agentStart.ts';
+import { metricsToken } from '../../../lib/update/agent/agentMetrics.ts';
 import { noTrust, readTrust } from '../../../lib/update/install/agentTrust.ts';
 import { install, type InstallOptions, type InstallResult } from '../../../lib/update/install/install.ts';
 import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
@@ -93,7 +94,7 @@ describe('install', () => {
 
   it('replaces the executable on every node by another, and keeps the token', async () => {
     await run();
-    const token = () => site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle')?.['stringData'];
+    const token = () => site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle')?.['data'];
     const before = token();
     const executable = await makeExecutable(join(site.folder, 'newer'));
     const result = await run({ executables: [executable] });
@@ -102,9 +103,8 @@ describe('install', () => {
     ).to.deep.equal(['DaemonSet', 'DaemonSet']);
     for (const name of siteNodes) expect(await onNode(name), name).to.deep.equal(await readFile(executable.path));
     expect(token()).to.deep.equal(before);
-    expect(before)
-      .to.have.property('token')
-      .that.matches(/^[0-9a-f]{64}$/);
+    const { token: encoded = '' } = before as { token?: string };
+    expect(Buffer.from(encoded, 'base64').toString()).to.match(/^[0-9a-f]{64}$/);
   });
 
   it('gives agents whom they are to trust, starts them anew for that, and says when they are not to any more', async () => {
@@ -148,8 +148,30 @@ describe('install', () => {
     const { objects } = await run();
     expect(JSON.stringify(objects)).not.to.match(/[^a-z]token["']?:/);
     const secret = site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle');
-    const { token } = secret?.['stringData'] as { token: string };
-    expect(site.context.lines.join('\n')).not.to.contain(token);
+    const { token } = secret?.['data'] as { token: string };
+    expect(site.context.lines.join('\n')).not.to.contain(Buffer.from(token, 'base64').toString());
+  });
+
+  it('lets Prometheus read metrics if that is asked for, with a token that is not that of the agents', async () => {
+    const find = (apiVersion: string, kind: string, name: string) =>
+      site.server.find(apiVersion, kind, name, 'oc-upgrade-bundle');
+    const parts = () => [
+      JSON.stringify(find('apps/v1', 'DaemonSet', 'agent')).includes('"--metrics-port=8082"'),
+      JSON.stringify(find('v1', 'Service', 'bundle')).includes('8082'),
+      JSON.stringify(find('networking.k8s.io/v1', 'NetworkPolicy', 'agents-only')).includes('8082'),
+      find('monitoring.coreos.com/v1', 'ServiceMonitor', 'agents') !== undefined,
+      find('v1', 'Secret', 'metrics-token') !== undefined,
+    ];
+    await run();
+    expect(parts()).to.deep.equal([false, false, false, false, false]);
+    await run({ metrics: true });
+    expect(parts()).to.deep.equal([true, true, true, true, true]);
+    const tokenOf = (name: string): string =>
+      Buffer.from((find('v1', 'Secret', name)?.['data'] as { token: string }).token, 'base64').toString();
+    expect(tokenOf('metrics-token')).to.equal(metricsToken(tokenOf('bundle-token')));
+    expect(outcomes(await run({ metrics: true }))).to.deep.equal(new Set(['unchanged']));
+    await run();
+    expect(parts()).to.deep.equal([false, false, false, false, false]);
   });
 
   it('names the pod that holds it up, and why', async () => {

@@ -1,0 +1,61 @@
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
+
+/** The label of all agents and of their objects. */
+export const agentLabels = { 'app.kubernetes.io/name': agentNamespace };
+
+/** The port on which agents serve metrics, if the installation asks for them. */
+export const metricsPort = 8082;
+
+/** The argument that lets an agent serve metrics. */
+export const metricsArgument = `--metrics-port=${metricsPort}`;
+
+/** The name of the port in the Service of the agents. */
+export const metricsPortName = 'metrics';
+
+/** The Secret with the bearer token of the metrics, under `token`. */
+export const metricsSecret = { name: 'metrics-token', namespace: agentNamespace } as const;
+
+/** The kind by which Prometheus finds what to scrape. OpenShift serves it. */
+export const serviceMonitorKind = { apiVersion: 'monitoring.coreos.com/v1', kind: 'ServiceMonitor' } as const;
+
+/** Tells Prometheus to read the metrics of all agents with the token of the Secret. */
+export const serviceMonitor: KubernetesObject = {
+  ...serviceMonitorKind,
+  metadata: { name: 'agents', namespace: agentNamespace, labels: agentLabels },
+  spec: {
+    selector: { matchLabels: agentLabels },
+    endpoints: [
+      {
+        port: metricsPortName,
+        path: '/metrics',
+        interval: '30s',
+        authorization: { type: 'Bearer', credentials: { name: metricsSecret.name, key: 'token' } },
+      },
+    ],
+  },
+};
+
+/** Lets the monitoring of OpenShift, of the platform or of users, reach the metrics through the NetworkPolicy. */
+export const metricsIngress = {
+  from: [
+    {
+      namespaceSelector: {
+        matchExpressions: [
+          {
+            key: 'kubernetes.io/metadata.name',
+            operator: 'In',
+            values: ['openshift-monitoring', 'openshift-user-workload-monitoring'],
+          },
+        ],
+      },
+    },
+  ],
+  ports: [{ protocol: 'TCP', port: metricsPort }],
+};
+
+/** The objects of an installation that only metrics need. */
+export const metricsReferences = [
+  { ...serviceMonitorKind, metadata: { name: 'agents', namespace: agentNamespace } },
+  { apiVersion: 'v1', kind: 'Secret', metadata: metricsSecret },
+];
