@@ -30,6 +30,10 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Registry (HOST or HOST:PORT) that mirror sets and an update service may send nodes to',
     },
+    catalogs: {
+      type: 'boolean',
+      describe: 'Apply the catalogs of operators in a bundle, which the signature of the release does not cover',
+    },
     ...outputOption(['json']),
     ...trustOptions,
     ...signedImagesOption,
@@ -41,7 +45,7 @@ export const command = defineCommand({
     ['config --allow-unsigned', 'Apply configuration that was made by hand'],
   ],
   async run(args, { context, terminal, environment }) {
-    const trust = { ...trustOf(args), registries: args.mirrorRegistry };
+    const trust = { ...trustOf(args), registries: args.mirrorRegistry, catalogs: args.catalogs };
     const { overwrite, dryRun } = args;
     const outcomes = await applyConfiguration(
       { path: args.config, trust, overwrite, ...(dryRun !== 'none' && { dryRun }) },

@@ -1,3 +1,4 @@
+import { catalogOptions, describeCatalogs, requestOperators, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from './policies.ts';
 import type { BaseRequest } from '../../lib/bundle/create/base.ts';
 import { createBundle, type CreateResult } from '../../lib/bundle/create/create.ts';
@@ -36,6 +37,7 @@ const options = {
     describe: 'Image to add to those of the release',
     check: checkImage,
   },
+  ...catalogOptions,
   base: {
     type: 'string',
     describe: 'Make a delta: leave out what this version, bundle or mirror directory has already',
@@ -80,6 +82,10 @@ export const command = defineCommand({
     ],
     ['--version=4.20.3 --output=. --dry-run', 'See how large it would be'],
     ['--version=4.20.3 --base=4.20.2 --output=.', 'Make upgrade-4.20.3-x86_64-from-4.20.2.tar, which is smaller'],
+    [
+      '--version=4.20.3 --output=. --catalog=registry.redhat.io/redhat/redhat-operator-index:v4.20 --operator=web-terminal@fast:1.10.0',
+      'Add an operator, with its updates since 1.10.0',
+    ],
     ['--version=4.20.3 --output=/media/usb --volume-size=4G', 'Make upgrade-4.20.3-x86_64.tar.000 and so on'],
   ],
   resumes: 'bytes',
@@ -96,6 +102,7 @@ export const command = defineCommand({
         {
           release: requestOf(args, origin),
           extraImages: args.extraImage,
+          operators: requestOperators(args),
           output: args.output,
           trust: trustOf(args),
           base: args.base === undefined ? undefined : baseOf(args.base, args, origin),
@@ -148,19 +155,20 @@ function baseOf(base: string, args: CreateArguments, origin: Origin): BaseReques
 }
 
 function toPlain(
-  { path, outcome, digest, fetched, metadata, policies }: CreateResult,
+  { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
   expectedKeys: ExpectedKeys,
 ): Record<string, unknown> {
   const { version, arch, release, size, images, blobs, signatures } = metadata;
   const counts = { images: images.length, blobs: blobs.length };
   const { volumes, base } = metadata;
   const sigstore = policies && { sigstore: toPlainPolicies(policies, expectedKeys) };
-  const parts = { ...(base && { base }), ...(volumes && { volumes }) };
+  const operators = catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) };
+  const parts = { ...(base && { base }), ...(volumes && { volumes }), ...operators };
   return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures, ...sigstore };
 }
 
 function toWords(
-  { path, outcome, digest, fetched, metadata, policies }: CreateResult,
+  { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
   expectedKeys: ExpectedKeys,
 ): string {
   const signers = Object.values(metadata.signatures).flat();
@@ -180,6 +188,7 @@ function toWords(
     ['Signed by', signer],
     ...describePolicies(policies ?? [], expectedKeys),
     ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
+    ...describeCatalogs(catalogs),
     ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
   ];

@@ -1,4 +1,5 @@
 import { dirname } from 'node:path/posix';
+import { catalogSourceManifest } from '../config/catalogSource.ts';
 import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
 import type { UnknownObject } from '../config/objects.ts';
 import { annotatedVersion, signatureConfigMap, signatureLabel } from '../config/signatures.ts';
@@ -24,7 +25,7 @@ export interface ConfigSubject {
 
 /** The parts of a bundle that its configuration depends on. */
 interface ConfiguredBundle extends Pick<Bundle, 'form' | 'described'> {
-  readonly metadata: Pick<BundleMetadata, 'signatures'>;
+  readonly metadata: Pick<BundleMetadata, 'signatures' | 'extraImages'>;
 }
 
 /** The signatures to check the configuration with. */
@@ -44,6 +45,8 @@ export interface ConfigVerdict {
   readonly signatures: readonly ConfigManifest[];
   /** The other objects of a mirror directory, rebuilt. No signature covers the registries in them. */
   readonly mirrors: readonly MirrorManifest[];
+  /** The CatalogSources of extra images, rebuilt; no signature of the release covers them. */
+  readonly catalogs: readonly ConfigManifest[];
 }
 
 /** Returns the subject for the configuration of a release. */
@@ -91,10 +94,17 @@ export function judgeConfig(
 ): ConfigVerdict {
   const problems = [...unreadable];
   const signatures = new Map<string, ConfigManifest>();
+  const catalogs: ConfigManifest[] = [];
   const others: ConfigFile[] = [];
   for (const file of files) {
     if (bundle.form === 'directory' && /^config\/(?:mirrors|update-service)\//.test(file.path)) {
       others.push(file);
+      continue;
+    }
+    if (file.path.startsWith('config/catalogs/')) {
+      const { problem, manifests } = judgeCatalogFile(bundle, file);
+      if (problem) problems.push(problem);
+      catalogs.push(...manifests);
       continue;
     }
     const { problem, manifests } = judgeSignatureFile(bundle, file, subject, trust);
@@ -106,7 +116,22 @@ export function judgeConfig(
   const near = bundle.described ? [] : [...subject.repositories].map((repository) => `${dirname(repository)}/`);
   const mirrors = judgeMirrorFiles(others, new Set([...subject.repositories, ...near]));
   problems.push(...mirrors.problems);
-  return { problems, signatures: [...signatures.values()], mirrors: mirrors.manifests };
+  return { problems, signatures: [...signatures.values()], mirrors: mirrors.manifests, catalogs };
+}
+
+/** A CatalogSource must be, byte for byte, what this project writes for an extra image of the bundle. */
+function judgeCatalogFile({ described, metadata }: ConfiguredBundle, { path, text, objects }: ConfigFile): FileVerdict {
+  const { metadata: named, spec } = (objects[0] ?? {}) as Partial<
+    Record<string, Readonly<Record<string, unknown>> | null>
+  >;
+  const [name, image] = [named?.['name'], spec?.['image']];
+  const isListed = described && typeof image === 'string' && metadata.extraImages.includes(image);
+  if (isListed && typeof name === 'string' && /^[a-z0-9][a-z0-9-]{0,62}$/.test(name)) {
+    const written = catalogSourceManifest(name, image);
+    if (written.path === path && formatManifest(written.object) === text) return { manifests: [written] };
+  }
+  const words = `${path} is not the catalog of an image of this bundle`;
+  return { problem: describeProblem('unexpected', 'file', path, words), manifests: [] };
 }
 
 interface FileVerdict {

@@ -20,7 +20,7 @@ export async function checkSignatureFolder(
   const none = new Set<never>();
   const good = await verifyUntrusted(config.signatures, none, undefined, trust, context);
   const subject = { version: '', digests: none, repositories: none };
-  const bundle = { form: 'directory', described: false, metadata: { signatures: {} } } as const;
+  const bundle = { form: 'directory', described: false, metadata: { signatures: {}, extraImages: [] } } as const;
   const { signatures, problems } = judgeConfig(bundle, config, subject, { good, lenient: false });
   const message = firstMessage(problems);
   if (message === undefined) return signatures;

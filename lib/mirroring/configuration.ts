@@ -31,6 +31,8 @@ export interface ApplyRequest extends ApplyOptions {
 interface ConfigurationTrust extends VerifyTrust {
   /** The registries that mirror sets and update services may name. */
   readonly registries: readonly string[];
+  /** Whether to apply the CatalogSources of a bundle, which its release signature does not cover. */
+  readonly catalogs: boolean;
 }
 
 /**
@@ -142,7 +144,11 @@ async function readFromBundle(
   try {
     const { config } = await checkSigned(bundle, trust, context);
     checkRegistries(config, path, trust.registries);
-    const manifests = [...config.signatures, ...config.mirrors.map(({ manifest }) => manifest)];
+    const catalogs = trust.catalogs ? config.catalogs : [];
+    for (const { path: file } of trust.catalogs ? [] : config.catalogs) {
+      context.log('warn', `${file} is not applied: the release signature does not cover catalogs of operators`);
+    }
+    const manifests = [...config.signatures, ...config.mirrors.map(({ manifest }) => manifest), ...catalogs];
     if (manifests.length > 0) return manifests;
     if (bundle.form === 'directory') throw noConfiguration(path);
     throw new PluginError('not-found', `${path} has no configuration: its release was not signed when it was made`);

@@ -49,6 +49,25 @@ export function isOlder(version: string, than: string): boolean {
   return parsed !== null && semver.lt(parsed, than);
 }
 
+/** Returns whether two texts are the same version; false for a text that is not a version. */
+export function isSameVersion(version: string, other: string): boolean {
+  const [a, b] = [semver.parse(version), semver.parse(other)];
+  return a !== null && b !== null && semver.compareBuild(a, b) === 0;
+}
+
+/**
+ * Returns whether a version is in a range such as `>=1.0.0 <1.2.0 || 2.1.x`, as OLM reads it: with `!=`, and
+ * pre-releases are in a range if they are between its ends. False for a text that is not a version or a range.
+ */
+export function satisfiesRange(version: string, range: string): boolean {
+  return range.split('||').some((part) => {
+    const excluded = [...part.matchAll(/!=?\s*([0-9][^\s|]*)/g)].map(([, text = '']) => text);
+    const rest = part.replace(/!=?\s*[0-9][^\s|]*/g, ' ');
+    if (excluded.some((each) => semver.satisfies(version, each, { includePrerelease: true }))) return false;
+    return semver.satisfies(version, rest, { includePrerelease: true });
+  });
+}
+
 /** Returns whether two versions have the same minor version; false for a text that is not a version. */
 export function isSameMinor(version: string, other: string): boolean {
   const [a, b] = [semver.parse(version), semver.parse(other)];

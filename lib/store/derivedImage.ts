@@ -27,8 +27,6 @@ export interface Derivation {
   readonly createdBy: string;
   /** The layers of the base to leave out. */
   readonly omitted?: ReadonlySet<Digest>;
-  /** The architectures to take from a list, in Go's names; all if absent. */
-  readonly architecture?: string | undefined;
   /** Returns the `config` of the new image. */
   readonly configure: (config: Fields) => Fields;
   /** What to use instead of a base that is not usable. */
@@ -65,7 +63,7 @@ async function derive(
   const where = `${root.digest} in ${base.name}`;
   const manifest = parseManifest(await readContent(base, root), where);
   if (!isIndex(manifest)) return deriveOne(base, manifest, derivation, overlay, where);
-  const children = listPlatforms(manifest, derivation.architecture);
+  const children = listPlatforms(manifest);
   const manifests: Descriptor[] = [];
   for (const child of children) {
     manifests.push({ ...(await derive(base, child, derivation, overlay)), platform: child.platform });
@@ -75,7 +73,7 @@ async function derive(
 }
 
 /** Lists the Linux images of a list, or those of one architecture. Other entries are attestations about the images. */
-function listPlatforms(
+export function listPlatforms(
   { manifests }: Pick<Manifest, 'manifests'>,
   architecture?: string,
 ): (Descriptor & Required<Pick<Descriptor, 'platform'>>)[] {

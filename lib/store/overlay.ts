@@ -31,6 +31,11 @@ export class Overlay implements ContentSource {
     throw new PluginError('not-found', `${this.name} has no ${digest}`);
   }
 
+  /** Returns whether content was added here. */
+  has(digest: string): boolean {
+    return this.#own.has(digest);
+  }
+
   async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
     const own = this.#own.get(descriptor.digest);
     if (!own) return this.#base.fetch(descriptor, start);

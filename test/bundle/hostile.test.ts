@@ -9,6 +9,7 @@ import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
+import { catalogSourceManifest } from '../../lib/config/catalogSource.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 import { updateServiceManifests } from '../../lib/config/updateService.ts';
 import { hexOf } from '../../lib/oci/digest.ts';
@@ -99,6 +100,9 @@ describe('a hostile bundle', () => {
       'config/allow.yaml': kubernetesObject('UpgradeBundle', { name: 'x' }),
       'config/mirrors/imagedigestmirrorset.yaml': formatManifest(
         mirrorSetManifest('idms', [{ source: 'registry.redhat.io/ubi9', mirrors: ['evil.example.com/ubi9'] }]).object,
+      ),
+      'config/catalogs/catalogsource-evil.yaml': formatManifest(
+        catalogSourceManifest('evil', `evil.example.com/index@sha256:${'0'.repeat(64)}`).object,
       ),
       'config/README': 'run me',
       'config/run.sh': '#!/bin/sh',

@@ -8,12 +8,13 @@ import { findRelease, loadRelease } from '../../release/load.ts';
 import type { Architecture } from '../../release/version.ts';
 import { withAdvice } from './advice.ts';
 import { leaveOut, readBase } from './base.ts';
+import { gatherAdditions, type Additions, type BundledCatalog } from './catalogs.ts';
 import { gatherContents } from './contents.ts';
 import { checkContents } from './contentsCheck.ts';
 import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { checkExisting } from './existing.ts';
 import { describeRelease } from '../facts.ts';
-import { listImages, resolveExtraImages } from '../images.ts';
+import { listImages } from '../images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
 import { sumSizes, type BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
@@ -34,6 +35,8 @@ export interface CreateResult {
    * The sigstore signatures of the images, by the image policies of the release; undefined if the bundle is unchanged.
    */
   readonly policies?: readonly NamedResult[];
+  /** The catalogs with their operators; absent for an existing bundle of a release that was given by image. */
+  readonly catalogs?: readonly BundledCatalog[];
 }
 
 /**
@@ -49,31 +52,34 @@ export async function createBundle(request: CreateRequest, origin: Origin, conte
   }
 }
 
-async function create(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
+async function create(request: CreateRequest, source: Origin, context: Context): Promise<CreateResult> {
   await checkFolder(request.output);
   const wanted = 'version' in request.release ? request.release : undefined;
-  const found = await findRelease(request.release, (reference) => origin.sourceOf(reference));
-  const extraImages = await resolveExtraImages(request.extraImages, origin);
-  const base = request.base && (await readBase(request.base, found.reference, origin, context));
+  const found = await findRelease(request.release, (reference) => source.sourceOf(reference));
+  const gatherFor = (arch: Architecture): Promise<Additions> => gatherAdditions(request, arch, source, context);
+  const known = wanted && (await gatherFor(wanted.arch));
+  const base = request.base && (await readBase(request.base, found.reference, source, context));
   const pathOf = ({ version, arch }: { version: string; arch: Architecture }): string =>
     join(request.output, bundleName(version, arch, base?.version));
-  const findExisting = async (path: string): Promise<CreateResult | undefined> => {
-    const expected = { reference: found.reference, extraImages: extraImages.map(({ name }) => name), base };
-    const trust = { ...request.trust, fetchFile: origin.fetchFile };
+  const findExisting = async (path: string, { images, catalogs }: Additions): Promise<CreateResult | undefined> => {
+    const expected = { reference: found.reference, extraImages: images.map(({ name }) => name), base };
+    const trust = { ...request.trust, fetchFile: source.fetchFile };
     const existing = await checkExisting(path, expected, request, trust, context);
-    return existing && { path, outcome: 'unchanged', fetched: 0, ...existing };
+    return existing && { path, outcome: 'unchanged', fetched: 0, catalogs, ...existing };
   };
-  const existing = wanted && (await findExisting(pathOf(wanted)));
+  const existing = known && (await findExisting(pathOf(wanted), known));
   if (existing) return existing;
   if (wanted && !request.dryRun) await checkOutput(pathOf(wanted));
 
   context.log('info', `reading the release ${formatReference(found.reference)}`);
-  const trust = { ...request.trust, known: origin.signatures, fetchFile: origin.fetchFile };
+  const trust = { ...request.trust, known: source.signatures, fetchFile: source.fetchFile };
   const signed = await loadRelease(found, request.release, trust, context);
   const path = pathOf(signed.release);
   // For a release by image, the version is known only now.
-  const late = wanted ? undefined : await findExisting(path);
+  const additions = known ?? (await gatherFor(signed.release.arch));
+  const late = wanted ? undefined : await findExisting(path, additions);
   if (late) return late;
+  const { images: extraImages, config, catalogs, origin } = additions;
 
   if (!request.dryRun) {
     await checkOutput(path);
@@ -89,11 +95,11 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   const facts = { ...describeRelease(signed, extras, request.tool), ...(left && { base: left }) };
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
-  const layout = layOutBundle(facts, contents, signatureManifests(signed), split);
-  if (request.dryRun) return { ...plan(path, layout), policies };
+  const layout = layOutBundle(facts, contents, [...signatureManifests(signed), ...config], split);
+  if (request.dryRun) return { ...plan(path, layout), policies, catalogs };
   const { digests, fetched } = await writeBundle(path, layout, contents, {}, origin, context);
   const { metadata } = layout;
-  return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies };
+  return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies, catalogs };
 }
 
 /** Returns the file name of a bundle. `base` is the version of the base release of a delta bundle. */

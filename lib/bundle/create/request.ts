@@ -1,11 +1,10 @@
 import type { ReleaseRequest, TrustRequest } from '../../release/load.ts';
 import type { BaseRequest } from './base.ts';
+import type { AdditionsRequest } from './catalogs.ts';
 
 /** The content of a new bundle, and its folder. */
-export interface CreateRequest {
+export interface CreateRequest extends AdditionsRequest {
   readonly release: ReleaseRequest;
-  /** Pullspecs of images to add to the images of the release. */
-  readonly extraImages: readonly string[];
   /** The base of a delta bundle. The bundle leaves out the blobs of its base. */
   readonly base?: BaseRequest | undefined;
   /** An existing or new folder. */

@@ -1,0 +1,40 @@
+import type { ConfigManifest } from './manifest.ts';
+
+// With the name of a default catalog that OperatorHub disables, the cluster's Subscriptions continue to work
+// (operator-framework/operator-marketplace, defaults/).
+const defaultNames: Readonly<Record<string, string>> = {
+  'redhat-operator-index': 'redhat-operators',
+  'certified-operator-index': 'certified-operators',
+  'community-operator-index': 'community-operators',
+  'redhat-marketplace-index': 'redhat-marketplace',
+};
+
+/** Returns the name of the CatalogSource of a repository: that of OpenShift's default catalog, or the repository's own. */
+export function catalogName(repository: string): string {
+  const base = repository.split('/').at(-1) ?? '';
+  return (
+    defaultNames[base] ??
+    (base
+      .toLowerCase()
+      .replace(/[^a-z0-9-]+/g, '-')
+      .replace(/^-+|-+$/g, '')
+      .slice(0, 63) ||
+      'catalog')
+  );
+}
+
+/**
+ * Makes the CatalogSource of a catalog image by digest. Its pod never asks a registry on a node that has the image,
+ * because OLM pulls an image by digest only if it is absent. There is no polling.
+ */
+export function catalogSourceManifest(name: string, image: string): ConfigManifest {
+  return {
+    path: `config/catalogs/catalogsource-${name}.yaml`,
+    object: {
+      apiVersion: 'operators.coreos.com/v1alpha1',
+      kind: 'CatalogSource',
+      metadata: { name, namespace: 'openshift-marketplace' },
+      spec: { sourceType: 'grpc', image, displayName: name, grpcPodConfig: { securityContextConfig: 'restricted' } },
+    },
+  };
+}

@@ -1,0 +1,120 @@
+import { execFileSync } from 'node:child_process';
+import { expect } from 'chai';
+import { parse } from 'yaml';
+import { TestContent } from '../../support/content/image.ts';
+import { makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';
+import {
+  digestOfFile,
+  expectFailure,
+  openWorkshop,
+  runExecutable,
+  runProgram,
+  type Workshop,
+} from '../../support/content/creation.ts';
+import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { addCatalog, catalogFiles, catalogLayers } from '../../support/release/catalogImage.ts';
+
+interface Result {
+  readonly path: string;
+  readonly outcome: string;
+  readonly fetched: number;
+  readonly catalogs: readonly { readonly image: string; readonly operators: readonly { readonly name: string }[] }[];
+}
+
+describe('create --operator', () => {
+  let workshop: Workshop;
+  let catalog: string;
+  let images: readonly string[];
+  let layers: readonly TestLayer[];
+
+  before(async () => {
+    workshop = await openWorkshop();
+    const { host, content } = workshop.registry;
+    const operators = new TestContent();
+    images = ['bundle', 'operator'].map((repository) => {
+      const own = [makeNoiseLayer(repository, 5000)];
+      return `${host}/web/${repository}@${operators.addImage(`web/${repository}`, { architecture: 'amd64', layers: own }).digest}`;
+    });
+    const versions = [{ version: '1.1.0', skipRange: '<1.1.0' }];
+    const web = { name: 'web', channels: { stable: versions }, images: () => images };
+    layers = catalogLayers(catalogFiles([web, { name: 'other', channels: { stable: versions } }]));
+    addCatalog(operators, 'redhat/redhat-operator-index', layers, { tag: 'v4.20' });
+    operators.addTo(content);
+    catalog = `${host}/redhat/redhat-operator-index:v4.20`;
+  });
+  after(() => workshop.close());
+
+  const create = async (output: string): Promise<Result> => {
+    const outcome = await workshop.create({ catalog, operator: 'web@stable:1.0.3', output, format: 'json' });
+    expect(outcome.code, outcome.stderr).to.equal(0);
+    return JSON.parse(outcome.stdout) as Result;
+  };
+
+  it('adds the operator, its images and a catalog with it only', async () => {
+    const result = await create(workshop.output);
+    const [added] = result.catalogs;
+    expect(added?.operators.map(({ name }) => name)).to.deep.equal(['web']);
+    const verified = await runProgram(workshop.folder, 'verify', [
+      result.path,
+      '--output=json',
+      `--trust-fingerprint=${workshop.key.fingerprint}`,
+    ]);
+    expect(verified.code, verified.stdout + verified.stderr).to.equal(0);
+    const read = (path: string): string => execFileSync('tar', ['-xOf', result.path, path], { encoding: 'utf8' });
+    const metadata = JSON.parse(read('metadata.json')) as { extraImages: string[]; blobs: { digest: string }[] };
+    expect(metadata.extraImages).to.have.members([...images, added?.image]);
+    expect(parse(read('config/catalogs/catalogsource-redhat-operators.yaml'))).to.deep.include({
+      kind: 'CatalogSource',
+      metadata: { name: 'redhat-operators', namespace: 'openshift-marketplace' },
+    });
+    const digests = metadata.blobs.map(({ digest }) => digest);
+    expect(layers.map(({ digest }) => digests.includes(digest))).to.deep.equal([true, false, false]);
+  });
+
+  it('is applied with its catalog only if the user asks for it', async () => {
+    const { path, catalogs } = await create(workshop.output);
+    const server = await startApiServer({ openshift: '4.20.3' });
+    const kubeconfigs = await makeKubeconfigFolder();
+    try {
+      const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+      const apply = (...args: string[]): Promise<Execution> =>
+        runExecutable('oc-adm_release_mirror_config', workshop.folder, [
+          ...['apply', path, kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`, ...args],
+        ]);
+      const stored = (): object | undefined =>
+        server.find('operators.coreos.com/v1alpha1', 'CatalogSource', 'redhat-operators', 'openshift-marketplace');
+      expect((await apply()).stderr).to.contain('catalogsource-redhat-operators.yaml is not applied');
+      expect(stored()).to.equal(undefined);
+      const applied = await apply('--catalogs');
+      expect(applied.code, applied.stderr).to.equal(0);
+      expect(stored()).to.have.nested.property('spec.image', catalogs[0]?.image);
+    } finally {
+      await server.stop();
+      await kubeconfigs.remove();
+    }
+  });
+
+  it('gives the same bytes again, and leaves a finished bundle as it is', async () => {
+    const [first, second] = [await create(workshop.output), await create(`${workshop.folder}/again`)];
+    expect(first.outcome).to.equal('unchanged');
+    expect(await digestOfFile(second.path)).to.equal(await digestOfFile(first.path));
+  });
+
+  const refusals: readonly (readonly [title: string, options: object, message: RegExp])[] = [
+    ['a catalog without operators', { operator: undefined }, /--catalog and --operator belong together/],
+    ['a name that is none', { operator: 'web stable' }, /“web stable” is not an operator/],
+    ['an unknown operator', { operator: 'wep' }, /the catalog has no operator wep[^]*It has other, web/],
+    ['an image without a catalog', { catalog: 'IMAGE' }, /has no file-based catalog of operators/],
+  ];
+  for (const [title, options, message] of refusals) {
+    it(`refuses ${title}`, async () => {
+      const changes = { catalog, operator: 'web', ...options };
+      const given = changes.catalog === 'IMAGE' ? { ...changes, catalog: images[0] } : changes;
+      const output = `${workshop.folder}/none`;
+      const outcome = await workshop.create({ ...given, output });
+      await expectFailure(outcome, output, message, { exit: /belong|is not an/.test(outcome.stderr) ? 2 : 1 });
+    });
+  }
+});
