@@ -2,7 +2,7 @@
  * Builds the executables into dist/bin, or into bin of the folder in the first argument. Each is one file that runs on
  * every machine with Node.js.
  */
-import { chmod, mkdir, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { bundle } from './bundle.ts';
 
@@ -18,4 +18,6 @@ for (const name of executables) {
   const outfile = `${folder}/bin/${name}`;
   await bundle(`cmd/${name}.ts`, outfile);
   await chmod(outfile, 0o755);
+  // On the path there are executables only.
+  await rename(`${outfile}.LEGAL.txt`, `${folder}/${name}.LEGAL.txt`);
 }

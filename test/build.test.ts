@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -18,6 +18,12 @@ describe('npm run build', () => {
     await execute(process.execPath, ['.config/build.ts', `${folder}/dist`], { cwd: root });
   });
   after(() => rm(folder, { recursive: true, force: true }));
+
+  it('makes a folder of executables only', async () => {
+    const files = await readdir(join(folder, 'dist/bin'));
+    expect(files).to.have.length(3);
+    for (const name of files) expect((await stat(join(folder, 'dist/bin', name))).mode & 0o111).to.equal(0o111);
+  });
 
   for (const [name, help] of [
     ['oc-adm_upgrade_bundle', /^Create one file/],

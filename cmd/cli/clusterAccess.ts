@@ -9,14 +9,15 @@ export function openCluster(
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<Cluster> {
-  const { kubeconfig, cluster, user, server, token, username, password, namespace, as, asGroup, asUid } = args;
+  const { kubeconfig, cluster, user, server, token, username, password, namespace, as, asGroup, asUid, asUserExtra } =
+    args;
   const { clientCertificate, clientKey, tlsServerName, requestTimeout } = args;
   // A missing option must not override the kubeconfig.
   const insecureSkipTlsVerify = args.insecureSkipTlsVerify || undefined;
   return connectCluster(
     {
       ...{ kubeconfig, context: args.context, cluster, user, server, namespace, environment },
-      ...{ token, username, password, as, asGroup, asUid },
+      ...{ token, username, password, as, asGroup, asUid, asUserExtra },
       ...{ clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout },
       certificateAuthority: args.certificateAuthority,
       hasTerminal: process.stdin.isTTY,

@@ -185,6 +185,12 @@ export const clusterOptions = {
   password: { type: 'string', describe: 'Password for basic authentication to the API server', group: cluster },
   as: { type: 'string', describe: 'Username to impersonate for the operation', group: cluster },
   'as-group': { type: 'string', repeatable: true, describe: 'Group to impersonate for the operation', group: cluster },
+  'as-user-extra': {
+    type: 'string',
+    repeatable: true,
+    describe: 'Extra field (KEY=VALUE) of the user to impersonate for the operation',
+    group: cluster,
+  },
   'as-uid': { type: 'string', describe: 'UID to impersonate for the operation', group: cluster },
   'client-certificate': {
     type: 'string',

@@ -12,11 +12,13 @@ import {
 } from './command.ts';
 import { commonOptions, commonSpellings, versionOption } from './commonOptions.ts';
 import { defaultWidth, formatHelp } from './help.ts';
+import { readKubectlFlags } from './kubectlFlags.ts';
 import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';
 
 /** Returns the words of a command line in the form for the parser: `help create` becomes `create --help`. */
-export function respell(argv: readonly string[], { spellings, commands }: Program): string[] {
+export function respell(given: readonly string[], { spellings, commands }: Program): string[] {
+  const argv = readKubectlFlags(given);
   const isHelp = argv[0] === 'help' || argv.at(-1) === 'help';
   const words = isHelp ? [...argv.filter((word) => word !== 'help'), '--help'] : argv;
   const command = commands.find((entry) => commandNameOf(entry) === words[0]);

@@ -25,10 +25,11 @@ export interface KubeconfigOptions {
   readonly clientKey?: string | undefined;
   readonly tlsServerName?: string | undefined;
   readonly proxyUrl?: string | undefined;
-  /** The user to impersonate, its groups and its UID. */
+  /** The user to impersonate, its groups, its UID and its extra fields (`KEY=VALUE`). */
   readonly as?: string | undefined;
   readonly asGroup?: readonly string[] | undefined;
   readonly asUid?: string | undefined;
+  readonly asUserExtra?: readonly string[] | undefined;
   /** The environment: KUBECONFIG, HOME and the variables of a pod. */
   readonly environment: Environment;
 }
@@ -165,7 +166,8 @@ function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
 }
 
 function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
-  const { token, username, password, clientCertificate, clientKey, as, asGroup, asUid } = options;
+  const { token, username, password, clientCertificate, clientKey, as, asUid } = options;
+  const { asGroup = [], asUserExtra = [] } = options;
   if (token && username) {
     throw new PluginError('usage', 'a token and a user name are two ways to log in: give one');
   }
@@ -178,8 +180,9 @@ function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
     ...(clientCertificate && { 'client-certificate': clientCertificate, 'client-certificate-data': undefined }),
     ...(clientKey && { 'client-key': clientKey, 'client-key-data': undefined }),
     ...(as && { as, 'as-groups': undefined, 'as-uid': undefined, 'as-user-extra': undefined }),
-    ...(asGroup && asGroup.length > 0 && { 'as-groups': asGroup }),
+    ...(asGroup.length > 0 && { 'as-groups': asGroup }),
     ...(asUid && { 'as-uid': asUid }),
+    ...(asUserExtra.length > 0 && { 'as-user-extra': readExtra(asUserExtra) }),
   });
   const has = (name: string): boolean => text(merged[name]) !== '' || text(merged[`${name}-data`]) !== '';
   if ((clientCertificate || clientKey) && has('client-certificate') !== has('client-key')) {
@@ -188,10 +191,23 @@ function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
   if (password && text(merged['username']) === '') {
     throw new PluginError('usage', 'a password needs a user name, and the kubeconfig has none');
   }
-  if (text(merged['as']) === '' && (asUid || (asGroup && asGroup.length > 0))) {
-    throw new PluginError('usage', 'a group or UID to impersonate needs a user to impersonate');
+  if (text(merged['as']) === '' && (asUid || asGroup.length + asUserExtra.length > 0)) {
+    throw new PluginError('usage', 'a group, UID or extra field to impersonate needs a user to impersonate');
   }
   return merged;
+}
+
+/** Reads extra fields of a user, each with all of its values. */
+function readExtra(fields: readonly string[]): Fields {
+  const pairs = fields.map((field) => {
+    const [, key = '', value = ''] = /^([^=]+)=(.*)$/s.exec(field) ?? [];
+    if (key === '')
+      throw new PluginError('usage', `“${field}” is no extra field of a user`, { hint: 'Give KEY=VALUE.' });
+    return { key, value };
+  });
+  return Object.fromEntries(
+    [...Map.groupBy(pairs, ({ key }) => key)].map(([key, own]) => [key, own.map(({ value }) => value)]),
+  );
 }
 
 const noLogin = {

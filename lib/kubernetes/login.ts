@@ -59,7 +59,8 @@ export function isRenewable(user: Fields): boolean {
 export function impersonationHeaders(user: Fields): http.OutgoingHttpHeaders {
   const { as, 'as-uid': uid, 'as-groups': groups, 'as-user-extra': extra } = user;
   const extras = Object.entries(isFields(extra) ? extra : {}).map(
-    ([key, values]) => [`Impersonate-Extra-${key}`, values as string[]] as const,
+    // As client-go encodes it, because names of headers have no slashes.
+    ([key, values]) => [`Impersonate-Extra-${encodeURIComponent(key)}`, values as string[]] as const,
   );
   return {
     ...(typeof as === 'string' && as !== '' && { 'Impersonate-User': as }),

@@ -115,6 +115,11 @@ describe('findTarget', () => {
     expect(await userOf({ password: 'new' })).to.include({ username: 'filed', password: 'new', token: 'filed' });
     expect(await userOf({ as: 'carol', asUid: '7' })).to.include({ as: 'carol', 'as-uid': '7' });
     expect(await userOf({ as: 'carol' })).not.to.have.property('as-uid');
+    const asUserExtra = ['scopes=a', 'example.com/x=b=c', 'scopes=d'];
+    expect((await userOf({ as: 'carol', asUserExtra }))['as-user-extra']).to.deep.equal({
+      scopes: ['a', 'd'],
+      'example.com/x': ['b=c'],
+    });
   });
 
   it('refuses flags that say nothing together, or two things', async () => {
@@ -124,6 +129,8 @@ describe('findTarget', () => {
       [{ password: 'p' }, 'needs a user name'],
       [{ asUid: '7' }, 'needs a user to impersonate'],
       [{ asGroup: ['g'] }, 'needs a user to impersonate'],
+      [{ asUserExtra: ['a=b'] }, 'needs a user to impersonate'],
+      [{ as: 'carol', asUserExtra: ['a'] }, '“a” is no extra field'],
       [{ clientCertificate: '/cert' }, 'a client certificate needs its key'],
       [{ clientKey: '/key' }, 'a client certificate needs its key'],
     ] as const) {

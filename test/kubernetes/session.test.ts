@@ -190,9 +190,11 @@ describe('Session', () => {
     it('logs in with --username and --password, and acts as a UID', async () => {
       const server = await start({ passwords: new Map([['bob', 'secret']]) });
       const kubeconfig = await folder.write({ cluster: trusted(server), user: { token: 'filed' } });
-      const login = { username: 'bob', password: 'secret', as: 'carol', asUid: '7' };
+      const login = { username: 'bob', password: 'secret', as: 'carol', asUid: '7', asUserExtra: ['a/b=c'] };
       expect(await ask(kubeconfig, login)).to.equal('v1.27.3');
-      expect(server.requests[0]?.headers).to.include({ 'impersonate-user': 'carol', 'impersonate-uid': '7' });
+      expect(server.requests[0]?.headers).to.include({
+        ...{ 'impersonate-user': 'carol', 'impersonate-uid': '7', 'impersonate-extra-a%2fb': 'c' },
+      });
       await failureOf(ask(kubeconfig, { ...login, password: 'wrong' }), 'unauthorized');
     });
 

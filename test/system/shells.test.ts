@@ -7,8 +7,7 @@ import { expect } from 'chai';
 import { bashCompletion } from '../../cmd/cli/completion/bashCompletion.ts';
 import { fishCompletion } from '../../cmd/cli/completion/fishCompletion.ts';
 import { zshCompletion } from '../../cmd/cli/completion/zshCompletion.ts';
-import { fishHook } from '../../cmd/upgrade-bundle/shell-hook/fishHook.ts';
-import { posixHook } from '../../cmd/upgrade-bundle/shell-hook/posixHook.ts';
+import { hookOf } from '../../cmd/upgrade-bundle/shell-hook/shellHook.ts';
 import { upgradeBundleKind } from '../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
@@ -25,7 +24,7 @@ const shells = {
       `_own_oc() { COMPREPLY=($(compgen -W 'get own-thing' -- "$2")); }`,
       'complete -o default -F _own_oc oc',
       bashCompletion,
-      posixHook('bash'),
+      hookOf('bash', false),
     ],
   },
   zsh: {
@@ -36,7 +35,7 @@ const shells = {
       '_own_oc() { compadd get own-thing; }',
       'compdef _own_oc oc',
       zshCompletion,
-      posixHook('zsh'),
+      hookOf('zsh', false),
     ],
   },
   fish: {
@@ -46,7 +45,7 @@ const shells = {
       `function fish_prompt; echo '$ '; end; set -g fish_greeting; set -g fish_autosuggestion_enabled 0`,
       `complete -c oc -f -a 'get own-thing'`,
       fishCompletion,
-      fishHook,
+      hookOf('fish', false),
     ],
   },
 };

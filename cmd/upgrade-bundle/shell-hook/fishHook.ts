@@ -1,5 +1,8 @@
-/** The hook for fish, in which aliases are functions. */
-export const fishHook = `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … --apply-config|--config-to-dir” to the plugins,
+import type { HookWords } from './hookWords.ts';
+
+/** Returns the hook for fish, in which aliases are functions. */
+export function fishHook({ mirrorOptions, valued, plain }: HookWords): string {
+  return `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … ${mirrorOptions.join('|')}” to the plugins,
 # and every other command line to the real oc.
 function __oc_plugin
     set -l name $argv[1]
@@ -14,22 +17,48 @@ function __oc_plugin
     return 127
 end
 
-# Tells whether the words after -- begin with those before it.
-function __oc_begins
-    set -l first (contains -i -- -- $argv)
-    for place in (seq (math $first - 1))
-        set -l word (math $first + $place)
-        test (count $argv) -ge $word; and test "$argv[$place]" = "$argv[$word]"; or return 1
+# Finds a command (the first argument) in the words of a command line, among flags that oc has everywhere. Keeps these flags in
+# __oc_flags, and what follows the command in __oc_rest.
+function __oc_find
+    set -l wanted (string split ' ' -- $argv[1])
+    set -l words $argv[2..]
+    set -l found 0
+    set -l place 1
+    set -g __oc_flags
+    set -g __oc_rest
+    while test $place -le (count $words)
+        set -l word $words[$place]
+        switch $word
+            case --
+                return 1
+            case '-*=*' ${plain.join(' ')}
+                set -a __oc_flags $word
+            case ${valued.join(' ')}
+                set place (math $place + 1)
+                test $place -le (count $words); or return 1
+                set -a __oc_flags $word $words[$place]
+            case '-*'
+                return 1
+            case '*'
+                set found (math $found + 1)
+                test "$word" = "$wanted[$found]"; or return 1
+                if test $found -eq (count $wanted)
+                    test $place -eq (count $words); or set __oc_rest $words[(math $place + 1)..]
+                    return 0
+                end
+        end
+        set place (math $place + 1)
     end
+    return 1
 end
 
+# Tells whether “oc adm release mirror” has an option of the plugin.
 function __oc_is_mirror_config
-    __oc_begins adm release mirror -- $argv; or return 1
     for word in $argv
         switch $word
             case --
                 return 1
-            case --apply-config '--apply-config=*' --config-to-dir '--config-to-dir=*'
+            case ${mirrorOptions.map((option) => `${option} '${option}=*'`).join(' ')}
                 return 0
         end
     end
@@ -86,13 +115,15 @@ function __oc_hook
         end
     end
     function oc --description 'oc, and the plugins for clusters without a registry'
-        if __oc_begins adm upgrade create bundle -- $argv
-            __oc_create_bundle $argv[5..]
-        else if __oc_is_mirror_config $argv
-            __oc_mirror_config $argv[4..]
+        # The flags choose a cluster, which a bundle does not need.
+        if __oc_find 'adm upgrade create bundle' $argv
+            __oc_create_bundle $__oc_rest
+        else if __oc_find 'adm release mirror' $argv; and __oc_is_mirror_config $__oc_rest
+            __oc_mirror_config $__oc_flags $__oc_rest
         else
             __oc_real $argv
         end
     end
 end
 __oc_hook`;
+}

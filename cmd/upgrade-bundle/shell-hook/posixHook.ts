@@ -1,3 +1,5 @@
+import type { HookWords } from './hookWords.ts';
+
 /** The differences between bash and zsh. */
 const dialects = {
   // bash quotes an alias for a shell when it prints it, with “alias ” before it unless it is in POSIX mode.
@@ -6,9 +8,9 @@ const dialects = {
 } as const;
 
 /** Returns the hook for bash (since 3.2, which macOS has) or zsh. */
-export function posixHook(shell: keyof typeof dialects): string {
+export function posixHook(shell: keyof typeof dialects, { mirrorOptions, valued, plain }: HookWords): string {
   const { readAlias, words } = dialects[shell];
-  return `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … --apply-config|--config-to-dir” to the plugins,
+  return `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … ${mirrorOptions.join('|')}” to the plugins,
 # and every other command line to the real oc.
 function __oc_plugin {
   local prefix name="$1"
@@ -23,13 +25,43 @@ function __oc_plugin {
   return 127
 }
 
+# Finds a command ($1) in the words of a command line, among flags that oc has everywhere. Keeps these flags in __oc_flags, and the
+# number of words up to the end of the command in __oc_read.
+function __oc_find {
+  local wanted="$1 " found=''
+  shift
+  __oc_flags=()
+  __oc_read=0
+  while [[ $# -gt 0 ]]; do
+    __oc_read=$((__oc_read + 1))
+    case $1 in
+      --) return 1 ;;
+      -*=* | ${plain.join(' | ')}) __oc_flags+=("$1") ;;
+      ${valued.join(' | ')})
+        [[ $# -ge 2 ]] || return 1
+        __oc_flags+=("$1" "$2")
+        __oc_read=$((__oc_read + 1))
+        shift
+        ;;
+      -*) return 1 ;;
+      *)
+        found="$found$1 "
+        [[ $wanted == "$found"* && $1 != *' '* ]] || return 1
+        [[ $wanted != "$found" ]] || return 0
+        ;;
+    esac
+    shift
+  done
+  return 1
+}
+
+# Tells whether “oc adm release mirror” has an option of the plugin.
 function __oc_is_mirror_config {
   local word
-  [[ $# -ge 4 && $1 == adm && $2 == release && $3 == mirror ]] || return 1
   for word in "$@"; do
     case $word in
       --) return 1 ;;
-      --apply-config | --apply-config=* | --config-to-dir | --config-to-dir=*) return 0 ;;
+      ${mirrorOptions.map((option) => `${option} | ${option}=*`).join(' | ')}) return 0 ;;
     esac
   done
   return 1
@@ -81,12 +113,14 @@ function __oc_hook {
     fi
   fi
   function oc {
-    if [[ $# -ge 4 && $1 == adm && $2 == upgrade && $3 == create && $4 == bundle ]]; then
-      shift 4
+    local __oc_flags __oc_read
+    if __oc_find 'adm upgrade create bundle' "$@"; then
+      # They choose a cluster, which a bundle does not need.
+      shift "$__oc_read"
       __oc_create_bundle "$@"
-    elif __oc_is_mirror_config "$@"; then
-      shift 3
-      __oc_mirror_config "$@"
+    elif __oc_find 'adm release mirror' "$@" && __oc_is_mirror_config "$@"; then
+      shift "$__oc_read"
+      __oc_mirror_config \${__oc_flags[@]+"\${__oc_flags[@]}"} "$@"
     else
       __oc_real "$@"
     fi

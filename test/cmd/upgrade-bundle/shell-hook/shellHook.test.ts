@@ -2,14 +2,13 @@ import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { fishHook } from '../../../../cmd/upgrade-bundle/shell-hook/fishHook.ts';
-import { posixHook } from '../../../../cmd/upgrade-bundle/shell-hook/posixHook.ts';
+import { hookOf } from '../../../../cmd/upgrade-bundle/shell-hook/shellHook.ts';
 import { requirePeer, run, type RunResult } from '../../../support/peers.ts';
 
 const shells = {
-  bash: { hook: posixHook('bash'), args: ['--norc', '--noprofile'], prelude: 'shopt -s expand_aliases' },
-  zsh: { hook: posixHook('zsh'), args: ['-f'], prelude: '' },
-  fish: { hook: fishHook, args: ['--no-config'], prelude: '' },
+  bash: { args: ['--norc', '--noprofile'], prelude: 'shopt -s expand_aliases' },
+  zsh: { args: ['-f'], prelude: '' },
+  fish: { args: ['--no-config'], prelude: '' },
 } as const;
 
 /** Says who it is, then each argument on a line of its own, and ends with $EXIT. */
@@ -20,11 +19,12 @@ for word in "$@"; do printf '  [%s]\\n' "$word"; done
 exit "\${EXIT:-0}"
 `;
 
-for (const [shell, { hook, args, prelude }] of Object.entries(shells)) {
+for (const shell of ['bash', 'zsh', 'fish'] as const) {
+  const { args, prelude } = shells[shell];
   describe(`the hook for ${shell}`, () => {
     let folder: string;
     before(async function () {
-      requirePeer(this, shell as keyof typeof shells);
+      requirePeer(this, shell);
       folder = await mkdtemp(join(tmpdir(), 'hook-'));
       for (const name of [
         'bin/oc',
@@ -41,9 +41,12 @@ for (const [shell, { hook, args, prelude }] of Object.entries(shells)) {
     after(() => (folder ? rm(folder, { recursive: true, force: true }) : undefined));
 
     /** Runs lines in the shell, `HOOK` standing for the hook being loaded, with folders of the test first on the path. */
-    async function say(lines: readonly string[], { folders = ['bin', 'plugins'], env = {} } = {}): Promise<RunResult> {
+    async function say(
+      lines: readonly string[],
+      { folders = ['bin', 'plugins'], env = {}, releaseMirror = false } = {},
+    ): Promise<RunResult> {
       const [file, script] = [join(folder, 'hook'), join(folder, 'script')];
-      await writeFile(file, hook);
+      await writeFile(file, hookOf(shell, releaseMirror));
       const text = [prelude, ...lines].map((line) => (line === 'HOOK' ? `. ${file}` : line)).join('\n');
       await writeFile(script, `${text}\n`);
       const path = [...folders.map((name) => join(folder, name)), '/usr/bin', '/bin'].join(':');
@@ -74,6 +77,23 @@ for (const [shell, { hook, args, prelude }] of Object.entries(shells)) {
       );
     });
 
+    it('finds the flags of oc before the verb, and sends --to-dir to the plugin if the user asked for it', async () => {
+      const lines = [
+        'HOOK',
+        `oc --context=x -n 'a  b' adm upgrade create bundle --version=4.12.4`,
+        'oc adm --kubeconfig k release --insecure-skip-tls-verify mirror 4.12.4 --apply-config',
+        'oc -v 6 adm release mirror 4.12.4 --to-dir=x',
+      ];
+      const flags = ['--kubeconfig', 'k', '--insecure-skip-tls-verify', '4.12.4', '--apply-config'];
+      const found =
+        words('oc-adm_upgrade_bundle', 'create', '--version=4.12.4') + words('oc-adm_release_mirror_config', ...flags);
+      const { stdout, stderr } = await say(lines);
+      expect(stderr).to.equal('');
+      expect(stdout).to.equal(found + words('oc', '-v', '6', 'adm', 'release', 'mirror', '4.12.4', '--to-dir=x'));
+      const asked = await say(lines, { releaseMirror: true });
+      expect(asked.stdout).to.equal(found + words('oc-adm_release_mirror_config', '-v', '6', '4.12.4', '--to-dir=x'));
+    });
+
     const others = [
       [],
       ['get', 'pods'],
@@ -82,7 +102,11 @@ for (const [shell, { hook, args, prelude }] of Object.entries(shells)) {
       ['adm', 'upgrade', '--to=4.12.4'],
       ['adm upgrade', 'create', 'bundle'],
       ['adm', 'upgrade', 'create', 'bundles'],
-      ['--context=x', 'adm', 'upgrade', 'create', 'bundle'],
+      ['--unknown', 'adm', 'upgrade', 'create', 'bundle'],
+      ['--context', 'adm', 'upgrade', 'create', 'bundle'],
+      ['-n', 'x', 'adm', 'upgrade'],
+      ['--', 'adm', 'upgrade', 'create', 'bundle'],
+      ['-n'],
       ['adm', 'release', 'mirror', '4.12.4', '--to-dir=x'],
       ['adm', 'release', 'mirror', '--', '--apply-config'],
       ['adm', 'release', 'mirror', '--apply-configs'],

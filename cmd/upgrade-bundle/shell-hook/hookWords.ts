@@ -1,0 +1,8 @@
+/** The words that a hook knows. */
+export interface HookWords {
+  /** The options that make “oc adm release mirror” a command of the plugin. */
+  readonly mirrorOptions: readonly string[];
+  /** Flags that oc has everywhere: with a value in the next word, and without one. */
+  readonly valued: readonly string[];
+  readonly plain: readonly string[];
+}
