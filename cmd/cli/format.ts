@@ -50,20 +50,50 @@ export function formatBar(fraction: number, width: number): string {
 
 /**
  * Formats rows as aligned columns with two spaces between them. The first row is the header. Columns in `right` are
- * aligned to the right.
+ * aligned to the right. The last column is wrapped at `width`, in characters.
  */
-export function formatTable(rows: readonly (readonly string[])[], right: readonly string[] = []): string {
+export function formatTable(
+  rows: readonly (readonly string[])[],
+  right: readonly string[] = [],
+  width = Infinity,
+): string {
   const header = rows[0] ?? [];
   const widths = header.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
-  const format = (row: readonly string[]): string =>
-    widths
-      .map((width, column) => {
-        const cell = row[column] ?? '';
-        return right.includes(header[column] ?? '') ? cell.padStart(width) : cell.padEnd(width);
-      })
-      .join('  ')
-      .trimEnd();
+  const indent = widths.slice(0, -1).reduce((sum, each) => sum + each + 2, 0);
+  const format = (row: readonly string[]): string => {
+    const cells = widths.map((size, column) => {
+      const cell = row[column] ?? '';
+      if (column === widths.length - 1) return wrapCell(cell, Math.max(20, width - indent), indent);
+      return right.includes(header[column] ?? '') ? cell.padStart(size) : cell.padEnd(size);
+    });
+    return cells.join('  ').trimEnd();
+  };
   return rows.map(format).join('\n');
+}
+
+/** Breaks a cell into lines of a width, and indents all but the first. Splits longer words, such as digests. */
+function wrapCell(cell: string, width: number, indent: number): string {
+  const words = cell.split(' ').flatMap((word) => (word.length > width ? splitWord(word, width) : [word]));
+  return breakLine(words.join(' '), width).join(`\n${' '.repeat(indent)}`);
+}
+
+function splitWord(word: string, width: number): string[] {
+  return Array.from({ length: Math.ceil(word.length / width) }, (_, index) =>
+    word.slice(index * width, (index + 1) * width),
+  );
+}
+
+/** Breaks a line at blanks into lines of a width, in characters. Does not split longer words. */
+export function breakLine(line: string, width: number): string[] {
+  const lines: string[] = [];
+  let current = '';
+  for (const word of line.split(' ')) {
+    if (current !== '' && current.length + 1 + word.length > width) {
+      lines.push(current);
+      current = word;
+    } else current = current === '' ? word : `${current} ${word}`;
+  }
+  return [...lines, current];
 }
 
 /** Formats names and values as indented lines, with the values aligned. */

@@ -12,6 +12,7 @@ import {
   type Program,
 } from './command.ts';
 import { commonOptions, versionOption } from './commonOptions.ts';
+import { breakLine } from './format.ts';
 
 /** The width of a help text if it is not printed on a terminal, in columns. */
 export const defaultWidth = 100;
@@ -120,16 +121,4 @@ function wrap(text: string, width: number): string {
     .split('\n')
     .flatMap((line) => (line.startsWith(' ') ? [line] : breakLine(line, width)))
     .join('\n');
-}
-
-function breakLine(line: string, width: number): string[] {
-  const lines: string[] = [];
-  let current = '';
-  for (const word of line.split(' ')) {
-    if (current !== '' && current.length + 1 + word.length > width) {
-      lines.push(current);
-      current = word;
-    } else current = current === '' ? word : `${current} ${word}`;
-  }
-  return [...lines, current];
 }

@@ -104,6 +104,11 @@ export class Terminal {
     return stdout.isTTY === true && environment['TERM'] !== 'dumb';
   }
 
+  /** The width of the terminal for results, in characters. Infinity if results go elsewhere. */
+  get width(): number {
+    return this.live ? (this.#options.stdout.columns ?? 80) - 1 : Infinity;
+  }
+
   /** Overwrites the result of the last redraw, on a terminal. Leaves out lines that do not fit on the screen. */
   redraw(text: string, accents?: Accents): void {
     const { columns = 80, rows = 24 } = this.#options.stdout;

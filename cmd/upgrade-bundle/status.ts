@@ -1,5 +1,8 @@
 import { chooseRecord, listRecords, watchRecords } from '../../lib/update/bundleRecord.ts';
-import { describeSilence } from '../../lib/update/agentSilence.ts';
+import { describeSilence } from '../../lib/update/install/agentSilence.ts';
+import { readStart } from '../../lib/update/releaseState.ts';
+import type { Cluster } from '../../lib/kubernetes/client.ts';
+import { clusterVersionReference } from '../../lib/kubernetes/clusterVersion.ts';
 import { conditionsOf, listOf } from '../../lib/kubernetes/fields.ts';
 import {
   hasEnded,
@@ -8,10 +11,10 @@ import {
   type NodeProgress,
   type UpgradeBundle,
 } from '../../lib/update/upgradeBundle.ts';
-import { PluginError } from '../../lib/errors.ts';
+import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '../cli/format.ts';
+import { formatBar, formatBytes, formatDuration, formatFields, formatTable, formatYaml } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { phaseAccents, recordArgument } from './record.ts';
 
@@ -21,8 +24,9 @@ const barWidth = 10;
 /** `status`: shows the progress of an update. */
 export const command = defineCommand({
   details:
-    'Shows the phase, the messages of the agents, and each node with the images that it has. -w follows the changes until the update ' +
-    'is completed (exit code 0) or has failed (1): in place on a terminal, else with a line for each change.',
+    'Shows the phase, the messages of the agents, and each node with the images that it has. While the cluster updates itself, shows ' +
+    'the share that the version operator reports, the elapsed time and an estimate. -w follows the changes until the update is completed ' +
+    '(exit code 0) or has failed (1): in place on a terminal, else with a line for each change.',
   positionals: recordArgument,
   options: {
     watch: { type: 'boolean', alias: 'w', describe: 'Show every change, until the update has ended' },
@@ -40,16 +44,26 @@ export const command = defineCommand({
       if (args.output === 'yaml')
         terminal.print(`${args.watch ? '---\n' : ''}${(await formatYaml(plain(bundle))).trimEnd()}`);
       else if (args.output === 'json') terminal.print(JSON.stringify(plain(bundle), null, args.watch ? 0 : 2));
-      else if (!args.watch) terminal.print(formatStatus(bundle), phaseAccents);
-      else if (terminal.live) terminal.redraw(formatStatus(bundle), phaseAccents);
-      else if (formatTitle(bundle) !== title) terminal.print((title = formatTitle(bundle)), phaseAccents);
+      else if (args.watch && !terminal.live) {
+        // The elapsed time alone is no change.
+        if (formatTitle(bundle) !== title)
+          terminal.print(formatTitle(bundle, await readElapsed(cluster, bundle)), phaseAccents);
+        title = formatTitle(bundle);
+      } else {
+        const text = formatStatus(bundle, await readElapsed(cluster, bundle), terminal.width);
+        if (args.watch) terminal.redraw(text, phaseAccents);
+        else terminal.print(text, phaseAccents);
+      }
+    };
+    const warnOfSilence = async (bundle: UpgradeBundle): Promise<void> => {
+      const silence = hasEnded(bundle) ? undefined : await describeSilence(cluster);
+      if (silence !== undefined) context.log('warn', silence);
     };
     let title = '';
     try {
       if (!args.watch) {
         const bundle = chooseRecord(await listRecords(cluster), args.name);
-        const silence = hasEnded(bundle) ? undefined : await describeSilence(cluster);
-        if (silence !== undefined) context.log('warn', silence);
+        await warnOfSilence(bundle);
         await show(bundle);
         return;
       }
@@ -59,6 +73,7 @@ export const command = defineCommand({
         // The UpgradeBundle to follow may be created later.
         const followed = bundles.length === 0 ? undefined : chooseRecord(bundles, name);
         if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
+        if (followed && last.trim() === '') await warnOfSilence(followed);
         const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
         if (followed && text !== last) await show(followed);
         last = text;
@@ -88,15 +103,43 @@ function plain({ metadata, ...bundle }: UpgradeBundle): object {
   return { ...bundle, metadata: kept };
 }
 
-function formatTitle(bundle: UpgradeBundle): string {
-  const nodes = bundle.status?.nodes ?? [];
-  const { nodesReady, progress } = summarizeNodes(nodes);
-  const loading = nodes.length === 0 ? '' : `, ${nodesReady.replace('/', ' of ')} nodes ready, ${progress}`;
-  return `${bundle.metadata.name}: ${phaseOf(bundle)}${loading}`;
+/** Reads the seconds since the version operator began. Undefined if it has not, or if the user may not read it. */
+async function readElapsed(cluster: Cluster, bundle: UpgradeBundle): Promise<number | undefined> {
+  const { release } = bundle.status ?? {};
+  if (phaseOf(bundle) !== 'Upgrading' || release === undefined) return undefined;
+  const version = await cluster.read(clusterVersionReference).catch((error: unknown) => {
+    if (!isPluginError(error, 'denied')) throw error;
+    return undefined;
+  });
+  const start = version && readStart(version, release);
+  return start && (Date.now() - start.getTime()) / 1000;
 }
 
-/** Formats the whole status as text and tables. */
-function formatStatus(bundle: UpgradeBundle): string {
+function formatTitle(bundle: UpgradeBundle, elapsed?: number): string {
+  const facts = phaseOf(bundle) === 'Upgrading' ? describeUpdate(bundle, elapsed) : describeLoading(bundle);
+  return `${bundle.metadata.name}: ${[phaseOf(bundle), ...facts].join(', ')}`;
+}
+
+/** The work of the version operator, with the time that is left if it continues at its pace. `elapsed`: seconds. */
+function describeUpdate({ status }: UpgradeBundle, elapsed: number | undefined): string[] {
+  const progress = status?.progress === undefined ? [] : [status.progress];
+  if (elapsed === undefined) return progress;
+  const percent = Number.parseInt(status?.progress ?? '', 10);
+  const left =
+    percent >= 5 && percent < 100 ? [`about ${formatDuration((elapsed * (100 - percent)) / percent)} left`] : [];
+  return [...progress, `${formatDuration(elapsed)} elapsed`, ...left];
+}
+
+function describeLoading({ status }: UpgradeBundle): string[] {
+  const { nodes = [] } = status ?? {};
+  if (nodes.length === 0) return [];
+  const { nodesReady, progress } = summarizeNodes(nodes);
+  const isCounted = nodes.some(({ imagesTotal }) => imagesTotal > 0);
+  return [`${nodesReady.replace('/', ' of ')} nodes ready`, ...(isCounted ? [progress] : [])];
+}
+
+/** Formats the whole status as text and tables. `width` is that of the terminal, in characters. */
+function formatStatus(bundle: UpgradeBundle, elapsed: number | undefined, width: number): string {
   const { version, release, nodes = [], conditions } = bundle.status ?? {};
   const { digest, file } = bundle.spec.bundle;
   const fields = [
@@ -110,10 +153,10 @@ function formatStatus(bundle: UpgradeBundle): string {
     [type, status, reason, message].map(String),
   );
   return [
-    formatTitle(bundle),
+    formatTitle(bundle, elapsed),
     formatFields(fields),
-    ...(told.length > 0 ? ['', formatTable([['CONDITION', 'STATUS', 'REASON', 'MESSAGE'], ...told])] : []),
-    ...(nodes.length > 0 ? ['', formatTable([header, ...nodes.map(describe)], ['BLOBS'])] : []),
+    ...(told.length > 0 ? ['', formatTable([['CONDITION', 'STATUS', 'REASON', 'MESSAGE'], ...told], [], width)] : []),
+    ...(nodes.length > 0 ? ['', formatTable([header, ...nodes.map(describe)], ['BLOBS'], width)] : []),
   ].join('\n');
 }
 
@@ -121,5 +164,6 @@ const header = ['NODE', 'PHASE', 'IMAGES', '', 'BLOBS', 'MESSAGE'];
 
 function describe({ name, phase, imagesLoaded, imagesTotal, bytes, message = '' }: NodeProgress): string[] {
   const bar = formatBar(imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal, barWidth);
-  return [name, phase, bar, `${imagesLoaded} of ${imagesTotal}`, formatBytes(bytes), message];
+  const images = imagesTotal === 0 ? 'not counted yet' : `${imagesLoaded} of ${imagesTotal}`;
+  return [name, phase, bar, images, formatBytes(bytes), message];
 }

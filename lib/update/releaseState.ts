@@ -1,6 +1,6 @@
 import { digestIn } from '../oci/reference.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
-import { conditionsOf, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
+import { conditionsOf, fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../kubernetes/fields.ts';
 
 /** Returns whether ClusterVersion requests a release. */
 export function isRequested(clusterVersion: StoredObject, release: string): boolean {
@@ -10,8 +10,26 @@ export function isRequested(clusterVersion: StoredObject, release: string): bool
 
 /** Returns whether the version operator has installed a release, and no other release since. */
 export function isInstalled(clusterVersion: StoredObject, release: string): boolean {
+  return findLatest(clusterVersion, release)?.['state'] === 'Completed';
+}
+
+/** Returns the time when the version operator began to install a release. Undefined if it has not, or has begun another. */
+export function readStart(clusterVersion: StoredObject, release: string): Date | undefined {
+  const start = Date.parse(textOf(findLatest(clusterVersion, release)?.['startedTime']) ?? '');
+  return Number.isNaN(start) ? undefined : new Date(start);
+}
+
+/** Returns the share of its work that the version operator reports as done, in percent. Undefined if it reports none. */
+export function readPercent(clusterVersion: StoredObject): number | undefined {
+  const { message = '' } = conditionsOf(clusterVersion).get('Progressing') ?? {};
+  const percent = /\((\d{1,3})% complete\)/.exec(message)?.[1];
+  return percent === undefined ? undefined : Math.min(100, Number(percent));
+}
+
+/** Returns the latest entry in the history of ClusterVersion if it is of a release. */
+function findLatest(clusterVersion: StoredObject, release: string): Fields | undefined {
   const [latest] = listOf(fieldsOf(clusterVersion['status'])['history']);
-  return latest?.['state'] === 'Completed' && digestIn(textOf(latest['image']) ?? '') === digestIn(release);
+  return digestIn(textOf(latest?.['image']) ?? '') === digestIn(release) ? latest : undefined;
 }
 
 /**

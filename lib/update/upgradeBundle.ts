@@ -85,7 +85,10 @@ export interface UpgradeBundleStatus {
   readonly base?: string;
   /** The number of nodes that have all images, and the number of all nodes: `2/3`. */
   readonly nodesReady?: string;
-  /** The percentage of the images of all nodes that are loaded: `64%`. */
+  /**
+   * The share of the images of all nodes that is loaded, such as `64%`. From `Upgrading` on, the share of the update that
+   * the version operator has done.
+   */
   readonly progress?: string;
   /** The control plane node that may load now. */
   readonly turn?: string;
@@ -131,9 +134,12 @@ export function summarizeNodes(
   nodes: readonly NodeProgress[],
 ): Required<Pick<UpgradeBundleStatus, 'nodesReady' | 'progress'>> {
   const ready = nodes.filter(({ phase }) => phase === 'Loaded' || phase === 'Pinned').length;
-  const [loaded, total] = [nodes.map((node) => node.imagesLoaded), nodes.map((node) => node.imagesTotal)].map(sum);
-  // Rounded down, so that it is 100% only if all images are loaded.
-  const percent = total === undefined || total === 0 ? 0 : Math.floor(((loaded ?? 0) / total) * 100);
+  // Nodes that have not counted their images have none of as many images as the others.
+  const most = Math.max(0, ...nodes.map(({ imagesTotal }) => imagesTotal));
+  const total = sum(nodes.map(({ imagesTotal }) => imagesTotal || most));
+  const loaded = sum(nodes.map(({ imagesLoaded }) => imagesLoaded));
+  // Rounded down: 100% only if all images are loaded.
+  const percent = total === 0 ? 0 : Math.floor((loaded / total) * 100);
   return { nodesReady: `${ready}/${nodes.length}`, progress: `${percent}%` };
 }
 

@@ -248,6 +248,9 @@ describe('summarizeNodes', () => {
 
   it('counts the nodes that have everything, and rounds down', () => {
     expect(summarizeNodes([])).to.deep.equal({ nodesReady: '0/0', progress: '0%' });
+    const uncounted = { ...progress('Loading', 0), imagesTotal: 0 };
+    expect(summarizeNodes([uncounted]).progress).to.equal('0%');
+    expect(summarizeNodes([progress('Pinned', 200), uncounted]).progress).to.equal('50%');
     expect(summarizeNodes([progress('Pinned', 200), progress('Loading', 199)])).to.deep.equal({
       nodesReady: '1/2',
       progress: '99%',

@@ -87,9 +87,7 @@ export class AgentNode {
     await this.#updateMedia(found);
     if (this.#job.name !== undefined) return;
     const fault = await this.#recall(bundle);
-    const other = this.#media.findOther(found);
-    const ignored = other && `${describeFound(other)} is not the bundle that spec.bundle.digest allows: it is ignored`;
-    this.#set({ obstacle: fault, other: ignored });
+    this.#set({ obstacle: fault, other: this.#media.describeOther(found) });
     const unverified = found.find((each) => this.#media.stateOf(each) === undefined);
     const task = chooseTask(this.#state, unverified, bundle, node);
     if (task.kind === 'verify') this.#verify(task.medium);
@@ -167,7 +165,7 @@ export class AgentNode {
         await this.#offer(verified, medium);
       } catch (error) {
         if (isPluginError(error, 'digest-mismatch') && !this.#media.isExpected(medium)) {
-          this.#media.set(medium, 'another');
+          this.#media.set(medium, 'another', messageOf(error));
           this.#context.log('warn', messageOf(error));
           return;
         }

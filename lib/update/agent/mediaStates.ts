@@ -11,6 +11,8 @@ export class MediaStates {
   facts: BundleFacts | undefined;
   readonly #digest: Digest;
   readonly #states = new Map<string, Exclude<MediumState, 'unreadable'>>();
+  /** Why media have another bundle, with both digests. */
+  readonly #reasons = new Map<string, string>();
   /** Keyed by object: a changed medium is another object, and is read again. */
   readonly #unreadable = new WeakSet<FoundBundle>();
   #present = '';
@@ -36,11 +38,22 @@ export class MediaStates {
     return this.#unreadable.has(found) ? 'unreadable' : this.#states.get(keyOf(found));
   }
 
+  /** Describes a bundle that is not the allowed one, with both digests; undefined if there is none. */
+  describeOther(found: readonly FoundBundle[]): string | undefined {
+    const other = this.#findOther(found);
+    if (!other) return undefined;
+    const stated =
+      other.digest === undefined
+        ? `${describeFound(other)} is not the allowed bundle`
+        : `${describeFound(other)} has the digest ${other.digest}, and ${this.#digest} is allowed`;
+    return `${this.#reasons.get(keyOf(other)) ?? stated}: it is ignored`;
+  }
+
   /**
    * Finds a bundle that is not the allowed one. Ignores a bundle that may be the base release of the allowed delta
    * bundle.
    */
-  findOther(found: readonly FoundBundle[]): FoundBundle | undefined {
+  #findOther(found: readonly FoundBundle[]): FoundBundle | undefined {
     const expected = found.filter((each) => this.stateOf(each) !== 'another');
     const isBase = ({ version, arch }: FoundBundle): boolean =>
       expected.some((each) => each.base === version && each.arch === arch);
@@ -52,7 +65,9 @@ export class MediaStates {
     return found.digest === this.#digest || this.facts !== undefined;
   }
 
-  set(found: FoundBundle, state: MediumState): void {
+  /** Notes the state of a medium. `reason`: why it has another bundle. */
+  set(found: FoundBundle, state: MediumState, reason?: string): void {
+    if (reason !== undefined) this.#reasons.set(keyOf(found), reason);
     if (state === 'unreadable') this.#unreadable.add(found);
     else this.#states.set(keyOf(found), state);
   }

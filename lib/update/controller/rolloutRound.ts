@@ -222,10 +222,11 @@ export class Rollout {
       ...(release !== undefined && { release }),
       ...(base !== undefined && { base }),
       ...summarizeNodes(load.nodes),
+      ...(step.progress !== undefined && { progress: step.progress }),
       ...(load.turn !== undefined && { turn: load.turn }),
       conditions: mergeConditions(status.conditions, [...step.conditions, ...stalled], generation),
       observedGeneration: generation,
-      nodes: shorten(load.known),
+      nodes: shorten(step.nodes ?? load.known),
     };
     const before = { ...status, conditions: mergeConditions(status.conditions, [], generation) };
     if (isDeepStrictEqual(own, { ...before, nodes: status.nodes ?? [] })) return false;

@@ -11,11 +11,11 @@ import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { describeObstacle, findObstacles, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
-import { isInstalled, isRefused, isRequested } from '../releaseState.ts';
+import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
-import { abortAnnotation, phaseOf, type Phase } from '../upgradeBundle.ts';
+import { abortAnnotation, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
-import type { BaseGaps } from './loadState.ts';
+import type { BaseGaps, LoadState } from './loadState.ts';
 import type { Observation } from './observation.ts';
 
 /** The phase of the rollout after a step, and the reasons. */
@@ -26,6 +26,10 @@ export interface Step {
   readonly release?: string;
   /** The version of the base release of a delta bundle. */
   readonly base?: string | undefined;
+  /** The share of the update that the version operator has done; by default the share of loaded images counts. */
+  readonly progress?: string | undefined;
+  /** The last entries of the nodes; by default their reports. */
+  readonly nodes?: readonly NodeProgress[];
 }
 
 /**
@@ -42,7 +46,7 @@ export async function takeStep(look: Observation): Promise<Step> {
   if (aborted && !begun) return await abort(look);
   // An earlier controller ended between its last two writes.
   if (begun && phase !== 'Upgrading')
-    return { phase: 'Upgrading', conditions: [updated('Updating', 'the update has begun')] };
+    return { phase: 'Upgrading', progress: '0%', conditions: [updated('Updating', 'the update has begun')] };
   const taken = await steps[phase](look);
   const facts = await look.facts();
   const step = facts ? { ...taken, conditions: [...taken.conditions, ...describeExtras(bundle, facts)] } : taken;
@@ -131,7 +135,8 @@ async function update(look: Observation): Promise<Step> {
       await cluster.apply(object, { manager: 'controller', force: true });
     await requestUpdate(cluster, site.clusterVersion, { version, release });
   }
-  return { phase: 'Upgrading', conditions: [ready, updated('Updating', `the cluster was told to become ${version}`)] };
+  const requested = updated('Updating', `the cluster was told to become ${version}`);
+  return { phase: 'Upgrading', progress: '0%', conditions: [ready, requested] };
 }
 
 async function follow(look: Observation): Promise<Step> {
@@ -146,29 +151,52 @@ async function follow(look: Observation): Promise<Step> {
   }
   await look.pause();
   const facts = await look.facts();
-  if (facts && (await servesPins(cluster))) {
-    const { waiting } = await applySets(look, facts);
-    if (waiting.length === 0 && site.pools.some(isPaused)) await restorePools(cluster);
-  }
+  const pins = facts && (await servesPins(cluster)) ? await applySets(look, facts) : undefined;
+  if (pins?.waiting.length === 0 && site.pools.some(isPaused)) await restorePools(cluster);
   const { done, reason, message } = readProgress(site.clusterVersion, release, site.pools, site.nodes);
   const missing = facts ? await describeMissing(look, facts) : [];
-  if (!done) return { phase: 'Upgrading', conditions: [updated(reason, message), ...missing] };
+  const percent = readPercent(site.clusterVersion);
+  const progress = percent === undefined ? bundle.status?.progress : `${percent}%`;
+  if (!done) return { phase: 'Upgrading', progress, conditions: [updated(reason, message), ...missing] };
   await look.restore();
-  return { phase: 'Completed', conditions: [{ type: 'Updated', status: 'True', reason, message }, ...missing] };
+  return {
+    ...{ phase: 'Completed', progress: '100%', nodes: listFinal(look.load, pins?.waiting) },
+    conditions: [{ type: 'Updated', status: 'True', reason, message }, ...missing],
+  };
+}
+
+/** Lists all nodes for the record of a completed update. `unpinned`: the nodes that lack pins, if the cluster pins. */
+function listFinal({ nodes, known }: LoadState, unpinned: readonly string[] | undefined): NodeProgress[] {
+  return nodes.map((entry) => {
+    if (!known.includes(entry)) return { ...entry, message: 'its agent did not report during the update' };
+    const isPinned = entry.phase === 'Loaded' && unpinned?.includes(entry.name) === false;
+    return isPinned ? { ...entry, phase: 'Pinned' } : entry;
+  });
 }
 
 async function abort(look: Observation): Promise<Step> {
   const { cluster, bundle, site } = look;
   const isNeeded = listPinnedReleases(site.clusterVersion, false);
-  await removePins(
-    cluster,
-    ({ bundle: owner, release }) => owner === bundle.metadata.name && isNeeded?.(release) === false,
-  );
+  const { release } = bundle.status ?? {};
+  const isUnpinned = release !== undefined && isNeeded?.(release) === false && (await servesPins(cluster));
+  await removePins(cluster, (set) => set.bundle === bundle.metadata.name && isNeeded?.(set.release) === false);
   await look.restore();
-  return {
-    phase: 'Failed',
-    conditions: [updated('Aborted', 'aborted before the update began: the cluster is as it was')],
-  };
+  const aborted = updated('Aborted', 'aborted before the update began: the cluster is as it was');
+  return { phase: 'Failed', conditions: [...describeAborted(look, isUnpinned), aborted] };
+}
+
+/** Returns the conditions that an aborted update has set before, as they are now. */
+function describeAborted({ bundle, load: state }: Observation, isUnpinned: boolean): BundleCondition[] {
+  const { nodesReady } = summarizeNodes(state.nodes);
+  const now: [BundleCondition['type'], string | undefined][] = [
+    ['Ready', 'the update is aborted'],
+    ['Loaded', state.done ? undefined : `${nodesReady.replace('/', ' of ')} nodes had all images when it was aborted`],
+    ['Pinned', isUnpinned ? 'the images are no longer pinned' : undefined],
+  ];
+  const known = listOf(bundle.status?.conditions).map(({ type }) => type);
+  return now.flatMap(([type, message]) =>
+    known.includes(type) && message !== undefined ? [{ type, status: 'False', reason: 'Aborted', message }] : [],
+  );
 }
 
 /**

@@ -45,6 +45,16 @@ describe('formatTable', () => {
     );
   });
 
+  it('wraps the last column at a width, and splits longer words', () => {
+    const rows = [
+      ['NODE', 'MESSAGE'],
+      ['a', `one two three ${'f'.repeat(25)} four`],
+    ];
+    expect(formatTable(rows, [], 26)).to.equal(
+      ['NODE  MESSAGE', 'a     one two three', `      ${'f'.repeat(20)}`, '      fffff four'].join('\n'),
+    );
+  });
+
   it('is empty without rows', () => {
     expect(formatTable([])).to.equal('');
   });

@@ -11,7 +11,7 @@ import { type Running, runProgram, startProgram, until } from '../../support/con
 import type { Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
-import { platformImage } from '../../fakes/cluster/site.ts';
+import { node, platformImage } from '../../fakes/cluster/site.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;
 
@@ -191,12 +191,29 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect((await run('status', '-o', 'yaml')).stdout).to.match(/^ {2}phase: Loading$/m);
   });
 
-  it('says first that no agent has reported', async () => {
+  it('says first that no agent has reported, and why', async () => {
     put('Loading', { nodes });
     const silent = await run('status');
-    expect(silent.stderr).to.match(/^warning: no agent has reported yet: oc -n oc-upgrade-bundle get pods\n/);
+    expect(silent.stderr).to.match(/^warning: no agent has reported yet; /);
+    const namespace = 'oc-upgrade-bundle';
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+    server.put(node('worker-0', 'worker'));
+    const metadata = { name: 'agent-x', namespace, labels: { 'app.kubernetes.io/name': namespace } };
+    const state = { waiting: { reason: 'ImagePullBackOff', message: 'no route to host' } };
+    const status = { phase: 'Pending', containerStatuses: [{ name: 'agent', state }] };
+    server.put({ apiVersion: 'v1', kind: 'Pod', metadata, spec: { nodeName: 'worker-0', containers: [] }, status });
+    for (const options of [[], ['-w']]) {
+      const { child, outcome } = start('status', ...options);
+      let said = '';
+      child.stderr?.on('data', (chunk: Buffer) => (said += chunk.toString()));
+      await until(() => said.includes('\n'));
+      expect(said).to.equal(
+        'warning: no agent has reported yet; agent-x on worker-0: ImagePullBackOff: no route to host. See: oc -n oc-upgrade-bundle get pods\n',
+      );
+      child.kill();
+      await outcome.catch(() => undefined);
+    }
     const lease = (age: number): void => {
-      server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
       const progress = { name: 'a', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
       const renewTime = new Date(Date.now() - age).toISOString().replace('Z', '000Z');
       server.put({ ...formatNodeReport({ bundle: '', progress }), spec: { holderIdentity: 'a', renewTime } });
@@ -207,6 +224,20 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect((await run('status')).stderr).to.equal('');
     put('Completed', { nodes });
     expect((await run('status')).stderr).to.equal('');
+  });
+
+  it('shows how far the version operator is, for how long, and an estimate', async () => {
+    const release = `quay.io/openshift-release-dev/ocp-release@sha256:${'2'.repeat(64)}`;
+    const version = server.find('config.openshift.io/v1', 'ClusterVersion', 'version') as Json;
+    const startedTime = new Date(Date.now() - 600_500).toISOString();
+    server.put({
+      ...version,
+      status: { history: [{ state: 'Partial', version: '4.19.4', image: release, startedTime }] },
+    });
+    put('Upgrading', { nodes, release, progress: '20%' });
+    expect((await run('status')).stdout).to.match(
+      /^4\.19\.4-x86-64: Upgrading, 20%, 10m0\ds elapsed, about 40m\d\ds left\n/,
+    );
   });
 
   it('says what to do where there is no bundle', async () => {

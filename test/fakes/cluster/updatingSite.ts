@@ -234,12 +234,15 @@ export class UpdatingSite {
       const signed = this.#server.find('v1', 'ConfigMap', name, 'openshift-config-managed');
       if (!signed || this.refusing)
         return this.#say(version, { conditions: [condition('ReleaseAccepted', 'False', 'not signed')] });
-      const begun = { state: 'Partial', version: desiredUpdate.version, image };
+      const startedTime = new Date().toISOString();
+      const begun = { state: 'Partial', version: desiredUpdate.version, image, startedTime };
       this.#setPools('False');
       return this.#say(version, {
         desired: desiredUpdate,
         history: [begun, ...history],
-        conditions: [condition('Progressing', 'True', `Working towards ${desiredUpdate.version}`)],
+        conditions: [
+          condition('Progressing', 'True', `Working towards ${desiredUpdate.version}: 106 of 863 done (12% complete)`),
+        ],
       });
     }
     if (!this.updating) return;

@@ -414,7 +414,9 @@ describe('controlRollout', () => {
     });
     await rollout.untilPhase('Failed');
     expect([pins(), paused(), signatures(), rollout.site.requests]).to.deep.equal([[], before, 0, []]);
-    expect(rollout.condition('Updated')).to.match(/^False Aborted: /);
+    for (const type of ['Ready', 'Pinned', 'Updated'])
+      expect(rollout.condition(type), type).to.match(/^False Aborted: /);
+    expect(rollout.condition('Loaded')).to.match(/^True /);
     rollout.site.pinning = false;
     put({}, {}, 'second');
     await rollout.untilPhase('Loaded', 'second');
@@ -579,6 +581,7 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Upgrading');
     await rollout.until(() => rollout.condition('Updated').includes('pool worker has updated 1 of 2 nodes'));
     expect(rollout.condition('Updated')).to.contain('False Updating: Working towards 4.19.4');
+    expect(rollout.bundle()?.status?.progress).to.equal('12%');
     const pulls = { web: 'quay.io/shop/web:latest', dns: platformImage('a') };
     for (const [name, image] of Object.entries(pulls)) {
       rollout.server.put({
@@ -598,6 +601,27 @@ describe('controlRollout', () => {
     );
     for (const name of Object.keys(pulls)) rollout.remove('Event', name, 'shop');
     await rollout.until(() => rollout.condition('ImagesMissing').startsWith('False NoneMissing'));
+  });
+
+  it('lists every node in the record of a completed update', async () => {
+    await start();
+    rollout.site.updating = false;
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Upgrading');
+    for (const name of ['worker-1', 'worker-2']) rollout.site.silent.add(name);
+    rollout.server.put(node('worker-2', 'worker'));
+    const uid = rollout.bundle()?.metadata.uid ?? '';
+    const progress = { name: 'worker-1', phase: 'Loaded', imagesLoaded: 3, imagesTotal: 3, bytes: 0 } as const;
+    rollout.server.put({ ...formatNodeReport({ bundle: uid, progress }) });
+    rollout.site.updating = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+    const listed = rollout.bundle()?.status?.nodes?.map(({ name, phase, message }) => [name, phase, message]);
+    expect(listed).to.deep.equal([
+      ...['master-0', 'worker-0', 'worker-1'].map((name) => [name, 'Pinned', undefined]),
+      ['worker-2', 'Waiting', 'its agent did not report during the update'],
+    ]);
   });
 
   it('gives up when the cluster is told to become something else meanwhile', async () => {
