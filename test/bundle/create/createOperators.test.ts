@@ -76,6 +76,7 @@ describe('create --operator', () => {
   it('is applied with its catalog only if the user asks for it', async () => {
     const { path, catalogs } = await create(workshop.output);
     const server = await startApiServer({ openshift: '4.20.3' });
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-marketplace' } });
     const kubeconfigs = await makeKubeconfigFolder();
     try {
       const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
