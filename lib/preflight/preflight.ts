@@ -8,6 +8,7 @@ import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { sortFindings, type Finding } from '../kubernetes/finding.ts';
 import { checkAgentImage } from './agentImage.ts';
+import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { readNode } from './node.ts';
 import { checkNode } from './nodeCheck.ts';
@@ -62,6 +63,7 @@ export async function runPreflight(
     ...(await checkImageRetention(cluster, survey.pools)),
     ...checkCatalogs(survey.catalogs),
     ...(await checkPullAdmission(cluster)),
+    ...(await checkImagePolicies(cluster, survey, plan, runningImages(clusterVersion), context)),
     ...checkAgentImage(survey.workloads),
     ...checkWorkloads(templates),
     ...checkNodes(survey, templates, clusterVersion, plan),
@@ -109,9 +111,13 @@ function checkNodes(
   plan: UpdatePlan | undefined,
 ): Finding[] {
   const knowledge = { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free };
-  const release = textOf(fieldsAt(clusterVersion, 'status', 'desired')['image']);
-  const running = release === undefined ? [] : [release];
+  const running = runningImages(clusterVersion);
   return survey.nodes.flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
+}
+
+function runningImages(clusterVersion: StoredObject): string[] {
+  const release = textOf(fieldsAt(clusterVersion, 'status', 'desired')['image']);
+  return release === undefined ? [] : [release];
 }
 
 /** Returns whether a mirror is configured for the images of a release. */

@@ -17,6 +17,8 @@ const kinds = {
   kubeletConfigs: ['machineconfiguration.openshift.io/v1', 'KubeletConfig'],
   pinnedSets: ['machineconfiguration.openshift.io/v1', 'PinnedImageSet'],
   poolNodes: ['machineconfiguration.openshift.io/v1', 'MachineConfigNode'],
+  imagePolicies: ['config.openshift.io/v1', 'ClusterImagePolicy'],
+  namespacedImagePolicies: ['config.openshift.io/v1', 'ImagePolicy'],
   catalogs: ['operators.coreos.com/v1alpha1', 'CatalogSource'],
 } as const;
 
@@ -72,6 +74,8 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     kubeletConfigs: listed('kubeletConfigs'),
     pinnedSets: listed('pinnedSets'),
     poolNodes: listed('poolNodes'),
+    imagePolicies: listed('imagePolicies'),
+    namespacedImagePolicies: listed('namespacedImagePolicies'),
     catalogs: listed('catalogs'),
     workloads: workloads.flat(),
     pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,

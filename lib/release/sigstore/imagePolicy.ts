@@ -84,7 +84,8 @@ export function policiesFor(image: Reference, policies: readonly ImagePolicy[]):
   return scope === undefined ? [] : policies.filter(({ scopes }) => scopes.includes(scope));
 }
 
-function scopesOf(image: Reference): string[] {
+/** Returns the scopes of policy.json that cover an image, the most specific first. */
+export function scopesOf(image: Reference): string[] {
   const { registry, repository } = image;
   const parts = `${registry}/${repository}`.split('/');
   const paths = parts.map((_, index) => parts.slice(0, parts.length - index).join('/'));

@@ -127,6 +127,8 @@ export function openshiftKinds(minor: number): ApiKind[] {
       custom: true,
     },
     { ...config, kind: 'FeatureGate', resource: 'featuregates', status: true },
+    { ...config, kind: 'ClusterImagePolicy', resource: 'clusterimagepolicies', status: true },
+    { ...config, kind: 'ImagePolicy', resource: 'imagepolicies', namespaced: true, status: true },
     { ...machines, kind: 'MachineConfigPool', resource: 'machineconfigpools' },
     { ...machines, kind: 'KubeletConfig', resource: 'kubeletconfigs' },
     { ...machines, kind: 'MachineConfig', resource: 'machineconfigs', status: false },
