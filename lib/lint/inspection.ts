@@ -1,41 +1,17 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
-import type { Subject } from '../kubernetes/finding.ts';
-import { basename, extname } from 'node:path/posix';
 import { PluginError } from '../errors.ts';
-import { commandLinesOf, describeContainers, readContainers, type Container } from './container.ts';
-import { readManifest, type Budget } from './documents.ts';
+import { commandLinesOf, readContainers, type Container } from './container.ts';
+import { readManifest } from './documents.ts';
 import { readBase64, readDataUrl } from './embedded.ts';
-import { isFullReference, templateWord } from './image.ts';
+import { isFullReference } from './image.ts';
 import { isForClusters } from './clusterProfile.ts';
-import { problemOf, type Rule } from './rule.ts';
+import { apply, oneLine, within, type LintState, type ManifestPlace } from './report.ts';
+import type { Rule } from './rule.ts';
 import { rulesFor } from './rules.ts';
-import type { LintFinding } from './lintFinding.ts';
-import type { ReleaseImages } from './releaseImages.ts';
 import { commandsIn } from './script.ts';
 
-/** The state of reading the manifests of one release or folder. */
-export interface LintState {
-  readonly release: ReleaseImages | undefined;
-  readonly budget: Budget & { values: number };
-  readonly findings: LintFinding[];
-  /** Values that aliases share, or lead back to, are read once. */
-  readonly seen: WeakSet<object>;
-  objects: number;
-}
-
-/** Where something is: in a file, in an object, below a field. */
-interface Place {
-  readonly file: string;
-  readonly object: Subject;
-  readonly field: string;
-  /** The name of the text that is read: a key, a path or a unit. */
-  readonly name: string;
-  /** Texts are scripts, units and manifests; else they are the words of an API. */
-  readonly hasTexts: boolean;
-  readonly depth: number;
-}
-
 const deepest = 64;
+const excess = 'its size, aliases or nesting exceed the limits';
 
 /** Reads a file of manifests, and adds a finding for each part that breaks a rule. Throws `too-large` above the limits of all files. */
 export function inspectFile(text: string, file: string, state: LintState): void {
@@ -56,22 +32,25 @@ export function reportUnreadable(file: string, reason: string, state: LintState)
 }
 
 /** Reads a value; what keeps it from being read is a finding. */
-function attempt<Value>(read: () => Value, place: Place, state: LintState): Value | undefined {
+function attempt<Value>(read: () => Value, place: ManifestPlace, state: LintState): Value | undefined {
   try {
     return read();
   } catch (error) {
     if (state.budget.tokens < 1000) throw tooLarge();
     const isLarge = error instanceof RangeError || error instanceof ReferenceError;
-    const reason = isLarge ? 'its size, aliases or nesting exceed the limits' : 'it is neither YAML nor JSON';
+    const reason = isLarge ? excess : 'it is neither YAML nor JSON';
     apply(rulesFor.file, reason, place.field === '' ? 'the file' : place.name, place, state);
     return undefined;
   }
 }
 
-function inspectObject(value: unknown, place: Place, state: LintState): void {
+function inspectObject(value: unknown, place: ManifestPlace, state: LintState): void {
   if (typeof value === 'object' && value !== null && isSeen(value, state)) return;
+  const inner = { ...place, depth: place.depth + 1 };
+  if (place.depth > deepest) reportDepth(place, state);
+  if (place.depth > deepest) return;
   if (Array.isArray(value)) {
-    for (const item of value) inspectObject(item, place, state);
+    for (const item of value) inspectObject(item, inner, state);
     return;
   }
   const object = fieldsOf(value);
@@ -82,7 +61,7 @@ function inspectObject(value: unknown, place: Place, state: LintState): void {
     return;
   }
   if (Array.isArray(items)) {
-    for (const item of items) inspectObject(item, place, state);
+    for (const item of items) inspectObject(item, inner, state);
     return;
   }
   if (!isForClusters(object)) return;
@@ -94,7 +73,7 @@ function inspectObject(value: unknown, place: Place, state: LintState): void {
     ...(textOf(namespace) && { namespace: oneLine(String(namespace)) }),
   };
   // A static pod in a machine configuration is reported with the object of the cluster that has it.
-  const at: Place = {
+  const at: ManifestPlace = {
     ...place,
     object: place.field === '' ? own : place.object,
     hasTexts: /^(?:ConfigMap|MachineConfig|Secret)$/.test(own.kind),
@@ -109,13 +88,17 @@ function inspectObject(value: unknown, place: Place, state: LintState): void {
   }
 }
 
-function inspectImageStream(spec: unknown, place: Place, state: LintState): void {
+function reportDepth(place: ManifestPlace, state: LintState): void {
+  apply(rulesFor.file, excess, place.field === '' ? 'the file' : place.name, place, state);
+}
+
+function inspectImageStream(spec: unknown, place: ManifestPlace, state: LintState): void {
   for (const tag of listOf(fieldsOf(spec)['tags'])) {
     apply(rulesFor.imageStreamTag, tag, `tag ${String(tag['name'])}`, within(place, `[${String(tag['name'])}]`), state);
   }
 }
 
-function inspectEncoded(values: Fields, place: Place, state: LintState): void {
+function inspectEncoded(values: Fields, place: ManifestPlace, state: LintState): void {
   for (const [key, value] of Object.entries(values)) {
     const at = { ...within(place, key), name: key };
     const text = typeof value === 'string' ? attempt(() => readBase64(value), at, state) : undefined;
@@ -124,10 +107,10 @@ function inspectEncoded(values: Fields, place: Place, state: LintState): void {
 }
 
 /** Reads a value at any depth: pods by their shape, lists of admission plugins, and texts. */
-function inspectValue(value: unknown, place: Place, state: LintState): void {
+function inspectValue(value: unknown, place: ManifestPlace, state: LintState): void {
   if ((state.budget.values -= 1) < 0) throw tooLarge();
   if (place.depth > deepest) {
-    apply(rulesFor.file, 'its size, aliases or nesting exceed the limits', place.name, place, state);
+    reportDepth(place, state);
   } else if (typeof value === 'string') {
     if (place.hasTexts) inspectText(value, place, state);
   } else if (typeof value !== 'object' || value === null || isSeen(value, state)) {
@@ -139,7 +122,7 @@ function inspectValue(value: unknown, place: Place, state: LintState): void {
   }
 }
 
-function inspectFields(fields: Fields, place: Place, state: LintState): void {
+function inspectFields(fields: Fields, place: ManifestPlace, state: LintState): void {
   if (listOf(fields['containers']).some(({ name, image }) => textOf(name) && textOf(image))) {
     for (const container of readContainers(fields)) inspectContainer(container, place, state);
     return;
@@ -157,7 +140,7 @@ function inspectFields(fields: Fields, place: Place, state: LintState): void {
   }
 }
 
-function inspectContainer(container: Container, place: Place, state: LintState): void {
+function inspectContainer(container: Container, place: ManifestPlace, state: LintState): void {
   const { list, name, fields, image } = container;
   const at = within(place, `${list}[${name}]`);
   const report = <Item>(rules: readonly Rule<Item>[], item: Item, field: string): void => {
@@ -178,12 +161,12 @@ function inspectContainer(container: Container, place: Place, state: LintState):
   }
 }
 
-function inspectReference(text: string, place: Place, state: LintState, container?: Container): void {
+function inspectReference(text: string, place: ManifestPlace, state: LintState, container?: Container): void {
   if (isFullReference(text)) apply(rulesFor.reference, text, place.name, place, state, container);
 }
 
 /** Reads a text of a file, unit or script: what it names, what it runs, and the manifests in it. */
-function inspectText(text: string, place: Place, state: LintState): void {
+function inspectText(text: string, place: ManifestPlace, state: LintState): void {
   state.budget.values -= text.length / 100;
   const inner = { ...place, depth: place.depth + 8 };
   const decoded = text.startsWith('data:') ? attempt(() => readDataUrl(text), place, state) : undefined;
@@ -203,12 +186,12 @@ function inspectText(text: string, place: Place, state: LintState): void {
   inspectCommands(text, place, state);
 }
 
-function inspectCommands(text: string, place: Place, state: LintState): void {
+function inspectCommands(text: string, place: ManifestPlace, state: LintState): void {
   apply(rulesFor.commands, commandsIn(text, place.name), place.name, place, state);
 }
 
 /** Many texts only look like YAML; they are read as scripts. */
-function attemptNested(text: string, place: Place, state: LintState): unknown[] | undefined {
+function attemptNested(text: string, place: ManifestPlace, state: LintState): unknown[] | undefined {
   try {
     return readManifest(text, state.budget);
   } catch (error) {
@@ -231,49 +214,6 @@ function looksLikeManifest(text: string, name: string): boolean {
     /^\s*\{\s*["}]/.test(text) ||
     (/^kind:/m.test(text) && /^apiVersion:/m.test(text))
   );
-}
-
-function apply<Item>(
-  rules: readonly Rule<Item>[],
-  item: Item,
-  actor: string,
-  place: Place,
-  { release, findings }: LintState,
-  container?: Container,
-): void {
-  for (const rule of rules) {
-    const { id, severity, why, remedy } = rule;
-    // A manifest may have any text in any place.
-    for (const { field, value: found } of rule.find(item, release)) {
-      const value = oneLine(found);
-      const problem = problemOf(rule, value);
-      findings.push({
-        ...{ rule: id, severity, object: place.object, file: place.file },
-        component: componentOf(place, release?.componentOf(container?.image ?? found)),
-        field: oneLine(within(place, field).field),
-        value,
-        message: container ? describeContainers([container], problem) : `${actor} ${problem}`,
-        ...{ why, remedy },
-      });
-    }
-  }
-}
-
-/** The files of a release are named `0000_50_<component>_…`. */
-function componentOf({ file, object }: Place, component: string | undefined): string {
-  const [, named] = /(?:^|\/)\d+_(?:\d+_)?([a-z][a-z0-9.-]*)_/.exec(file) ?? [];
-  const own = object.kind === 'File' ? basename(file, extname(file)) : object.name;
-  return component ?? named ?? object.namespace ?? own;
-}
-
-function oneLine(text: string): string {
-  return text.replaceAll(templateWord, '{{…}}').replace(/\s+/g, ' ').slice(0, 500);
-}
-
-function within(place: Place, field: string): Place {
-  if (field === '') return place;
-  const separator = place.field === '' || field.startsWith('[') ? '' : place.field.endsWith('>') ? ' ' : '.';
-  return { ...place, field: `${place.field}${separator}${field}`, depth: place.depth + 1 };
 }
 
 /** Items with a name keep their path if others are added before them. */

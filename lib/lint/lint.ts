@@ -1,7 +1,9 @@
 import { takeTurn, type Context } from '../context.ts';
 import { severities, type Severity } from '../kubernetes/finding.ts';
-import { inspectFile, reportUnreadable, type LintState } from './inspection.ts';
+import { inspectFile, reportUnreadable } from './inspection.ts';
+import { indexLines } from './lines.ts';
 import { keyOfFinding, type LintFinding } from './lintFinding.ts';
+import type { LintState } from './report.ts';
 import { imageReferences, readReleaseImages } from './releaseImages.ts';
 import { allRules } from './rules.ts';
 
@@ -9,6 +11,8 @@ import { allRules } from './rules.ts';
 export interface ManifestSet {
   /** The release, the path, or `-`. */
   readonly name: string;
+  /** The folder that the names of the files are relative to, if they are on this machine. */
+  readonly root?: string | undefined;
   /** The release image by digest, if it is a release. */
   readonly release?: string | undefined;
   /** The texts by the names of the files; the reason for a file that cannot be read. */
@@ -18,6 +22,7 @@ export interface ManifestSet {
 /** The parts of manifests that need a registry. */
 export interface LintReport {
   readonly target: string;
+  readonly root: string | undefined;
   /** The version, if it is a release. */
   readonly version: string | undefined;
   /** The number of files and of objects that were read. */
@@ -30,7 +35,10 @@ export interface LintReport {
 }
 
 /** Finds the parts of manifests that need a registry. Throws `too-large` and `interrupted`. */
-export async function lintManifests({ name, release, files }: ManifestSet, context: Context): Promise<LintReport> {
+export async function lintManifests(
+  { name, root, release, files }: ManifestSet,
+  context: Context,
+): Promise<LintReport> {
   const isList = (file: string): boolean => file === imageReferences || file.endsWith(`/${imageReferences}`);
   const lists = [...files].flatMap(([file, text]) => (isList(file) && typeof text === 'string' ? [text] : []));
   const images = readReleaseImages(lists, release);
@@ -44,12 +52,24 @@ export async function lintManifests({ name, release, files }: ManifestSet, conte
   };
   const manifests = [...files].filter(([file]) => !isList(file) && file !== 'release-metadata');
   for (const [file, text] of manifests) {
+    const start = state.findings.length;
     if (typeof text === 'string') inspectFile(text, file, state);
     else reportUnreadable(file, text.unreadable, state);
+    if (typeof text === 'string' && state.findings.length > start) {
+      const lineOf = indexLines(text);
+      state.findings.push(...state.findings.splice(start).map((finding) => ({ ...finding, line: lineOf(finding) })));
+    }
     await takeTurn(context.signal);
   }
   return {
-    ...{ target: name, version, files: manifests.length, objects: state.objects, knowsImages: images !== undefined },
+    ...{
+      target: name,
+      root,
+      version,
+      files: manifests.length,
+      objects: state.objects,
+      knowsImages: images !== undefined,
+    },
     findings: sortLintFindings(state.findings),
   };
 }
@@ -60,7 +80,7 @@ export function atLeast<F extends LintFinding>(findings: readonly F[], least: Se
 }
 
 /** Returns the findings that an earlier release or version of the same manifests does not have. */
-export function withoutKnown(findings: readonly LintFinding[], earlier: readonly LintFinding[]): LintFinding[] {
+export function withoutKnown<F extends LintFinding>(findings: readonly F[], earlier: readonly LintFinding[]): F[] {
   const known = new Set(earlier.map(keyOfFinding));
   return findings.filter((finding) => !known.has(keyOfFinding(finding)));
 }

@@ -10,6 +10,8 @@ export interface LintFinding {
   readonly object: Subject;
   /** The name of the manifest. */
   readonly file: string;
+  /** The line of the field if it is found, else of the object, from 1. */
+  readonly line: number;
   /** The path of the field in the object; ` > ` leads into a file that the field holds. Items of lists are named. */
   readonly field: string;
   readonly value: string;

@@ -1,5 +1,5 @@
 import { stat } from 'node:fs/promises';
-import { basename } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { isUtf8 } from 'node:buffer';
 import { parseVolumeName } from '../archive/volumes.ts';
 import { openBundle } from '../bundle/open.ts';
@@ -46,7 +46,7 @@ export async function readManifestSet(target: string, access: ManifestAccess, co
   if (!found && !parseVolumeName(target)) return readRegistry(requestOf(target, access), access, context);
   if (found?.isDirectory() && !(await holdsBundle(target))) return readFolder(target, context);
   if (found && !found.isDirectory() && (wanted.test(target) || found.isFIFO()))
-    return oneFile(target, basename(target), await readSmallFile(target, limits.file));
+    return { ...oneFile(target, basename(target), await readSmallFile(target, limits.file)), root: dirname(target) };
   return readBundle(target, context);
 }
 
@@ -118,7 +118,7 @@ async function readFolder(path: string, context: Context): Promise<ManifestSet> 
     if (size > limits.all) throw new PluginError('too-large', `${path} has more than 256 MiB of manifests`);
     files.set(name, content);
   }
-  return { name: path, files };
+  return { name: path, root: path, files };
 }
 
 function oneFile(name: string, file: string, bytes: Buffer): ManifestSet {

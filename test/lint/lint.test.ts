@@ -78,6 +78,10 @@ describe('lintManifests', () => {
       systemd: { units: [{ name: 'x.service', contents: '[Service]\nExecStart=podman pull x/y\n' }] },
     });
     expect(await find(ignition, 'x.ign')).to.deep.equal(['contacts-registry systemd.units[x.service].contents']);
+    const args = ['sh', '-c', script];
+    expect(await find({ ...pod, spec: { containers: [{ name: 'c', image, args }] } })).to.deep.equal([
+      'contacts-registry spec.containers[c].args',
+    ]);
     expect(await find(script, 'x.sh')).to.deep.equal(['contacts-registry ']);
   });
 
@@ -106,6 +110,20 @@ describe('lintManifests', () => {
     expect(await componentOf({ 'image-references': JSON.stringify({ kind: 'ImageStream', spec }) })).to.equal('etcd');
   });
 
+  it('tells the line of the field, or of the object if the field is not unique', async () => {
+    const twice = [container, { ...container, name: 'd' }];
+    const second = { ...pod, metadata: { name: 'y' }, spec: { containers: twice } };
+    const text = [{ ...pod, metadata: { name: 'first' }, spec: {} }, pod, second]
+      .map((each) => stringify(each))
+      .join('---\n');
+    const { findings } = await lint({ 'x.yaml': text });
+    expect(findings.map(({ line }) => text.split('\n')[line - 1]?.trim())).to.deep.equal([
+      'imagePullPolicy: Always',
+      'name: y',
+      'name: y',
+    ]);
+  });
+
   it('judges hostile files within limits', async () => {
     const bomb = gzipSync(Buffer.alloc(64 * 1024 * 1024)).toString('base64');
     const lol = [
@@ -123,6 +141,8 @@ describe('lintManifests', () => {
       'deep.json': `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}`,
       'gzip.yaml': stringify({ ...pod, kind: 'ConfigMap', spec: undefined, binaryData: { x: bomb } }),
       'nested.yaml': stringify({ ...pod, kind: 'ConfigMap', spec: undefined, data: { 'x.yaml': lol.join('\n') } }),
+      'lists.json': `${'{"kind":"List","apiVersion":"v1","items":['.repeat(50_000)}${']}'.repeat(50_000)}`,
+      'arrays.json': `${'['.repeat(100_000)}${']'.repeat(100_000)}`,
       'malformed.json': '{"kind": "Pod", ',
     };
     const { findings } = await lint(hostile);
@@ -147,10 +167,11 @@ describe('lintManifests', () => {
   });
 
   it('prints no secrets and no lines of its own from a manifest', async () => {
-    const command = "podman pull --creds=me:hunter2 https://me:hunter2@quay.io/x/y 'a\nerror: forged'";
+    const command =
+      "podman pull --creds=me:hunter2 --password hunter2 https://me:hunter2@quay.io/x/y 'a\nerror: forged'";
     const { findings } = await lint({ 'x.sh': command });
     expect(findings).to.have.length(1);
-    expect(findings[0]?.message).to.match(/contacts a registry: podman pull --creds=… /);
+    expect(findings[0]?.message).to.match(/contacts a registry: podman pull --creds=… --password … /);
     expect(JSON.stringify(findings)).not.to.match(/hunter2|\\n/);
   });
 

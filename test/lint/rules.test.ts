@@ -122,19 +122,20 @@ const pairs: Readonly<
       ...[
         'curl -s https://quay.io/v2/x/y/manifests/latest',
         'cat <<EOF\n$(podman pull quay.io/x/y)\nEOF',
-        'podman \\\n  pull quay.io/x/y',
+        'pod\\\nman \\\n  pull quay.io/x/y',
       ],
     ]
       .map(script)
       .concat(
         unit('[Service]\nExecStartPre=-/usr/bin/podman pull quay.io/x/y\n'),
+        unit('[Service]\nExecStart=podman \\\n  # the image\n  pull quay.io/x/y\n'),
         unit('[Container]\nImage=quay.io/x/y\nPull=newer\n'),
         pod({ command: ['/bin/sh', '-c', 'set -e\nskopeo inspect docker://quay.io/x/y'] }),
         pod({ lifecycle: { postStart: { exec: { command: ['crictl', 'pull', 'quay.io/x/y'] } } } }),
       ),
     passed: [
       ...[
-        '# podman pull quay.io/x/y',
+        '# a; podman pull quay.io/x/y',
         'echo "podman pull quay.io/x/y"',
         'podman run quay.io/x/y',
         'podman image exists "$I" || podman pull "$I"',
@@ -149,6 +150,7 @@ const pairs: Readonly<
         'rpm-ostree rebase ostree-unverified-image:containers-storage:x',
         'rpm-ostree status',
         'podman pull oci:/x',
+        'buildah pull dir:/x',
         'crictl images',
         'podman exec x pull',
       ],
@@ -164,6 +166,7 @@ const pairs: Readonly<
       .concat(
         unit('[Service]\n# ExecStart=podman pull x\nExecStart=/usr/bin/podman start x\n'),
         pod({ args: ['podman pull is not run here'] }),
+        object('ConfigMap', { metadata: { name: 'x', annotations: { example: 'podman pull quay.io/x/y' } } }),
         object('PodMonitor', { spec: { description: 'podman pull quay.io/x/y\n' } }),
         object('ConfigMap', { data: { 'runbook.md': 'podman pull quay.io/x/y\n' } }),
       ),
@@ -186,8 +189,8 @@ const pairs: Readonly<
     ],
   },
   unreadable: {
-    caught: ['kind: Pod\n  : [', 'a: *b\n'],
-    passed: ['{{if .X}}\nkind: {{.Kind}}\n{{end}}\n', '', '---\n---\n'],
+    caught: ['kind: Pod\n  : [', 'a: *b\n', 'kind: Namespace\nkind: Pod\n  : ['],
+    passed: ['{{if .X}}\nkind: {{.Kind}}\n{{end}}\n', '', '---\n---\n', 'kind: Namespace\n  : ['],
   },
 };
 

@@ -220,9 +220,13 @@ describe('runPreflight', () => {
         // Nobody has put in defaults here.
         spec: { template: { spec: { containers: [{ name: 'a', image: 'quay.io/x/y' }] } } },
       };
-      const manifests = new Map([['0000_50_new.yaml', Buffer.from(JSON.stringify(object))]]);
+      const manifests = new Map([
+        ['0000_50_new.yaml', Buffer.from(JSON.stringify(object))],
+        ['0000_51_bad.yaml', Buffer.from('kind: Pod\n  : [')],
+      ]);
       expect(await find({ ...plan, manifests })).to.deep.equal([
         'blocker pull-policy deployment/new -n openshift-new',
+        'warning bundle file/0000_51_bad.yaml',
         'warning tags deployment/new -n openshift-new',
       ]);
       const message = await messageOf('blocker pull-policy deployment/new -n openshift-new', { ...plan, manifests });

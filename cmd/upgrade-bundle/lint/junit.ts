@@ -26,9 +26,11 @@ export function toJunit(result: LintResult): string {
 }
 
 function formatCase(finding: Finding, isFailure: boolean): string {
-  const { rule, severity, component, object, file, field, message, why, remedy, status, reason = '' } = finding;
+  const { rule, severity, component, object, file, line, field, message, why, remedy, status, reason = '' } = finding;
   const name = `${formatSubject(object)} ${field}`.trim();
-  const details = escape([`${component}: ${file}`, field, why, remedy].filter((line) => line !== '').join('\n'));
+  const details = escape(
+    [`${component}: ${file}:${line}`, field, why, remedy].filter((line) => line !== '').join('\n'),
+  );
   const content =
     status === 'known'
       ? tag('skipped', { message: reason })

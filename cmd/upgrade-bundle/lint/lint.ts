@@ -38,8 +38,14 @@ const options = {
     describe: 'The least severity that makes the exit code 1',
   },
   ...outputOption(['json', 'yaml', 'junit', 'sarif']),
-  arch: releaseOptions.arch,
-  'release-repository': releaseOptions['release-repository'],
+  arch: {
+    ...releaseOptions.arch,
+    describe: 'Architecture of a release that is named by its version; x86_64 by default',
+  },
+  'release-repository': {
+    ...releaseOptions['release-repository'],
+    describe: `Repository where versions are looked up; ${usualRepository} by default`,
+  },
   ...registryOptions,
 } as const;
 
@@ -109,16 +115,13 @@ function judge(
   report: LintReport,
   against: LintReport | undefined,
 ): LintResult {
-  const { findings, unused } = judgeFindings(
-    against ? withoutKnown(report.findings, against.findings) : report.findings,
-    entries,
-    new Date().toISOString().slice(0, 10),
-  );
+  const judged = judgeFindings(report.findings, entries, new Date().toISOString().slice(0, 10));
+  const findings = against ? withoutKnown(judged.findings, against.findings) : judged.findings;
   const failing = atLeast(findings, failOn).filter(({ status }) => status !== 'known').length;
   return {
     ...report,
     ...(against && { against: against.target }),
-    ...{ passed: failing === 0, failing, failOn, findings, unused },
+    ...{ passed: failing === 0, failing, failOn, findings, unused: judged.unused },
   };
 }
 

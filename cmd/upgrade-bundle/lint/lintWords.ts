@@ -38,7 +38,7 @@ function describeGroup(findings: readonly Finding[]): string[] {
   ];
 }
 
-function describeFinding({ component, object, file, field, message, status, until = '' }: Finding): string[] {
+function describeFinding({ component, object, file, line, field, message, status, until = '' }: Finding): string[] {
   const known = {
     new: '',
     known: ` (known until ${until})`,
@@ -46,5 +46,5 @@ function describeFinding({ component, object, file, field, message, status, unti
     incomplete: ' (the baseline entry lacks a reason or an end date)',
   }[status];
   const subject = object.kind === 'File' ? '' : `${formatSubject(object)} of ${component}, `;
-  return [`  - ${message}${known}`, `    ${subject}${file}${field === '' ? '' : `: ${field}`}`];
+  return [`  - ${message}${known}`, `    ${subject}${file}:${line}${field === '' ? '' : ` ${field}`}`];
 }

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { isAbsolute, join, sep } from 'node:path';
 import manifest from '../../../package.json' with { type: 'json' };
 import { formatSubject, type Severity } from '../../../lib/kubernetes/finding.ts';
 import { keyOfFinding } from '../../../lib/lint/lintFinding.ts';
@@ -8,7 +9,7 @@ import type { LintResult } from './lintResult.ts';
 const levels: Readonly<Record<Severity, string>> = { blocker: 'error', warning: 'warning', info: 'note' };
 
 /** Makes SARIF 2.1.0 of a result. Findings that the baseline accepts are suppressed, with the reason. */
-export function toSarif({ findings }: LintResult): object {
+export function toSarif({ root, findings }: LintResult): object {
   const order = new Map(allRules.map(({ id }, index) => [id, index]));
   return {
     $schema: 'https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json',
@@ -22,7 +23,7 @@ export function toSarif({ findings }: LintResult): object {
             informationUri: manifest.homepage,
             rules: allRules.map(({ id, severity, why, remedy, problem }) => ({
               id,
-              shortDescription: { text: problem.replace(/[:(]? ?\(?%\)?,?/, '').trim() },
+              shortDescription: { text: problem.replace(/(?::| every)? \(?%\)?,?/, '') },
               fullDescription: { text: why },
               help: { text: remedy },
               defaultConfiguration: { level: levels[severity] },
@@ -34,7 +35,7 @@ export function toSarif({ findings }: LintResult): object {
           ruleIndex: order.get(finding.rule) ?? -1,
           level: levels[finding.severity],
           message: { text: `${formatSubject(finding.object)}: ${finding.message}. ${finding.remedy}` },
-          locations: [locationOf(finding)],
+          locations: [locationOf(finding, root)],
           partialFingerprints: { finding: createHash('sha256').update(keyOfFinding(finding)).digest('hex') },
           ...(finding.status === 'known' && {
             suppressions: [{ kind: 'external', justification: finding.reason ?? '' }],
@@ -46,9 +47,15 @@ export function toSarif({ findings }: LintResult): object {
   };
 }
 
-function locationOf({ file, object, field }: LintResult['findings'][number]): object {
+function locationOf({ file, line, object, field }: LintResult['findings'][number], root: string | undefined): object {
+  // Relative to the working directory, so that a report fits the repository that it is made in.
+  const path = root === undefined ? file : join(root, file).replaceAll(sep, '/');
+  const uri = path.split('/').map(encodeURIComponent).join('/');
   return {
-    physicalLocation: { artifactLocation: { uri: file.split('/').map(encodeURIComponent).join('/') } },
+    physicalLocation: {
+      artifactLocation: { uri: isAbsolute(path) ? `file://${uri}` : uri },
+      region: { startLine: line },
+    },
     logicalLocations: [{ fullyQualifiedName: `${formatSubject(object)} ${field}`.trim(), kind: 'member' }],
   };
 }
