@@ -1,8 +1,8 @@
 import { countAttachments } from '../../lib/oci/attachment.ts';
+import { listProblems, verdictError, verdictOf } from './report/verdict.ts';
 import { describePolicies, toPlainPolicies } from './policies.ts';
 import { addBases } from '../../lib/bundle/complete.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
-import type { Problem } from '../../lib/bundle/problem.ts';
 import { findDigest } from '../../lib/bundle/sidecars.ts';
 import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
@@ -45,7 +45,7 @@ const options = {
 } as const;
 
 const accents = {
-  ...{ Verified: 'good', FAILED: 'bad' },
+  ...{ Verified: 'good', Incomplete: 'doubtful', FAILED: 'bad' },
   ...{ missing: 'bad', truncated: 'bad', corrupt: 'bad', unexpected: 'bad', inconsistent: 'bad' },
   ...{ unsigned: 'bad', untrusted: 'bad' },
 } as const satisfies Accents;
@@ -80,7 +80,8 @@ export const command = defineCommand({
       terminal.print(format(report, expectedKeys, args.output), words);
       warnOfOtherKeys(report.policies, expectedKeys, context);
       for (const { message } of report.warnings) context.log('warn', message);
-      if (report.problems.length > 0) throw failureOf(report);
+      const verdict = verdictOf(report);
+      if (verdict.word !== 'Verified') throw verdictError(report, verdict);
     } finally {
       await bundle.close();
       await registries.close();
@@ -106,25 +107,6 @@ async function readExpected(
   ];
 }
 
-/** If only the signature or the base is wrong, another copy of the bundle does not help. */
-function failureOf({ path, base, problems }: VerifyReport): PluginError {
-  const count = problems.length === 1 ? 'there is a problem' : `there are ${problems.length} problems`;
-  const message = `${path} is not a good bundle: ${count}`;
-  const signature = problems.find(({ kind }) => kind === 'unsigned' || kind === 'untrusted');
-  if (signature && problems.every(({ subject }) => subject === 'signature')) {
-    return new PluginError(signature.kind === 'unsigned' ? 'unsigned' : 'untrusted', message, {
-      hint: signature.hint,
-      settings: ['signatureStore', 'signatureKeyring', 'trustFingerprint', 'allowUnsigned'],
-    });
-  }
-  const [first] = problems;
-  if (first?.hint !== undefined && problems.every(({ hint }) => hint === first.hint)) {
-    return new PluginError('incomplete', message, { hint: first.hint, settings: base === undefined ? [] : ['base'] });
-  }
-  const hint = 'Do not use it. Copy it again from where it came from, or create it again.';
-  return new PluginError('incomplete', message, { hint });
-}
-
 function toPlain(
   { signatures, policies, provenance, ...report }: VerifyReport,
   keys: ExpectedKeys,
@@ -137,6 +119,7 @@ function toPlain(
   }));
   return {
     good: report.problems.length === 0,
+    verdict: verdictOf(report).word.toLowerCase(),
     ...report,
     ...(provenance && { provenance: { ...provenance, sources: Object.fromEntries(provenance.sources) } }),
     signatures: signers,
@@ -145,9 +128,8 @@ function toPlain(
 }
 
 function toWords(report: VerifyReport, keys: ExpectedKeys): string {
-  const { path, version, arch, release, digest, confirmedBy, images, attachmentTags, manifests, blobs, problems } =
-    report;
-  const isGood = problems.length === 0;
+  const { path, version, arch, release, digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
+  const verdict = verdictOf(report);
   const all = images.whole === images.expected;
   const signers = report.signatures
     .filter((signature) => release.endsWith(signature.digest))
@@ -172,26 +154,8 @@ function toWords(report: VerifyReport, keys: ExpectedKeys): string {
     ...confirmedBy.map((source) => ['', `as ${source} says`]),
   ];
   return [
-    `${isGood ? 'Verified' : 'FAILED'}: ${path}`,
+    `${verdict.word}: ${path}`,
     formatFields(rows),
-    ...(isGood ? [] : ['', ...listProblems(problems)]),
+    ...(verdict.word === 'Verified' ? [] : ['', ...listProblems(verdict, report.base)]),
   ].join('\n');
-}
-
-/** Lists the problems. Many problems of one kind become one line. */
-function listProblems(problems: readonly Problem[]): string[] {
-  const groups = Object.values(Object.groupBy(problems, ({ kind, subject }) => `${kind} ${subject}`));
-  const lines = groups.flatMap((group) => {
-    if (group.length <= 5) return group.map((problem) => describe(problem.kind, problem.message, problem.images));
-    const [{ kind, subject } = { kind: '', subject: '' }] = group;
-    const images = [...new Set(group.flatMap((problem) => problem.images))];
-    return [describe(kind, `${group.length} ${subject}s`, images)];
-  });
-  return lines.length === problems.length ? lines : [...lines, `  (-o json lists all ${problems.length} of them)`];
-}
-
-function describe(kind: string, what: string, images: readonly string[]): string {
-  const some = images.slice(0, 5).join(', ');
-  const others = images.length > 5 ? ` and ${images.length - 5} more images` : '';
-  return `  ${kind.padEnd(12)} ${what}${some === '' ? '' : `, needed by ${some}${others}`}`;
 }

@@ -5,6 +5,7 @@ import { nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policy
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage } from './page.ts';
+import { verdictOf } from './verdict.ts';
 
 /** The time of a verification, and the program. */
 export interface AuditContext {
@@ -16,16 +17,16 @@ export interface AuditContext {
 
 /** Formats the result of `verify` as one HTML page for an auditor. The page needs no other file. */
 export function formatAudit(report: VerifyReport, { date, tool, keys }: AuditContext): string {
-  const { version, arch, problems, path } = report;
-  const isGood = problems.length === 0;
+  const { version, arch, path } = report;
+  const { word, reason } = verdictOf(report);
   const title = `OpenShift ${version} for ${arch}`;
   return formatPage({
-    title: `${isGood ? 'Verified' : 'FAILED'}: ${title}`,
+    title: `${word}: ${title}`,
     header: markup`<p class="eyebrow">Verification of an upgrade bundle</p>
       <h1>${title}</h1>
       <p class="notice">
-        <strong>${isGood ? 'Verified.' : 'FAILED.'}</strong>
-        ${isGood ? 'Every check below succeeded.' : `${problems.length} problems were found. Do not use this bundle.`}
+        <strong>${word}.</strong>
+        ${word === 'Verified' ? 'Every check below succeeded.' : `Do not use this bundle: ${reason}.`}
         ${date.toISOString()}, by ${tool}.
       </p>`,
     main: markup`${describeBundle(report, basename(path))} ${describeKeys(report, keys)} ${listProblems(report)}

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { cp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { cp, readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
@@ -228,6 +228,25 @@ describe('create --volume-size', () => {
       const inspected = await program('inspect', name);
       expect(inspected.stdout, inspected.stderr).to.match(/Volumes +4 files of /);
     }
+  });
+
+  it('is verified without one of its volumes, which is all that is named', async () => {
+    const folder = join(workshop.folder, 'short');
+    await cp(join(reference, '..'), folder, { recursive: true });
+    const lost = join(folder, `${basename(reference)}.002`);
+    const cut = join(folder, `${basename(reference)}.001`);
+    await rm(lost);
+    const missing = await program('verify', folder);
+    expect(missing.stdout)
+      .to.match(/^Incomplete: /)
+      .and.to.include(`\n\n  missing      the volume ${lost} is missing\n`);
+    expect(missing.stderr).to.match(
+      / is incomplete: copy 1 volume again\nhint: Copy this volume again: .*\.tar\.002\. /,
+    );
+    await truncate(cut, 100);
+    const { stdout, code } = await program('verify', folder);
+    expect(stdout.split('\n\n')[1]?.trimEnd().split('\n')).to.have.length(2);
+    expect(code).to.equal(1);
   });
 
   it('is pushed in place, and served', async () => {

@@ -176,7 +176,12 @@ describe('a delta', () => {
     );
     expect(problems[0]?.message).to.match(/is missing in the base 4\.12\.3$/);
     expect(signatures).to.have.length(1);
+    expect(stderr).to.match(/^error: .* is incomplete: needs base 4\.12\.3$/m);
     expect(stderr).to.match(/^hint: Name the bundle of its base release 4\.12\.3, or copy it into the same folder/m);
+    const words = await program('verify', delta);
+    expect(words.stdout)
+      .to.match(/^Incomplete: /)
+      .and.to.match(/missing +\d+ blobs of the base 4\.12\.3$/m);
   });
 
   it('is good with its base: a bundle, one in volumes, a directory, or one beside it', async () => {
