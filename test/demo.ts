@@ -1,4 +1,4 @@
-// Runs the main job from beginning to end on this machine: `npm run demo`.
+// Runs the main workflow from beginning to end on this machine: `npm run demo`.
 import { spawn } from 'node:child_process';
 import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

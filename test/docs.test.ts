@@ -28,11 +28,11 @@ describe('the generated documents', () => {
       for (const entry of program.commands) {
         const name = commandNameOf(entry);
         for (const [args] of (await entry.load()).command.examples) {
-          // What follows is for the shell.
+          // The rest is for the shell.
           const [words = ''] = args.split(/ [|>] /);
           const line = [...(name === defaultName ? [] : [name]), ...words.split(' ').filter(Boolean)];
           const problem = await checkLine(program, line).catch(messageOf);
-          // That its files are not here is no fault of an example.
+          // The files of an example need not exist.
           if (problem !== undefined) expect(problem, args).to.match(/there is no file/);
         }
       }
@@ -46,7 +46,7 @@ describe('the generated documents', () => {
         expect(command.examples, entry.usage).not.to.be.empty;
         for (const [name, { describe, suggest }] of Object.entries({ ...command.options, ...command.positionals })) {
           expect(describe, `${entry.usage} ${name}`).to.match(/^[A-Z].*[^.\s]$/s);
-          // What a shell completes it with.
+          // The completion of a shell for it.
           const [, kind] = /^(?:PEM |YAML )?(file|folder)\b/i.exec(describe) ?? [];
           if (kind) expect(suggest, `suggest of ${entry.usage} ${name}`).to.equal(`${kind.toLowerCase()}s`);
         }
@@ -96,7 +96,7 @@ describe('the written documents', () => {
       const named = [...text.matchAll(/`((?:lib|cmd|test|\.config|\.ci|\.github)\/[\w./-]*\w)`/g)].map(
         ([, name = '']) => name,
       );
-      // The tests of SECURITY.md, below test/.
+      // The tests in SECURITY.md, below test/.
       const tests = path === 'SECURITY.md' ? [...text.matchAll(/`([a-z-]+(?:\/[\w-]+)+)`/g)] : [];
       const all = [...named, ...tests.map(([, name = '']) => `test/${name}.test.ts`)];
       return all.filter((name) => !existsSync(`${root}/${name}`)).map((name) => `${path}: ${name}`);
@@ -120,13 +120,13 @@ describe('the written documents', () => {
   });
 });
 
-/** The fenced blocks of a page that have no language. */
+/** Returns the fenced blocks of a page that have no language. */
 function blocksOf(page: string): string[] {
   const blocks = [...page.matchAll(/^ *```(\w*)\n([^]*?)^ *```$/gm)];
   return blocks.filter(([, language]) => language === '').map(([, , text = '']) => text);
 }
 
-/** The commands in the fenced blocks of a page, without the rest of the shell's line. */
+/** Returns the commands in the fenced blocks of a page, without the rest of the shell's line. */
 function commandsOf(page: string): { program: Program; line: string[] }[] {
   const lines = blocksOf(page).flatMap((text) => text.replace(/\\\n */g, ' ').split('\n'));
   return lines.flatMap((text) => {

@@ -6,8 +6,8 @@ import { expect } from 'chai';
 const root = fileURLToPath(new URL('..', import.meta.url));
 
 /**
- * The folders of the project from the lowest floor up, each with its front doors. A file imports from its own folder and from those above it in
- * this list. From another folder below `lib` it imports the doors only.
+ * The folders of the project from the lowest floor up, each with its front doors. A file imports from its own folder
+ * and from folders above it in this list. From another folder below `lib`, it imports only front doors.
  */
 const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib', 'context errors failures shellWord workerThread'],
@@ -86,10 +86,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['cmd', ''],
 ];
 
-/** A folder has at most so many files. */
+/** The largest number of files in a folder. */
 const fileLimit = 27;
 
-/** Who imports an outside package, and why only they. */
+/** The files that may import an outside package, and the reason. */
 const owners: Record<string, { files: RegExp; reason: string }> = {
   yargs: { files: /^cmd\/cli\/program\.ts$/, reason: 'commands are plain records' },
   ora: { files: /^cmd\/cli\/terminal\.ts$/, reason: 'one place draws' },
@@ -139,7 +139,7 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
   },
 };
 
-/** What lib is given by its caller, and therefore never takes for itself. */
+/** Uses that lib must leave to its caller. */
 const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
   [/\bconsole\s*\./, 'prints'],
   [/\bprocess\s*\.\s*(stdout|stderr|stdin)\b/, 'uses the standard streams'],
@@ -152,7 +152,7 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
   [/\bmkdir\(.*\brecursive\b/, 'calls a mkdir that never ends below /proc: makeFolders ends'],
 ];
 
-/** Files of lib that pass options to other programs, or name them in advice about these. */
+/** Files of lib that pass options to other programs, or name such options in hints. */
 const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [
     /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|media|privateMounts))\.ts$/,
@@ -185,7 +185,7 @@ const forbiddenNames = /^(utils?|helpers?|managers?|types|constants|common|misc|
 interface Source {
   readonly path: string;
   readonly text: string;
-  /** What it imports: paths inside the project, or package names. */
+  /** The imports: paths in the project, or package names. */
   readonly imports: readonly string[];
 }
 
@@ -212,12 +212,12 @@ function packageOf(name: string): string | undefined {
     : parts.slice(0, name.startsWith('@') ? 2 : 1).join('/');
 }
 
-/** The folder of a file, as `folders` has it. */
+/** Returns the folder of a file, as in `folders`. */
 const folderOf = (path: string): string => (path === 'lib/location.ts' ? path : dirname(path));
 
 const floorOf = (path: string): number => folders.findIndex(([folder]) => folder === folderOf(path));
 
-/** The folder below `lib` that a file is in, with all that is below it; all of `cmd` is one. */
+/** Returns the folder directly below `lib` of a file; for all of `cmd`, `cmd`. */
 const familyOf = (path: string): string =>
   path.startsWith('cmd/') ? 'cmd' : folderOf(path).split('/').slice(0, 2).join('/');
 
@@ -225,7 +225,7 @@ function isDoor(path: string): boolean {
   return folders[floorOf(path)]?.[1].split(' ').includes(basename(path, '.ts')) ?? false;
 }
 
-/** Imports that lead back to the file they begin in, each as the files on the way. */
+/** Finds circles of imports, each as a list of files. */
 function findCircles(): string[] {
   const importsByPath = new Map(sources.map(({ path, imports }) => [path, imports]));
   const finished = new Set<string>();
@@ -240,7 +240,7 @@ function findCircles(): string[] {
   return circles;
 }
 
-/** Code without its comments, for searches that comments must not answer. */
+/** Returns code without its comments, for searches that must ignore comments. */
 const codeOf = (text: string): string => text.replace(/\/\*.*?\*\/|^[^\S\n]*\/\/[^\n]*$/gms, '');
 
 describe('the floors', () => {

@@ -68,7 +68,7 @@ describe('openLocation', () => {
     sample = makeSample();
     await layOutAsOc(join(folder, 'mirror'), sample.content);
     const tar = join(folder, 'mirror.tar');
-    // Without the hard links: a bundle has each manifest in one place, or twice, and links for tags only.
+    // Without the hard links: a bundle has each manifest once or twice, and links only for tags.
     execFileSync('tar', ['--hard-dereference', '--format=posix', '-cf', tar, '-C', join(folder, 'mirror'), 'v2']);
   });
   after(() => removeFolder(folder));

@@ -7,7 +7,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { runSuccessfully } from './support/peers.ts';
 
 interface Entry {
-  /** Where it is not that of the folder. */
+  /** The name, if it differs from that of the folder. */
   readonly name?: string;
   readonly version?: string;
   readonly dependencies?: Readonly<Record<string, string>>;
@@ -15,14 +15,14 @@ interface Entry {
 
 const entries: Readonly<Record<string, Entry | undefined>> = lock.packages;
 
-/** The place in the lock file of what a package at another place gets by a name. */
+/** Returns the path in the lock file of the package that another package gets by a name. */
 function resolve(from: string, name: string): string | undefined {
   const place = [from, 'node_modules', name].filter((part) => part !== '').join('/');
   if (entries[place]) return place;
   return from === '' ? undefined : resolve(from.replace(/\/?node_modules\/(?:@[^/]+\/)?[^/]+$/, ''), name);
 }
 
-/** The places of a package and of everything that it brings. */
+/** Returns the paths of a package and of all its dependencies. */
 function broughtBy(place: string, found = new Set<string>()): Set<string> {
   if (found.has(place)) return found;
   found.add(place);

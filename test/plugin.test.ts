@@ -45,7 +45,7 @@ for (const [file, program] of [
         .and.to.match(/^[a-z0-9]+(-[a-z0-9]+)*$/);
       const known = ['version', 'homepage', 'shortDescription', 'description', 'caveats', 'platforms'];
       expect(Object.keys(plugin.spec)).to.have.members(known);
-      // A semantic version with a v, of this package.
+      // A semantic version with a v, and the version of this package.
       expect(plugin.spec.version)
         .to.equal(`v${manifest.version}`)
         .and.to.match(/^v\d+\.\d+\.\d+(-[\w.-]+)?$/);

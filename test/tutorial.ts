@@ -1,4 +1,5 @@
-// Starts what the tutorial stands on, by itself or as one of two processes in the background: `npm run tutorial`.
+// Starts the registries and the cluster of the tutorial, or one of its two processes in the
+// background: `npm run tutorial`.
 import { spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
@@ -11,15 +12,15 @@ import { startSignatureServer } from './fakes/registry/signatureServer.ts';
 import { makeSigningKey, signatureStore, signDigest } from './support/release/signing.ts';
 import { furnish } from './fakes/cluster/site.ts';
 
-/** How long the processes stay when nobody ends them, in milliseconds. */
+/** The lifetime of the processes if no user stops them, in milliseconds. */
 const longest = 3 * 60 * 60 * 1000;
 const [version, previous] = ['4.20.3', '4.20.2'];
 const folder = 'tutorial';
 
-/** What a process has made, for the file that the person reads into the shell. */
+/** The values of a process, for the file that the user reads into the shell. */
 type Places = Readonly<Record<string, string>>;
 
-/** What has internet: a registry in place of quay.io, with a release, and the signatures of that release. */
+/** Starts the side with internet: a registry instead of quay.io, with a release and its signatures. */
 async function startUpstream(): Promise<Places> {
   const key = await makeSigningKey({ name: 'Tutorial key' });
   const registry = await startRegistry();
@@ -43,7 +44,7 @@ async function startUpstream(): Promise<Places> {
   return { SIGNATURES: signatures.url, FINGERPRINT: key.fingerprint };
 }
 
-/** What has none: an empty registry, and the API server of a cluster. */
+/** Starts the side without internet: an empty registry, and the API server of a cluster. */
 async function startSite(): Promise<Places> {
   const registry = await startRegistry();
   const server = await startApiServer({ openshift: previous });
@@ -61,9 +62,9 @@ async function startSite(): Promise<Places> {
 
 const sides = { upstream: startUpstream, site: startSite };
 
-/** Starts a side in the background, and gives what it has made, with the number of its process. */
+/** Starts a side in the background. Returns its values, and its process ID. */
 async function start(side: keyof typeof sides): Promise<Places> {
-  // A file of its own: a process that stays would keep the reader of a pipe waiting.
+  // A separate file, because a background process would keep a pipe open for its reader.
   const log = `${folder}/${side}.log`;
   const errors = openSync(log, 'w');
   const child = spawn(process.execPath, [fileURLToPath(import.meta.url), side], {

@@ -60,7 +60,7 @@ interface Text {
   readonly paragraphs: readonly string[];
 }
 
-/** The prose of a Markdown page by paragraphs, list items and table cells: without code, addresses and markup. */
+/** Returns the prose of a Markdown page by paragraphs, list items and table cells: without code, URLs and markup. */
 function readPage(text: string): { paragraphs: string[]; cells: string[] } {
   const prose = text
     .replace(/^( *)```.*?^\1```$/gms, '')
@@ -77,7 +77,7 @@ function readPage(text: string): { paragraphs: string[]; cells: string[] } {
   return { paragraphs: paragraphs.filter(Boolean), cells: [...cells, ...headings] };
 }
 
-/** The texts of a source file that a person may read: strings and templates of two words or more. */
+/** Returns the texts of a source file for readers: strings and templates of two words or more. */
 function readLiterals(path: string, text: string): string[] {
   const found: string[] = [];
   const visit = (node: ts.Node): void => {
@@ -90,7 +90,7 @@ function readLiterals(path: string, text: string): string[] {
   return found.filter((each) => /[a-z]+,? [a-z]+/i.test(each));
 }
 
-/** The paragraphs of the comments of a source file. */
+/** Returns the paragraphs of the comments in a source file. */
 function readComments(path: string, text: string): string[] {
   const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true);
   const found: string[] = [];
@@ -107,7 +107,7 @@ function readComments(path: string, text: string): string[] {
     .filter(Boolean);
 }
 
-/** The text of a literal, or of a sum of them; expressions in it are `CODE`. */
+/** Returns the text of a literal, or of a sum of literals. Expressions in it become `CODE`. */
 function textOf(node: ts.Node): string | undefined {
   if (ts.isStringLiteralLike(node)) return node.text;
   if (ts.isTemplateExpression(node)) {
@@ -118,7 +118,7 @@ function textOf(node: ts.Node): string | undefined {
   return left === undefined || right === undefined ? undefined : left + right;
 }
 
-/** The sentences of a paragraph with more words than the limit. */
+/** Returns the sentences of a paragraph with more words than the limit. */
 function longSentences(paragraph: string): string[] {
   return paragraph
     .split(/(?<=[.!?][”’)]*)\s+/)
@@ -157,7 +157,7 @@ const others: Text[] = [
   }),
 ];
 
-/** The paragraphs of a help text, without its examples. */
+/** Returns the paragraphs of a help text, without its examples. */
 function readHelp(text: string): string[] {
   return (text.split('\nExamples:')[0] ?? '').split('\n\n').map((part) => part.replace(/\s+/g, ' '));
 }
@@ -181,18 +181,13 @@ describe('the words of the pages', () => {
   });
 });
 
-/** The folders whose comments are checked; in the end all of them. */
-const checked = ['lib', 'cmd', '.config', '.ci', 'test/fakes', 'test/support'];
-
 describe('the words of comments', () => {
   it('are plain, in sentences of at most 30 words', () => {
-    const found = checked
-      .flatMap((folder) => list(`${folder}/**/*.{ts,js,mjs}`))
-      .flatMap((path) => {
-        const paragraphs = readComments(path, read(path));
-        const problems = [...paragraphs.flatMap(avoided), ...paragraphs.flatMap(longSentences)];
-        return problems.map((problem) => `${path}: ${problem}`);
-      });
+    const found = list('{lib,cmd,test,.config,.ci}/**/*.{ts,js,mjs}').flatMap((path) => {
+      const paragraphs = readComments(path, read(path));
+      const problems = [...paragraphs.flatMap(avoided), ...paragraphs.flatMap(longSentences)];
+      return problems.map((problem) => `${path}: ${problem}`);
+    });
     expect(found, found.join('\n')).to.be.empty;
   });
 });
@@ -201,7 +196,7 @@ describe('the words of helps and messages', () => {
   const problems = new Map<string, string[]>();
   before(() => {
     for (const { key, path, paragraphs } of others) {
-      // Scripts and styles of several lines are no sentences.
+      // Scripts and styles of several lines are not sentences.
       const prose = paragraphs.filter((each) => path.endsWith('.ts') && !/\n.*[;{}<>$]|[;{}<>$].*\n/s.test(each));
       const long = prose.flatMap(longSentences);
       const found = [

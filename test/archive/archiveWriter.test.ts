@@ -165,7 +165,7 @@ describe('ArchiveWriter', () => {
 
     for (const [what, torn] of [
       ['in its last line', (digest: string) => `sha256:${'1'.repeat(30)}`.slice(0, digest.length)],
-      // Half of "<digest> <bytes>" looks like a whole "<digest>".
+      // Half of "<digest> <bytes>" looks like a complete "<digest>".
       ['so that its last line looks like another', (digest: string) => digest],
       ['in a number', (digest: string) => `${digest} 12`],
       ['with bytes that are no text', () => '\u0000\u0000\uFFFD'],
@@ -336,7 +336,10 @@ describe('ArchiveWriter', () => {
   });
 });
 
-/** Has a child write all that a tar is laid out for, kills it in the middle, and returns what it had said was whole. */
+/**
+ * Has a child write all content of a layout, kills it in the middle, and returns the content that it reported as
+ * complete.
+ */
 async function killAfter(child: ChildProcess, entries: readonly TarEntry[], sample: Sample): Promise<unknown[]> {
   const done: unknown[] = [];
   child.send({ entries, content: await contentOf(sample), stopAfter: 2 });

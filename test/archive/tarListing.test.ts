@@ -11,7 +11,7 @@ import { makeFile, makeHeader, makeLong, makePax, paxRecord } from '../support/a
 const gnu = { magic: 'ustar  \0' };
 const folder = { name: 'config/', type: '5', mode: '0000755\0' };
 
-/** Lists a tar that has the same bytes over and over. */
+/** Lists a tar that repeats the same bytes. */
 async function listRepeated(bytes: Buffer, times: number): Promise<TarListing> {
   const { folder: place, path } = await writeTar(bytes);
   const file = await Volumes.open(Array<{ path: string; size: number }>(times).fill({ path, size: bytes.length }), () =>

@@ -1,4 +1,4 @@
-// Compares `create` with what one would use instead, on the same registry in the same run: `npm run bench`.
+// Compares `create` with the alternatives, on the same registry in the same run: `npm run bench`.
 // Arguments: the number of runs (5), and the megabytes of the release (1500).
 import { execFileSync, fork } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -15,7 +15,7 @@ const root = new URL('../..', import.meta.url).pathname;
 execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
 const program = join(root, 'dist/bin/oc-adm_upgrade_bundle');
 const folder = await mkdtemp(join(tmpdir(), 'upgrade-bundle-bench-'));
-// A process of its own, so that making the release leaves no traces in this one.
+// A separate process, so that creating the release does not affect this one.
 const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
 try {
   const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
@@ -54,7 +54,8 @@ async function compare({
   ];
   const list = urls.map((url, index) => `url = "${url}"\noutput = "${index}"`).join('\n');
   await writeFile(join(folder, 'curl'), list);
-  // Every blob fetched, written and hashed: by the program that is at hand everywhere, and by the fastest one.
+  // Fetches, writes and hashes every blob: with the program that is installed everywhere, and with
+  // the fastest one.
   const floor = (hash: string): string =>
     `cd ${out} && curl -sS --no-progress-meter -Z --parallel-max 6 -K ${folder}/curl && ls | xargs -P2 -n16 ${hash} >/dev/null`;
   const openssl = floor('openssl dgst -sha256');
@@ -65,7 +66,7 @@ async function compare({
     create,
     'curl, sha256sum': ['sh', '-c', floor('sha256sum')],
     'curl, openssl': ['sh', '-c', openssl],
-    // A bundle has a digest of its own besides those of its blobs.
+    // A bundle has its own digest, in addition to the digests of its blobs.
     'and of the whole': ['sh', '-c', `${openssl} && cat * | openssl dgst -sha256`],
     'skopeo+tar': ['sh', '-c', `cd ${out} && ${copies.join(' && ')} && tar -cf skopeo.tar *`],
   };
@@ -76,7 +77,7 @@ async function compare({
   for (let run = 0; run <= runs; run++) {
     for (const [name, command] of Object.entries(contenders)) {
       const measurement = await measureInto(out, command);
-      // The first run of each warms the page cache.
+      // The first run of each command warms the page cache.
       if (run > 0) results.get(name)?.push(measurement);
     }
   }

@@ -15,7 +15,7 @@ const root = new URL('../..', import.meta.url).pathname;
 execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
 const program = join(root, 'dist/bin/oc-adm_upgrade_bundle');
 const folder = await mkdtemp(join(tmpdir(), 'load-bench-'));
-// A process of its own, so that making the release leaves no traces in this one.
+// A separate process, so that creating the release does not affect this one.
 const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
 try {
   const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
@@ -30,7 +30,7 @@ try {
   await rm(folder, { recursive: true, force: true });
 }
 
-/** A loop device that holds a bundle of the release from its first byte on. */
+/** Returns a loop device with a bundle of the release from its first byte. */
 async function makeDevice({ host, repository, store, keyring, fingerprint }: BenchRegistry): Promise<string> {
   const trust = [`--signature-store=${store}`, `--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
   const release = ['--version=4.20.3', `--release-repository=${host}/${repository}`, '--insecure'];
@@ -61,9 +61,9 @@ async function compare({ pullspecs, keyring, fingerprint, bytes }: BenchRegistry
   const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
   for (let run = 0; run <= runs; run++) {
     for (const [name, command] of Object.entries(contenders)) {
-      // `load` gives way to everything else on the machine: the others have to as well, or they win by that alone.
+      // `load` has the lowest priority. The other commands get it too, for a fair comparison.
       const measurement = await measureInto(out, ['nice', '-n', '19', ...command]);
-      // The first run of each warms the page cache.
+      // The first run of each command warms the page cache.
       if (run > 0) results.get(name)?.push(measurement);
     }
   }

@@ -4,14 +4,14 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-/** What a command cost as a whole process with its children: seconds, and the bytes of its largest process. */
+/** The cost of a command with its children: seconds, and the bytes of its largest process. */
 export interface Measurement {
   readonly wall: number;
   readonly cpu: number;
   readonly peak: number;
 }
 
-/** Runs a command under time(1) and tells what it cost. Throws when it fails. */
+/** Runs a command under time(1) and returns its cost. Throws if it fails. */
 export async function measure(command: readonly string[]): Promise<Measurement> {
   const folder = mkdtempSync(join(tmpdir(), 'measure-'));
   try {
@@ -33,8 +33,8 @@ export async function measure(command: readonly string[]): Promise<Measurement> 
 }
 
 /**
- * Measures a command that writes into an empty folder: what was there is none of its business, nor what the disk still has to do for it. Memory
- * that a virtual machine has given back to its host is slow to come again: each command finds some that is at hand.
+ * Measures a command that writes into an empty folder, after earlier files are removed and written to disk. A virtual
+ * machine gets memory that it returned to its host only slowly, so memory is touched before each command.
  */
 export async function measureInto(folder: string, command: readonly string[]): Promise<Measurement> {
   rmSync(folder, { recursive: true, force: true });
@@ -45,7 +45,7 @@ export async function measureInto(folder: string, command: readonly string[]): P
   return measure(command);
 }
 
-/** The middle one of some numbers. */
+/** Returns the median of some numbers. */
 export function median(numbers: readonly number[]): number {
   return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? NaN;
 }

@@ -17,7 +17,7 @@ const root = new URL('../..', import.meta.url).pathname;
 execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
 const program = join(root, 'dist/bin/oc-adm_release_mirror_config');
 const folder = await mkdtemp(join(tmpdir(), 'mirror-bench-'));
-// A process of its own, so that making the release leaves no traces in this one.
+// A separate process, so that creating the release does not affect this one.
 const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
 try {
   const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
@@ -31,7 +31,7 @@ async function compare(served: BenchRegistry): Promise<void> {
   const { host, pullspecs, attachments, fingerprint, keyring, store, bytes } = served;
   const out = join(folder, 'out');
   const list = join(folder, 'sync.yaml');
-  // skopeo does not look for sigstore signatures: it is told of them.
+  // skopeo does not search for sigstore signatures, so its list has them.
   await writeFile(list, listForSkopeo(host, [...pullspecs, ...attachments]));
   const trust = [`--signature-store=${store}`, `--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
   const mirror = [process.execPath, program, pullspecs[0] ?? '', '--insecure', ...trust];
@@ -57,7 +57,7 @@ async function compare(served: BenchRegistry): Promise<void> {
   console.log(`\nmedians of ${runs} runs; load after: ${load()}`);
 }
 
-/** Measures two contenders in turns; the first run of each warms the page cache. */
+/** Measures two programs in turns. The first run of each warms the page cache. */
 async function race(contenders: Readonly<Record<string, () => Promise<Measurement>>>): Promise<void> {
   const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
   for (let run = 0; run <= runs; run++) {
@@ -77,7 +77,7 @@ async function race(contenders: Readonly<Record<string, () => Promise<Measuremen
   console.log(`${' '.repeat(18)} ratio of the wall times ${ratio.toFixed(2)}\n`);
 }
 
-/** Into a registry with nothing in it, which neither contender may use again. */
+/** Measures a command that copies into an empty registry, which no other run uses. */
 async function intoRegistry(command: (host: string) => readonly string[]): Promise<Measurement> {
   const registry = await startDockerRegistry();
   try {

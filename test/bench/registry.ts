@@ -1,4 +1,4 @@
-// Serves a release of a given size with a real registry, and tells the parent process where.
+// Serves a release of a given size with a real registry, and sends its location to the parent process.
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { childrenOf, isManifest, parseManifest } from '../../lib/oci/descriptor.ts';
@@ -7,7 +7,7 @@ import { pushRelease } from '../support/content/push.ts';
 import { buildRelease, pullspecsOf } from '../support/release/release.ts';
 import { makeSigningKey, signatureStore, signDigest, writeSignatureStore } from '../support/release/signing.ts';
 
-/** Where the release is, and what it consists of. */
+/** The location and the content of the release. */
 export interface BenchRegistry {
   readonly host: string;
   readonly repository: string;

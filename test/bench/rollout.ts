@@ -1,12 +1,13 @@
 import { parseArgs } from 'node:util';
 import { measureFleet } from '../fakes/cluster/fleet.ts';
 
-// How a rollout grows with the cluster: requests and bytes that the API server has for each node, bytes that the node with the stick sends, rounds in which
-// the bundle spreads, time.
+// Measures how a rollout grows with the cluster. Counts requests and bytes of the API server for
+// each node, bytes that the node with the USB drive sends, and rounds in which the bundle spreads.
+// Also measures the time.
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  // In seconds: how often nodes look at the cluster, and what it takes to send a bundle.
+  // In seconds: the pause between two checks of the cluster, and the time to send a bundle.
   options: { interval: { type: 'string', default: '15' }, sending: { type: 'string', default: '5' } },
 });
 const pace = { interval: Number(values.interval) * 1000, sending: Number(values.sending) * 1000 };

@@ -1,4 +1,7 @@
-/** How large a packaged executable is, and how long it takes to say `--help`, beside the built one on the pinned Node.js. */
+/**
+ * Measures the size of a packaged executable and the time of its `--help`, compared with the built one on the pinned
+ * Node.js.
+ */
 import { execFileSync } from 'node:child_process';
 import { mkdtemp, readdir, rm, stat, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

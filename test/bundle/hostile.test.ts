@@ -25,7 +25,10 @@ const kubernetesObject = (kind: string, metadata: object, more: object = {}): st
   JSON.stringify({ apiVersion: 'v1', kind, metadata, ...more });
 const managed = { name: 'x', namespace: 'openshift-config-managed' };
 
-/** What the owner of a USB drive adds to a release that Red Hat signed, by what it would do. Every command has to refuse each. */
+/**
+ * Additions to a release that Red Hat signed, by the owner of a USB drive, listed by their effect. Every command must
+ * refuse each of them.
+ */
 describe('a hostile bundle', () => {
   let bundle: TestBundle;
   let other: TestBundle;
@@ -72,7 +75,7 @@ describe('a hostile bundle', () => {
       await opened.close();
     }
   };
-  /** `verify` lists what the other commands refuse, and nothing else. */
+  /** Checks that `verify` lists exactly the content that the other commands refuse. */
   const refuse = async (path: string, ...words: string[]): Promise<void> => {
     const { message } = await failureOf(check(path), 'invalid-bundle');
     const { problems } = await verify(path);

@@ -27,7 +27,7 @@ async function inspect(path: string, context = makeContext()): Promise<Inspectio
   }
 }
 
-/** Everything that an image of a release needs, with its size, straight from the release. */
+/** Returns all content that an image of a release needs, with its size, from the release itself. */
 function piecesOf(release: TestRelease, repository: string, root: string): Map<Digest, number> {
   const { manifests, tags } = release.content.repositories.get(repository) ?? { manifests: new Map(), tags: new Map() };
   const pieces = new Map<Digest, number>();

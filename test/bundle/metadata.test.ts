@@ -28,7 +28,7 @@ describe('formatMetadata', () => {
   });
 
   it('settles where each digit more makes the tar a block larger', () => {
-    // Just below a power of ten, where the number of digits is in doubt.
+    // Just below a power of ten, where the number of digits may change.
     for (let rest = 99_000; rest < 100_100; rest += 1) {
       const bytes = formatMetadata(metadata, (length) => Math.ceil(length / 512) * 512 + rest);
       expect(parseMetadata(bytes, 'a bundle').size).to.equal(Math.ceil(bytes.length / 512) * 512 + rest);

@@ -25,7 +25,7 @@ describe('a mirror directory with links in it', () => {
     root = await made.unpack();
   });
 
-  /** Puts something elsewhere, and a link to it in its place. */
+  /** Moves a file away, and replaces it with a link to it. */
   const divert = async (path: string): Promise<void> => {
     const away = join(made.folder, `away-${basename(root)}-${basename(path)}`);
     await rename(join(root, path), away);

@@ -14,7 +14,7 @@ import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
 import { makeSigningKey } from '../support/release/signing.ts';
 
 describe('checkSigned', () => {
-  // The stores of the payload are there to be asked, and must not be.
+  // The payload names stores, but they must not be asked.
   const store = 'https://signatures.invalid/';
   let bundle: TestBundle;
   let unsigned: TestBundle;

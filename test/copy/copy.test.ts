@@ -217,7 +217,7 @@ describe('copyImages', () => {
     };
     const others = images.filter((image) => image.name !== name);
     const mixed = [...others, { ...image, source: gone }];
-    // Its configuration and its own layer; another image has brought the layer that they share.
+    // Its configuration and its own layer. Another image already copied the shared layer.
     const error = await failureOf(copyImages(mixed, openDestination(), {}, context), 'partial');
     const { errors } = error.cause as AggregateError;
     expect((errors as PluginError[]).map(({ code }) => code)).to.deep.equal(['unreachable', 'unreachable']);

@@ -29,7 +29,10 @@ describe('RootFolder', () => {
   });
   afterEach(() => removeFolder(outside));
 
-  /** What reading something says; fails if it is read, or if the words have what is in the secret file. */
+  /**
+   * Returns the message of a refused read. Fails if the read succeeds, or if the message has content of the secret
+   * file.
+   */
   const refusalOf = async (path: string): Promise<string> => {
     const { message, hint } = await failureOf(folder.read(path, 1000), 'not-readable');
     await failureOf(buffer(folder.stream(path, signal)), 'not-readable');

@@ -51,7 +51,7 @@ describe('readSmallFile', () => {
 
     it('reads what somebody is writing, however slowly', async () => {
       const path = makePipe('busy');
-      // Opened for both, it has a writer before anybody reads.
+      // Opened for reading and writing, the pipe has a writer before a reader.
       const writer = spawn('sh', [
         '-c',
         `exec 3<>${path}; echo ready; sleep 0.2; echo one >&3; sleep 0.2; echo two >&3`,

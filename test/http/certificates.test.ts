@@ -41,12 +41,12 @@ describe('Certificates', function () {
   });
   afterEach(() => rm(folder, { recursive: true }));
 
-  // The last of the folders is the only one that there is.
+  // Only the last of the folders exists.
   const certificates = (options: Partial<CertificatesOptions> = {}) =>
     new Certificates({ insecure: false, folders: [join(folder, 'none'), folder], ...options });
   const put = (file: string, name: string) => copyFile(file, join(folder, registry, name));
 
-  /** The subject of the client certificate that the server saw. */
+  /** Returns the subject of the client certificate that the server received. */
   const greet = async (of: Certificates): Promise<string> => {
     const tls = await of.for(registry);
     return await new Promise((resolve, reject) => {

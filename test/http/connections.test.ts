@@ -395,13 +395,13 @@ describe('Connections', () => {
 interface Proxy {
   readonly url: string;
   readonly seen: string[];
-  /** Where everything goes. */
+  /** The target of all connections. */
   target: string;
   refusal: string | undefined;
   stop: () => Promise<void>;
 }
 
-/** A proxy that wants the user `me` with the password `p@ss`. */
+/** Starts a proxy that requires the user `me` with the password `p@ss`. */
 async function startProxy(): Promise<Proxy> {
   const welcome = (request: http.IncomingMessage): boolean => {
     proxy.seen.push(`${String(request.method)} ${String(request.url)}`);

@@ -29,7 +29,7 @@ describe('openListener', () => {
     for (const socket of sockets) socket.destroy();
     await listener.close();
   });
-  /** Listens, and answers with the path of each request; `/wait` is answered when it is released. */
+  /** Listens, and responds with the path of each request. The response to `/wait` waits until it is released. */
   const open = async (limits: ConnectionLimits = {}): Promise<void> => {
     const released = new Promise<void>((resolve) => (release = resolve));
     listener = await openListener(
@@ -77,7 +77,7 @@ describe('openListener', () => {
     const drip = setInterval(() => slow.write('a'), 50);
     const body = await dial();
     body.write('GET /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1');
-    // What is written to a connection that was closed resets it: that is an end, too.
+    // Writing to a closed connection resets it. That is an end, too.
     const closed = [silent, slow, body].map(
       (socket) => new Promise((resolve) => socket.resume().once('close', resolve)),
     );
@@ -137,7 +137,7 @@ describe('a server whose clients stop reading', () => {
       socket.write(get('/file'));
       sockets.push(socket);
     }
-    // What each has got shows that its answer is under way; then it reads no more.
+    // The received data shows that each response has begun. Then the client stops reading.
     await Promise.all(sockets.map((socket) => once(socket, 'data').then(() => socket.pause())));
     const answer = await fetch(`http://127.0.0.1:${port}/file`, { headers: { range: 'bytes=0-99999999' } });
     expect((await buffer(answer.body as never)).length).to.equal(100_000_000);

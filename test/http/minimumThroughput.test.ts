@@ -9,7 +9,7 @@ describe('MinimumThroughput', () => {
     throughput = new MinimumThroughput(8000, { now: () => now });
   });
 
-  /** Checks at each interval, while so many bytes arrive in each second. */
+  /** Checks at each interval, while `rate` bytes arrive in each second. */
   const receive = (rate: number, seconds: number, start = 0): boolean[] => {
     const checks: boolean[] = [];
     for (let passed = 2; passed <= seconds; passed += 2) {

@@ -3,7 +3,7 @@ import { RequestLimiter, type RequestKind } from '../../lib/http/requestLimiter.
 
 const { signal } = new AbortController();
 
-/** Takes as many slots of the kinds as can be had at once, in order. */
+/** Takes as many slots of the kinds as are free, in order. */
 async function takeAll(
   slots: RequestLimiter,
   kinds: RequestKind[],

@@ -8,7 +8,7 @@ const fast = { baseDelay: 1, longestDelay: 2 };
 const unreachable = new PluginError('unreachable', 'q.io cannot be reached');
 const busy = (retryAfter?: number) => new TransientError('rate-limited', 'q.io is busy', { retryAfter });
 
-/** A clock on which waiting takes no time. */
+/** Returns a clock on which waiting takes no time. */
 function makeClock(): Clock {
   let time = Date.UTC(2026, 0, 1, 12);
   return {
@@ -20,7 +20,7 @@ function makeClock(): Clock {
   };
 }
 
-/** How many failures are endured before one is thrown. */
+/** Returns the number of failures before one is thrown. */
 async function failuresOf(options: RetryOptions, error: Error): Promise<number> {
   const budget = new RetryBudget(options, makeContext());
   for (let count = 1; count < 1000; count += 1) {

@@ -37,7 +37,10 @@ describe('Sockets', () => {
     return server;
   };
 
-  /** A server that says, at each request, what its script has next, piece by piece; `end` closes the connection. */
+  /**
+   * Starts a server that responds to each request with the next part of its script, piece by piece. `end` closes the
+   * connection.
+   */
   const startRaw = async (...script: readonly (readonly string[])[]): Promise<RawServer> => {
     const raw = new RawServer(script);
     await raw.start();
@@ -183,7 +186,7 @@ describe('Sockets', () => {
     const server = await startRaw([`${good}${evil}`], [good, evil], [good]);
     for (let index = 0; index < 3; index += 1) {
       expect(await read(server.url)).to.equal('good');
-      // The connection with more on it is given up as soon as that arrives.
+      // A connection with more data is closed when the data arrives.
       if (index < 2) await waitFor(() => server.open === 0);
     }
     expect(server.accepted).to.equal(3);
@@ -312,7 +315,7 @@ describe('Sockets', () => {
       `${server.url}/x`,
       () => (chunk) => {
         received += chunk.length;
-        // The server's pieces are on their way when the receiver comes back.
+        // The server’s pieces are on their way when the receiver returns.
         if (!held) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150);
         held = true;
       },
@@ -419,16 +422,16 @@ describe('Sockets', () => {
   });
 });
 
-/** Waits until something is so; the test's own time limit ends the wait otherwise. */
+/** Waits until a condition is true. The test’s own time limit ends the wait otherwise. */
 async function waitFor(condition: () => boolean): Promise<void> {
   while (!condition()) await sleep(5);
 }
 
-/** A server that answers each request with the next piece of a script, whatever was asked. */
+/** A server that responds to each request with the next part of a script, independent of the request. */
 class RawServer {
-  /** Every request, as it came. */
+  /** Every request as text. */
   readonly seen: string[] = [];
-  /** How many connections were made. */
+  /** The number of accepted connections. */
   accepted = 0;
   readonly #script: (readonly string[])[];
   readonly #sockets = new Set<Socket>();
@@ -454,7 +457,7 @@ class RawServer {
     return `http://${this.host}`;
   }
 
-  /** How many connections are open. */
+  /** The number of open connections. */
   get open(): number {
     return this.#sockets.size;
   }
@@ -473,7 +476,7 @@ class RawServer {
     for (const piece of this.#script.shift() ?? []) {
       if (piece === 'end') socket.end();
       else socket.write(piece);
-      // Each piece is to be read on its own.
+      // The client must read each piece separately.
       await sleep(10);
     }
   }

@@ -166,7 +166,7 @@ describe('applyManifests', () => {
   it('compares anew when somebody was faster, and never writes blindly', async () => {
     await start();
     server.put(configMap('raced', { a: '1' }));
-    /** Lets somebody else write these values, one before each of our updates. */
+    /** Has another client write these values, one before each of our updates. */
     const race = (...values: string[]) => {
       server.clearFaults();
       server.fault(({ method, path }) => {

@@ -7,7 +7,7 @@ import { failureOf } from '../support/program/failure.ts';
 import { describeCluster } from './contract.ts';
 import { describeUpdates } from './contractUpdate.ts';
 
-/** The API server in this process: an OpenShift, or plain Kubernetes. */
+/** Connects to an API server in this process: OpenShift, or plain Kubernetes. */
 const connectHere = async (options: ApiServerOptions) => {
   const server = await startApiServer(options);
   const connected = await connectTo(server);
@@ -34,7 +34,7 @@ describe('Cluster', () => {
     await cluster.list('v1', 'Node');
     await cluster.within(AbortSignal.timeout(10_000)).list('v1', 'ConfigMap');
     expect(server.requests.filter(({ path }) => path === '/api/v1')).to.have.length(1);
-    // What was being asked when it ended is no answer for the others.
+    // A request that was interrupted must not be the response for others.
     server.fault(/^\/apis\/apps/, { noAnswer: 'hold' }, { times: 1 });
     const asking = inner.list('apps/v1', 'DaemonSet');
     stop.abort();

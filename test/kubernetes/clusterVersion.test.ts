@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { listNeededReleases } from '../../lib/kubernetes/clusterVersion.ts';
 
 describe('the releases that a cluster may need', () => {
-  /** A history, latest first: each version with an exclamation mark where it was not completed. */
+  /** A history, latest first. An exclamation mark means that a version was not completed. */
   const needed = (...history: string[]): string[] | undefined => {
     const entries = history.map((text) => {
       const version = text.replace('!', '');

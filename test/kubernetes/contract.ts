@@ -7,7 +7,7 @@ import type { ConfigManifest, KubernetesObject } from '../../lib/config/manifest
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 
-/** The conflict that something is refused with. */
+/** Returns the conflict with which an action is refused. */
 async function conflictOf(action: Promise<unknown>): Promise<ApiError> {
   const failure = await failureOf(action, 'conflict');
   if (failure instanceof ApiError) return failure;
@@ -15,8 +15,8 @@ async function conflictOf(action: Promise<unknown>): Promise<ApiError> {
 }
 
 /**
- * What any API server and the client do together, a real one’s or the one in this process: everything happens in a namespace of its own,
- * which is deleted at the end.
+ * Tests of the client with any API server, a real one or the one in this process. Everything happens in a temporary
+ * namespace.
  */
 export function describeCluster(
   title: string,

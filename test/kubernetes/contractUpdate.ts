@@ -35,7 +35,7 @@ const home = 'oc-upgrade-bundle';
 const daemons = 'openshift-machine-config-operator';
 const nodes = ['master-0', 'worker-0'].map((name) => ({ name, controlPlane: name === 'master-0' }));
 
-/** The kind of the version operator’s object, for a server that is no OpenShift. */
+/** The kind of the version operator’s object, for a server that is not OpenShift. */
 const versionDefinition: KubernetesObject = {
   apiVersion: 'apiextensions.k8s.io/v1',
   kind: 'CustomResourceDefinition',
@@ -59,8 +59,9 @@ const versionDefinition: KubernetesObject = {
 };
 
 /**
- * What installing and updating ask of any API server, a real one’s or the one in this process, with nobody behind it: no kubelets, no operators. What
- * is made is removed at the end, but for the namespaces. A cluster that has nodes, or our kind, is left alone.
+ * Tests of installing and updating with any API server, a real one or the one in this process, without kubelets and
+ * operators. Created objects are removed at the end, except the namespaces. The tests skip a cluster that has nodes, or
+ * our kind.
  */
 export function describeUpdates(
   title: string,
@@ -97,7 +98,7 @@ export function describeUpdates(
     const status = { subresource: 'status' } as const;
     const change = (name: string, patch: Record<string, unknown>, options = {}) =>
       cluster.patch({ apiVersion, kind, metadata: { name } }, patch, options);
-    /** What an installation makes of the kind on this server. */
+    /** The definition of the kind for this server. */
     let definition: KubernetesObject;
     const hasRules = (): boolean => JSON.stringify(definition).includes('x-kubernetes-validations');
 
@@ -203,7 +204,7 @@ export function describeUpdates(
       ]);
       await failureOf(say('agent-a', 'b', { bytes: 6 }), 'conflict');
       if (hasRules()) await failureOf(say('agent-a', 'a', { imagesLoaded: 4 }), 'invalid-object');
-      // Whatever it is, it is not under way.
+      // An ended update is not running.
       await change('sound', { spec: { bundle: { digest } } });
       await change('sound', { status: { phase: 'Completed' } }, status);
       expect((await read('sound')).status?.nodes).to.have.length(2);
@@ -240,7 +241,10 @@ export function describeUpdates(
       expect(led.toSorted()).to.deep.equal(['a', 'b', 'c']);
     });
 
-    /** Does what agents and operators would: nodes load and pin when they may, and the cluster becomes what it is told to. */
+    /**
+     * Does the work of agents and operators: nodes load and pin if they may, and the cluster updates to the requested
+     * release.
+     */
     const act = async (name: string): Promise<void> => {
       const bundle = await read(name);
       for (const each of nodes) {

@@ -13,7 +13,7 @@ describe('runCredentialPlugin', () => {
       { environment, ...options },
       makeContext(),
     );
-  /** Gives what the plugin was told, as its token. */
+  /** Returns the input of the plugin, which it returns as its token. */
   const echo = `printf '{"kind":"ExecCredential","apiVersion":"%s","status":{"token":"%s"}}' "$VERSION" "$(printf %s "$KUBERNETES_EXEC_INFO" | base64 -w0)"`;
   const told = async (version: string, more: object, options: object) => {
     const env = [{ name: 'VERSION', value: `${group}/${version}` }];

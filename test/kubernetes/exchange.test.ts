@@ -77,7 +77,7 @@ describe('Exchange', () => {
     silent.on('connection', (socket) => sockets.push(socket));
     const { port } = silent.address() as AddressInfo;
     const context = makeContext();
-    // It accepts what TCP does, and never greets.
+    // It accepts a TCP connection, and never starts a handshake.
     const target = { server: `https://127.0.0.1:${port}`, environment: {}, connectTimeout: 100 };
     const cluster = await connectCluster({ ...target, patience: hasty }, context);
     try {

@@ -34,7 +34,7 @@ describe('leadWithLease', () => {
     await server.stop();
   });
 
-  /** Contends for the Lease, and notes when it leads and stops. */
+  /** Contends for the Lease, and records when it leads and stops. */
   const contend = (identity: string, options: Partial<LeaseOptions> = {}) => {
     const context = makeContext();
     const log: string[] = [];

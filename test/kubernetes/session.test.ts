@@ -40,7 +40,7 @@ describe('Session', () => {
     running.push(server);
     return server;
   };
-  /** Connects through a kubeconfig and gives the name of the user that the server saw. */
+  /** Connects through a kubeconfig, and returns the name of the user for the server. */
   const ask = async (
     kubeconfig: string,
     options: Partial<ClusterOptions> = {},

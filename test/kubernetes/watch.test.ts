@@ -37,7 +37,7 @@ describe('Cluster.watch', () => {
       if (result.done === true) throw new Error('the watch has ended');
       return result.value;
     };
-    /** Reads on until the objects are these. */
+    /** Reads until the objects are the wanted ones. */
     const until = async (wanted: string): Promise<void> => {
       for (let seen = ''; seen !== wanted;) {
         seen = brief(await next());
@@ -49,7 +49,7 @@ describe('Cluster.watch', () => {
     server.requests.filter(({ method, path, query }) => match.test(`${method} ${path}?${query.toString()}`)).length;
   const lists = (): number => requested(/configmaps\?limit/);
   const watches = (): number => requested(/configmaps\?watch/);
-  /** Waits until the server has a watch that it can tell of changes. */
+  /** Waits until the server has a watch for changes. */
   const beWatched = async (): Promise<void> => {
     while (server.objects.listenerCount('change') < 2) await new Promise(setImmediate);
   };
@@ -131,7 +131,7 @@ describe('Cluster.watch', () => {
     await until('a=1');
     const pending = until('a=1 b=1');
     await beWatched();
-    // Nothing that is watched has changed, and yet its revision would be too old afterwards.
+    // No watched object has changed, but its revision would otherwise be too old.
     for (const name of ['x', 'y']) server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
     server.objects.compact();
     server.put(configMap('b', '1'));
@@ -162,7 +162,7 @@ describe('Cluster.watch', () => {
     controller.abort();
     await failureOf(next, 'interrupted');
     while (server.active > 0) await new Promise(setImmediate);
-    // The cluster itself goes on.
+    // The cluster itself is still connected.
     expect(await cluster.list('v1', 'ConfigMap')).to.deep.equal([]);
   });
 

@@ -16,7 +16,7 @@ function lint(files: Readonly<Record<string, string>>): Promise<LintReport> {
   return lintManifests({ name: 'x', files: new Map(Object.entries(files)) }, makeContext());
 }
 
-/** The rule and the field of each finding in one file. */
+/** Returns the rule and the field of each finding in one file. */
 async function find(content: object | string, file = 'x.yaml'): Promise<string[]> {
   const { findings } = await lint({ [file]: typeof content === 'string' ? content : stringify(content) });
   return findings.map(({ rule, field }) => `${rule} ${field}`);

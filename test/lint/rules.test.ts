@@ -35,7 +35,7 @@ const unit = (contents: string): object =>
 const from = (name: string): object => ({ from: { kind: 'DockerImage', name } });
 const poll = { updateStrategy: { registryPoll: { interval: '10m' } } };
 
-/** Objects that each rule finds, and objects that only look like these. */
+/** Objects that each rule finds, and similar objects that it must not find. */
 const pairs: Readonly<
   Record<string, { readonly caught: readonly (object | string)[]; readonly passed: readonly (object | string)[] }>
 > = {

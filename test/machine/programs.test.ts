@@ -46,7 +46,7 @@ describe('runProgram', () => {
   it('runs it inside of another root', async function () {
     const outside = await run('chroot', ['/', 'true']);
     if (outside.code !== 0) this.skip();
-    // The same file system by another path.
+    // The same file system under another path.
     const { stdout } = await runProgram(
       { ...host, root: '/proc/self/root' },
       'readlink',

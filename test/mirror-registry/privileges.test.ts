@@ -11,7 +11,7 @@ import { requireRoot } from '../support/archive/storeReader.ts';
 
 const user = 1234;
 
-// The folder of the registry belongs to an ordinary user, and root runs the program.
+// The folder of the registry belongs to an unprivileged user, and root runs the program.
 describe('a registry in the folder of an ordinary user, changed by root', function () {
   this.timeout(300_000);
   let registry: RunningRegistry;
@@ -27,7 +27,7 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
 
   const target = (): string => join(registry.fixture.root, 'etc/cron.d/job');
 
-  /** Plants a journal of a rollback that writes `path`, as the user would. */
+  /** Writes a journal of a rollback that writes `path`, as the user would. */
   async function plant(path: string, owner: number, change: object = {}): Promise<void> {
     const state = registry.at('.oc-mirror-registry');
     const id = '000001-20260101T000000Z';

@@ -12,7 +12,8 @@ import { requireRoot } from '../support/archive/storeReader.ts';
 
 const user = 1234;
 
-// As the user who runs the registry: the folder of the database belongs to a subordinate user, whom only podman can act as.
+// As the user who runs the registry. The folder of the database belongs to a subordinate user,
+// which only podman can use.
 describe('a registry in the scope of a user', function () {
   this.timeout(300_000);
   let registry: RunningRegistry;
@@ -83,7 +84,7 @@ describe('a registry on a mounted disk', function () {
     try {
       const { root } = registry.fixture;
       await runSuccessfully('mv', [join(root, 'opt'), join(root, 'var-opt')]);
-      // As on hosts whose /opt is elsewhere: an absolute link, which on this machine leads to another place.
+      // As on hosts with /opt in another place: an absolute link, which on this machine leads elsewhere.
       await symlink('/var-opt', join(root, 'opt'));
       const before = await readFile(join(root, 'var-opt/quay-install/quay-config/ssl.cert'), 'utf8');
       const { code, stderr } = await registry.call('certs renew', ['--no-restart']);

@@ -58,7 +58,7 @@ describe('fetchBundle', () => {
     await rm(folder, { recursive: true });
   });
 
-  /** The server of the serve command. */
+  /** Starts the server of the `serve` command. */
   const serve = async (path = made.path): Promise<URL> => {
     const context = makeContext();
     const bundle = await openBundle(path, context);
@@ -69,7 +69,10 @@ describe('fetchBundle', () => {
     );
     return new URL(server.url);
   };
-  /** Somebody else's server of the tar: knows ranges, and ends each answer after `most` bytes, or when `gate` opens in the middle. */
+  /**
+   * Starts another server of the tar. It supports ranges, and ends each response after `most` bytes, or in the middle
+   * until `gate` opens.
+   */
   const serveBadly = async (most: number, gate?: Promise<unknown>): Promise<{ url: URL; starts: number[] }> => {
     const starts: number[] = [];
     const server: Server = createServer((request, response) => {

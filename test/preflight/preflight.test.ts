@@ -46,7 +46,7 @@ describe('runPreflight', () => {
   };
   const run = (update?: UpdatePlan) => runPreflight(connected.cluster, update, connected.context);
   const brief = ({ severity, check, subject }: Finding): string => `${severity} ${check} ${formatSubject(subject)}`;
-  /** What is found, each finding in a few words, without what the images of the bundle are. */
+  /** Returns the findings, each in a few words, without those about the images of the bundle. */
   const find = async (update?: UpdatePlan): Promise<string[]> => {
     const { findings } = await run(update);
     return findings.filter(({ message }) => !message.startsWith('has 1 of the 2')).map(brief);
@@ -217,7 +217,7 @@ describe('runPreflight', () => {
       await start();
       const object = {
         ...{ apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name: 'new', namespace: 'openshift-new' } },
-        // Nobody has put in defaults here.
+        // Here the object has no defaults.
         spec: { template: { spec: { containers: [{ name: 'a', image: 'quay.io/x/y' }] } } },
       };
       const manifests = new Map([
@@ -347,7 +347,7 @@ describe('runPreflight', () => {
       expect(await messageOf('blocker space node/master-0', fresh)).to.equal(
         'has 60 GiB only; 66 GiB of free space are needed (48 GiB for the images, the rest stays free)',
       );
-      // What is loaded already needs no more space.
+      // Loaded images need no more space.
       expect(await messageOf('blocker space node/master-0', plan)).not.to.match(/GiB/);
       server.put(node('worker-0', 'worker', { allocatable: { 'ephemeral-storage': '50Gi' } }));
       expect(await find(fresh)).to.include('blocker space node/worker-0');

@@ -46,7 +46,7 @@ function of(bytes: Buffer): () => Promise<Readable> {
   return () => Promise.resolve(Readable.from([bytes]));
 }
 
-/** The content of a contract test as pushRelease wants it. */
+/** Returns the content of a contract test in the form for pushRelease. */
 function releaseOf(content: RegistryContent): Parameters<typeof pushRelease>[0] {
   const blobs = [...content.blobs].map(([digest, body]) => {
     if (!Buffer.isBuffer(body)) throw new Error('the sample has generated bodies');

@@ -15,13 +15,13 @@ function describeBytes(bytes: Buffer): Descriptor {
   return { mediaType: 'application/octet-stream', digest: digestOf(bytes), size: bytes.length };
 }
 
-/** A source that has some bytes, whatever is asked for. */
+/** A source that returns the same bytes for every request. */
 function sourceOf(name: string, bytes: Buffer): RelaySource {
   return {
     name,
     open: () => Promise.resolve(Readable.from([bytes], { objectMode: false })),
     download: (_descriptor, start, receive) => {
-      // Chunks are valid during the call only.
+      // Chunks are valid only during the call.
       const chunk = Buffer.from(bytes.subarray(start));
       receive(chunk);
       chunk.fill(0);

@@ -194,7 +194,7 @@ describe('DownloadThreads', () => {
         );
       };
       await bringAll();
-      // Threads take a while to start; now all are there.
+      // Threads take time to start. Now all of them run.
       registry.peakActive = 0;
       await bringAll();
       expect(registry.peakActive).to.equal(most);
@@ -290,7 +290,7 @@ describe('DownloadThreads', () => {
     const { descriptor } = addBlob(registry.content, 'crash', 1000);
     const threads = await openThreads(2);
     const good = await plan(descriptor, [registry]);
-    // A thread cannot make anything of this, and ends.
+    // A thread cannot process this, and ends.
     const bad = { place: good.place, descriptor } as unknown as Download;
     const error = await failureOf(threads.download(bad, none), 'internal');
     expect(error.message).to.contain('a download thread failed');

@@ -495,7 +495,7 @@ describe('Transport', () => {
         server.content.blobs.set(digest, Buffer.concat([bytes, bytes]));
         server.fault(/blobs/, { chunked: true });
         await failureOf(read(await open(server), server), 'size-mismatch');
-        // A download by a plain socket asks again by other means when the answer is chunked.
+        // A download on a plain socket repeats the request through node:http if the response is chunked.
         expect(server.requests).to.have.length.below(3);
       });
 

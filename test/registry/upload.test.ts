@@ -33,7 +33,7 @@ describe('BlobUpload', () => {
     await server.stop();
   });
 
-  /** Pushes the blob, in slices as a file is read. */
+  /** Pushes the blob, in slices as from a file. */
   const push = async (options?: UploadOptions, content = bytes): Promise<void> => {
     const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
     const tokens = new Tokens(credentials, connections, context, { insecure: true });

@@ -37,7 +37,7 @@ describe('readPayload', () => {
   after(() => rm(folder, { recursive: true }));
   beforeEach(() => warnings.splice(0));
 
-  /** Lays content out as a mirror directory and opens the release repository in it. */
+  /** Writes content as a mirror directory, and opens the release repository in it. */
   const openDirectory = async (content: TestContent['content']): Promise<Directory> => {
     const root = join(folder, String((runs += 1)));
     const base = join(root, 'v2', name);

@@ -14,7 +14,7 @@ import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 
 describe('ContentSender', () => {
-  // More than what the system takes for a client that does not read.
+  // More than the system buffers for a client that does not read.
   const size = 32 * 1024 * 1024;
   const zeros: ReadPart = (_, length) => Readable.from([Buffer.alloc(length)]);
   let server: Server | undefined;
@@ -24,7 +24,7 @@ describe('ContentSender', () => {
     server?.close().closeAllConnections();
   });
 
-  /** Has a server send an answer; the client gets it. */
+  /** Has a server send a response. Returns the response of the client. */
   const begin = async (send: (response: ServerResponse) => Promise<void>, length = size): Promise<IncomingMessage> => {
     server = createServer((_, response) => {
       response.writeHead(200, { 'Content-Length': length });

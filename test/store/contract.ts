@@ -12,28 +12,28 @@ import { failureOf } from '../support/program/failure.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeBlob, makeNoiseLayer } from '../support/content/layers.ts';
 
-/** What the contract is tried on: an image of each format, a list, and an empty blob, all in one repository. */
+/** The content for the contract: an image of each format, a manifest list, and an empty blob, all in one repository. */
 export interface Sample {
   readonly repository: string;
   readonly content: RegistryContent;
-  /** Tagged `1.0-x86_64`; Docker’s format. */
+  /** Tagged `1.0-x86_64`, in Docker’s format. */
   readonly image: Descriptor;
-  /** Tagged `1.0-multi`: a list with one entry, which a careless tool would unwrap. */
+  /** Tagged `1.0-multi`: a manifest list with one entry, which some tools would unwrap. */
   readonly list: Descriptor;
-  /** Some 300 KB, so that it comes in several chunks. */
+  /** About 300 KB, so that it arrives in several chunks. */
   readonly layer: Descriptor;
   readonly empty: Descriptor;
 }
 
-/** One store with content in it. */
+/** One store with content. */
 export interface StoreUnderTest<Store extends ContentSource = ContentSource> {
   readonly store: Store;
-  /** Changes the stored bytes of a blob behind the store’s back. */
+  /** Changes the stored bytes of a blob without using the store. */
   damage(digest: string, change: (bytes: Buffer) => Buffer): Promise<void>;
   remove(): Promise<void>;
 }
 
-/** Makes a store with the given content in it, put there by other means than the store’s own. */
+/** Creates a store with the given content, without using the store’s own methods. */
 export type MakeStore<Store extends ContentSource> = (
   content: RegistryContent,
   repository: string,
@@ -42,7 +42,7 @@ export type MakeStore<Store extends ContentSource> = (
 
 const unknown = { mediaType: 'application/octet-stream', digest: digestOf('nobody has this'), size: 15 };
 
-/** Makes the sample, anew each time, because tests change it. */
+/** Creates a new sample each time, because tests change it. */
 export function makeSample(repository = 'openshift/release'): Sample {
   const made = new TestContent();
   const layer = makeNoiseLayer('contract', 300_000);
@@ -62,7 +62,7 @@ export function makeSample(repository = 'openshift/release'): Sample {
   };
 }
 
-/** Everything in a sample in the order in which it must be pushed, with its bytes. */
+/** Returns the content of a sample in the order in which it must be pushed, with its bytes. */
 export async function contentOf({ content, repository }: Sample): Promise<{ descriptor: Descriptor; bytes: Buffer }[]> {
   const blobs = await Promise.all(
     [...content.blobs].map(async ([digest, body]) => {
@@ -76,7 +76,7 @@ export async function contentOf({ content, repository }: Sample): Promise<{ desc
   return [...blobs, ...manifests];
 }
 
-/** The promises of ContentSource, as tests; every implementation runs them. */
+/** The contract of ContentSource as tests, which every implementation runs. */
 export function describeSource(name: string, make: MakeStore<ContentSource>): void {
   describe(`${name} as a ContentSource`, () => {
     const context = makeContext();
@@ -172,7 +172,7 @@ export function describeSource(name: string, make: MakeStore<ContentSource>): vo
   });
 }
 
-/** The promises of ContentStore, and of ContentSource, as tests; every implementation that can be written runs them. */
+/** The contract of ContentStore and ContentSource as tests, which every writable implementation runs. */
 export function describeStore(name: string, make: MakeStore<ContentStore>): void {
   describeSource(name, make);
   describe(`${name} as a ContentStore`, () => {

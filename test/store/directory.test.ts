@@ -262,7 +262,7 @@ describe('Directory', () => {
       console.log(error.code, error.message, readdirSync(${JSON.stringify(root)} + '/v2/a/blobs').length);`;
     let output: string;
     try {
-      // A disk of one megabyte, for this process only.
+      // A disk of one megabyte, only for this process.
       execFileSync('unshare', ['-Urm', 'mount', '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', root], { stdio: 'ignore' });
       const script = `mount -t tmpfs -o size=1m tmpfs "$0" && exec "$1" --input-type=module -e "$2"`;
       output = execFileSync('unshare', ['-Urm', 'sh', '-c', script, root, process.execPath, code], {

@@ -31,7 +31,7 @@ describe('the agents of a cluster', function () {
     digest = digestOf(await readFile(made.path));
   });
   after(async () => {
-    // A suite that was skipped has none.
+    // There is none if the suite is skipped.
     await (made as TestBundle | undefined)?.remove();
     await (other as TestBundle | undefined)?.remove();
   });
@@ -48,7 +48,7 @@ describe('the agents of a cluster', function () {
     const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
     return cluster.addNode(name, [...trust, `--disk-floor=${floor}`]);
   };
-  /** Writes a bundle onto a device and puts that into a node. */
+  /** Writes a bundle onto a device, and inserts the device into a node. */
   const plug = async (node: SimulatedNode, bundle: TestBundle = made, readable = Infinity) => {
     const image = await node.sticks.makeImage(8);
     await runSuccessfully('dd', [`if=${bundle.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
@@ -100,7 +100,7 @@ describe('the agents of a cluster', function () {
       await until(isAt('Loaded', turn));
     }
     for (const node of [a, b, c]) await expectLoaded(node);
-    // Who has it on a stick needs no copy.
+    // A node with the bundle on a USB drive needs no copy.
     expect([a, b, c].map(({ state }) => existsSync(join(state, `bundle-${digest.slice(7, 19)}.tar`)))).to.deep.equal([
       ...[true, false, true],
     ]);
@@ -189,7 +189,7 @@ describe('the agents of a cluster', function () {
     const b = await addNode('b');
     await b.kill();
     await mkdir(b.state, { recursive: true });
-    // What it knows of the bundle cannot be read either: that is learned from the copy anew.
+    // The facts about the bundle are unreadable too, so the node reads them from the copy again.
     await writeFile(join(b.state, `${stem}.json`), JSON.stringify({ digest, metadata: {}, manifests: [] }));
     const bytes = await readFile(made.path);
     const layer = [...made.release.content.blobs.values()].find(

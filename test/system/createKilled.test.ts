@@ -25,7 +25,7 @@ describe('create, killed wherever a file gets or loses its name', () => {
   it('never leaves the digest of another tar, and tidies up in the next run', async function () {
     this.timeout(300_000);
     const extra = { 'extra-image': workshop.release.pullspec };
-    // Another bundle has the name before.
+    // Another bundle already has the name.
     await workshop.make();
     const other = join(workshop.folder, 'other');
     await rename(workshop.output, other);
@@ -47,7 +47,7 @@ describe('create, killed wherever a file gets or loses its name', () => {
       );
       expect(await readFile(`${path}.sha256`, 'utf8')).to.include((await digestOfFile(path)).slice(7));
     }
-    // Of four names that are given, and four that are taken away, each before and after.
+    // Four renames and four removals, each before and after.
     expect(kills).to.be.at.least(12);
   });
 

@@ -11,7 +11,10 @@ import { requirePeer, runSuccessfully } from '../support/peers.ts';
 
 const mebibyte = 1024 ** 2;
 
-/** Layers of `size` bytes, each a little shorter than the one before: one buffer, read and hashed once, is enough for all. */
+/**
+ * Returns layers of `size` bytes, each a little shorter than the one before. One buffer, read and hashed once, is
+ * enough for all.
+ */
 function makeLayers(count: number, size: number): TestLayer[] {
   const bytes = Buffer.alloc(size, createHash('sha512').update('large').digest());
   const shortest = size - (count - 1) * 512;

@@ -18,7 +18,7 @@ describe('upgradeRegistry on an installation of every age', function () {
   });
   after(() => rm(folder, { recursive: true, force: true }));
 
-  /** What systemd says about the units of an installation, but for what installers have always written. */
+  /** Returns the messages of systemd about the units of an installation, except those about all installers. */
   async function analyze({ fixture }: RunningRegistry): Promise<string[]> {
     const units = join(fixture.root, fixture.unitFolder);
     const names = (await readdir(units)).filter((name) => name.endsWith('.service'));
@@ -35,7 +35,7 @@ describe('upgradeRegistry on an installation of every age', function () {
 
   const scopes = ['system', 'user'] as const;
   for (const [index, age] of fixtureAges.entries()) {
-    // Scope and age are independent of each other: the newest has both.
+    // Scope and age are independent of each other. The newest has both scopes.
     for (const scope of index === fixtureAges.length - 1 ? scopes : scopes.slice(index % 2, (index % 2) + 1)) {
       const what = age.startsWith('2.')
         ? 'images and certificates'

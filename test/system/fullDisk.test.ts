@@ -28,7 +28,7 @@ describe('upgradeRegistry on a disk that is nearly full', function () {
     await registry.stop();
   });
 
-  /** Puts the registry’s folder on a disk of so many KiB. */
+  /** Moves the registry’s folder to a disk of `size` KiB. */
   async function moveToDisk(size: number): Promise<void> {
     const aside = join(folder, 'aside');
     await runSuccessfully('cp', ['-a', registry.at(''), aside]);
@@ -37,7 +37,7 @@ describe('upgradeRegistry on a disk that is nearly full', function () {
     await rm(aside, { recursive: true });
   }
 
-  // There is no room for the backup, then none for the database or the journal, then none for the new files.
+  // There is no space for the backup, then none for the database or the journal, then none for the new files.
   for (const size of [44, 60, 128, 140, 144, 152, 164]) {
     it(`is done, or changes nothing to the byte, with a disk of ${size} KiB`, async () => {
       await moveToDisk(size);

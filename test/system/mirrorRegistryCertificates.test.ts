@@ -17,7 +17,7 @@ describe('changeCertificates', function () {
   });
   afterEach(() => registry.stop());
 
-  /** What a client gets that trusts one authority alone. */
+  /** Returns the exit code of a client that trusts only one CA. */
   async function ask(authority: string): Promise<number> {
     const url = `https://localhost:${registry.host.port}/v2/`;
     return (await run('curl', ['-sS', '--cacert', authority, url])).code;
@@ -72,7 +72,7 @@ describe('changeCertificates', function () {
     expect(registry.host.calls).to.deep.equal([]);
   });
 
-  // The first steps come before anything is changed, the last ones after everything is done.
+  // The first steps are before any change, and the last ones after the end.
   for (let step = 44; step < 72; step += 5) {
     it(`goes on when it was killed at step ${step}, and the renewal can be taken back to the byte`, async () => {
       const before = await registry.snapshot();

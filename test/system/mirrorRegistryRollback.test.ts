@@ -33,7 +33,7 @@ describe('rollBackRegistry', function () {
   const upgrade = (...args: string[]): Promise<RunResult> =>
     registry.call('upgrade', [`--bundle=${bundle.path}`, ...args]);
 
-  /** Does what clients of the newer registry do: changes its database. */
+  /** Changes the database, as clients of the newer registry do. */
   function push(name: string): void {
     using database = new DatabaseSync(join(registry.fixture.root, 'srv/db/quay_sqlite.db'));
     database.prepare('INSERT INTO migration VALUES (?)').run(name);
@@ -69,7 +69,7 @@ describe('rollBackRegistry', function () {
       [...host.images.keys()].filter((name) => name.startsWith('localhost/oc-mirror-registry/'));
     expect((await upgrade()).code).to.equal(0);
     expect(kept()).to.have.length(3);
-    // As after an image of the same name was loaded, and unused ones were pruned.
+    // The state after another image of the same name was loaded, and unused ones were pruned.
     host.images.delete(old);
     expect((await registry.call('rollback')).code).to.equal(0);
     expect([host.running, kept()]).to.deep.equal([old, []]);
@@ -99,7 +99,7 @@ describe('rollBackRegistry', function () {
     expect((await upgrade()).code).to.equal(0);
     const [backup = ''] = await readdir(registry.at('.oc-mirror-registry/backups'));
     expect(backup).not.to.equal('');
-    // The registry ran on for longer than the old certificate was valid.
+    // The registry ran until the old certificate had expired.
     host.healthOf = (image) => (image === old ? { ...healthy, status: 503 } : healthy);
     const { code, stderr } = await registry.call('rollback');
     expect([code, stderr.includes('everything was restored')], stderr).to.deep.equal([4, true]);

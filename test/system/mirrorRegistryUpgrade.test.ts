@@ -269,7 +269,8 @@ describe('upgradeRegistry', function () {
     expect(host.running).to.equal(imagesOf('2.0.7').quay);
   });
 
-  // Before the database is saved, before and among the units and certificates, before the restart, and at the end.
+  // Before the database is saved, before and among the units and certificates, before the restart,
+  // and at the end.
   for (const step of [50, 56, 64, 76, 88, 92]) {
     it(`ends a rollback that was killed at its ${step}th change of a name, whatever is run next`, async () => {
       const before = await snapshot();
@@ -277,7 +278,7 @@ describe('upgradeRegistry', function () {
       const killed = await call('rollback', [], step);
       expect([-1, 0], killed.stderr).to.include(killed.code);
       const next = await call(step === 64 ? 'certs renew' : 'rollback');
-      // What had begun is ended, and that is the end of it.
+      // The next run ends the rollback, and does nothing else.
       if (step === 64)
         expect([next.code, next.stderr.includes('was rolled back')], next.stderr).to.deep.equal([3, true]);
       else if (next.code !== 0) expect(next.stderr).to.include('nothing to roll back');

@@ -48,7 +48,7 @@ describe('npm run package', function () {
     runSuccessfully(process.execPath, [join(root, '.config/package.ts'), into, '--fast', ...platforms], {
       timeout: 600_000,
     });
-  /** Nothing of this machine’s: no Node.js on the path, no options for it. */
+  /** No Node.js on the PATH, and no options for it. */
   const bare = { PATH: '/usr/bin:/bin', NODE_OPTIONS: '--no-such-option', HOME: '/nonexistent' };
 
   it('leaves files alone that it did not write', async () => {
@@ -115,7 +115,7 @@ describe('npm run package', function () {
       expect(header).to.match(new RegExp(`Machine: +${machine}`));
       const needed = [...header.matchAll(/\(NEEDED\).*\[(.+)\]/g)].map(([, name]) => name);
       expect(needed).to.include('libc.so.6');
-      // Of packages that are in every installation: glibc, libstdc++ and libgcc.
+      // Libraries of packages that every installation has: glibc, libstdc++ and libgcc.
       expect([
         ...['libc.so.6', 'libdl.so.2', 'libm.so.6', 'libpthread.so.0', 'libstdc++.so.6', 'libgcc_s.so.1'],
         ...['ld-linux-x86-64.so.2', 'ld-linux-aarch64.so.1'],
@@ -155,7 +155,7 @@ describe('npm run package', function () {
     expect(content.toString('latin1', header, header + 4)).to.equal('PE\0\0');
     const [machine, subsystem] = [content.readUInt16LE(header + 4), content.readUInt16LE(header + 24 + 68)];
     expect({ machine, subsystem }).to.deep.equal({ machine: 0x8664, subsystem: 3 });
-    // The switch that Node.js looks at, and the program.
+    // The switch that Node.js reads, and the program.
     expect(content.includes('NODE_SEA_FUSE_fce680ab2cc467b6e072b8b5df1996b2:1')).to.equal(true);
     expect(content.includes('Create one file with everything that an OpenShift update needs')).to.equal(true);
   });
@@ -198,7 +198,7 @@ describe('npm run package', function () {
     const tools = join(folder, 'tools');
     await mkdir(tools);
     await writeFile(join(tools, 'sudo'), '#!/bin/sh\nexec "$@"\n', { mode: 0o755 });
-    // As oc finds a plugin.
+    // Finds a plugin as oc does.
     const oc = '#!/bin/bash\nname=oc-${1//-/_}; shift; exec "$name" "$@"\n';
     await writeFile(join(tools, 'oc'), oc, { mode: 0o755 });
     const script = `mount -t tmpfs none /usr/local/bin\n${block}ls /usr/local/bin\n`;

@@ -19,7 +19,7 @@ import { requireRoot } from '../support/archive/storeReader.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 
-// The units’ own command lines, run by podman, with images that stand in for those of Red Hat.
+// The command lines of the units, run by podman, with images that stand in for those of Red Hat.
 describe('a mirror registry under podman', function () {
   this.timeout(300_000);
   let host: PodmanHost;
@@ -81,7 +81,7 @@ describe('a mirror registry under podman', function () {
     await host.runSuccessfully('curl', ['-ksS', '--retry', '20', '--retry-all-errors', '--retry-delay', '1', url]);
   });
   after(async () => {
-    // Where it was skipped, there are none.
+    // There are none if the suite is skipped.
     await (host as PodmanHost | undefined)?.stop();
     await (fixture as Fixture | undefined)?.remove();
   });
@@ -109,7 +109,7 @@ describe('a mirror registry under podman', function () {
   const runningImages = async (): Promise<string[]> =>
     (await host.runSuccessfully('podman', ['ps', '--format', '{{.Image}}'])).trim().split('\n').sort();
 
-  /** Which Quays have had the database. */
+  /** Returns the versions of Quay that used the database. */
   function listMigrations(): unknown[] {
     using database = new DatabaseSync(join(host.folder, 'volumes/sqlite-storage/_data/quay_sqlite.db'));
     return database

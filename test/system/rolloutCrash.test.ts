@@ -7,7 +7,7 @@ import { makeKubeconfigFolder } from '../support/kubeconfig.ts';
 import { RolloutSite } from '../fakes/cluster/rollout.ts';
 import { makeFacts, upgradeBundle } from '../fakes/cluster/updatingSite.ts';
 
-/** What a rollout leaves behind, without what differs from one to the next. */
+/** The result of a rollout, without the parts that differ each time. */
 interface Remains {
   readonly told: readonly string[];
   readonly requests: readonly unknown[];
@@ -42,14 +42,15 @@ describe('controlRollout, when the controller is killed', function () {
   const put = (hold: boolean): void => {
     rollout.server.put(upgradeBundle(undefined, { hold }));
   };
-  /** Until the end, resuming what is held. */
+  /** Runs the rollout to its end, and resumes a held update. */
   const finish = async (hold: boolean): Promise<Remains> => {
     if (hold) {
       await rollout.untilPhase('Held');
       rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
     }
     await rollout.untilPhase('Completed');
-    // What it paused is restored before it says that it is done, but for what the one that was killed left.
+    // Everything that it paused is restored before it reports the end, except leftovers of the
+    // killed controller.
     await rollout.until(() => remains().others.every((each) => !JSON.stringify(each).includes('upgrade-bundle')));
     return remains();
   };
@@ -103,14 +104,14 @@ describe('controlRollout, when the controller is killed', function () {
       await rollout.close();
 
       for (let last = 0; last < writes; last += 1) {
-        // Either the write is carried out, and nobody hears of it, or it does not even arrive.
+        // Either the write is executed without a response, or it does not arrive.
         for (const arrives of what === '' ? [true, false] : [last % 2 === 0]) {
           await start(openshift);
           let count = 0;
           const first = await rollout.control('master-0');
           const die = (): void => {
             first.crash();
-            // Whoever comes next need not wait until it runs out.
+            // The next controller need not wait until the Lease expires.
             const lease = rollout.all('Lease').find(({ metadata }) => metadata.name === 'controller');
             rollout.server.put({ ...lease, spec: {} });
           };

@@ -8,7 +8,8 @@ describe('a rollout', function () {
     const pace = { interval: 500, sending: 200 };
     const [small, large] = [await measureFleet(10, pace), await measureFleet(40, pace)];
     const sum = ({ requests }: FleetMeasure): number => [...requests.values()].reduce((total, each) => total + each, 0);
-    // There are more rounds to wait for. Were something of all nodes to go to all nodes, it would be four times as much.
+    // There are more rounds to wait for. If data of all nodes were sent to all nodes, it would be
+    // four times as much.
     expect(large.bytes).to.be.lessThan(small.bytes * 2);
     expect(sum(large)).to.be.lessThan(sum(small) * 2);
     expect(large.bytes / sum(large)).to.be.lessThan((small.bytes / sum(small)) * 1.3);

@@ -15,7 +15,7 @@ import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** Each shell with a completion of oc that was there before, which offers `get` and `own-thing`, ours, and the hook. */
+/** Each shell with an earlier completion of oc, which suggests `get` and `own-thing`, with ours, and with the hook. */
 const shells = {
   bash: {
     file: '.bashrc',
@@ -50,7 +50,7 @@ const shells = {
   },
 };
 
-/** The folder with the executables, which are made once for all shells. */
+/** The folder with the executables, which are built once for all shells. */
 let built: Promise<string> | undefined;
 after(async () => {
   if (built) await rm(await built, { recursive: true });
@@ -94,11 +94,14 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
     });
     after(async () => {
       await server?.stop();
-      // A shell that was ended may still write its history.
+      // A stopped shell may still write its history.
       if (home) await rm(home, { recursive: true, force: true, maxRetries: 10 });
     });
 
-    /** Types keys into the shell on a terminal of its own, waiting for what each must show; gives the screen that is left. */
+    /**
+     * Types keys into the shell on its own terminal, and waits for the expected output of each. Returns the final
+     * screen.
+     */
     async function type(steps: readonly (readonly [keys: string, shown: string | RegExp])[]): Promise<string> {
       const socket = join(home, `tmux-${(sessions += 1)}`);
       const tmux = (...args: string[]): Promise<string> => runSuccessfully('tmux', ['-S', socket, ...args]);

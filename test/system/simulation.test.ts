@@ -16,7 +16,7 @@ import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { withConditions } from '../fakes/cluster/site.ts';
 import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 
-/** For how long the API server is cut off, in milliseconds: with a minute the Lease runs out too. */
+/** The time without the API server, in milliseconds. After a minute, the Lease would expire too. */
 const cutTime = 5000;
 
 describe('a cluster of three nodes', function () {
@@ -30,14 +30,14 @@ describe('a cluster of three nodes', function () {
     requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     await requireLoopDevices(this);
-    // The key is not in the payload: agents have it from the installation.
+    // The key is not in the payload. Agents have it from the installation.
     const files = { '0000_90_cluster-update-keys_configmap.yaml': undefined };
     made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 300_000, files });
     digest = digestOf(await readFile(made.path));
     const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
     trust = await gatherTrust(wanted, noTrust, makeContext());
   });
-  // A suite that was skipped has none.
+  // There is none if the suite is skipped.
   after(() => (made as TestBundle | undefined)?.remove());
   beforeEach(async () => {
     cluster = await SimulatedCluster.start({ trust });
@@ -61,7 +61,7 @@ describe('a cluster of three nodes', function () {
   const until = (condition: () => unknown): Promise<void> => cluster.until(condition);
   const phase = (): Phase | undefined => cluster.phase();
   const conditionOf = (type: string): string => cluster.condition(type);
-  /** All that an update is, on every node and in the cluster. */
+  /** Checks all results of an update, on every node and in the cluster. */
   const expectUpdated = async (nodes: readonly SimulatedNode[], { release } = made): Promise<void> => {
     const { pullspec } = release;
     for (const node of nodes) {
@@ -92,7 +92,7 @@ describe('a cluster of three nodes', function () {
     const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
     const [master, worker] = nodes;
     if (!master || !worker) throw new Error('there are no nodes');
-    // What keeps the update in a phase, so that it is seen.
+    // Keeps the update in a phase, so that the test can observe it.
     cluster.site.pinning = false;
     cluster.site.updating = false;
     const degrade = (degraded: string): void => {
@@ -102,7 +102,7 @@ describe('a cluster of three nodes', function () {
     const hold = (held: boolean): void => {
       cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', bundleName, { spec: { hold: held } });
     };
-    /** Kills all agents and the controller in a phase, and lets them find that they are in it. */
+    /** Kills all agents and the controller in a phase, and checks that they resume in it. */
     const killAllIn = async (wanted: Phase, what: 'agent' | 'everything'): Promise<void> => {
       await until(() => phase() === wanted);
       for (const node of nodes) {
@@ -122,7 +122,7 @@ describe('a cluster of three nodes', function () {
     await master.kill('everything');
     master.start();
     await sleep(cutTime);
-    // Whoever was not killed is there all the time, and does not storm the server when it is back.
+    // Running agents must not flood the server when it returns.
     expect(nodes.map(({ runs }) => runs)).to.deep.equal([true, true, true]);
     const before = cluster.api.requests.length;
     restore();
@@ -154,7 +154,7 @@ describe('a cluster of three nodes', function () {
     await until(() => conditionOf('Loaded').includes('worker-1'));
     expect(conditionOf('Loaded')).to.match(/^False NodesMissing: nothing was heard of worker-1/);
     expect(phase()).to.equal('Loading');
-    // One that the cluster did not even know of comes too.
+    // A node that the cluster did not know joins too.
     nodes.push(...(await addNodes('worker-1', 'worker-2')));
     await until(() => phase() === 'Completed');
     await expectUpdated(nodes);

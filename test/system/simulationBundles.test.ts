@@ -12,7 +12,7 @@ import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 import { defaultStorePath, pinFile } from '../../lib/machine/paths.ts';
 
-/** What a cluster ran last, as its version says. */
+/** Returns the release that a cluster ran last, from its version. */
 const imageOf = (version: unknown): string =>
   (version as { status: { history: { image: string }[] } }).status.history[0]?.image ?? '';
 
@@ -33,7 +33,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     whole = await makeBundle({ version: '4.18.4', previous: ['4.18.3'], volumeSize: 200_000, layerSize: 50_000 });
     delta = await makeBundle({ version: '4.19.5', previous: ['4.18.4'], base: whole.path, layerSize: 50_000 });
     cluster = await SimulatedCluster.start({ openshift: '4.18.3' });
-    // What nodes fetch of a release before 4.19 comes from mirrors.
+    // Before 4.19, nodes fetch content of a release from mirrors.
     const mirrors = ['ocp-release', 'ocp-v4.0-art-dev'].map((name) => ({
       source: `quay.io/openshift-release-dev/${name}`,
       mirrors: ['mirror.example.com/openshift/release'],
@@ -46,7 +46,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     cluster.api.put({ ...mirrorSet, spec: { imageDigestMirrors: mirrors } });
   });
   after(async () => {
-    // A suite that was skipped has none.
+    // There is none if the suite is skipped.
     await (whole as TestBundle | undefined)?.remove();
     await (delta as TestBundle | undefined)?.remove();
     if (folder) await removeFolder(folder);
@@ -57,7 +57,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     expect([...new Set(cluster.denied)]).to.deep.equal([]);
   });
 
-  /** Puts a stick with the files of bundles into a node. */
+  /** Inserts a USB drive with the files of bundles into a node. */
   const plug = async (node: SimulatedNode, ...bundles: TestBundle[]): Promise<Stick> => {
     const files = join(folder, `files-${bundles.length}`);
     await mkdir(files);
@@ -66,7 +66,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
         if (name.startsWith('upgrade-')) await copyFile(join(from, name), join(files, name));
     return node.sticks.plug(await node.sticks.makeExt4(files, 'UPDATE', 16));
   };
-  /** What podman sees on a node, by digest. */
+  /** Returns the images that podman lists on a node, by digest. */
   const seenOn = async (node: SimulatedNode, ...place: string[]): Promise<string[]> => {
     const list = JSON.parse(await node.run('podman', ...place, 'images', '--format=json')) as { Names?: string[] }[];
     return list.flatMap(({ Names = [] }) => Names);
@@ -80,7 +80,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     );
     const [master, worker] = nodes;
     if (!master || !worker || !whole.result.digest || !delta.result.digest) throw new Error('something is missing');
-    // What is pinned for the release that it runs, for none, and for one of long ago.
+    // Pins for the running release, for none, and for an old release.
     const first = imageOf(cluster.api.find('config.openshift.io/v1', 'ClusterVersion', 'version'));
     const lines = [
       '  "a/one",',
@@ -126,7 +126,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     expect(cluster.names('UpgradeBundle')).to.have.members([names.whole, names.delta]);
     cluster.allow(delta.result.digest, {}, names.delta);
     await cluster.until(() => cluster.phase(names.delta) === 'Completed');
-    // It is back to the first release that nobody can go now; to the second one can.
+    // The cluster can no longer roll back to the first release, but to the second one.
     await cluster.until(async () => !(await pinned()).includes('two'));
     expect(await pinned()).to.deep.equal(['one', 'ocp-release']);
     for (const node of nodes) {

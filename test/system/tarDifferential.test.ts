@@ -5,7 +5,7 @@ import { mutateTar } from '../support/archive/tarMutations.ts';
 import { compareReaders } from '../support/archive/tarReaders.ts';
 import { sampleTar } from '../support/archive/tarSample.ts';
 
-/** How many mutated tars are compared, and how many of them at a time. */
+/** The number of mutated tars to compare, and the number in a batch. */
 const mutations = 10_000;
 const batch = 500;
 

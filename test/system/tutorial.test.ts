@@ -7,7 +7,7 @@ import { requirePeer, run } from '../support/peers.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** What differs from run to run, as the same everywhere. */
+/** Replaces the parts that differ in each run. */
 const settle = (text: string): string =>
   text
     .replace(/sha256:[0-9a-f]{8}(?:…|[0-9a-f]{56})/g, 'sha256:…')
@@ -48,7 +48,7 @@ describe('docs/tutorial.md', function () {
       .filter(([, language]) => language === '')
       .flatMap(([, , text = '']) => text.trim().split('\n'));
     expect(script).to.have.length(9);
-    // What a command that fails leaves running is ended too.
+    // Also stops the processes of a failed command.
     const end = `trap 'kill "$UPSTREAM" "$SITE" 2>/dev/null' EXIT\n`;
     const { code, stdout, stderr } = await run('bash', ['-e', '-c', end + script.join('')], {
       ...{ cwd: folder, timeout: 240_000 },

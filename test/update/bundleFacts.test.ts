@@ -11,7 +11,7 @@ import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { makeSigningKey, signDigest } from '../support/release/signing.ts';
 
-/** What the file of facts has, with bytes in base64. */
+/** The content of the facts file, with bytes in base64. */
 interface Kept {
   digest: string;
   metadata: string;
@@ -48,7 +48,7 @@ describe('the facts of a bundle', () => {
     return facts;
   };
   const recall = (whom = trust): Promise<BundleFacts | undefined> => recallFacts(file, digest, whom, context);
-  /** Changes what is kept, as an attacker with access to the disk does. */
+  /** Changes the stored facts, as an attacker with access to the disk does. */
   const alter = async (change: (kept: Kept) => void): Promise<void> => {
     const kept = JSON.parse(await readFile(file, 'utf8')) as Kept;
     change(kept);

@@ -31,7 +31,7 @@ describe('extra images of a bundle, on a cluster', () => {
   it('are what the signed payload does not name, also where the bundle does not call them extra', () => {
     const hidden = { ...facts, metadata: { ...facts.metadata, extraImages: [] } };
     expect(leaveOutExtras(hidden, { spec }).metadata.images).to.deep.equal([release, etcd]);
-    // The digest of a component under another name is none of the release.
+    // The digest of a component under another name is not part of the release.
     const moved = `quay.io/evil/etcd@${etcd.split('@')[1] ?? ''}`;
     const renamed = { ...facts, metadata: { ...facts.metadata, images: [release, etcd, moved] } };
     expect(leaveOutExtras(renamed, { spec }).leftOut).to.deep.equal([moved]);

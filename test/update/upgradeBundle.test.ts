@@ -32,7 +32,7 @@ const bundleOf = (name: string, spec: object = { bundle: { digest } }): Kubernet
   spec,
 });
 
-/** What any API server makes of UpgradeBundle objects; the rules in CEL where it knows them. */
+/** Tests of UpgradeBundle objects with any API server, with the CEL rules if it supports them. */
 function describeDefinition(title: string, connect: () => Promise<{ cluster: Cluster; close(): Promise<void> }>): void {
   describe(title, () => {
     let connected: Awaited<ReturnType<typeof connect>>;
@@ -153,7 +153,7 @@ if (kubeconfig) {
 }
 
 describe('the status of an UpgradeBundle', () => {
-  /** Puts an object with one status, then changes it; what the server says about it. */
+  /** Creates an object with one status, then changes it. Returns the message of the server. */
   const change = async (
     before: object,
     after: object | null,

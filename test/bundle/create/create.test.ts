@@ -37,7 +37,7 @@ describe('create', () => {
   };
   afterEach(() => workshop.close());
 
-  /** Unpacks a bundle with tar and gives the folder of its repository. */
+  /** Unpacks a bundle with tar, and returns the folder of its repository. */
   const unpack = async (path: string): Promise<{ root: string; repository: string; metadata: Metadata }> => {
     const root = join(workshop.folder, 'unpacked');
     await mkdir(root);
@@ -76,7 +76,7 @@ describe('create', () => {
       expect(names).to.include(`config/signature/sha256/${release.digest.slice(7, 23)}.yaml`);
       for (const [name] of release.images)
         expect(names).to.include(`v2/openshift/release/manifests/${release.tag}-${name}`);
-      // The same for everybody: nothing of this machine or this moment.
+      // Independent of this machine and this time.
       const listing = await runSuccessfully('tar', ['--numeric-owner', '--full-time', '-tvf', path], {
         env: { ...process.env, TZ: 'UTC' },
       });

@@ -24,7 +24,7 @@ describe('create and who signed the release', () => {
   afterEach(close);
 
   const expectNothingFetched = (): void => {
-    // Of the payload no more is read than its configuration and the layer that names keys and stores.
+    // Only the configuration of the payload, and the layer that names keys and stores, are read.
     const blobs = workshop.registry.requests.filter(({ path }) => path.includes('/blobs/'));
     expect(new Set(blobs.map(({ path }) => path)).size).to.be.at.most(2);
   };

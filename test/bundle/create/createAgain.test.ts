@@ -36,7 +36,7 @@ describe('create, again', () => {
   let workshop: Workshop;
   let reference: string;
 
-  // Layers above a megabyte, so that there are some of which a part is there.
+  // Layers above a megabyte, so that some are partly present.
   before(async function () {
     this.timeout(300_000);
     workshop = await openWorkshop({ release: { components: 6, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
@@ -73,11 +73,14 @@ describe('create, again', () => {
     if (!place) throw new Error(`there is no ${digest}`);
     return place;
   };
-  /** The large blobs of the release. */
+  /** Returns the large blobs of the release. */
   const layers = (): string[] => {
     return [...workshop.release.blobs].filter(([, { size }]) => size > 2_000_000).map(([digest]) => digest);
   };
-  /** What the journal says is missing, in bytes, the payload’s own blobs left out, which are read each time. */
+  /**
+   * Returns the bytes that are missing according to the journal, without the payload’s own blobs, which are read each
+   * time.
+   */
   const missingBytes = async (): Promise<number> => {
     const lines = (await readFile(workshop.bundle + suffixes.journal, 'utf8')).split('\n').slice(1, -1);
     const present = new Map<string, number>();
@@ -90,7 +93,7 @@ describe('create, again', () => {
       .filter(([digest]) => !payloadBlobs(workshop.release).includes(digest))
       .reduce((sum, [digest, size]) => sum + size - (present.get(digest) ?? 0), 0);
   };
-  /** Leaves a run that was killed when a number of bytes of blobs had been sent. */
+  /** Leaves the state of a run that is killed after a number of bytes of blobs. */
   const killAfter = async (bytes: number, signal: NodeJS.Signals = 'SIGKILL') => {
     const before = workshop.registry.requests.length;
     const { child, outcome } = workshop.start();
@@ -209,7 +212,7 @@ describe('create, again', () => {
   });
 
   describe('on a finished bundle', () => {
-    /** Leaves what a run leaves, without one. */
+    /** Leaves the state of a finished run, without a run. */
     const putFinished = async (): Promise<string> => {
       await cp(dirname(reference), workshop.output, { recursive: true, preserveTimestamps: true });
       return workshop.bundle;
@@ -276,7 +279,7 @@ describe('create, again', () => {
       const file = await openFile(path, 'r+');
       await file.write(Buffer.from('corrupt'), 0, 7, 2_000_000);
       await file.close();
-      // As if it had never been written to.
+      // As if it had never been written.
       await utimes(path, 1, 1);
       expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
       const { code, stdout, stderr } = await workshop.create({ 'verify-existing': true });
@@ -370,7 +373,7 @@ describe('create, again', () => {
         /^hint: /m,
       ]);
       const before = workshop.registry.requests.length;
-      // Before it asks who signed the release.
+      // Before any request for signatures.
       const changes = { output: join(folder, 'new', 'below'), 'signature-store': 'http://127.0.0.1:9' };
       await expectFailure(await workshop.create(changes), folder, [/^error: .*read-only/im, /^hint: .*output folder/m]);
       expect(blobBytes(workshop.registry, before)).to.equal(0);

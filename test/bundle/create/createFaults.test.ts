@@ -16,7 +16,7 @@ describe('create against a registry that is wrong', () => {
   const fails = async (...messages: RegExp[]): Promise<void> => {
     await expectFailure(await workshop.create(), workshop.output, messages);
   };
-  /** An image of the release, `release` for the payload itself, with its manifest as the registry has it. */
+  /** Returns an image of the release, or the payload for `release`, with its manifest in the registry. */
   const imageOf = (name: string): { stored: StoredManifest; digest: string; layers: string[]; config: string } => {
     const { content, release } = { content: workshop.registry.content, release: workshop.release };
     const digest = name === 'release' ? release.digest : (release.images.get(name)?.digest ?? '');
@@ -60,7 +60,7 @@ describe('create against a registry that is wrong', () => {
       const before = workshop.registry.requests.length;
       await workshop.make();
       const again = workshop.registry.requests.slice(before).filter(({ path }) => path.includes('/blobs/'));
-      // The payload’s metadata is read before anything is gone on with.
+      // The payload’s metadata is read before the run resumes.
       const repositories = new Set(again.map(({ path }) => path));
       expect([...repositories].filter((path) => path.endsWith(layer))).to.have.lengthOf(1);
       expect(repositories.size).to.equal(3);

@@ -38,7 +38,7 @@ describe('create from a real registry', () => {
   let tokens: DockerTokens;
   let workshop: Workshop;
   let expected: string;
-  // Nothing of it is there where the suite was skipped.
+  // Empty if the suite is skipped.
   const closing: (() => Promise<void>)[] = [];
 
   before(async function () {
@@ -47,7 +47,7 @@ describe('create from a real registry', () => {
     closing.push(() => authority.remove());
     tokens = await startDockerTokens({ users: { [basicUser.username]: basicUser.password } });
     closing.push(() => tokens.stop());
-    // Everything under the names of quay.io, so that each registry must give the same bundle.
+    // All names are those of quay.io, so that each registry must give the same bundle.
     workshop = await openWorkshop({
       release: { registry: 'quay.io', arch: 'multi', components: 5, listOfOne: 'etcd' },
     });
@@ -294,7 +294,7 @@ describe('create --idms-file', () => {
       const outcome = await workshop.create({ 'idms-file': await workshop.write('idms.yaml', policy) });
       expect(outcome.code, outcome.stderr).to.equal(0);
       const warnings = outcome.stderr.match(/^warning: .*$/gm) ?? [];
-      // Not for each of the images.
+      // One warning, and not one for each image.
       expect(warnings).to.have.length(1);
       expect(warnings[0]).to.match(/sigstore signatures .* 127\.0\.0\.1:9\/\S+ lack are treated as missing/);
     } finally {

@@ -49,7 +49,7 @@ describe('create --volume-size', () => {
     const names = await listVolumes(path);
     return Buffer.concat(await Promise.all(names.map((name) => readFile(join(path, '..', name)))));
   };
-  /** What the file beside the bundle says is true of the files that are there, and there are no others. */
+  /** Checks that the .sha256 file matches the existing files, and that there are no other files. */
   const expectClean = async (path: string, count: number): Promise<void> => {
     const volumes = await listVolumes(path);
     expect(volumes).to.have.length(count);
@@ -201,7 +201,7 @@ describe('create --volume-size', () => {
   it('says which option helps where a file system cannot hold a file that large', async () => {
     const options = workshop.options().map((option) => `'${option}'`);
     const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
-    // 4000 blocks of 1024 bytes, as a stand-in for the 4 GiB of FAT32.
+    // 4000 blocks of 1024 bytes, instead of the 4 GiB of FAT32.
     const script = `ulimit -f 4000; exec '${process.execPath}' '${executable}' create ${options.join(' ')}`;
     const env = { PATH: process.env['PATH'], HOME: workshop.folder };
     const { stderr: failed } = await run('bash', ['-c', script], { env });

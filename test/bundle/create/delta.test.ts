@@ -132,7 +132,7 @@ describe('a delta', () => {
     }
     const checked = await workshop.create({ base, 'verify-existing': true });
     expect(checked.stdout, checked.stderr).to.match(/^Nothing to do/);
-    // The same release, of which less is there.
+    // The same release with less content.
     const poor = await workshop.make({ output: at('poor'), version: old.version });
     await rename(poor, at('poor', 'whole.tar'));
     const folder = at('poor', 'folder');

@@ -26,7 +26,7 @@ import { believeAll } from '../../support/release/trust.ts';
 const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
 
-/** Pushes a bundle, or a mirror directory, to a registry that is open to all. */
+/** Pushes a bundle, or a mirror directory, to a registry without a login. */
 async function push(
   path: string,
   registry: string,
@@ -71,7 +71,7 @@ async function tagsOf(repository: string): Promise<string[]> {
   return Tags;
 }
 
-/** A layer that only one component has. */
+/** Returns a layer that only one component has. */
 function ownLayerOf({ release }: TestBundle, component: string): Digest {
   const needs = new Map([...release.images].map(([name, { digest }]) => [name, layersOf(release, digest)]));
   const others = [...needs].filter(([name]) => name !== component).flatMap(([, digests]) => digests);
@@ -295,7 +295,7 @@ describe('pushBundle', () => {
       expect(error.hint).to.contain('verify');
       expect(registry.content.blobs.has(layer)).to.equal(false);
       const tags = [...(pushed()?.tags.keys() ?? [])];
-      // The tag of a release promises its components.
+      // Clients expect all components of a release tag.
       expect(tags).to.not.include(bundle.release.tag).and.not.include(`${bundle.release.tag}-rhel-coreos-8`);
       expect(tags).to.have.length(7);
     });

@@ -52,7 +52,7 @@ describe('a tar that tar programs read in different ways', () => {
   });
   after(() => bundle.remove());
 
-  /** Puts bytes into the bundle, whose metadata then has the right size. */
+  /** Inserts bytes into the bundle. Its metadata then has the right size. */
   async function insert(name: string, position: number, bytes: Buffer): Promise<string> {
     const { size } = bundle.result.metadata;
     const [before, after] = [`"size": ${size}`, `"size": ${size + bytes.length}`];

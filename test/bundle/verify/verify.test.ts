@@ -43,14 +43,14 @@ async function check(path: string, options = trusting(), context: TestContext = 
   }
 }
 
-/** What is wrong, as `kind subject`, each sort once. */
+/** Returns the problems as `kind subject`, each kind once. */
 function sortsOf({ problems }: VerifyReport): string[] {
   return [...new Set(problems.map(({ kind, subject }) => `${kind} ${subject}`))].sort();
 }
 
 const messagesOf = ({ problems }: VerifyReport): string => problems.map(({ message }) => message).join('\n');
 
-/** Checks a well-formed copy in which something was changed. */
+/** Checks a well-formed copy with a change. */
 async function checkChanged(
   change: (unpacked: UnpackedBundle) => void,
   options?: VerifyOptions,
@@ -58,7 +58,7 @@ async function checkChanged(
   return check(await repack(bundle.path, copyPath(), change), options);
 }
 
-/** Checks a copy in which one byte was changed, `offset` bytes after the beginning of an entry or its content. */
+/** Checks a copy with one changed byte, `offset` bytes after the beginning of an entry or its content. */
 async function checkFlipped(path: string, of: 'header' | 'content' | 'padding', offset: number): Promise<VerifyReport> {
   const archive = await Archive.open(bundle.path, makeContext());
   const entry = archive.entries.get(path) ?? { start: 0, size: 0 };
@@ -552,7 +552,7 @@ describe('verifyBundle', () => {
       root = await bundle.unpack();
     });
 
-    /** Makes it what oc would have written: no metadata, manifests among the blobs too, the signature as JSON. */
+    /** Changes it to the form of oc: no metadata, manifests also among the blobs, the signature as JSON. */
     const makeItOcs = async (): Promise<void> => {
       await unlink(at(metadataPath));
       for (const name of await readdir(release('manifests'))) {
@@ -610,7 +610,7 @@ describe('verifyBundle', () => {
       await makeItOcs();
       const report = await check(root);
       const [surplus, ...others] = sortsOf(report);
-      // The extra image is in nobody's list any more.
+      // No list has the extra image any more.
       expect([surplus, ...others]).to.deep.equal(['unexpected blob', 'unexpected manifest']);
       expect(report.images).to.deep.equal({ expected: 5, whole: 5 });
       expect(report.signatures).to.have.length(1);

@@ -31,7 +31,7 @@ function start(args: readonly string[]): {
   return { child, outcome, printed };
 }
 
-/** Runs it in this process. */
+/** Runs the program in this process. */
 const run = (...args: string[]): Promise<Outcome> => executeSample(args);
 
 describe('runProgram', () => {
@@ -270,7 +270,7 @@ describe('runProgram', () => {
     it('at once by a second signal, where a command does not end', async () => {
       const { child, outcome, printed } = start(['hang']);
       await printed();
-      // Two signals sent together may arrive as one.
+      // Two signals that are sent together may arrive as one.
       const again = setInterval(() => child.kill('SIGINT'), 50);
       const { code } = await outcome;
       clearInterval(again);

@@ -5,7 +5,7 @@ import type { TransferEvent } from '../../../lib/context.ts';
 const mebibyte = 1024 ** 2;
 const digest = 'sha256:00';
 
-/** A transfer that begins at 0 ms, with events at that time. */
+/** Returns a transfer that begins at 0 ms, with events at that time. */
 function begin(label: string, ...events: TransferEvent[]): Progress {
   const progress = new Progress(label, 0);
   for (const event of events) progress.add(event, 0);

@@ -8,7 +8,7 @@ const digest = 'sha256:00';
 const plan = { kind: 'plan', images: 10, blobs: 4, bytes: 100 * mebibyte, present: 0 } as const;
 const escape = String.fromCharCode(27);
 
-/** A stream that keeps what is written, and can do what a terminal can. */
+/** A stream that records its output, and has the properties of a terminal. */
 class Screen extends Writable {
   text = '';
   readonly columns: number;

@@ -13,7 +13,9 @@ import { requirePeer } from '../../support/peers.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import type { TestRelease } from '../../support/release/release.ts';
 
-/** The tags that a mirrored release has in one repository: its own, its components’, its sigstore signatures’. */
+/**
+ * Returns the tags of a mirrored release in one repository: of the release, its components and its sigstore signatures.
+ */
 function tagsOf(release: TestRelease): string[] {
   const attached = [...release.content.repositories.values()].flatMap(({ tags }) => [...tags.keys()]);
   return [
@@ -23,7 +25,7 @@ function tagsOf(release: TestRelease): string[] {
   ];
 }
 
-/** A layer of one component that no other image has. */
+/** Returns a layer of one component that no other image has. */
 function ownLayerOf({ content, images, componentRepository }: TestRelease, name: string): Digest {
   const layers = (digest: string): string[] => {
     const { bytes } = content.repositories.get(componentRepository)?.manifests.get(digest) ?? {};
@@ -46,7 +48,7 @@ describe('oc adm-release-mirror-config', () => {
   afterEach(() => workshop.close());
 
   it('warns of images that clusters refuse by the image policy of the release, and mirrors them', async () => {
-    // The host of the registry, whatever its port.
+    // The host of the registry, with any port.
     await open({ release: { files: imagePolicyFiles({ scopes: ['*.0.0.1'] }) } });
     const last = [...workshop.release.images.keys()].at(-1) ?? '';
     const { code, stderr } = await mirroring.run(['--to-dir=mirror']);
@@ -90,7 +92,7 @@ describe('oc adm-release-mirror-config', () => {
       expect(stdout).to.match(/\nConfigmap mirror\/\S+ unchanged\n/);
       const layers = blobBytes(workshop.registry, from);
       const payload = workshop.registry.requests.slice(from).filter(({ path }) => path.includes('/blobs/'));
-      // The payload is read for its list of images: its configuration and one layer.
+      // Reading the list of images takes two blobs of the payload: its configuration and one layer.
       expect(payload, String(layers)).to.have.length(2);
       expect(
         await readFile(mirroring.path('mirror/config/signature/sha256', (await signatures())[0] ?? '')),
@@ -161,7 +163,7 @@ describe('oc adm-release-mirror-config', () => {
         `oc adm-release-mirror-config --from-dir=mirror file://${release} --to=REGISTRY/REPOSITORY`;
       const oc = (source: string, to: string) => `oc image mirror --from-dir=mirror 'file://${source}' REGISTRY/${to}`;
 
-      // Without its image, nothing tells of which images a release is made.
+      // Without its image, the images of a release are unknown.
       expect(advice(await mirroring.succeed(['--to-dir=mirror', '--skip-release-image']))).to.deep.equal([
         oc(`openshift/release:${tag}*`, 'REPOSITORY'),
         oc('openshift/release:sha256-*', 'REPOSITORY'),
@@ -269,7 +271,7 @@ describe('oc adm-release-mirror-config', () => {
     it('reads what oc wrote', async () => {
       await open();
       const { release } = workshop;
-      // As oc does it: everything in one repository, by the tags that it gives.
+      // As in oc: everything in one repository, with its tags.
       const all = [...release.content.repositories.values()];
       const manifests = new Map(all.flatMap((repository) => [...repository.manifests]));
       const tags = new Map(

@@ -90,7 +90,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       ['4.12.4', 'next', 'releases'].map((name) => `${registry.host}/site/${name}`),
     );
 
-    // The object of an earlier version, and one that was edited since.
+    // The object of an earlier version, and an edited one.
     await rm(mirroring.path('config'), { recursive: true });
     const edited = mirrorSets().find((set) => JSON.stringify(set).includes('/site/next'));
     const entry = { source: 'quay.io/a/b', mirrors: ['registry.test/a/b'] };
@@ -324,7 +324,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       /does not serve ImageDigestMirrorSet: ImageContentSourcePolicy takes the place of Image/,
     );
     expect(await readdir(mirroring.path('config/mirrors'))).to.match(/^imagecontentsourcepolicy/);
-    // Older patches refuse both together; newer ones accept what is asked for.
+    // Older patches refuse both kinds together. Newer ones accept the requested kind.
     await mirroring.succeed(['--to-dir=mirror']);
     await mirroring.succeed([`${to}-next`, '--config-to-dir=mirror/config']);
     for (const [version, kind] of [
@@ -513,7 +513,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
           'image/cluster unchanged\n',
         );
 
-        // A cluster that names another ConfigMap keeps it, with what is in it.
+        // A cluster with another ConfigMap keeps it and its content.
         server.put({
           ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'ours', namespace: 'openshift-config' } },
           data: { 'other.test..5000': 'PEM' },

@@ -5,7 +5,7 @@ import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 
-/** What commands print about a bundle that somebody else made. */
+/** The output of commands for a bundle of an untrusted author. */
 describe('commands on a bundle with images that the release signature does not cover', () => {
   const extra = extraImage();
   let bundle: TestBundle;

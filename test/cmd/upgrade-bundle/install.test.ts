@@ -30,7 +30,7 @@ describe('oc adm-upgrade-bundle install', () => {
     await site.close();
     await kubeconfigs.remove();
   });
-  /** As large as one that has Node.js in it, and empty. */
+  /** Writes a file as large as an executable that includes Node.js, but empty. */
   const makeExecutable = async (name: string, machine: number): Promise<string> => {
     const header = Buffer.alloc(20);
     header.write('\x7fELF', 'latin1');
@@ -68,7 +68,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(code, stderr).to.equal(0);
     const kinds = (text: string): string[] => [...text.matchAll(/^kind: (\w+)$/gm)].map(([, kind = '']) => kind);
     expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
-    // They are written down in test/golden/cluster.
+    // The objects are recorded in test/golden/cluster.
     const executables = [await readExecutable(executable)];
     const objects = await planInstallation(site.cluster, { executables, admission: 'deny' }, site.context);
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));

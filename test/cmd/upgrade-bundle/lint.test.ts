@@ -128,7 +128,7 @@ describe('oc adm-upgrade-bundle lint', () => {
     expect((await lint('manifests --baseline=baseline.yaml')).stdout).to.contain(
       'has an entry without a finding: pull-always',
     );
-    // Reasons are kept when the baseline is written again.
+    // Rewriting the baseline keeps reasons.
     await writeFile(
       file,
       stringify({ findings: findings.map((entry) => ({ ...entry, reason: 'known', until: '9999-12-31' })) }),

@@ -102,7 +102,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       new RegExp(`^error: the agents would refuse the bundle: they do not trust the key ${fingerprint} \\(`, 'm'),
     );
     expect(stderr).to.match(new RegExp(`: oc adm-upgrade-bundle install --trust-fingerprint=${fingerprint}\n$`));
-    // Who signed it does not stand in what is beside it.
+    // The file beside the bundle does not name its signer.
     const beside = await run('apply', `${bundle.path}.yaml`, ...trusting());
     expect(beside.stderr).to.match(new RegExp(`^warning: the agents do not trust the key ${fingerprint}\\. Run this`));
     expect(beside.code).to.equal(0);
@@ -110,7 +110,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const wanted = { fingerprints: [fingerprint], keyrings: [], allowUnsigned: false };
     await bring(await gatherTrust(wanted, noTrust, context));
     expect((await run('apply', bundle.path, ...trusting())).stdout).to.contain(' unchanged\n');
-    // What they trust is good enough, whatever else this one does.
+    // The trust of the agents is sufficient, independent of this command’s trust.
     expect((await run('apply', bundle.path, '--allow-unsigned')).stdout).to.contain(' unchanged\n');
   });
 

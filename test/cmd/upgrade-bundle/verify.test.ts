@@ -170,7 +170,7 @@ describe('verify', () => {
     await truncate(disk, 4 * 1024 * 1024);
     const { stdout } = await run('losetup', ['--find', '--show', '--read-only', disk]).catch(() => ({ stdout: '' }));
     const device = stdout.trim();
-    // Only root can make devices, and not everywhere.
+    // Only root can create devices, and not on every machine.
     if (device === '') this.skip();
     try {
       const { code, stdout: words } = await verify([device, ...trust, `--sha256=${bundle.path}.sha256`]);

@@ -33,7 +33,7 @@ describe('backup and restore', function () {
     await rm(folder, { recursive: true, force: true });
   });
 
-  /** Does what clients do: changes the database. */
+  /** Changes the database, as clients do. */
   function push(name: string, of = registry): void {
     using open = new DatabaseSync(database(of));
     open.prepare('INSERT INTO migration VALUES (?)').run(name);
@@ -55,7 +55,7 @@ describe('backup and restore', function () {
   const systemctl = (of = registry): string[] => of.host.calls.filter((line) => /^systemctl (?!show)/.test(line));
 
   it('writes a private tar with digests, of what was committed, while Quay is stopped only for the copy', async () => {
-    // As after Quay was killed in the middle of a transaction: what that wrote has to be taken back by the log.
+    // Quay was killed in the middle of a transaction, so the log must undo its changes.
     using open = new DatabaseSync(database());
     open.exec("PRAGMA cache_size = 1; BEGIN; UPDATE migration SET image = 'lost'; CREATE TABLE filler (x)");
     open.exec(
@@ -244,7 +244,7 @@ describe('backup and restore', function () {
     await runSuccessfully('tar', ['-xf', file, '-C', unpacked]);
     const manifest = JSON.parse(await readFile(join(unpacked, 'manifest.json'), 'utf8')) as BackupManifest;
 
-    /** Writes a backup of other files, or with another manifest. */
+    /** Writes a backup with other files, or with another manifest. */
     async function write(files: Record<string, string | Buffer>, changed: object = {}): Promise<void> {
       const entries = Object.entries(files).map(([path, text]) => ({ path, content: Buffer.from(text) }));
       const listed = entries.map(({ path, content }) => {

@@ -24,7 +24,7 @@ import {
 } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 
-// A whole second, as certificates count them: what is made within it never seems to be younger than it is.
+// A whole second, as in certificates, so that a certificate of this second is not from the future.
 const now = new Date(Math.floor(Date.now() / 1000) * 1000);
 const options: RenewalOptions = { now, renewBefore: 90, certDays: 397, caDays: 1024, addHosts: [], force: false };
 
@@ -116,7 +116,7 @@ describe('certificates', function () {
     expect(await readFile(host.at('quay-config/ssl.cert'), 'utf8')).to.include(
       await readFile(host.at('quay-rootCA/rootCA.pem'), 'utf8'),
     );
-    // The root’s name is the same to the byte: clients written in Go compare it so.
+    // The name of the CA is identical to the byte, because clients in Go compare its bytes.
     const [was, is] = await Promise.all(
       [old, host.at('quay-rootCA/rootCA.pem')].map((path) =>
         runSuccessfully('openssl', ['x509', '-in', path, '-noout', '-subject_hash', '-pubkey']),
@@ -163,7 +163,7 @@ describe('certificates', function () {
 
   for (const address of ['10.0.0.5', 'fd00::5']) {
     it(`name ${address} as an IP address`, async () => {
-      // The installer cannot make a certificate for an address of IPv6 at all.
+      // The installer cannot create a certificate for an IPv6 address.
       const host = await install(
         { host: address.includes(':') ? 'fd00' : address },
         { hostname: address.includes(':') ? `[${address}]:8443` : `${address}:8443` },

@@ -47,7 +47,8 @@ describe('formatCheckTimer', () => {
         return (await run(program, words, { cwd: '/', env: {} })).code;
       };
       expect(await runPrinted()).to.equal(10);
-      // The fixture’s certificate also has a flaw, which has it renewed in any case: see to it that nothing is left to do.
+      // The fixture’s certificate also has a flaw, which always renews it. Make sure that nothing
+      // is left to do.
       await writeFile(
         `${fixture.root}${fixture.quayRoot}/quay-config/config.yaml`,
         'SERVER_HOSTNAME: registry.example.com:8443\nEXTERNAL_TLS_TERMINATION: true\n',

@@ -25,7 +25,7 @@ describe('a registry behind a proxy that serves TLS', function () {
     ['TLS on port 8443, because Quay has a key', 8443],
   ] as const) {
     it(`is recognised, checked and upgraded: ${what}`, async () => {
-      // Clients call the proxy, by a name of its own.
+      // Clients connect to the proxy, by another name.
       const configuration = 'EXTERNAL_TLS_TERMINATION: true\n';
       const registry = await startMirrorRegistry({ configuration, hostname: 'proxy.example.com' }, containerPort);
       try {

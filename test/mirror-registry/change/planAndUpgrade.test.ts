@@ -24,7 +24,7 @@ describe('plan and upgrade', function () {
   });
   afterEach(() => registry.stop());
 
-  /** What both end with and say; `plan` first. */
+  /** Returns the exit codes and outputs of `plan` and `upgrade`. */
   async function callBoth(...args: string[]): Promise<{ codes: number[]; said: string[] }> {
     const results = [];
     for (const command of ['plan', 'upgrade'])

@@ -23,7 +23,7 @@ describe('uninstall', function () {
 
   const call = (...args: string[]): Promise<RunResult> => registry.call('uninstall', args);
 
-  /** What is left of the registry: names that podman holds, and files. */
+  /** Returns the rest of the registry: names in podman, and files. */
   async function listRest(): Promise<{ held: string[]; files: string[] }> {
     const { host } = registry;
     const held = [...host.pods, ...host.containers, ...host.secrets.keys(), ...host.volumes];

@@ -35,7 +35,7 @@ describe('openRegistryRelease', function () {
     pushed = await call('push', bundle.path, `--to=${repository}`, '--insecure', '-o', 'json');
   });
   after(async () => {
-    // Where it was skipped, there are none.
+    // There are none if the suite is skipped.
     await (registry as DockerRegistry | undefined)?.stop();
     if (folder) await rm(folder, { recursive: true, force: true });
   });

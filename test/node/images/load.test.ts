@@ -41,7 +41,7 @@ describe('loadBundle', function () {
     await requireRoot(this);
     made = await makeBundle({ components, listOfOne: 'etcd', extraImages: [extraImage()] });
   });
-  // A suite that was skipped has none.
+  // There is none if the suite is skipped.
   after(() => (made as TestBundle | undefined)?.remove());
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'load-'));
@@ -248,7 +248,7 @@ describe('loadBundle', function () {
       await copyFile(made.path, path);
       execFileSync('sync', ['-f', place]);
       const context = makeContext(({ kind }) => {
-        // From here on, its file system answers everything with an error, as it does without its device.
+        // From here on, its file system returns an error for every request, as without its device.
         if (kind === 'image') execFileSync('xfs_io', ['-x', '-c', 'shutdown', place]);
       });
       const error = await failureOf(load({ pace: { concurrency: 1 } }, context, path), 'not-readable');
@@ -277,7 +277,7 @@ describe('loadBundle', function () {
       const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
       const store = ['--store=additional', `--store-path=${folder}/store`];
       const own = [process.execPath, program, 'load', path, ...store, ...trust];
-      // Interfaces of a namespace are down at first, the loopback one too.
+      // The interfaces of a new namespace are down, also loopback.
       const script = 'ip link set lo up && ip -brief address >&2 && exec "$@"';
       const { code, stdout, stderr } = await run('unshare', ['-n', 'sh', '-c', script, 'sh', ...own], {
         env: host.environment,
@@ -325,9 +325,9 @@ describe('loadBundle', function () {
     await load({ images: ['etcd'] });
     await load();
     expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
-    // The machine config operator watches this file, and degrades the node if it is absent for a moment.
+    // The machine config operator watches this file, and degrades the node if it is missing for a moment.
     expect(await stat(marker)).to.include({ ino, mtimeMs });
-    // As after a kill between two moves.
+    // The state after a kill between two moves.
     await mkdir(`${store.path}.complete`);
     await rename(join(store.path, 'overlay-images'), join(`${store.path}.complete`, 'overlay-images'));
     expect(await load()).to.deep.include({ loaded: 0, skipped: names.length });
@@ -423,7 +423,7 @@ function digestIn(name: string): Digest {
   return name.slice(name.indexOf('@') + 1) as Digest;
 }
 
-/** Its configuration and its layers. */
+/** Returns its configuration and its layers. */
 async function blobsOf({ path }: TestBundle, component: string): Promise<Digest[]> {
   const context = makeContext();
   const bundle = await openBundle(path, context);

@@ -36,7 +36,7 @@ describe('a medium whose owner wants to read the machine', () => {
     await mkdir(stick);
     await writeFile(secret, token);
     context = makeContext();
-    // Nothing can be mounted below a file: the folders are all there is.
+    // Nothing can be mounted below a file, so only the folders are searched.
     const options = { host: { root: '/', environment: {} }, place: join(secret, 'media'), devices: [] };
     media = await AgentMedia.open({ ...options, folders: [stick] }, context);
   });
@@ -45,7 +45,7 @@ describe('a medium whose owner wants to read the machine', () => {
     await removeFolder(outside);
   });
 
-  /** Looks twice, expects no bundle, and gives everything that was said. */
+  /** Searches twice, expects no bundle, and returns all messages. */
   const complaintOf = async (named?: string): Promise<string> => {
     expect(await media.find(named)).to.deep.equal([]);
     expect(await media.find(named)).to.deep.equal([]);
@@ -53,7 +53,10 @@ describe('a medium whose owner wants to read the machine', () => {
     expect(said).not.to.include('eyJ').and.not.to.include('secret-of');
     return said;
   };
-  /** A bundle in three volumes, the second of which is to have the bytes of a file of the machine in the middle of metadata.json. */
+  /**
+   * Creates a bundle in three volumes. The second must have the bytes of a file of the machine in the middle of
+   * metadata.json.
+   */
   const splitAround = async (before: string, after: string): Promise<void> => {
     const text = Buffer.from(`${before}${token}${after}`);
     const tar = makeTarFile([{ path: 'metadata.json', content: text }]);

@@ -51,7 +51,7 @@ describe('media', () => {
     opened.push(media);
     return media;
   };
-  /** Copies the files of bundles into a folder to make a stick of. */
+  /** Copies the files of bundles into a folder, to create an image of a USB drive. */
   const gather = async (...bundles: TestBundle[]): Promise<string> => {
     const files = join(folder, 'files');
     await rm(files, { recursive: true, force: true });
@@ -115,7 +115,7 @@ describe('media', () => {
     const stick = await sticks.plug(image);
     const media = await openMedia();
     expect(brief(await look(media))).to.deep.equal([`rejected ${stick.device} ${basename(stick.device)}`]);
-    // Behind the back of the device, so that nothing but reading it tells.
+    // Written without the device, so that only reading it shows the change.
     await write(image);
     await runSuccessfully('blockdev', ['--flushbufs', stick.device]);
     expect(await look(media)).to.deep.equal([]);
@@ -181,7 +181,7 @@ describe('media', () => {
 
   it('mounts for reading, out of everybody’s way, and writes nothing to the stick', async () => {
     const image = await sticks.makeExt4(await gather(one), 'OCPUPG1');
-    // As after it was pulled out of another machine: the journal has something in it.
+    // As after it was removed from another machine without unmounting: the journal is not empty.
     await runSuccessfully('debugfs', ['-w', '-R', 'feature needs_recovery', image]);
     const before = await digestOfFile(image);
     const stick = await sticks.plug(image, false);
@@ -214,7 +214,7 @@ describe('media', () => {
     const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
     const media = await openMedia();
     const [found] = (await look(media)) as { path: string }[];
-    // Somebody is reading it.
+    // A reader has it open.
     const bundle = await openBundle(found?.path ?? '', makeContext());
     await stick.pull();
     expect(brief(await look(media))).to.deep.equal([`removed ${stick.device} 4.12.4`]);
@@ -280,7 +280,7 @@ describe('media', () => {
     const reasonOf = (name: string): string => events.find(({ path }) => path.endsWith(name))?.reason ?? '';
     expect(reasonOf('4.12.4-x86_64.tar')).to.match(/the volume .*\.002 is missing/);
     expect(reasonOf('theirs.tar')).to.match(/not an upgrade bundle/);
-    // There is nothing of use: it may be pulled out.
+    // It has nothing useful, so it is unmounted.
     expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
     expect(await look(media)).to.deep.equal([]);
   });
@@ -365,7 +365,7 @@ describe('media', () => {
     await failureOf(openMedia(), 'busy');
     expect((await run('findmnt', ['--source', stick.device])).code).to.equal(0);
     await first.close();
-    // What is left of one that was killed.
+    // The leftovers of a killed run.
     await mkdir(join(place, 'loop'), { recursive: true });
     await runSuccessfully('mount', ['--bind', place, place]);
     await runSuccessfully('mount', ['-o', 'ro', stick.device, join(place, 'loop')]).catch(() => undefined);
@@ -390,7 +390,7 @@ describe('media', () => {
     });
     const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
     const tell = `echo change > /sys/block/${basename(stick.device)}/uevent`;
-    // The kernel tells only those who listen already.
+    // The kernel sends events only to listeners that already exist.
     while (events.length === 0) await runSuccessfully('sh', ['-c', `${tell}; sleep 0.1`]);
     await seen;
     expect(brief(events)).to.deep.equal([`found ${stick.device} 4.12.4`]);

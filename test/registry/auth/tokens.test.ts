@@ -186,14 +186,14 @@ describe('Tokens', () => {
       const now = Math.floor(Date.now() / 1000) * 1000;
       const at = (seconds: number) => new Date(now + seconds * 1000);
       const bodies = [
-        // Issued long ago, and as good as expired, on a server whose clock is an hour ahead.
+        // Issued long ago, and almost expired, on a server whose clock is an hour ahead.
         { token: 'old', expires_in: 300, issued_at: at(3600 - 299.999).toISOString() },
         { token: 'new', expires_in: 300, issued_at: at(3600).toISOString() },
       ];
       answer = () => ({ headers: { date: at(3600).toUTCString() }, body: bodies.shift() });
       const tokens = await login();
       expect(await tokens.authorize({ ...subject, challenge })).to.equal('Bearer old');
-      // A millisecond is left to the old one.
+      // The old token is valid for a millisecond more.
       await new Promise((resolve) => setTimeout(resolve, 10));
       expect(await tokens.authorize(subject)).to.equal('Bearer new');
       expect(await tokens.authorize(subject)).to.equal('Bearer new');
@@ -311,7 +311,7 @@ describe('Tokens', () => {
 
     it('does so when insecure is what the user wants', async () => {
       connections.close();
-      // The server stands in as a proxy, so that nothing leaves this machine.
+      // The server is used as a proxy, so that nothing leaves this machine.
       const environment = { HTTP_PROXY: realm };
       connections = new Connections({ certificates: new Certificates({ insecure: true }), environment });
       const tokens = await login({ 'q.io': entry }, { insecure: true });

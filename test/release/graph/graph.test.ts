@@ -17,14 +17,14 @@ import { startSignatureServer } from '../../fakes/registry/signatureServer.ts';
 const repository = 'quay.io/openshift-release-dev/ocp-release';
 const payloadOf = (name: string): string => `${repository}@${digestOf(name)}`;
 
-/** Nodes of an update graph, as servers write them. */
+/** Returns nodes of an update graph, in the form of servers. */
 const graphOf = (...versions: string[]): object => ({
   version: 1,
   nodes: versions.map((version) => ({ version, payload: payloadOf(version), metadata: {} })),
   edges: [[0, 1]],
 });
 
-/** A graph server: answers by channel, keeping what it was asked. */
+/** A graph server. It responds by channel, and records requests. */
 class Graphs {
   readonly asked: string[] = [];
   readonly #channels: Record<string, object | string>;
@@ -171,7 +171,7 @@ describe('resolveVersion', () => {
       const graphs = new Graphs({}, { 'graph.example': new PluginError(code, 'no') });
       await failureOf(resolve(graphs, '4.12.4', { graphUrl }), code);
     }
-    // A proxy that cannot be used is in the way of release images as well.
+    // A proxy that cannot be used would also fail for release images.
     const graphs = new Graphs({}, { 'graph.example': new PluginError('usage', 'no', { hint: 'set it right' }) });
     expect((await failureOf(resolve(graphs, '4.12.4', { graphUrl }), 'usage')).hint).to.equal('set it right');
   });

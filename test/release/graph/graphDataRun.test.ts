@@ -18,7 +18,7 @@ import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.
 
 const digest = digestOf('a release');
 const architecture = process.arch === 'x64' ? 'amd64' : process.arch;
-// As OpenShift runs it: a user that the image knows nothing of.
+// As in OpenShift: a user that the image does not know.
 const user = '1000650000:0';
 
 /** A layer with this machine's bash and cp, and the libraries that they need. */
@@ -112,7 +112,7 @@ describe('a graph-data image', () => {
   });
 });
 
-/** Runs an image's own command with podman or, where that cannot make containers, with buildah in a chroot. */
+/** Runs an image's own command with podman or, if that cannot create containers, with buildah in a chroot. */
 async function runImage(image: string, volume: string, folder: string): Promise<RunResult> {
   const store = ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs'];
   const mount = ['--user', user, '--volume', `${volume}:/var/lib/cincinnati/graph-data`];

@@ -119,7 +119,7 @@ describe('planMirror and runMirror', () => {
           ? { kind, registry: site.host, repository: 'site/release' }
           : { kind, root: folder, repository: 'openshift/release' },
       );
-      // Three components with their signatures; the release image would promise all four.
+      // Three components with their signatures. Clients would expect all four with the release image.
       expect(await store.tags()).to.have.length(3 + 4);
       expect(await store.tags()).not.to.include(release.tag);
     });

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { decompressBzip2 } from '../../../lib/release/signature/bzip2.ts';
 
-// Made by bzip2 1.0.8.
+// Created by bzip2 1.0.8.
 const empty = 'QlpoORdyRThQkAAAAAA=';
 const short = 'QlpoOTFBWSZTWSmqMowAAAORgEAEIgQYACAAIj9UnoQhgLryJVua5GNfF3JFOFCQKaoyjA==';
 const blocks =
@@ -42,7 +42,7 @@ describe('decompressBzip2', () => {
       } catch {
         continue;
       }
-      // Bits that say nothing: padding, and codes that no symbol uses.
+      // Bits without a meaning: padding, and codes that no symbol uses.
       expect(output.equals(original), String(bit)).to.equal(true);
     }
   });

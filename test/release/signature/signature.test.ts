@@ -100,7 +100,7 @@ describe('verifySignature', () => {
 
   it('rejects hashes weaker than SHA-256', async () => {
     const bytes = await signDigest(signer, digest, { version: 3 });
-    // The hash of a version 3 packet stands 17 octets into it; the packet is the last 282.
+    // The hash of a version 3 packet is at byte 17. The packet has the last 282 bytes.
     const at = bytes.lastIndexOf(Buffer.from([3, 5, 0])) + 16;
     bytes[at] = 2;
     expect(await reason(bytes)).to.equal('uses a hash weaker than SHA-256 (SHA-1)');

@@ -23,20 +23,22 @@ import { makeSigningKey, statementOf, type SigningKey } from '../../support/rele
 
 const digest = digestOf('a release');
 
-// Made by gpg with --compress-algo bzip2, and the ECDSA key that made it.
+// Created by gpg with --compress-algo bzip2, and the ECDSA key for it.
 const bzip2Key =
   'mFIEYc+ZgBMIKoZIzj0DAQcCAwSQ7ncFRo4ZKjZ6/RdXlTfiaZLB7vZ/55AGJ+cWATOofgpkcvHAVG2v+KanjABIIullA5fMnb0rWrcBk3q5jj97tARwMjU2iJAEExMIADgWIQQaftB6wEhiaqGuyF9aWCMEogs9cgUCYc+ZgAIbAwULCQgHAgYVCgkICwIEFgIDAQIeAQIXgAAKCRBaWCMEogs9cjduAQCpQvvK4ZcKjZD6LcScSTfY7U3wr8T9ZCEMyqe8J4UEOQEA5Q3iufmjdBvdcJh7OIunYnW12U4TRfbir/nu+fsQY2k=';
 const bzip2Message =
   'owNCWmg2MUFZJlNZKIDG4QAAzv///ntJlvof//KEQ0xwv///eyNDQwEy12TQVEjFJAMQYBEwASVEIhNKeUYxRpk9TTamg9QADQB6E0B6hoZAaaekNpANNNNNom0GoRTGppo0NT1J5TQMhoANAaAAAAA0AD1AAAAADgAAAAAAAAAAAAAAAAAAAAHmUhpxTU2PSQFt2lJgniuHyF5GIyLxtPyvcGm/TNo76PXCXMAYGdMkyWRYJgBoDGQBgtsSFxQ2rmGwMbxFIBpOgWu5ktKPuRou6hATeR8TF0kJKYClebeaQV1K3meBI0hB/hNqClT6zNC+gJhA3pwi2iCggGUgBFFXiVGvylPPmC6Fk10Ks1S+GrOy2cYhiYESIbvdpimI5s3rkVPYFlvR5gTiLDHgcO3sRyNBNmoi5I0YbYbsEWtwViEiZMqQHGEnhWU56gkM+EBGFgd+F6W2cBZRdFWSikB2HDnUCqMpZTJIBEomEgCoN90yTKH5gZwHAPF+EdASBXtRmDFZUCKCqA4BzX4oJpAGc9PhFKIpaHw+dIkOHPot5POMS7sNEkqcz9WP3uOoe7BlnOBKkwLHp1aWZUCS05wL2K2z1Sm6zVdua3bV5LVnictW3IDipf8XckU4UJAogMbh';
 
-/** A message, how it is made from a good one, and what is said of it. The title says where clusters or gpg accept more. */
+/**
+ * A message, the change from a good one, and the expected verdict. The title states where clusters or gpg accept more.
+ */
 interface Form {
   readonly title: string;
   readonly make: (forms: Forms) => Buffer;
   readonly expected: 'good' | RegExp;
 }
 
-/** What the forms are made from. */
+/** The parts to create the forms from. */
 interface Forms {
   readonly parts: (options?: Partial<SignedMessageOptions>, data?: Buffer) => MessageParts;
 }
@@ -425,14 +427,15 @@ describe('the forms of a release signature', () => {
 
   it('never throws and takes nothing that is mutated', async () => {
     const bytes = joinParts(source.parts());
-    // A fixed sequence, so that a failure can be repeated.
+    // A fixed sequence, so that a failure can be reproduced.
     let state = 1;
     const next = (below: number): number => ((state = (state * 48_271) % 0x7fffffff) >> 4) % below;
     const { onePass, literal, signature } = source.parts();
     const document = packet(4, onePass).length + 5;
     const unsigned = document + literal.length + 5 + signature.indexOf(subpacket(16, onePass.subarray(4, 12))) - 2;
     const free = [
-      // The key algorithm of the one-pass packet, the format, name and date of the document, the unsigned subpackets, and the last bits of a length.
+      // The key algorithm of the one-pass packet, the format, name and date of the document, the
+      // unsigned subpackets, and the last bits of a length.
       8,
       ...Array.from({ length: 6 }, (_, index) => document + index),
       ...Array.from({ length: 12 }, (_, index) => unsigned + index),

@@ -15,11 +15,11 @@ import { hasPeer, run } from '../../support/peers.ts';
 
 type Json = Record<string, unknown>;
 
-/** A signature as a layer: what is signed, by which key, and how the layer says so. */
+/** A signature as a layer: the signed payload, the key, and the form of the layer. */
 interface TestSignature {
   readonly payload: string;
   readonly key?: KeyObject;
-  /** Instead of the signature that `key` makes. */
+  /** Replaces the signature of `key`. */
   readonly signature?: string | null;
   readonly mediaType?: string;
 }
@@ -35,7 +35,7 @@ describe('judgeImage', () => {
   let digest: Digest;
   let folder: string;
 
-  /** Whether skopeo is there and reads sigstore signatures, which Debian’s does not. */
+  /** Whether skopeo is installed and reads sigstore signatures, which Debian’s does not. */
   let hasJudge = false;
 
   before(async () => {
@@ -68,7 +68,7 @@ describe('judgeImage', () => {
     ...more,
   });
 
-  /** Attaches signatures to the image, instead of those that it has; none removes the attachment. */
+  /** Replaces the signatures of the image. None removes the attachment. */
   function attach(signatures: readonly TestSignature[]): Buffer | undefined {
     const contents = new TestContent();
     const config = makeBlob(
@@ -122,7 +122,7 @@ describe('judgeImage', () => {
     return (await judgeImage(image, policy, layers, readPayload)).outcome;
   }
 
-  /** What skopeo does with the same policy. */
+  /** Returns whether skopeo accepts the image with the same policy. */
   async function skopeoAccepts(policy: ImagePolicy, signedIdentity?: Json): Promise<boolean> {
     if (policy.trust.kind !== 'key') throw new Error('the policy has no key');
     const keyData = Buffer.from(policy.trust.key.key.export({ type: 'spki', format: 'pem' })).toString('base64');
@@ -138,7 +138,7 @@ describe('judgeImage', () => {
     return code === 0;
   }
 
-  /** Expects our judgement of some signatures, and the same of skopeo if it is there. */
+  /** Expects a verdict of some signatures, and the same verdict of skopeo if it is installed. */
   async function compare(
     signatures: readonly TestSignature[],
     policy: ImagePolicy,

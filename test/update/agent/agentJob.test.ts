@@ -22,7 +22,7 @@ describe('AgentJob', () => {
     expect([job.kind, job.failure]).to.deep.equal([undefined, undefined]);
     job.start('pin', 'pinning', idle);
     await until(() => job.kind === undefined);
-    // It is told once, also to whoever asks only afterwards.
+    // Reported once, also if it is read only later.
     expect([job.ended.aborted, job.ended.aborted]).to.deep.equal([true, false]);
   });
 

@@ -18,7 +18,7 @@ describe('AgentMedia', () => {
     bundle = await makeBundle();
     folder = await makeFolder();
     await mkdir(join(folder, 'sticks'));
-    // Whoever may not mount has the folders.
+    // An agent without the right to mount searches the folders.
     await writeFile(join(folder, 'no-folder'), '');
     const host = { root: '/', environment: { PATH: folder } };
     const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [join(folder, 'sticks')] };

@@ -25,7 +25,7 @@ import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.
 const token = '0123456789abcdef0123';
 const namespace = 'oc-upgrade-bundle';
 
-/** A chunk over and over, up to a length. */
+/** Yields a chunk repeatedly, up to a length. */
 function* cut(chunk: Buffer, length: number): Generator<Buffer> {
   for (let left = length; left > 0; left -= chunk.length) yield chunk.subarray(0, left);
 }
@@ -68,12 +68,12 @@ describe('agents among each other', () => {
       await connected.cluster.delete({ apiVersion, kind, metadata: { name: metadata.name, namespace } });
   });
 
-  /** Lets the others know that a node offers the bundle. */
+  /** Reports to other nodes that a node offers the bundle. */
   const announce = (name: string, origin: string | undefined): void => {
     const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 5, bytes: 0 } as const;
     api.put({ ...formatNodeReport({ bundle: 'x', progress, origin, offers: digest }) });
   };
-  /** The agent of a node, as far as the others see it. */
+  /** Starts the part of a node’s agent that other nodes use. */
   const startNode = async (name: string, { holds = true, secret = token } = {}) => {
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token: secret }, makeContext());
     closing.push(() => server.close());
@@ -134,7 +134,7 @@ describe('agents among each other', () => {
     const chunks = (): Readable => {
       const body = new PassThrough();
       sent.push(body);
-      // The head of an answer leaves with its first bytes.
+      // The head of a response is sent with its first bytes.
       body.write('a');
       return body;
     };

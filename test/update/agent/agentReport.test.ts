@@ -28,7 +28,7 @@ describe('AgentReport', () => {
     ({ metadata: { name: 'x', uid }, status: { nodesReady } }) as unknown as UpgradeBundle;
   const start = (origin?: string): AgentReport => new AgentReport(connected.cluster, origin);
   const written = (): number => api.requests.filter(({ method }) => method === 'PATCH').length;
-  /** How often the cluster was written to for these entries, one after the other. */
+  /** Returns the number of writes to the cluster for these entries, one after the other. */
   const send = async (report: AgentReport, ...entries: NodeProgress[]): Promise<number> => {
     const before = written();
     for (const each of entries) await report.send(bundle(), each);

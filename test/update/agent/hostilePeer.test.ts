@@ -22,7 +22,7 @@ const token = '0123456789abcdef0123';
 describe('a node that lies', function () {
   this.timeout(300_000);
   let made: TestBundle;
-  /** Signed by the same key: a release that nobody allowed. */
+  /** Another release, signed by the same key, which is not allowed. */
   let other: TestBundle;
   let digest: Digest;
   let trust: VerifyTrust;
@@ -53,7 +53,7 @@ describe('a node that lies', function () {
     await removeFolder(folder);
   });
 
-  /** A peer with the token, which answers to every path with these bytes, and says that it has the bundle. */
+  /** Starts a peer with the token that responds to every path with these bytes, and claims to have the bundle. */
   const lie = async (bytes: Buffer): Promise<string[]> => {
     const asked: string[] = [];
     const file = {
@@ -76,7 +76,7 @@ describe('a node that lies', function () {
     const progress = { name: 'worker-0', phase: 'Loaded', imagesLoaded: 9, imagesTotal: 9, bytes: 1 } as const;
     const uid = rollout.bundle()?.metadata.uid ?? '';
     const lease: Json = { ...formatNodeReport({ bundle: uid, progress, origin: server.url, offers: digest }) };
-    // Whatever a report may say besides, nobody takes it from there.
+    // Other claims of a report are ignored.
     const said = {
       version: '6.6.6',
       release: 'evil.example.com/x@sha256:0',

@@ -27,7 +27,7 @@ describe('BundleGlance', () => {
   }));
   const put = (name: string, status: object, spec: object = {}): void =>
     void api.put({ apiVersion, kind: 'UpgradeBundle', metadata: { name }, spec: { bundle: {}, ...spec }, status });
-  /** What was read meanwhile: how often, and how many bytes. */
+  /** Returns the number of requests and bytes during some work. */
   const count = async (work: () => Promise<unknown>): Promise<{ requests: number; bytes: number }> => {
     const before = api.requests.length;
     await work();

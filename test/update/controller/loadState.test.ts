@@ -11,7 +11,7 @@ const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
 ) as unknown as KubernetesObject[];
 
 describe('readLoadState', () => {
-  /** What is made of phases by name, and whose turn it was. */
+  /** Returns the load state for phases by name, and for the present turn. */
   const read = (phases: Record<string, NodePhase>, turn?: string, away: readonly string[] = []) =>
     readLoadState(
       { status: turn === undefined ? {} : { turn } },

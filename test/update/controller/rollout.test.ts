@@ -26,7 +26,7 @@ describe('controlRollout', () => {
     rollout.server.put(upgradeBundle(name, spec, metadata));
   };
   const pins = (): string[] => rollout.all('PinnedImageSet').map(({ metadata }) => metadata.name);
-  /** What is paused when we pause, in a few words. */
+  /** Returns the paused objects, in a few words. */
   const paused = (): string[] => [
     ...rollout.all('MachineHealthCheck').map(({ metadata }) => JSON.stringify(metadata['annotations'])),
     ...rollout
@@ -120,7 +120,7 @@ describe('controlRollout', () => {
     const rights = rulesOf().flatMap(({ resources = [], verbs = [] }) =>
       resources.flatMap((resource) => verbs.map((verb) => `${verb} ${resource.split('/')[0] ?? ''}`)),
     );
-    // Sets and ConfigMaps are created by applying them; pools are paused elsewhere only.
+    // Sets and ConfigMaps are created by applying them. Pools are paused only in other tests.
     expect(rights.filter((right) => !used.has(right))).to.deep.equal([
       ...['create upgradebundles', 'delete upgradebundles'],
       ...['create pinnedimagesets', 'patch machineconfigpools'],
@@ -684,7 +684,7 @@ describe('controlRollout', () => {
   });
 });
 
-/** Whether a right of the agents covers an attempt. */
+/** Returns whether a right of the agents covers an attempt. */
 function isAllowed({ verb, group, resource, namespace, name }: Attempt): boolean {
   return rulesOf(namespace).some(
     ({ apiGroups = [], resources = [], verbs = [], resourceNames }) =>
@@ -695,7 +695,7 @@ function isAllowed({ verb, group, resource, namespace, name }: Attempt): boolean
   );
 }
 
-/** The rules that hold in a namespace, or all of them. */
+/** Returns the rules that apply in a namespace, or all rules. */
 function rulesOf(namespace?: string): Record<string, string[]>[] {
   return agentAccess().flatMap(({ kind, metadata, rules }) => {
     const holds = kind === 'ClusterRole' || namespace === undefined || metadata.namespace === namespace;

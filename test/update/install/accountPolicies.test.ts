@@ -11,7 +11,7 @@ const claim = 'authentication.kubernetes.io/node-name';
 const image = `quay.io/openshift-release-dev/ocp-release@sha256:${'2'.repeat(64)}`;
 
 describe('accountPolicies', () => {
-  /** What all policies say to a write. */
+  /** Returns the messages of all policies about a write. */
   const review = (request: AdmissionRequest): string[] =>
     accountPolicies()
       .filter(({ kind }) => kind === 'ValidatingAdmissionPolicy')

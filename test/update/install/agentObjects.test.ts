@@ -61,7 +61,7 @@ describe('agentObjects', () => {
     expect(pods.map(({ serviceAccountName }) => serviceAccountName)).to.deep.equal(['controller', 'agent']);
     expect(JSON.stringify(pods[0]?.['affinity'])).to.contain('node-role.kubernetes.io/control-plane');
     expect(pods[1]).not.to.have.property('affinity');
-    // The token by which agents know each other is for these only.
+    // The shared token of the agents is only for agents.
     expect(JSON.stringify(pods[0])).not.to.contain('bundle-token');
   });
 

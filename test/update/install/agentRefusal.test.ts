@@ -20,7 +20,7 @@ describe('what the agents of a cluster would refuse', () => {
   let connected: ConnectedCluster;
 
   before(async () => {
-    // The key to the release is nowhere but in the file.
+    // The key of the release is only in the file.
     bundle = await makeBundle({ files: { '0000_90_cluster-update-keys_configmap.yaml': undefined } });
     const keyring = join(bundle.folder, 'our key.asc');
     await copyFile(bundle.keyFile, keyring);

@@ -22,7 +22,7 @@ describe('startScript', () => {
   beforeEach(async () => {
     folder = await makeFolder();
     await mkdir(join(folder, 'stubs'));
-    // What only root may do in a container: to mount, and to take the node’s file system as the root.
+    // Stubs for commands that need root in a container: mount, and chroot into the node’s file system.
     await stub('mount', 'echo "mount $*" >> "$RECORD"');
     await stub('chroot', 'root=$1; shift; program=$1; shift; exec "$root$program" "$@"');
     await mkdir(join(folder, 'host'));

@@ -66,7 +66,7 @@ describe('whom agents trust', () => {
       .and.to.deep.include({ fingerprints: [one.fingerprint] });
     expect(await owners(trust.keys)).to.deep.equal([one.fingerprint]);
     expect(await gather({ fingerprints: [fingerprint], keyrings: [file] }, trust)).to.deep.equal(trust);
-    // Keys need not be given again, and go when they are not trusted any more.
+    // Keys need not be given again. They are removed if they are no longer trusted.
     expect(await gather({ fingerprints: [fingerprint] }, trust)).to.deep.equal(trust);
     expect(await gather({}, trust)).to.deep.equal(noTrust);
     const both = await gather({ fingerprints: [two.fingerprint, fingerprint], keyrings: [file] }, trust);

@@ -24,9 +24,9 @@ async function until(holds: () => unknown): Promise<void> {
 describe('an additional store', () => {
   let server: TestApiServer;
   let connected: ConnectedCluster;
-  /** What the machine config operator does, in its order: files that were changed before the policy was in force. */
+  /** The files that were changed before the policy was in force, in order. */
   let rebooted: string[];
-  /** Pools that do not get on. */
+  /** Pools that make no progress. */
   let stuck: Set<string>;
 
   const open = async (openshift: string): Promise<void> => {
@@ -71,7 +71,7 @@ describe('an additional store', () => {
     const { spec, metadata } = { spec: known?.['spec'] ?? {}, metadata: known?.metadata ?? { name: role } };
     server.put({ apiVersion: machines, kind: 'MachineConfigPool', metadata, spec, status });
   };
-  /** The machine config operator: takes policies, and brings files to pools. */
+  /** Acts as the machine config operator: applies policies, and writes files to pools. */
   const operate = ({ type, kind, object }: Change): void => {
     if (kind.kind === 'MachineConfiguration') queueMicrotask(() => takePolicy(object));
     if (kind.kind !== 'MachineConfig') return;
@@ -132,7 +132,7 @@ describe('an additional store', () => {
     expect(has('/etc/containers/storage.conf')).to.equal(false);
     await installStore(connected.cluster, options, patience, connected.context);
     expect([has('/etc/containers/storage.conf'), has(retention.path)]).to.deep.equal([true, true]);
-    // The store of nodes is never taken away by another run.
+    // Another run never removes the store of nodes.
     await installStore(connected.cluster, options, alone, connected.context);
     expect(has('/etc/containers/storage.conf')).to.equal(true);
     expect(rebooted).to.deep.equal([]);

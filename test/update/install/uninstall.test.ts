@@ -122,7 +122,7 @@ describe('uninstall', () => {
     const layer = 'b'.repeat(64);
     const stores = { main: 'var/lib/containers/storage', additional: 'var/lib/shared/oc-upgrade-bundle/store' };
     const running = `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`;
-    /** An image as containers/storage writes it down; its layer is missing in one that refers to another store. */
+    /** Writes an image in the form of containers/storage. Without its layer, it refers to another store. */
     const putImage = async (node: string, store: keyof typeof stores, { whole = true } = {}): Promise<void> => {
       const folder = join(site.rootOf(node), stores[store]);
       const record = { id: 'c'.repeat(64), digest: 'x', names: [name], 'names-history': [name], layer, created: 'x' };

@@ -86,7 +86,7 @@ describe('what a plugin answers to a shell', () => {
   it('is nothing, and no error, where something is wrong', async () => {
     expect(await told(['preflight', '--context='], undefined, { KUBECONFIG: join(folder, 'broken') })).to.equal(':4\n');
     expect(await told(['load', '/no/such', '--images='])).to.equal(':4\n');
-    // As the URL of another machine may be a bundle to load: nobody is asked.
+    // The URL of another machine may be a bundle to load, but it is not requested.
     expect(await told(['load', 'https://192.0.2.1:5000', '--images='])).to.equal(':4\n');
     expect(await told(['dance', ''])).to.equal(':4\n');
     expect(await told([])).to.include('create\t');

@@ -7,7 +7,7 @@ import { upgradeBundle } from '../../../../cmd/upgrade-bundle/commands.ts';
 import { programs } from '../../../support/project/docs.ts';
 
 describe('findCandidates', () => {
-  /** What is offered for the last word of a command line; `Z` ends a line whose last word is empty. */
+  /** Returns the suggestions for the last word of a command line. `Z` marks an empty last word. */
   function complete(line: string, program = upgradeBundle): Promise<Completion> {
     const words = line.replace(/Z$/, '').split(' ');
     return findCandidates(program, words, (kind, values) => Promise.resolve([kind, JSON.stringify(values)]));
@@ -35,7 +35,7 @@ describe('findCandidates', () => {
     expect(left).to.not.include.members(['--pull-secret=']);
     expect(await wordsOf('--ver')).to.deep.equal(['--version', '--verbose']);
     expect(await wordsOf('inspect --vers')).to.deep.equal([]);
-    // Nothing else can follow.
+    // Only options can follow.
     expect(await wordsOf('install Z')).to.include('--timeout=');
   });
 

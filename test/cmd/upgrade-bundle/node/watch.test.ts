@@ -90,7 +90,7 @@ describe('oc adm-upgrade-bundle watch', () => {
     if ((await run('unshare', ['-m', 'true'])).code !== 0) skipLoudly(this, 'no mount namespace can be made here');
     const root = join(folder, 'host');
     await mkdir(root);
-    // As in a pod of a DaemonSet, but for the list of devices, which is that of this test.
+    // As in a pod of a DaemonSet, except that the list of devices is that of this test.
     const script =
       `mount --rbind / '${root}' && mount --make-rprivate '${root}' && ` +
       `mount --bind '${join(folder, 'bin', 'lsblk')}' '${root}/usr/bin/lsblk' && exec "$@"`;
@@ -135,7 +135,7 @@ describe('oc adm-upgrade-bundle watch', () => {
       '--mount-dir=/run/x/y',
     ];
     const { code, stderr } = await run('setpriv', args, { cwd: '/', env: { ...process.env, HOME: '/nonexistent' } });
-    // Where sources are not for everybody to read, there is nothing to see.
+    // If other users cannot read the sources, there is nothing to test.
     if (!stderr.startsWith('error: ')) this.skip();
     expect(code).to.equal(1);
     expect(stderr).to.match(/^hint: Run this as root, which can mount a USB drive\.$/m);

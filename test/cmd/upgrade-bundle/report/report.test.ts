@@ -8,7 +8,7 @@ import { makeContext } from '../../../support/context.ts';
 
 const formatBytes = (bytes: number): string => `${bytes} B`;
 
-/** What stands in a page besides its tags. */
+/** Returns the text of a page without its tags. */
 const wordsOf = (page: string): string => page.replace(/<(style|script)>.*?<\/\1>/gs, '').replace(/<[^>]*>/g, ' ');
 
 const unescape = (text: string): string =>

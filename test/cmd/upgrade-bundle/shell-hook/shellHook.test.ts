@@ -11,7 +11,7 @@ const shells = {
   fish: { args: ['--no-config'], prelude: '' },
 } as const;
 
-/** Says who it is, then each argument on a line of its own, and ends with $EXIT. */
+/** Prints its name, then each argument on its own line, and exits with $EXIT. */
 const standIn = `#!/bin/sh
 echo "\${0##*/}"
 for word in "$@"; do printf '  [%s]\\n' "$word"; done
@@ -40,7 +40,7 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
     });
     after(() => (folder ? rm(folder, { recursive: true, force: true }) : undefined));
 
-    /** Runs lines in the shell, `HOOK` standing for the hook being loaded, with folders of the test first on the path. */
+    /** Runs lines in the shell, with folders of the test first on the PATH. `HOOK` is replaced by loading the hook. */
     async function say(
       lines: readonly string[],
       { folders = ['bin', 'plugins'], env = {}, releaseMirror = false } = {},
