@@ -16,7 +16,8 @@ export interface Verdict {
 /** Returns the verdict on a verified bundle. */
 export function verdictOf({ base, problems: all }: Pick<VerifyReport, 'base' | 'problems'>): Verdict {
   const volumes = all.filter(({ subject }) => subject === 'volume').filter(isFirst);
-  const problems = volumes.length === 0 ? all : [...volumes, ...all.filter(({ subject }) => subject === 'signature')];
+  // Without a volume even the keys of the release may be missing.
+  const problems = volumes.length === 0 ? all : volumes;
   const [first] = problems;
   if (!first) return { word: 'Verified', reason: '', problems, hint: undefined };
   if (base !== undefined && problems.every(isOfBase)) {
