@@ -169,8 +169,8 @@ describe('a cluster of three nodes', function () {
       for (const name of [delta.path, `${delta.path}.sha256`]) await copyFile(name, join(files, basename(name)));
       cluster.allow(digestOf(await readFile(delta.path)));
       const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
-      const [, worker] = nodes;
-      if (!worker) throw new Error('there is no node');
+      const [, worker, other] = nodes;
+      if (!worker || !other) throw new Error('there is no node');
       const plugFiles = async (): Promise<Stick> =>
         worker.sticks.plug(await worker.sticks.makeExt4(files, 'UPDATE', 16));
       const first = await plugFiles();
@@ -179,6 +179,9 @@ describe('a cluster of three nodes', function () {
       await first.pull();
       await copyFile(base.path, join(files, basename(base.path)));
       const second = await plugFiles();
+      await until(() => phase() === 'Loading');
+      await other.kill('everything');
+      other.start();
       await until(() => ['Loaded', 'Pinned', 'Completed'].includes(phase() ?? ''));
       await second.pull();
       await until(() => phase() === 'Completed');

@@ -1,4 +1,4 @@
-import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { storeMarker } from '../../lib/node/runtime/storeConfig.ts';
@@ -59,8 +59,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
 
   /** Inserts a USB drive with the files of bundles into a node. */
   const plug = async (node: SimulatedNode, ...bundles: TestBundle[]): Promise<Stick> => {
-    const files = join(folder, `files-${bundles.length}`);
-    await mkdir(files);
+    const files = await mkdtemp(join(folder, 'files-'));
     for (const { folder: from } of bundles)
       for (const name of await readdir(from))
         if (name.startsWith('upgrade-')) await copyFile(join(from, name), join(files, name));
@@ -72,7 +71,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     return list.flatMap(({ Names = [] }) => Names);
   };
 
-  it('updates from volumes on a stick, then to a version that can by a delta beside its base', async () => {
+  it('updates from volumes on a stick, then to a version that can by a delta of what each node has', async () => {
     const trust = [`--signature-keyring=${whole.keyFile}`, `--trust-fingerprint=${whole.key.fingerprint}`];
     const options = [...trust, '--disk-floor=1Mi'];
     const nodes = await Promise.all(
@@ -117,7 +116,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     await cluster.until(async () => (await master.systemctl()).length === 2);
     expect(await pinned()).to.deep.equal(['one', 'two', 'ocp-release']);
     await stick.pull();
-    const second = await plug(worker, delta, whole);
+    const second = await plug(worker, delta);
     await cluster.until(() => cluster.bundle(names.delta));
     await second.pull();
     await cluster.until(() => !cluster.bundle(names.delta));

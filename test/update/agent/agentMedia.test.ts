@@ -60,6 +60,12 @@ describe('AgentMedia', () => {
     await copyFile(bundle.path, named);
     await copyFile(bundle.path, join(folder, 'sticks/upgrade-a.tar'));
     expect((await media.find(named)).map(({ path }) => path)).to.deep.equal([named]);
+    await writeFile(named, 'no bundle');
+    await media.find(named);
+    expect(media.problems.join()).to.contain('anywhere.tar');
+    // A later record names no file.
+    await media.find();
+    expect(media.problems).to.deep.equal([]);
   });
 
   it('does not wait for a named device that hangs', async function () {
