@@ -47,6 +47,22 @@ export function mergeConditions(
   return types.map((type) => merged.get(type)).filter((each) => each !== undefined);
 }
 
+/** Returns a condition that is not true, or not yet. */
+export function falseCondition(type: BundleCondition['type'], reason: string, message: string): BundleCondition {
+  return { type, status: 'False', reason, message };
+}
+
+/** Returns the condition that a problem is over, if the status has a condition of that type. */
+export function clearCondition(
+  status: { readonly conditions?: readonly object[] } | undefined,
+  type: BundleCondition['type'],
+  reason: string,
+  message: string,
+): BundleCondition[] {
+  const isKnown = listOf(status?.conditions).some((each) => each['type'] === type);
+  return isKnown ? [falseCondition(type, reason, message)] : [];
+}
+
 /** Lists the first ten of many names for the message of a condition. */
 export function listNames(names: readonly string[], separator = ', '): string {
   return nameSome(names, 10, separator);

@@ -28,15 +28,15 @@ export async function runController(
   { node: identity, folder, trust, interval: pace }: ControllerSettings,
   context: Context,
 ): Promise<void> {
-  const holdings = new BundleCache(folder, trust);
-  const readBundle: RolloutOptions['readBundle'] = (digest) => holdings.recall(digest, context);
+  const cache = new BundleCache(folder, trust);
+  const readBundle: RolloutOptions['readBundle'] = (digest) => cache.recall(digest, context);
   const { signal } = context;
   const isOver = (): boolean => signal.aborted;
   while (!isOver()) {
     try {
       await controlRollout(cluster, { identity, namespace: agentNamespace, readBundle, pace }, context);
     } catch (error) {
-      context.log('warn', `the rollout is not controlled from here: ${messageOf(error)}`);
+      context.log('warn', `the rollout is not led from this node: ${messageOf(error)}`);
     }
     await sleep(pace, undefined, { signal }).catch(() => undefined);
   }

@@ -26,6 +26,9 @@ export interface Observation {
   readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
 }
 
+/** The default of `pace`, in milliseconds. */
+export const usualPace = 15_000;
+
 /**
  * Settings for the rollout of bundles. Nodes load if `mayLoad` returns true. The controller decides that by the phase
  * and, for the control plane, by the turn.

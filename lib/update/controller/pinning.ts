@@ -1,6 +1,6 @@
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { listNames, type BundleCondition } from '../conditions.ts';
+import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import {
   isSameSet,
   listUnpinnable,
@@ -18,21 +18,16 @@ export type Pinnable = Pick<Observation, 'cluster' | 'bundle' | 'site' | 'load' 
  * Pins the images by PinnedImageSets. If the cluster does not serve that kind, checks whether the agents have pinned
  * them.
  */
-export async function pinImages(look: Pinnable): Promise<BundleCondition> {
-  const waiting = (reason: string, message: string): BundleCondition => ({
-    type: 'Pinned',
-    status: 'False',
-    reason,
-    message,
-  });
-  if (!(await servesPins(look.cluster))) {
-    const left = look.load.nodes.filter(({ phase }) => phase !== 'Pinned').map(({ name }) => name);
+export async function pinImages(observation: Pinnable): Promise<BundleCondition> {
+  const waiting = (reason: string, message: string) => falseCondition('Pinned', reason, message);
+  if (!(await servesPins(observation.cluster))) {
+    const left = observation.load.nodes.filter(({ phase }) => phase !== 'Pinned').map(({ name }) => name);
     if (left.length > 0) return waiting('Pinning', `${listNames(left)} have not pinned the images yet`);
     return { type: 'Pinned', status: 'True', reason: 'PinnedByAgents', message: 'all nodes have pinned all images' };
   }
-  const facts = await look.facts();
+  const facts = await observation.facts();
   if (!facts) return waiting('NotFound', 'the node of the controller has no verified bundle yet');
-  const { waiting: left, failures } = await applySets(look, facts);
+  const { waiting: left, failures } = await applySets(observation, facts);
   if (failures.length > 0) return waiting('PinningFailed', listNames(failures, '; '));
   if (left.length > 0) return waiting('Pinning', `${listNames(left)} have not pinned the images yet`);
   const unpinnable = listUnpinnable(facts.metadata.images);

@@ -5,9 +5,7 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import { ClusterView } from '../../kubernetes/clusterView.ts';
 import { leadWithLease } from '../../kubernetes/lease.ts';
 import { Rollout, watchedKinds } from './rolloutRound.ts';
-import type { RolloutOptions } from './observation.ts';
-
-const usualPace = 15_000;
+import { usualPace, type RolloutOptions } from './observation.ts';
 
 /**
  * Leads UpgradeBundles through their phases while it holds the Lease `controller`, until the signal is aborted. All
@@ -30,32 +28,32 @@ export async function controlRollout(cluster: Cluster, options: RolloutOptions, 
 async function leadRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
   const { signal } = context;
   const { pace = usualPace } = options;
-  let bell = new AbortController();
-  const ring = (): void => {
-    bell.abort();
+  let changed = new AbortController();
+  const onChange = (): void => {
+    changed.abort();
   };
-  const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: pace }, ring, context);
+  const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: pace }, onChange, context);
   const watching = view.run();
   const rollout = new Rollout(cluster, view, options, context);
-  const look = async (): Promise<boolean> => {
+  const reconcile = async (): Promise<boolean> => {
     try {
       return await rollout.reconcile();
     } catch (error) {
       checkInterrupted(signal);
-      const words = `the rollout cannot continue: ${messageOf(error)}`;
-      context.log('warn', words);
-      await rollout.tellTrouble(words);
+      const reason = `the rollout cannot continue: ${messageOf(error)}`;
+      context.log('warn', reason);
+      await rollout.reportStall(reason);
       return false;
     }
   };
   try {
     for (;;) {
-      bell = new AbortController();
-      const moved = view.complete && (await look());
+      changed = new AbortController();
+      const isNewPhase = view.complete && (await reconcile());
       // Reports of nodes arrive as many small changes: handle them together.
       await sleep(pace / 15, undefined, { signal }).catch(() => undefined);
-      if (!moved)
-        await sleep(pace, undefined, { signal: AbortSignal.any([signal, bell.signal]) }).catch(() => undefined);
+      if (!isNewPhase)
+        await sleep(pace, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => undefined);
       checkInterrupted(signal);
     }
   } finally {

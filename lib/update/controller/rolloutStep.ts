@@ -3,7 +3,7 @@ import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { listNames, type BundleCondition } from '../conditions.ts';
+import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
 import { fieldsOf, listOf } from '../../kubernetes/fields.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
@@ -36,19 +36,19 @@ export interface Step {
  * Takes the next step of an UpgradeBundle if the cluster allows it, and returns its new phase. A repeated step changes
  * nothing: all state is in the cluster.
  */
-export async function takeStep(look: Observation): Promise<Step> {
-  const { bundle, site } = look;
+export async function takeStep(observation: Observation): Promise<Step> {
+  const { bundle, site } = observation;
   const phase = phaseOf(bundle);
   const { release } = bundle.status ?? {};
   const isSent = phase === 'Upgrading' && !isWithdrawn(site, release);
   const begun = isSent || (['Pinned', 'Held'].includes(phase) && release !== undefined && isUnderWay(site, release));
   const aborted = bundle.metadata.annotations?.[abortAnnotation] === 'true';
-  if (aborted && !begun) return await abort(look);
+  if (aborted && !begun) return await abort(observation);
   // An earlier controller ended between its last two writes.
   if (begun && phase !== 'Upgrading')
     return { phase: 'Upgrading', progress: '0%', conditions: [updated('Updating', 'the update has begun')] };
-  const taken = await steps[phase](look);
-  const facts = await look.facts();
+  const taken = await steps[phase](observation);
+  const facts = await observation.facts();
   const step = facts ? { ...taken, conditions: [...taken.conditions, ...describeExtras(bundle, facts)] } : taken;
   if (!aborted) return step;
   const late = isRefused(site.clusterVersion, release ?? '')
@@ -62,7 +62,7 @@ export async function takeStep(look: Observation): Promise<Step> {
   };
 }
 
-const steps: Readonly<Record<Phase, (look: Observation) => Promise<Step>>> = {
+const steps: Readonly<Record<Phase, (observation: Observation) => Promise<Step>>> = {
   Detected: detect,
   Verified: begin,
   Loading: load,
@@ -70,17 +70,17 @@ const steps: Readonly<Record<Phase, (look: Observation) => Promise<Step>>> = {
   Pinned: update,
   Held: update,
   Upgrading: follow,
-  Completed: (look) => Promise.resolve(stay(look)),
-  Failed: (look) => Promise.resolve(stay(look)),
+  Completed: (observation) => Promise.resolve(stay(observation)),
+  Failed: (observation) => Promise.resolve(stay(observation)),
 };
 
-async function detect(look: Observation): Promise<Step> {
-  const { digest } = look.bundle.spec.bundle;
-  const said = look.load.known.flatMap(({ name, message }) => (message ? [`${name}: ${message}`] : []));
+async function detect(observation: Observation): Promise<Step> {
+  const { digest } = observation.bundle.spec.bundle;
+  const said = observation.load.known.flatMap(({ name, message }) => (message ? [`${name}: ${message}`] : []));
   const wait = (reason: string, message: string): Step =>
-    stay(look, { type: 'Verified', status: 'False', reason, message: [message, ...said.slice(0, 10)].join('; ') });
+    stay(observation, falseCondition('Verified', reason, [message, ...said.slice(0, 10)].join('; ')));
   if (digest === undefined) return wait('NotAllowed', 'spec.bundle.digest does not allow any bundle yet');
-  const facts = await look.facts();
+  const facts = await observation.facts();
   if (!facts)
     return wait('NotFound', `the node of the controller has not verified a bundle with the digest ${digest} yet`);
   if (facts.digest !== digest)
@@ -90,44 +90,47 @@ async function detect(look: Observation): Promise<Step> {
   return { phase: 'Verified', version, release, base: base?.version, conditions: [condition] };
 }
 
-async function begin(look: Observation): Promise<Step> {
-  const obstacle = await findObstacle(look, { loads: true });
-  if (obstacle) return stay(look, obstacle);
-  await look.pause();
-  return { phase: 'Loading', conditions: [ready, look.load.condition] };
+async function begin(observation: Observation): Promise<Step> {
+  const obstacle = await findObstacle(observation, { loads: true });
+  if (obstacle) return stay(observation, obstacle);
+  await observation.pause();
+  return { phase: 'Loading', conditions: [ready, observation.load.condition] };
 }
 
-async function load(look: Observation): Promise<Step> {
+async function load(observation: Observation): Promise<Step> {
   // Pause again: the controller may be new, or nodes may have joined during a pause.
-  await look.pause();
-  return { phase: look.load.done ? 'Loaded' : 'Loading', conditions: [look.load.condition] };
+  await observation.pause();
+  return { phase: observation.load.done ? 'Loaded' : 'Loading', conditions: [observation.load.condition] };
 }
 
-async function pin(look: Observation): Promise<Step> {
-  if (!look.load.done) return backToLoading(look);
-  const condition = await pinImages(look);
-  return { phase: condition.status === 'True' ? 'Pinned' : 'Loaded', conditions: [look.load.condition, condition] };
+async function pin(observation: Observation): Promise<Step> {
+  if (!observation.load.done) return backToLoading(observation);
+  const condition = await pinImages(observation);
+  return {
+    phase: condition.status === 'True' ? 'Pinned' : 'Loaded',
+    conditions: [observation.load.condition, condition],
+  };
 }
 
-async function update(look: Observation): Promise<Step> {
-  const { cluster, bundle, site, load: state } = look;
-  if (!state.done) return backToLoading(look);
-  const pinned = await pinImages(look);
+async function update(observation: Observation): Promise<Step> {
+  const { cluster, bundle, site, load: state } = observation;
+  if (!state.done) return backToLoading(observation);
+  const pinned = await pinImages(observation);
   if (pinned.status !== 'True') return { phase: 'Loaded', conditions: [pinned] };
   if (bundle.spec.hold) {
-    await look.restore();
+    await observation.restore();
     return {
       phase: 'Held',
       conditions: [updated('Held', 'everything is ready; spec.hold keeps the update from beginning')],
     };
   }
-  const facts = await look.facts();
-  if (!facts) return stay(look, updated('NotFound', 'the node of the controller has no verified bundle yet'));
+  const facts = await observation.facts();
+  if (!facts) return stay(observation, updated('NotFound', 'the node of the controller has no verified bundle yet'));
   const { version, release } = facts.metadata;
   if (!isInstalled(site.clusterVersion, release)) {
-    const obstacle = await findObstacle(look, { loads: false });
-    if (obstacle) return stay(look, obstacle);
-    await look.pause();
+    const obstacle = await findObstacle(observation, { loads: false });
+    if (obstacle) return stay(observation, obstacle);
+    await observation.pause();
     // Nodes take the operating system from their own storage only if its images are pinned. The
     // target release can pin them, but this cluster cannot yet.
     if (!(await servesPins(cluster)) && takesLocalSystem(version)) await pausePools(cluster, bundle.metadata.name);
@@ -139,28 +142,28 @@ async function update(look: Observation): Promise<Step> {
   return { phase: 'Upgrading', progress: '0%', conditions: [ready, requested] };
 }
 
-async function follow(look: Observation): Promise<Step> {
-  const { cluster, bundle, site } = look;
+async function follow(observation: Observation): Promise<Step> {
+  const { cluster, bundle, site } = observation;
   const { release = '' } = bundle.status ?? {};
   if (!isInstalled(site.clusterVersion, release) && !isRequested(site.clusterVersion, release)) {
-    await look.restore();
+    await observation.restore();
     return {
       phase: 'Failed',
       conditions: [updated('Superseded', 'the cluster was told to become something else meanwhile')],
     };
   }
-  await look.pause();
-  const facts = await look.facts();
-  const pins = facts && (await servesPins(cluster)) ? await applySets(look, facts) : undefined;
+  await observation.pause();
+  const facts = await observation.facts();
+  const pins = facts && (await servesPins(cluster)) ? await applySets(observation, facts) : undefined;
   if (pins?.waiting.length === 0 && site.pools.some(isPaused)) await restorePools(cluster);
   const { done, reason, message } = readProgress(site.clusterVersion, release, site.pools, site.nodes);
-  const missing = facts ? await describeMissing(look, facts) : [];
+  const missing = facts ? await describeMissing(observation, facts) : [];
   const percent = readPercent(site.clusterVersion);
   const progress = percent === undefined ? bundle.status?.progress : `${percent}%`;
   if (!done) return { phase: 'Upgrading', progress, conditions: [updated(reason, message), ...missing] };
-  await look.restore();
+  await observation.restore();
   return {
-    ...{ phase: 'Completed', progress: '100%', nodes: listFinal(look.load, pins?.waiting) },
+    ...{ phase: 'Completed', progress: '100%', nodes: listFinal(observation.load, pins?.waiting) },
     conditions: [{ type: 'Updated', status: 'True', reason, message }, ...missing],
   };
 }
@@ -174,15 +177,15 @@ function listFinal({ nodes, known }: LoadState, unpinned: readonly string[] | un
   });
 }
 
-async function abort(look: Observation): Promise<Step> {
-  const { cluster, bundle, site } = look;
+async function abort(observation: Observation): Promise<Step> {
+  const { cluster, bundle, site } = observation;
   const isNeeded = listPinnedReleases(site.clusterVersion, false);
   const { release } = bundle.status ?? {};
   const isUnpinned = release !== undefined && isNeeded?.(release) === false && (await servesPins(cluster));
   await removePins(cluster, (set) => set.bundle === bundle.metadata.name && isNeeded?.(set.release) === false);
-  await look.restore();
+  await observation.restore();
   const aborted = updated('Aborted', 'aborted before the update began: the cluster is as it was');
-  return { phase: 'Failed', conditions: [...describeAborted(look, isUnpinned), aborted] };
+  return { phase: 'Failed', conditions: [...describeAborted(observation, isUnpinned), aborted] };
 }
 
 /** Returns the conditions that an aborted update has set before, as they are now. */
@@ -195,7 +198,7 @@ function describeAborted({ bundle, load: state }: Observation, isUnpinned: boole
   ];
   const known = listOf(bundle.status?.conditions).map(({ type }) => type);
   return now.flatMap(([type, message]) =>
-    known.includes(type) && message !== undefined ? [{ type, status: 'False', reason: 'Aborted', message }] : [],
+    known.includes(type) && message !== undefined ? [falseCondition(type, 'Aborted', message)] : [],
   );
 }
 
@@ -214,29 +217,22 @@ async function requestUpdate(
 
 const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };
 
-async function findObstacle(look: Observation, { loads }: { loads: boolean }): Promise<BundleCondition | undefined> {
-  const { cluster, site, load: state, rivals } = look;
-  const blocked = (reason: string, message: string): BundleCondition => ({
-    type: 'Ready',
-    status: 'False',
-    reason,
-    message,
-  });
+async function findObstacle(
+  observation: Observation,
+  { loads }: { loads: boolean },
+): Promise<BundleCondition | undefined> {
+  const { cluster, site, load: state, rivals } = observation;
   if (rivals.length > 0)
     return blocked('SeveralBundles', `there are others: ${listNames(rivals)}; delete all but one UpgradeBundle`);
-  const facts = await look.facts();
+  const facts = await observation.facts();
   if (!facts) return blocked('NotFound', 'the node of the controller has no verified bundle yet');
   const found = await findObstacles(cluster, site, facts.metadata, loads ? state : undefined);
   if (found.length > 0) return blocked('Blocked', listNames(found.map(describeObstacle), '; '));
   const { base } = facts.metadata;
-  return loads && base ? describeBaseGaps(state.base, base.version, blocked) : undefined;
+  return loads && base ? describeBaseGaps(state.base, base.version) : undefined;
 }
 
-function describeBaseGaps(
-  { missing, unknown }: BaseGaps,
-  version: string,
-  blocked: (reason: string, message: string) => BundleCondition,
-): BundleCondition | undefined {
+function describeBaseGaps({ missing, unknown }: BaseGaps, version: string): BundleCondition | undefined {
   const isDelta = `the bundle is a delta of ${version}`;
   if (missing.length > 0) {
     const repair = `insert a USB drive with this bundle and the bundle of ${version}`;
@@ -250,13 +246,10 @@ function describeBaseGaps(
   );
 }
 
-async function describeMissing(look: Observation, { metadata }: BundleFacts): Promise<BundleCondition[]> {
-  const found = await look.missing(metadata.images);
-  const isKnown = listOf(look.bundle.status?.conditions).some(({ type }) => type === 'ImagesMissing');
-  if (found.length === 0) {
-    const message = 'no pod failed to pull an image';
-    return isKnown ? [{ type: 'ImagesMissing', status: 'False', reason: 'NoneMissing', message }] : [];
-  }
+async function describeMissing(observation: Observation, { metadata }: BundleFacts): Promise<BundleCondition[]> {
+  const found = await observation.missing(metadata.images);
+  if (found.length === 0)
+    return clearCondition(observation.bundle.status, 'ImagesMissing', 'NoneMissing', 'no pod failed to pull an image');
   const words = found.map(
     ({ image, pod, bundled }) =>
       `${image}, needed by ${pod}${bundled ? ', is in the bundle and was still pulled' : ''}`,
@@ -287,5 +280,9 @@ function stay({ bundle }: Observation, ...conditions: BundleCondition[]): Step {
 }
 
 function updated(reason: string, message: string): BundleCondition {
-  return { type: 'Updated', status: 'False', reason, message };
+  return falseCondition('Updated', reason, message);
+}
+
+function blocked(reason: string, message: string): BundleCondition {
+  return falseCondition('Ready', reason, message);
 }

@@ -1,0 +1,155 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Context } from '../../context.ts';
+import { isPluginError, messageOf } from '../../errors.ts';
+import { digestOf, hexOf } from '../../oci/digest.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import { listOf, type Fields } from '../../kubernetes/fields.ts';
+import { clearCondition, mergeConditions, type BundleCondition } from '../conditions.ts';
+import type { Observation } from './observation.ts';
+import type { Step } from './rolloutStep.ts';
+import {
+  summarizeNodes,
+  upgradeBundleKind,
+  type NodeProgress,
+  type UpgradeBundle,
+  type UpgradeBundleStatus,
+} from '../upgradeBundle.ts';
+
+/**
+ * Returns the shortest pause between two writes of the status for reports only, in milliseconds. The status lists all
+ * nodes: a cluster that is ten times as large writes it a tenth as often.
+ */
+function statusPause(nodes: number): number {
+  return nodes * 40;
+}
+
+/** The characters for messages of all nodes in the status. The API server refuses objects of over 1.5 MB. */
+const roomForWords = 200_000;
+
+/** Writes the status and the events of UpgradeBundles. */
+export class RecordWriter {
+  readonly #cluster: Cluster;
+  readonly #identity: string;
+  readonly #context: Context;
+  #writtenAt = -Infinity;
+
+  /** `identity` is the name of the controller’s node. */
+  constructor(cluster: Cluster, identity: string, context: Context) {
+    this.#cluster = cluster;
+    this.#identity = identity;
+    this.#context = context;
+  }
+
+  /**
+   * Writes changes to the status. `stall`: why the controller cannot continue. The event goes first, because a written
+   * phase is not written again. Returns whether the phase is new. Throws the errors of the cluster.
+   */
+  async write({ bundle, load }: Observation, step: Step, stall: string | undefined): Promise<boolean> {
+    const { metadata, status = {} } = bundle;
+    const generation = metadata.generation ?? 0;
+    const { version = status.version, release = status.release, base = status.base, phase } = step;
+    const own = {
+      phase,
+      ...(version !== undefined && { version }),
+      ...(release !== undefined && { release }),
+      ...(base !== undefined && { base }),
+      ...summarizeNodes(load.nodes),
+      ...(step.progress !== undefined && { progress: step.progress }),
+      ...(load.turn !== undefined && { turn: load.turn }),
+      conditions: mergeConditions(status.conditions, [...step.conditions, ...describeStall(status, stall)], generation),
+      observedGeneration: generation,
+      nodes: shorten(step.nodes ?? load.known),
+    };
+    const before = { ...status, conditions: mergeConditions(status.conditions, [], generation) };
+    if (isDeepStrictEqual(own, { ...before, nodes: status.nodes ?? [] })) return false;
+    const isUrgent = !isDeepStrictEqual(urgentPart(own), urgentPart(before));
+    if (!isUrgent && performance.now() - this.#writtenAt < statusPause(load.nodes.length)) return false;
+    const isNew = phase !== status.phase;
+    if (isNew) await this.#recordEvent(bundle, step);
+    // Remove all other fields, also entries of nodes that are gone.
+    const nothing = Object.fromEntries(Object.keys(status).map((field) => [field, null]));
+    try {
+      await this.#patch(bundle, { ...nothing, ...own });
+    } catch (error) {
+      if (!isPluginError(error, 'conflict')) throw error;
+      // The object has changed since it was read. The next round reads it again.
+      this.#context.log('debug', messageOf(error));
+      return false;
+    }
+    this.#writtenAt = performance.now();
+    if (isNew) this.#context.log('info', `${metadata.name}: ${phase}`);
+    return isNew;
+  }
+
+  /** Writes to the status why the controller cannot continue, if the cluster accepts it. */
+  async writeStall(bundle: UpgradeBundle, reason: string): Promise<void> {
+    const { metadata, status = {} } = bundle;
+    const conditions = mergeConditions(status.conditions, describeStall(status, reason), metadata.generation ?? 0);
+    if (isDeepStrictEqual(conditions, status.conditions)) return;
+    try {
+      await this.#patch(bundle, { conditions });
+    } catch (error) {
+      if (!isPluginError(error)) throw error;
+      this.#context.log('debug', messageOf(error));
+    }
+  }
+
+  /** Patches the status of this version of the object. */
+  async #patch({ metadata: { name, resourceVersion } }: UpgradeBundle, status: Fields): Promise<void> {
+    const reference = { ...upgradeBundleKind, metadata: { name } };
+    const patch = { metadata: { resourceVersion }, status };
+    await this.#cluster.patch(reference, patch, { subresource: 'status', manager: 'controller' });
+  }
+
+  /** Creates an event: in `default`, because the object has no namespace. Its name prevents a second event. */
+  async #recordEvent({ apiVersion, kind, metadata }: UpgradeBundle, { phase, conditions }: Step): Promise<void> {
+    const { name, uid, resourceVersion } = metadata;
+    const now = new Date().toISOString().replace(/\.\d+/, '');
+    const mark = hexOf(digestOf(`${uid ?? ''} ${resourceVersion ?? ''} ${phase}`)).slice(0, 16);
+    const event = {
+      apiVersion: 'v1',
+      kind: 'Event',
+      metadata: { name: `${name.slice(0, 200)}.${mark}`, namespace: 'default' },
+      involvedObject: { apiVersion, kind, name, uid, resourceVersion },
+      reason: phase,
+      message: conditions.at(-1)?.message.slice(0, 1000) ?? phase,
+      type: phase === 'Failed' ? 'Warning' : 'Normal',
+      ...{ firstTimestamp: now, lastTimestamp: now, count: 1 },
+      source: { component: 'oc-upgrade-bundle' },
+      ...{ reportingComponent: 'oc-upgrade-bundle', reportingInstance: this.#identity },
+    };
+    try {
+      await this.#cluster.create(event);
+    } catch (error) {
+      if (!isPluginError(error, 'conflict')) throw error;
+    }
+  }
+}
+
+/** Returns the condition that says why the controller is stalled, or that it continues. */
+function describeStall(status: UpgradeBundleStatus, stall: string | undefined): BundleCondition[] {
+  if (stall !== undefined) return [{ type: 'Stalled', status: 'True', reason: 'Failing', message: stall }];
+  return clearCondition(status, 'Stalled', 'Progressing', 'the rollout continues');
+}
+
+/** Returns the parts of a status whose changes are written immediately. */
+function urgentPart({
+  phase,
+  version,
+  release,
+  base,
+  turn,
+  observedGeneration,
+  conditions,
+}: UpgradeBundleStatus): object {
+  const states = listOf(conditions).map(({ type, status, reason }) => [type, status, reason]);
+  return { phase, version, release, base, turn, observedGeneration, states };
+}
+
+function shorten(nodes: readonly NodeProgress[]): NodeProgress[] {
+  const room = Math.max(100, Math.floor(roomForWords / nodes.length));
+  return nodes.map(({ message, ...node }) => ({
+    ...node,
+    ...(message !== undefined && { message: message.slice(0, room) }),
+  }));
+}
