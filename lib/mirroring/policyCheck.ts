@@ -22,7 +22,7 @@ export async function warnOfRefusedImages(
       if (!image || !graph) return [];
       const reader = {
         ...readerOf(() => image.source),
-        readManifest: finderIn(graph.manifests, (tag) => graph.attachments.get(tag)?.digest),
+        ...finderIn(graph.manifests, (tag) => graph.attachments.get(tag)?.digest),
       };
       const named = { name, reference: { ...reference, digest: image.digest } };
       return checkReleaseImages([named], release.imagePolicies, reader, context.signal);

@@ -30,7 +30,7 @@ export async function checkContents(
   const payloads = new Map<Digest, Buffer>();
   let room = keptLimit;
   const reader: ImageReader = {
-    readManifest: finderIn(manifests, (tag) => tags.get(tag)),
+    ...finderIn(manifests, (tag) => tags.get(tag)),
     readPayload: async ({ reference }, descriptor) => {
       const kept = payloads.get(descriptor.digest);
       if (kept) return kept;

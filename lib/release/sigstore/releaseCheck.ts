@@ -3,8 +3,8 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { RequestLimiter } from '../../http/requestLimiter.ts';
 import { attachmentTag } from '../../oci/attachment.ts';
-import { parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
-import { isDigest, type Digest } from '../../oci/digest.ts';
+import { isIndex, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
+import type { Digest } from '../../oci/digest.ts';
 import type { Reference } from '../../oci/reference.ts';
 import type { StoredManifests } from '../../store/imageGraph.ts';
 import { readContent, type ContentSource } from '../../store/store.ts';
@@ -20,7 +20,9 @@ export interface NamedImage {
 
 /** Reads the images and attachments to judge; undefined for missing content. */
 export interface ImageReader {
-  readManifest(image: NamedImage, tagOrDigest: string): Promise<Manifest | undefined>;
+  /** Reads a manifest list; undefined for a single image too. */
+  readList(image: NamedImage): Promise<Manifest | undefined>;
+  readAttachment(image: NamedImage, tag: string): Promise<Manifest | undefined>;
   /** Reads a layer, whose size is within the limit; undefined for a layer that an older delta bundle leaves out. */
   readPayload(image: NamedImage, descriptor: Descriptor): Promise<Buffer | undefined>;
 }
@@ -134,13 +136,17 @@ export function findRefused(results: readonly NamedResult[], where: string): Plu
 
 /** Returns a reader of images and attachments in stores. Some of them may be missing. */
 export function readerOf(sourceOf: (image: NamedImage) => ContentSource): ImageReader {
+  const readManifest = async (image: NamedImage, descriptor: Descriptor): Promise<Manifest> => {
+    const source = sourceOf(image);
+    return parseManifest(await readContent(source, descriptor), `${descriptor.digest} in ${source.name}`);
+  };
   return {
-    readManifest: (image, tagOrDigest) =>
+    readList: (image) =>
       ifPresent(async () => {
-        const source = sourceOf(image);
-        const bytes = await readContent(source, await source.resolve(tagOrDigest));
-        return parseManifest(bytes, `${tagOrDigest} in ${source.name}`);
+        const descriptor = await sourceOf(image).resolve(image.reference.digest);
+        return isIndex(descriptor) ? readManifest(image, descriptor) : undefined;
       }),
+    readAttachment: (image, tag) => ifPresent(async () => readManifest(image, await sourceOf(image).resolve(tag))),
     readPayload: (image, descriptor) => ifPresent(() => readContent(sourceOf(image), descriptor, descriptor.size)),
   };
 }
@@ -149,10 +155,12 @@ export function readerOf(sourceOf: (image: NamedImage) => ContentSource): ImageR
 export function finderIn(
   manifests: StoredManifests,
   digestOfTag: (tag: string) => Digest | undefined,
-): ImageReader['readManifest'] {
-  return (_image, tagOrDigest) => {
-    const digest = isDigest(tagOrDigest) ? tagOrDigest : digestOfTag(tagOrDigest);
-    return Promise.resolve(digest && manifests.get(digest)?.manifest);
+): Pick<ImageReader, 'readList' | 'readAttachment'> {
+  const find = (digest: Digest | undefined): Promise<Manifest | undefined> =>
+    Promise.resolve(digest && manifests.get(digest)?.manifest);
+  return {
+    readList: ({ reference }) => find(reference.digest),
+    readAttachment: (_image, tag) => find(digestOfTag(tag)),
   };
 }
 
@@ -166,14 +174,14 @@ async function ifPresent<Value>(read: () => Promise<Value>): Promise<Value | und
 }
 
 async function listInstances(image: NamedImage, reader: ImageReader): Promise<readonly Digest[]> {
-  const manifest = await reader.readManifest(image, image.reference.digest);
-  const instances = (manifest?.manifests ?? []).filter(({ platform }) => platform?.os !== 'unknown');
+  const list = await reader.readList(image);
+  const instances = (list?.manifests ?? []).filter(({ platform }) => platform?.os !== 'unknown');
   return instances.length > 0 ? instances.map(({ digest }) => digest) : [image.reference.digest];
 }
 
 async function readLayers(image: NamedImage, digest: Digest, reader: ImageReader): Promise<readonly Descriptor[]> {
   const tag = attachmentTag(digest);
-  const attachment = await reader.readManifest(image, tag);
+  const attachment = await reader.readAttachment(image, tag);
   const layers = (attachment?.layers ?? []).filter(({ mediaType }) => mediaType === payloadType);
   const large = layers.find(({ size }) => size > payloadLimit);
   const total = layers.reduce((sum, { size }) => sum + size, 0);

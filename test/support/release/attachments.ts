@@ -6,7 +6,8 @@ import { makeBlob, type TestBlob } from '../content/layers.ts';
 
 // An Ed25519 key from fixed bytes (RFC 8410's PKCS #8 frame), so that signatures and their digests
 // never change.
-const privateKey = createPrivateKey({
+/** The key of all test attachments. */
+export const attachmentPrivateKey = createPrivateKey({
   key: Buffer.concat([
     Buffer.from('302e020100300506032b657004220420', 'hex'),
     createHash('sha256').update('test attachments').digest(),
@@ -16,7 +17,7 @@ const privateKey = createPrivateKey({
 });
 
 /** The PEM public key of all test attachments. */
-export const attachmentKey = createPublicKey(privateKey).export({ format: 'pem', type: 'spki' });
+export const attachmentKey = createPublicKey(attachmentPrivateKey).export({ format: 'pem', type: 'spki' });
 
 /** Returns the tag of an image's sigstore attachment. */
 export function attachmentTag(digest: Digest): string {
@@ -71,7 +72,7 @@ export function addAttachment(
           size: statement.size,
           digest: statement.digest,
           annotations: {
-            'dev.cosignproject.cosign/signature': sign(null, statement.read(), privateKey).toString('base64'),
+            'dev.cosignproject.cosign/signature': sign(null, statement.read(), attachmentPrivateKey).toString('base64'),
           },
         },
       ],
