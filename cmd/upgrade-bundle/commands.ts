@@ -31,6 +31,12 @@ export const upgradeBundle: Program = {
       load: () => import('./verify.ts'),
     },
     {
+      usage: 'receipt <action> <file>',
+      describe: 'Check the signed report of a verification',
+      group: read,
+      load: () => import('./receipt.ts'),
+    },
+    {
       usage: 'lint <target>',
       describe: 'Find what needs a registry in the manifests of a release',
       group: read,

@@ -1,16 +1,21 @@
+import type { KeyObject } from 'node:crypto';
+import { basename } from 'node:path';
 import { countAttachments } from '../../lib/oci/attachment.ts';
 import { listProblems, verdictError, verdictOf } from './report/verdict.ts';
 import { describePolicies, toPlainPolicies } from './policies.ts';
 import { addBases } from '../../lib/bundle/complete.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { findDigest } from '../../lib/bundle/sidecars.ts';
+import { readSigningKey, signReceipt } from '../../lib/bundle/verify/receipt.ts';
 import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isDigest } from '../../lib/oci/digest.ts';
+import { digestIn } from '../../lib/oci/reference.ts';
 import { loadExpectedKeys, warnOfOtherKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { formatAudit } from './report/auditReport.ts';
+import { checkFile } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import type { Accents } from '../cli/colors.ts';
 import { formatBytes, formatFields } from '../cli/format.ts';
@@ -37,6 +42,12 @@ const options = {
   },
   ...baseOption,
   ...outputOption(['json', 'html']),
+  'sign-key': {
+    type: 'string',
+    describe: 'PEM file with a private key: with -o json, print a receipt, a signed in-toto statement',
+    suggest: 'files',
+    check: checkFile,
+  },
   'certificate-authority': authority,
   insecure,
   ...trustOptions,
@@ -63,8 +74,13 @@ export const command = defineCommand({
     ['/dev/sdb --sha256=upgrade-4.20.3-x86_64.tar.sha256', 'Check a bundle on a USB drive, in place'],
     ['upgrade-4.20.3-x86_64.tar -o json', 'List every single problem, for a script'],
     ['upgrade-4.20.3-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
+    ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],
   async run(args, { context, terminal, environment }) {
+    if (args.signKey !== undefined && args.output !== 'json') {
+      throw new PluginError('usage', '--sign-key needs -o json');
+    }
+    const signKey = args.signKey === undefined ? undefined : await readSigningKey(args.signKey);
     const expectedKeys = await loadExpectedKeys(args.trustKey);
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
     const bundle = await addBases(await openBundle(args.bundle, reading, { tolerant: true }), args.base, reading);
@@ -77,7 +93,8 @@ export const command = defineCommand({
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
       const report = await verifyBundle(bundle, { trust, expected }, reading);
       const words = args.output === undefined ? accents : undefined;
-      terminal.print(format(report, expectedKeys, args.output), words);
+      const text = signKey ? toReceipt(report, expectedKeys, signKey) : format(report, expectedKeys, args.output);
+      terminal.print(text, words);
       warnOfOtherKeys(report.policies, expectedKeys, context);
       for (const { message } of report.warnings) context.log('warn', message);
       const verdict = verdictOf(report);
@@ -92,6 +109,15 @@ export const command = defineCommand({
 function format(report: VerifyReport, keys: ExpectedKeys, form: 'json' | 'html' | undefined): string {
   if (form === 'html') return formatAudit(report, { date: new Date(), tool, keys }).trimEnd();
   return form === 'json' ? JSON.stringify(toPlain(report, keys), null, 2) : toWords(report, keys);
+}
+
+/** Returns the report as a signed statement about the bundle and its release. */
+function toReceipt(report: VerifyReport, keys: ExpectedKeys, key: KeyObject): string {
+  const { path, digest, release } = report;
+  const subjects = [...(digest === undefined ? [] : [[basename(path), digest] as const]), [release, digestIn(release)]];
+  const subject = subjects.map(([name = '', of = '']) => ({ name, digest: { sha256: of.replace('sha256:', '') } }));
+  const predicate = { date: new Date().toISOString(), tool, ...toPlain(report, keys) };
+  return signReceipt({ subject, predicate }, key).trimEnd();
 }
 
 async function readExpected(

@@ -1,0 +1,73 @@
+import { openReceipt, type ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { isDigest } from '../../lib/oci/digest.ts';
+import { checkFile } from '../cli/checks.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatFields } from '../cli/format.ts';
+import { outputOption } from '../cli/options.ts';
+
+const options = {
+  key: {
+    type: 'string',
+    required: true,
+    describe: 'PEM file with the public key of the person who verified the bundle',
+    suggest: 'files',
+    check: checkFile,
+  },
+  digest: {
+    type: 'string',
+    describe: 'The digest of the bundle or release that it must be about (sha256:<64 hex digits>)',
+  },
+  ...outputOption(['json']),
+} as const;
+
+const positionals = {
+  action: { type: 'string', required: true, choices: ['verify'], describe: 'What to do with the receipt' },
+  file: { type: 'string', required: true, describe: 'Receipt that verify --sign-key wrote', suggest: 'files' },
+} as const;
+
+/** `receipt`: checks the signed report of a verification. */
+export const command = defineCommand({
+  details:
+    'Checks the signature of a receipt, and that the bundle was good when it was verified. Does not read the bundle: compare its ' +
+    'digest, or name it by --digest. The exit code is 1 for a receipt of a bundle with problems.',
+  positionals,
+  options,
+  examples: [
+    ['verify receipt.json --key=auditor.pub', 'Check a receipt'],
+    ['verify receipt.json --key=auditor.pub --digest=sha256:…', 'Check that it is about a bundle with this digest'],
+  ],
+  async run(args, { terminal }) {
+    const { digest } = args;
+    if (digest !== undefined && !isDigest(digest)) {
+      throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
+    }
+    const receipt = await openReceipt(args.file, args.key);
+    if (digest !== undefined && !receipt.subject.some(({ digest: { sha256 } }) => digest === `sha256:${sha256}`)) {
+      throw new PluginError('untrusted', `${args.file} is not about ${digest}`, {
+        hint: 'Get the receipt of this bundle, or verify the bundle itself.',
+      });
+    }
+    terminal.print(args.output === 'json' ? JSON.stringify(receipt, null, 2) : toWords(args.file, receipt));
+    if (receipt.predicate['good'] !== true) {
+      throw new PluginError('incomplete', `${args.file} is about a bundle with problems`, {
+        hint: 'Do not use the bundle.',
+      });
+    }
+  },
+});
+
+function toWords(file: string, { subject, predicate }: ReceiptStatement): string {
+  const isGood = predicate['good'] === true;
+  const rows = [
+    ['Release', `${plain(predicate['version'])} ${plain(predicate['arch'])}`],
+    ...subject.map(({ name, digest }) => ['About', `${plain(name)}, sha256:${digest.sha256}`]),
+    ['Verified', `on ${plain(predicate['date'])}, by ${plain(predicate['tool'])}`],
+  ];
+  return [`${isGood ? 'Genuine' : 'Genuine, about a FAILED verification'}: ${file}`, formatFields(rows)].join('\n');
+}
+
+/** The signer is trusted, but a terminal gets no control characters from a file. */
+function plain(value: unknown): string {
+  return typeof value === 'string' ? value.replace(/\p{Cc}/gu, '\u{fffd}') : '?';
+}
