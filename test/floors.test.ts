@@ -172,7 +172,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/mirror-registry\/detect\/detect\.ts$/,
     'the option that says where Quay is, as the place of a setting in -o json',
   ],
-  [/^lib\/(config\/updateService|kubernetes\/(apply|serverSideApply)|preflight\/operatorCheck)\.ts$/, 'oc'],
+  [/^lib\/(config\/updateService|kubernetes\/(accessReview|apply|serverSideApply)|preflight\/operatorCheck)\.ts$/, 'oc'],
   [/^lib\/catalog\/catalogImage\.ts$/, 'opm'],
   [/^lib\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],

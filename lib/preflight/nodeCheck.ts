@@ -35,7 +35,7 @@ const unpackedFactor = 2;
 
 const advice = {
   ready: 'Bring the node up, or remove it from the cluster: an update waits for every node.',
-  cordon: 'Uncordon it (oc adm uncordon) if nothing speaks against it.',
+  cordon: (name: string): string => `If it need not stay so: oc adm uncordon ${name}`,
   pressure: 'Make room on the node: a kubelet in this state removes images.',
   arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
   space: 'Make room, or give the node a larger disk; oc adm prune and crictl rmi remove images that no container uses.',
@@ -59,7 +59,7 @@ export function checkNode(
   });
   return [
     ...(node.ready ? [] : [find('nodes', 'blocker', 'is not ready', advice.ready)]),
-    ...(node.schedulable ? [] : [find('nodes', 'warning', 'is cordoned', advice.cordon)]),
+    ...(node.schedulable ? [] : [find('nodes', 'warning', 'is cordoned', advice.cordon(node.name))]),
     ...(node.pressed ? [find('nodes', 'blocker', 'is short of disk space (DiskPressure)', advice.pressure)] : []),
     ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkSpace(node, bundle, knowledge, find)] : []),
     ...checkPresent(node, neededNow(node, templates, running), knowledge, find),

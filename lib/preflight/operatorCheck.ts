@@ -5,12 +5,15 @@ import { problemOf } from '../lint/rule.ts';
 import { rulesFor } from '../lint/rules.ts';
 
 const advice = {
-  operator: 'Fix the operator first: an update waits for each of them. Its conditions have the reason (oc describe).',
-  upgradeable: 'Its conditions have the reason (oc describe): it keeps the cluster at this minor version.',
+  operator: (name: string): string =>
+    `Fix the operator first: an update waits for each of them. Its conditions have the reason: oc describe clusteroperator ${name}`,
+  upgradeable: (name: string): string =>
+    `It keeps the cluster at this minor version. Its conditions have the reason: oc describe clusteroperator ${name}`,
   paused: (name: string): string =>
     `Resume it, unless it has to wait: oc patch machineconfigpool ${name} --type=merge -p '{"spec":{"paused":false}}'. Its nodes are not updated until then.`,
   updating: 'Wait until all its nodes are updated (oc get machineconfigpools).',
-  degraded: 'Its conditions name the node and the reason (oc describe machineconfigpool).',
+  degraded: (name: string): string =>
+    `Its conditions name the node and the reason: oc describe machineconfigpool ${name}`,
   defaults: `Disable the catalogs of OpenShift: oc patch operatorhub cluster --type=merge -p '{"spec":{"disableAllDefaultSources":true}}'. Remove your own, or do not poll them.`,
   catalog:
     'Name its image by digest and remove spec.updateStrategy, or remove the catalog. Installed operators continue to run without it.',
@@ -18,19 +21,28 @@ const advice = {
 
 /** Checks the operators of OpenShift. `minor`: whether the planned update changes the minor version. */
 export function checkOperators(operators: readonly KubernetesObject[], minor: boolean): Finding[] {
-  return operators.flatMap((operator) => [
-    ...findCondition(operator, 'operators', ['Available', 'False', 'blocker', 'is not available', advice.operator]),
-    ...findCondition(operator, 'operators', ['Degraded', 'True', 'blocker', 'is degraded', advice.operator]),
-    ...findCondition(operator, 'operators', [
-      ...([
-        'Upgradeable',
+  return operators.flatMap((operator) => {
+    const { name } = operator.metadata;
+    return [
+      ...findCondition(operator, 'operators', [
+        'Available',
         'False',
-        minor ? 'blocker' : 'info',
-        'must not be updated to another minor version',
-      ] as const),
-      advice.upgradeable,
-    ]),
-  ]);
+        'blocker',
+        'is not available',
+        advice.operator(name),
+      ]),
+      ...findCondition(operator, 'operators', ['Degraded', 'True', 'blocker', 'is degraded', advice.operator(name)]),
+      ...findCondition(operator, 'operators', [
+        ...([
+          'Upgradeable',
+          'False',
+          minor ? 'blocker' : 'info',
+          'must not be updated to another minor version',
+        ] as const),
+        advice.upgradeable(name),
+      ]),
+    ];
+  });
 }
 
 /** Checks the pools of the machine config operator. */
@@ -38,7 +50,13 @@ export function checkPools(pools: readonly KubernetesObject[]): Finding[] {
   return pools.flatMap((pool): Finding[] => {
     const paused = fieldsOf(pool['spec'])['paused'] === true;
     const subject = subjectOf(pool);
-    const degraded = findCondition(pool, 'pools', ['Degraded', 'True', 'blocker', 'is degraded', advice.degraded]);
+    const degraded = findCondition(pool, 'pools', [
+      'Degraded',
+      'True',
+      'blocker',
+      'is degraded',
+      advice.degraded(pool.metadata.name),
+    ]);
     const behind = findCondition(pool, 'pools', ['Updated', 'False', 'blocker', 'is not up to date', advice.updating]);
     return [
       ...(paused

@@ -137,7 +137,7 @@ export function hasMirrors(
 
 function notOpenShift(cluster: Cluster, { findings }: ClusterSurvey): PluginError {
   const denied = findings.find(({ subject }) => subject.kind === 'ClusterVersion');
-  if (denied) return new PluginError('denied', `ClusterVersion ${denied.message}`, { hint: denied.advice });
+  if (denied) return new PluginError('denied', denied.message, { hint: denied.advice });
   return new PluginError(
     'unsupported',
     `${cluster.name} (${cluster.server}) has no ClusterVersion: it is not OpenShift`,

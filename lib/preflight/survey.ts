@@ -2,7 +2,8 @@ import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { fieldsAt, fieldsOf } from '../kubernetes/fields.ts';
-import type { Finding } from '../kubernetes/finding.ts';
+import type { Finding, Severity } from '../kubernetes/finding.ts';
+import { listDenied, type AccessRequest } from '../kubernetes/accessReview.ts';
 import { readNode } from './node.ts';
 import { workloadKinds } from './podTemplate.ts';
 
@@ -46,15 +47,11 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   const findings: Finding[] = [];
   const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> => {
     if (!(await cluster.findKind(apiVersion, kind))) return [];
-    try {
-      return await cluster.list(apiVersion, kind);
-    } catch (error) {
-      if (!isPluginError(error, 'denied')) throw error;
-      const message = `may not be listed by you, so nothing is known about them: ${error.message}`;
-      const advice = 'Run this as a user who may (cluster-reader is enough, except for free space).';
-      findings.push({ check: 'rights', severity: 'warning', subject: { kind, name: '' }, message, advice });
-      return [];
-    }
+    const request = { verb: 'list', object: { apiVersion, kind, metadata: { name: '', namespace: '' } } } as const;
+    const [denied] = await listDenied(cluster, [request]);
+    if (denied === undefined) return await cluster.list(apiVersion, kind);
+    findings.push(lackOf(denied, 'warning', kind, 'nothing is known about them'));
+    return [];
   };
   const lists = new Map<string, readonly StoredObject[]>();
   const [workloads] = await Promise.all([
@@ -63,6 +60,8 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   ]);
   const listed = (name: keyof typeof kinds): readonly StoredObject[] => lists.get(name) ?? [];
   const nodes = listed('nodes');
+  const [noSpace] = await listDenied(cluster, [spaceRequest]);
+  if (noSpace !== undefined) findings.push(lackOf(noSpace, 'info', 'Node', 'the free space of nodes is unknown'));
   return {
     nodes,
     operators: listed('operators'),
@@ -80,12 +79,23 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     workloads: workloads.flat(),
     pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,
     // A request to a node that is down would take long.
-    free: await askForSpace(
-      cluster,
-      nodes.filter((node) => readNode(node).ready),
-    ),
+    free: await askForSpace(cluster, noSpace === undefined ? nodes.filter((node) => readNode(node).ready) : []),
     findings,
   };
+}
+
+/** The right to ask kubelets for their free space. */
+const spaceRequest: AccessRequest = {
+  verb: 'get',
+  object: { apiVersion: 'v1', kind: 'Node', metadata: { name: '' } },
+  subresource: 'proxy',
+};
+
+/** Returns the finding for a right that the user lacks, as the arguments of `oc auth can-i`. */
+function lackOf(denied: string, severity: Severity, kind: string, effect: string): Finding {
+  const message = `you may not ${denied}: ${effect}`;
+  const advice = 'Run this as a user with the right: cluster-reader is enough, except for the free space of nodes.';
+  return { check: 'rights', severity, subject: { kind, name: '' }, message, advice };
 }
 
 async function askForSpace(cluster: Cluster, nodes: readonly StoredObject[]): Promise<Map<string, number>> {

@@ -437,6 +437,10 @@ describe('runPreflight', () => {
       'info operators clusteroperator/ingress',
     ]);
     expect(await messageOf('blocker operators clusteroperator/etcd')).to.equal('is degraded: a member is gone');
+    const advice = (await run()).findings.map(({ advice: each }) => each).join('\n');
+    expect(advice)
+      .to.contain('oc describe clusteroperator ingress')
+      .and.to.contain('oc describe machineconfigpool master');
     expect(await find({ ...plan, version: '4.20.0', previous: ['4.19.3'] })).not.to.include(
       'info operators clusteroperator/ingress',
     );
@@ -450,10 +454,17 @@ describe('runPreflight', () => {
       'warning rights machineconfigpool/',
       ...['master-0', 'worker-0', 'worker-1'].map((name) => `info space node/${name}`),
       'info pull-policy pod/*',
+      'info rights node/',
     ]);
+    expect(await messageOf('warning rights machineconfigpool/')).to.equal(
+      'you may not list machineconfigpools.machineconfiguration.openshift.io: nothing is known about them',
+    );
+    expect(await messageOf('info rights node/')).to.equal(
+      'you may not get nodes --subresource=proxy: the free space of nodes is unknown',
+    );
     await connected.close();
     await server.stop();
     await start({ tokens: new Map([['t', 'bob']]), allow: ({ resource }) => resource !== 'clusterversions' });
-    expect((await failureOf(run(), 'denied')).message).to.contain('cannot list resource "clusterversions"');
+    expect((await failureOf(run(), 'denied')).message).to.contain('list clusterversions.config.openshift.io');
   });
 });

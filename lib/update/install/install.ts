@@ -12,6 +12,7 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { checkImageRetention } from '../../preflight/imageRetention.ts';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
+import { requireRights } from './installRights.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { installStore, type StoreChoice } from './storeInstallation.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
@@ -38,10 +39,14 @@ export interface InstallResult {
 /**
  * Installs the agents that let a cluster update itself from bundles: applies the objects, creates the agents’ token if
  * there is none, and uploads their executable. Existing objects stay, so a second run changes nothing. Throws the
- * errors of planInstallation, installStore, applyObjects and startAgents.
+ * errors of planInstallation, requireRights, installStore, applyObjects and startAgents.
  */
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
   const objects = await planInstallation(cluster, options, context);
+  const unneeded = [...formerAccess, ...(options.metrics ? [] : metricsReferences)];
+  const secrets = [tokenSecret, ...(options.metrics ? [metricsSecret] : [])];
+  const tokens = secrets.map((metadata) => ({ apiVersion: 'v1', kind: 'Secret', metadata }));
+  if (options.dryRun !== 'client') await requireRights(cluster, [...objects, ...tokens], unneeded);
   const store = options.store ? await installStore(cluster, options, options.store, context) : [];
   if (!options.store) await warnOfLostImages(cluster, context);
   const sets = objects.filter(({ kind }) => kind === 'DaemonSet');
@@ -50,7 +55,6 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   const stated = await applyObjects(cluster, others, options, context);
   const token = await makeTokens(cluster, options);
   // The agents already have the new access.
-  const unneeded = [...formerAccess, ...(options.metrics ? [] : metricsReferences)];
   const removed = await deleteObjects(cluster, unneeded, options, context);
   const agents = await applyObjects(cluster, sets, options, context).catch((error: unknown) => {
     // In a dry run, their namespace does not exist yet.

@@ -71,9 +71,14 @@ export class ApiAccess {
   }
 
   /** Responds to a SelfSubjectAccessReview: whether a user may do what its `resourceAttributes` describe. */
-  review({ name: user, groups }: ApiUser, attributes: Partial<Attempt>): { allowed: boolean } {
+  review(
+    { name: user, groups }: ApiUser,
+    { subresource = '', ...attributes }: Partial<Attempt> & { subresource?: string },
+  ): { allowed: boolean } {
     const anything = { verb: 'get', group: '', resource: '', namespace: '', name: '' } as const;
-    return { allowed: this.#options.allow?.({ ...anything, ...attributes, user, groups }) ?? true };
+    const { resource = '' } = attributes;
+    const full = subresource === '' ? resource : `${resource}/${subresource}`;
+    return { allowed: this.#options.allow?.({ ...anything, ...attributes, resource: full, user, groups }) ?? true };
   }
 
   #userOf(authorization: string | undefined, client: string | undefined): string | undefined {

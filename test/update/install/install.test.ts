@@ -6,6 +6,7 @@ import { metricsToken } from '../../../lib/update/agent/agentMetrics.ts';
 import { noTrust, readTrust } from '../../../lib/update/install/agentTrust.ts';
 import { install, type InstallOptions, type InstallResult } from '../../../lib/update/install/install.ts';
 import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
+import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';
@@ -196,6 +197,24 @@ describe('install', () => {
   it('says when commands in pods are refused', async () => {
     site.server.fault(/exec/, { answer: { status: 403 } });
     await failureOf(run(), 'denied');
+  });
+
+  it('names the missing rights before it changes anything', async () => {
+    const allow = ({ verb, resource }: Attempt): boolean =>
+      !(verb === 'create' && ['clusterroles', 'pods/exec'].includes(resource));
+    const limited = await openAgentSite({ openshift: '4.19.3', allow });
+    try {
+      const { revision } = limited.server.objects;
+      const options = { executables: [limited.executable], admission: 'warn', overwrite: false, startup } as const;
+      const error = await failureOf(install(limited.cluster, options, limited.context), 'denied');
+      expect(error.message).to.equal(
+        'this user lacks 2 rights to install: create clusterroles.rbac.authorization.k8s.io, ' +
+          'create pods --subresource=exec -n oc-upgrade-bundle',
+      );
+      expect(limited.server.objects.revision).to.equal(revision);
+    } finally {
+      await limited.close();
+    }
   });
 
   it('does not wait where it is told not to', async () => {
