@@ -91,9 +91,13 @@ async function readManifest(path: string): Promise<BundleIdentity> {
   );
 }
 
-/** Returns the name of the UpgradeBundle by the name of a file: `upgrade-4.12.4-x86_64.tar`. */
+/**
+ * Returns the name of the UpgradeBundle by the name of a file: `upgrade-4.12.4-x86_64.tar`, or for a delta bundle
+ * `upgrade-4.12.4-x86_64-from-4.12.3.tar`.
+ */
 function nameFrom(path: string): string {
-  const [, version, arch] = /^upgrade-(\d+\.\d+\.\d+.*)-([a-z0-9_]+)\.tar$/.exec(basename(path)) ?? [];
+  const pattern = /^upgrade-(\d+\.\d+\.\d+.*?)-([a-z0-9_]+)(?:-from-\d+\.\d+\.\d+[^/]*)?\.tar$/;
+  const [, version, arch] = pattern.exec(basename(path)) ?? [];
   if (version !== undefined && arch !== undefined) return upgradeBundleName({ version, arch });
   throw new PluginError('usage', `${path} does not have the name of a bundle: upgrade-VERSION-ARCH.tar`, {
     hint: 'Give the .yaml file beside the bundle.',

@@ -33,6 +33,20 @@ describe('identifyBundle', () => {
     expect(evidence?.signatures).to.deep.equal([signature?.bytes]);
   });
 
+  it('reads the .sha256 file of a delta bundle, and of a release with a suffix', async () => {
+    const names = {
+      'upgrade-4.19.4-x86_64-from-4.19.3.tar': '4.19.4-x86-64',
+      'upgrade-4.20.0-rc.1-multi-from-4.19.9.tar': '4.20.0-rc.1-multi',
+      'upgrade-4.20.0-0.okd-scos-x86_64.tar': '4.20.0-0.okd-scos-x86-64',
+    };
+    const hex = 'a'.repeat(64);
+    for (const [file, name] of Object.entries(names)) {
+      const path = join(bundle.folder, `${file}.sha256`);
+      await writeFile(path, `${hex}  ${file}\n`);
+      expect(await identify(path)).to.deep.equal({ name, digest: `sha256:${hex}` });
+    }
+  });
+
   it('takes the digest of a bundle with nothing beside it', async () => {
     const path = join(bundle.folder, 'alone.tar');
     await copyFile(bundle.path, path);
