@@ -46,7 +46,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
   ['lib/node', 'baseBlobs replica'],
-  ['lib/node/media', 'deviceEvents hungDevices media medium'],
+  ['lib/node/media', 'deviceEvents hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'mirror pins storeConfig'],
   ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],
   [
@@ -172,7 +172,10 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/mirror-registry\/detect\/detect\.ts$/,
     'the option that says where Quay is, as the place of a setting in -o json',
   ],
-  [/^lib\/(config\/updateService|kubernetes\/(accessReview|apply|serverSideApply)|preflight\/operatorCheck)\.ts$/, 'oc'],
+  [
+    /^lib\/(config\/updateService|kubernetes\/(accessReview|apply|serverSideApply)|preflight\/operatorCheck)\.ts$/,
+    'oc',
+  ],
   [/^lib\/catalog\/catalogImage\.ts$/, 'opm'],
   [/^lib\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],

@@ -36,6 +36,14 @@ export async function checkLock(path: string, what: string): Promise<void> {
   }
 }
 
+/** Returns the process ID of the running process that has a lock file; undefined if there is none, or if it is not visible. */
+export async function readHolder(path: string): Promise<number | undefined> {
+  const content = await readFile(path, 'utf8').catch(() => '');
+  if (!isHeld(content)) return undefined;
+  const { pid, started } = JSON.parse(content) as { pid: number; started: string };
+  return started === startTimeOf(pid) && isRunning(pid) ? pid : undefined;
+}
+
 /** Returns the content of a lock file whose process has ended; undefined if there is no lock file. Throws `busy`. */
 async function readLock(path: string, what: string): Promise<string | undefined> {
   const content = (await readFile(path, 'utf8').catch(ignoreMissing)) ?? ((await isLink(path)) ? '' : undefined);

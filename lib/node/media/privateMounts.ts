@@ -8,6 +8,11 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 import { runProgram, type ProgramResult } from '../../machine/programs.ts';
 import { makeFolders } from '../../files/disk.ts';
 
+/** Returns the path of the lock for a folder of mounts of a host, for this process. */
+export function mountLock(host: Host, place: string): string {
+  return `${pathOnHost(host, place)}.lock`;
+}
+
 /**
  * A folder for mounts of this process only: other accounts cannot enter it, and its mounts do not propagate to other
  * mount namespaces.
@@ -38,7 +43,7 @@ export class PrivateMounts {
       const hint = 'Run this as root, which can mount a USB drive.';
       throw new PluginError('not-writable', `${folder} cannot be made: ${messageOf(cause)}`, { hint, cause });
     }
-    const mounts = new PrivateMounts(host, place, context, await takeLock(`${folder}.lock`, folder));
+    const mounts = new PrivateMounts(host, place, context, await takeLock(mountLock(host, place), folder));
     try {
       await mounts.#releaseAll();
       await mounts.#require('mount', '--bind', place, place);

@@ -3,8 +3,10 @@ import { basename, dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
+import { endFormerAgent } from './formerAgent.ts';
 import { DeviceEvents } from '../../node/media/deviceEvents.ts';
 import { HungDevices } from '../../node/media/hungDevices.ts';
+import { mountLock } from '../../node/media/privateMounts.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { Media, type MediaOptions } from '../../node/media/media.ts';
 import {
@@ -60,6 +62,7 @@ export class AgentMedia {
 
   /** Prepares the search. Throws `busy` if another process searches. */
   static async open(options: AgentMediaOptions, context: Context): Promise<AgentMedia> {
+    await endFormerAgent(options.host, mountLock(options.host, options.place), context);
     const media = await Media.open(options, context).catch((error: unknown) => {
       if (!isPluginError(error) || error.code === 'interrupted' || error.code === 'busy') throw error;
       context.log('warn', `media are not searched: ${error.message}`);

@@ -1,0 +1,45 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { takeLock } from '../../../lib/files/lock.ts';
+import { endFormerAgent } from '../../../lib/update/agent/formerAgent.ts';
+import { makeContext } from '../../support/context.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { failureOf } from '../../support/program/failure.ts';
+
+describe('endFormerAgent', () => {
+  const host = { root: '/', environment: {} };
+  let folder: string;
+  let path: string;
+  let holder: ChildProcess;
+  const module = new URL('../../../lib/files/lock.ts', import.meta.url).href;
+
+  beforeEach(async () => {
+    folder = await makeFolder();
+    path = join(folder, 'media.lock');
+    const code = `import { takeLock } from ${JSON.stringify(module)};
+      await takeLock(${JSON.stringify(path)}, 'x'); console.log('taken'); setInterval(() => {}, 1000);`;
+    const options = { stdio: ['ignore', 'pipe', 'inherit'] as const, argv0: 'program' };
+    holder = spawn(process.execPath, ['--input-type=module', '-e', code], { ...options, stdio: [...options.stdio] });
+    if (holder.stdout) await once(holder.stdout, 'data');
+  });
+  afterEach(async () => {
+    holder.kill('SIGKILL');
+    await removeFolder(folder);
+  });
+
+  it('ends the agent that holds the lock, so that this one can take it', async () => {
+    const ended = once(holder, 'exit');
+    await endFormerAgent(host, path, makeContext(), ['program', '--input-type=module']);
+    expect((await ended)[1]).to.equal('SIGTERM');
+    await (
+      await takeLock(path, 'x')
+    )();
+  });
+
+  it('leaves every other program alone', async () => {
+    for (const own of [undefined, [], ['program', 'agent']]) await endFormerAgent(host, path, makeContext(), own);
+    await failureOf(takeLock(path, 'x'), 'busy');
+  });
+});
