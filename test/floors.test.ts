@@ -35,7 +35,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/mirror', 'destination measure mirror mirrorGroup'],
   [
     'lib/config',
-    'catalogSource certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures updateService',
+    'catalogSource certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures siteReport updateService',
   ],
   [
     'lib/bundle',
@@ -58,7 +58,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring', 'configFiles configuration mirroring registryTrust request'],
   [
     'lib/preflight',
-    'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission versionCheck',
+    'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site versionCheck',
   ],
   ['lib/update', 'bundleRecord releaseState upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],

@@ -20,10 +20,10 @@ export const catalogOptions = {
   },
 } as const;
 
-/** Returns the request of the options. Throws `usage` for catalogs without operators, or the reverse. */
+/** Returns the request of the options. Throws `usage` for operators without a catalog. */
 export function requestOperators({ catalog, operator }: Arguments<typeof catalogOptions>): CatalogRequest {
-  if (catalog.length > 0 !== operator.length > 0) {
-    throw new PluginError('usage', '--catalog and --operator belong together');
+  if (operator.length > 0 && catalog.length === 0) {
+    throw new PluginError('usage', '--operator needs the --catalog that has it');
   }
   return { catalogs: catalog, operators: operator.map(parseOperator) };
 }

@@ -5,7 +5,9 @@ import { createBundle, type CreateResult } from '../../lib/bundle/create/create.
 import type { BundleBase } from '../../lib/bundle/metadata.ts';
 import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { RegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
+import { parseSiteReport, siteReportLimit, type SiteReport } from '../../lib/config/siteReport.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { readSmallFile } from '../../lib/files/smallFile.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
 import { loadExpectedKeys, warnOfOtherKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import {
@@ -16,7 +18,7 @@ import {
   type Architecture,
 } from '../../lib/release/version.ts';
 import { openAccess, tool } from '../cli/access.ts';
-import { checkImage } from '../cli/checks.ts';
+import { checkFile, checkImage } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes, formatFields, formatVolumes } from '../cli/format.ts';
 import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
@@ -42,6 +44,12 @@ const options = {
     type: 'string',
     describe: 'Make a delta: leave out what this version, bundle or mirror directory has already',
     suggest: 'files',
+  },
+  for: {
+    type: 'string',
+    describe: 'Report of the site (preflight --export): its architecture, and with --catalog updates of its operators',
+    suggest: 'files',
+    check: checkFile,
   },
   'volume-size': {
     type: 'string',
@@ -89,9 +97,11 @@ export const command = defineCommand({
     ['--version=4.20.3 --output=/media/usb --volume-size=4G', 'Make upgrade-4.20.3-x86_64.tar.000 and so on'],
   ],
   resumes: 'bytes',
-  async run(args, { context, terminal, environment }) {
-    checkRelease(args);
-    const expectedKeys = await loadExpectedKeys(args.trustKey);
+  async run(given, { context, terminal, environment }) {
+    checkRelease(given);
+    const expectedKeys = await loadExpectedKeys(given.trustKey);
+    const site = await readSiteReport(given.for);
+    const args = { ...given, arch: given.arch ?? (site && parseArchitecture(site.arch)) };
     const access = await openAccess(args, environment);
     const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
     const origin = await (args.fromDir === undefined
@@ -103,6 +113,7 @@ export const command = defineCommand({
           release: requestOf(args, origin),
           extraImages: args.extraImage,
           operators: requestOperators(args),
+          site,
           output: args.output,
           trust: trustOf(args),
           base: args.base === undefined ? undefined : baseOf(args.base, args, origin),
@@ -122,6 +133,11 @@ export const command = defineCommand({
     }
   },
 });
+
+async function readSiteReport(path: string | undefined): Promise<SiteReport | undefined> {
+  if (path === undefined) return undefined;
+  return parseSiteReport((await readSmallFile(path, siteReportLimit)).toString(), path);
+}
 
 function checkRelease({ release, version, releaseImage }: CreateArguments): void {
   if ([release, version, releaseImage].filter((each) => each !== undefined).length === 1) return;

@@ -2,8 +2,12 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
 import { runPreflight, type Preflight } from '../../lib/preflight/preflight.ts';
+import { readSite } from '../../lib/preflight/site.ts';
+import { formatSiteReport } from '../../lib/config/siteReport.ts';
+import { writeAtomically } from '../../lib/files/atomicWrite.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { tool } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
@@ -14,6 +18,11 @@ import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 const shown = 10;
 
 const options = {
+  export: {
+    type: 'string',
+    describe: 'Write a report of the site to this file, for create --for',
+    suggest: 'files',
+  },
   ...outputOption(['json']),
   ...offlineTrustOptions,
   ...clusterAccessOptions,
@@ -34,12 +43,17 @@ export const command = defineCommand({
     ['', 'See whether the cluster could boot without a registry'],
     ['upgrade-4.19.4-x86_64.tar', 'The same, and whether it could be updated with a bundle'],
     ['/dev/sdb -o json', 'List everything, for a script'],
+    ['--export=site.json', 'Write a report from which create plans a bundle for this site'],
   ],
   async run(args, { context, terminal, environment }) {
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, args, context);
     const cluster = await openCluster(args, environment, context);
     try {
       const report = await runPreflight(cluster, plan, context);
+      if (args.export !== undefined) {
+        await writeAtomically(args.export, formatSiteReport(await readSite(cluster, report, tool)));
+        context.log('info', `wrote the report of the site to ${args.export}`);
+      }
       if (args.output === 'json') terminal.print(JSON.stringify(report, null, 2));
       else terminal.print(toWords(report), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
       if (!report.ready) throw failureOf(report);

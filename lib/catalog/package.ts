@@ -25,6 +25,8 @@ export interface CatalogBundle {
   /** The APIs that it provides: GROUP/VERSION/KIND. */
   readonly provides: readonly string[];
   readonly requires: readonly Requirement[];
+  /** The last minor version of OpenShift that it supports, if it names one: `4.19`. */
+  readonly maxOpenShiftVersion: string | undefined;
 }
 
 /** What an operator needs: another operator, an API, all of some requirements, or any of them. */
@@ -72,6 +74,7 @@ function readEntry({ name, replaces, skips, skipRange }: Fields): ChannelEntry {
 function readBundle(name: string, { image, relatedImages, properties }: Fields): CatalogBundle {
   const valuesOf = (type: string): Fields[] =>
     listOf(properties).flatMap((property) => (property['type'] === type ? [fieldsOf(property['value'])] : []));
+  const max = listOf(properties).find(({ type }) => type === 'olm.maxOpenShiftVersion')?.['value'];
   const images = [image, ...listOf(relatedImages).map((related) => related['image'])];
   return {
     name,
@@ -84,6 +87,7 @@ function readBundle(name: string, { image, relatedImages, properties }: Fields):
       ...valuesOf('olm.gvk.required').map((value): Requirement => ({ kind: 'api', api: apiOf(value) })),
       ...valuesOf('olm.constraint').flatMap(readConstraint),
     ],
+    maxOpenShiftVersion: typeof max === 'string' || typeof max === 'number' ? String(max) : undefined,
   };
 }
 

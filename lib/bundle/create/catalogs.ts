@@ -1,6 +1,7 @@
 import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import { filterCatalog, openCatalog, type OpenedCatalog } from '../../catalog/catalogImage.ts';
 import type { OperatorRequest, Selection } from '../../catalog/selection.ts';
+import type { SiteOperator, SiteReport } from '../../config/siteReport.ts';
 import { catalogName, catalogSourceManifest } from '../../config/catalogSource.ts';
 import type { ConfigManifest } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
@@ -37,6 +38,8 @@ export interface AdditionsRequest {
   /** Pullspecs of images. */
   readonly extraImages: readonly string[];
   readonly operators?: CatalogRequest | undefined;
+  /** The site of the bundle. Updates of its operators are added, if a catalog has them. */
+  readonly site?: SiteReport | undefined;
 }
 
 /** The content of a bundle in addition to the release. */
@@ -55,12 +58,12 @@ export interface Additions {
  * has, and the errors of the origin.
  */
 export async function gatherAdditions(
-  { extraImages, operators: request = { catalogs: [], operators: [] } }: AdditionsRequest,
+  { extraImages, operators: request = { catalogs: [], operators: [] }, site }: AdditionsRequest,
   arch: Architecture,
   origin: Origin,
   context: Context,
 ): Promise<Additions> {
-  const chosen = await assignOperators(request, arch, origin, context);
+  const chosen = await assignOperators(request, site?.operators ?? [], arch, origin, context);
   const catalogs: BundledCatalog[] = [];
   const derived = new Map<Digest, DerivedImage>();
   const images = new Set<string>();
@@ -92,6 +95,7 @@ interface NamedCatalog {
 /** Reads the catalogs, and assigns each operator to the first one that has it. */
 async function assignOperators(
   { catalogs, operators }: CatalogRequest,
+  siteOperators: readonly SiteOperator[],
   arch: Architecture,
   origin: Origin,
   context: Context,
@@ -107,9 +111,14 @@ async function assignOperators(
     assigned.set({ pullspec, reference, opened }, []);
   }
   const all = [...assigned];
-  for (const operator of operators) {
-    const [, list] = all.find(([{ opened }]) => opened.catalog.packages.has(operator.name)) ?? all[0] ?? [];
-    list?.push(operator);
+  const listOf = (name: string): OperatorRequest[] | undefined =>
+    all.find(([{ opened }]) => opened.catalog.packages.has(name))?.[1];
+  for (const operator of operators) (listOf(operator.name) ?? all[0]?.[1])?.push(operator);
+  for (const { name, channel, version } of siteOperators) {
+    if (operators.some((operator) => operator.name === name)) continue;
+    const list = listOf(name);
+    if (list) list.push({ name, channel, installed: version });
+    else context.log('warn', `operator ${name} of the site is in no given catalog: the bundle has no update for it`);
   }
   const idle = all.find(([, list]) => list.length === 0);
   if (!idle) return assigned;

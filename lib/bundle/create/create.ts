@@ -20,6 +20,7 @@ import { sumSizes, type BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
+import { checkSite } from './siteCheck.ts';
 import { writeBundle } from './writeBundle.ts';
 
 /** The result of `create`. Sizes are in bytes. */
@@ -80,6 +81,7 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const late = wanted ? undefined : await findExisting(path, additions);
   if (late) return late;
   const { images: extraImages, config, catalogs, origin } = additions;
+  if (request.site) checkSite(request.site, signed.release, catalogs, context);
 
   if (!request.dryRun) {
     await checkOutput(path);

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { expect } from 'chai';
 import { parse } from 'yaml';
+import { formatSiteReport, type SiteReport } from '../../../lib/config/siteReport.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';
 import {
@@ -103,8 +104,38 @@ describe('create --operator', () => {
     expect(await digestOfFile(second.path)).to.equal(await digestOfFile(first.path));
   });
 
+  it('plans from the report of a site: its updates, and what blocks it', async () => {
+    const operator = { channel: 'stable', catalog: 'redhat-operators', maxOpenShiftVersion: '4.11' };
+    const report: SiteReport = {
+      ...{ formatVersion: 1, created: '', tool: '', version: '4.11.9', arch: 'x86_64', channel: '' },
+      ...{ history: [], nodes: [], findings: [] },
+      operators: [
+        { name: 'web', version: '1.0.3', ...operator },
+        { name: 'gone', version: '1.0.0', ...operator },
+      ],
+    };
+    const site = await workshop.write('site.json', formatSiteReport(report));
+    const output = `${workshop.folder}/site`;
+    const outcome = await workshop.create({ catalog, for: site, output, format: 'json', arch: undefined });
+    expect(outcome.code, outcome.stderr).to.equal(0);
+    const { catalogs } = JSON.parse(outcome.stdout) as Result;
+    expect(catalogs[0]?.operators.map(({ name }) => name)).to.deep.equal(['web']);
+    expect(outcome.stderr)
+      .to.contain('operator gone of the site is in no given catalog')
+      .and.contain('release 4.12.4 has no direct update from 4.11.9')
+      .and.contain('operator web 1.0.3 at the site supports OpenShift up to 4.11: update it to 1.1.0')
+      .and.contain('operator gone 1.0.0 at the site supports OpenShift up to 4.11, and the bundle has no version');
+    await workshop.write('site.json', formatSiteReport(report).replace('4.11.9', '4.12.3'));
+    await expectFailure(
+      await workshop.create({ for: site, output: `${output}2` }),
+      `${output}2`,
+      /its digest does not match/,
+    );
+  });
+
   const refusals: readonly (readonly [title: string, options: object, message: RegExp])[] = [
-    ['a catalog without operators', { operator: undefined }, /--catalog and --operator belong together/],
+    ['operators without a catalog', { catalog: undefined }, /--operator needs the --catalog that has it/],
+    ['a catalog without operators', { operator: undefined }, /no operator is to be taken from/],
     ['a name that is none', { operator: 'web stable' }, /“web stable” is not an operator/],
     ['an unknown operator', { operator: 'wep' }, /the catalog has no operator wep[^]*It has other, web/],
     ['an image without a catalog', { catalog: 'IMAGE' }, /has no file-based catalog of operators/],
@@ -115,7 +146,9 @@ describe('create --operator', () => {
       const given = changes.catalog === 'IMAGE' ? { ...changes, catalog: images[0] } : changes;
       const output = `${workshop.folder}/none`;
       const outcome = await workshop.create({ ...given, output });
-      await expectFailure(outcome, output, message, { exit: /belong|is not an/.test(outcome.stderr) ? 2 : 1 });
+      await expectFailure(outcome, output, message, {
+        exit: /needs the|to be taken|is not an/.test(outcome.stderr) ? 2 : 1,
+      });
     });
   }
 });
