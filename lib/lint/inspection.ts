@@ -123,7 +123,12 @@ function inspectValue(value: unknown, place: ManifestPlace, state: LintState): v
 }
 
 function inspectFields(fields: Fields, place: ManifestPlace, state: LintState): void {
-  if (listOf(fields['containers']).some(({ name, image }) => textOf(name) && textOf(image))) {
+  // Operators fill in images, and patches have none.
+  if (
+    listOf(fields['containers']).some(
+      ({ name, image, imagePullPolicy }) => textOf(name) && (typeof image === 'string' || textOf(imagePullPolicy)),
+    )
+  ) {
     for (const container of readContainers(fields)) inspectContainer(container, place, state);
     return;
   }

@@ -42,6 +42,8 @@ const pairs: Readonly<
   'pull-always': {
     caught: [
       pod({ imagePullPolicy: 'Always' }),
+      pod({ image: '', imagePullPolicy: 'Always' }),
+      pod({ image: undefined, imagePullPolicy: 'Always' }),
       object('Pod', {
         spec: {
           containers: [{ name: 'a', image: known }],
