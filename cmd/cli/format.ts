@@ -73,6 +73,7 @@ export function formatTable(
 
 /** Breaks a cell into lines of a width, and indents all but the first. Splits longer words, such as digests. */
 function wrapCell(cell: string, width: number, indent: number): string {
+  if (cell.length <= width) return cell;
   const words = cell.split(' ').flatMap((word) => (word.length > width ? splitWord(word, width) : [word]));
   return breakLine(words.join(' '), width).join(`\n${' '.repeat(indent)}`);
 }
@@ -96,9 +97,11 @@ export function breakLine(line: string, width: number): string[] {
   return [...lines, current];
 }
 
-/** Formats names and values as indented lines, with the values aligned. */
-export function formatFields(fields: readonly (readonly string[])[]): string {
-  return fields.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`).join('\n');
+/** Formats names and values as indented lines, with the values aligned and wrapped at `width`, in characters. */
+export function formatFields(fields: readonly (readonly string[])[], width = Infinity): string {
+  const indent = 13;
+  const wrap = (value: string): string => wrapCell(value, Math.max(20, width - indent), indent);
+  return fields.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${wrap(value)}`).join('\n');
 }
 
 /** Formats plain data as YAML, for `-o yaml`. */

@@ -154,7 +154,7 @@ function formatStatus(bundle: UpgradeBundle, elapsed: number | undefined, width:
   );
   return [
     formatTitle(bundle, elapsed),
-    formatFields(fields),
+    formatFields(fields, width),
     ...(told.length > 0 ? ['', formatTable([['CONDITION', 'STATUS', 'REASON', 'MESSAGE'], ...told], [], width)] : []),
     ...(nodes.length > 0 ? ['', formatTable([header, ...nodes.map(describe)], ['BLOBS'], width)] : []),
   ].join('\n');

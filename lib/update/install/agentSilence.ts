@@ -19,9 +19,10 @@ export async function describeSilence(cluster: Cluster, now = Date.now()): Promi
     .at(-1);
   if (!leases || (latest !== undefined && now - Date.parse(latest) < limit)) return undefined;
   const first = (await ifAllowed(surveyAgents(cluster)))?.pods.find(({ ready }) => !ready);
-  const reason = first ? `${first.pod || 'the pod'} on ${first.node}: ${first.reason}` : 'look at their logs';
+  const reason = first ? `; ${first.pod || 'the pod'} on ${first.node}: ${first.reason}` : '';
+  const advice = first ? 'get pods' : 'logs -l app.kubernetes.io/name=oc-upgrade-bundle';
   const since = latest === undefined ? 'yet' : `since ${latest}`;
-  return `no agent has reported ${since}; ${reason}. See: oc -n oc-upgrade-bundle get pods`;
+  return `no agent has reported ${since}${reason}. See: oc -n oc-upgrade-bundle ${advice}`;
 }
 
 /** Returns the result of reading; undefined if the user may not read it, or the cluster does not serve it. */

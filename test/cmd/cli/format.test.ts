@@ -67,6 +67,9 @@ describe('formatFields', () => {
       ['Signed by', 'a'],
       ['', 'b'],
     ];
+    expect(formatFields([['Bundle', 'f'.repeat(25)]], 33)).to.equal(
+      `  Bundle     ${'f'.repeat(20)}\n${' '.repeat(13)}fffff`,
+    );
     expect(formatFields(fields)).to.equal('  Size       1 B\n  Signed by  a\n             b');
   });
 });

@@ -194,7 +194,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('says first that no agent has reported, and why', async () => {
     put('Loading', { nodes });
     const silent = await run('status');
-    expect(silent.stderr).to.match(/^warning: no agent has reported yet; /);
+    expect(silent.stderr).to.match(/^warning: no agent has reported yet\. See: .* logs -l /);
     const namespace = 'oc-upgrade-bundle';
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
     server.put(node('worker-0', 'worker'));
