@@ -44,8 +44,8 @@ const concurrency = 16;
 
 /**
  * Checks images against the policies of a payload that clusters enforce by default. Checks each image in a manifest
- * list, because a node pulls one of them. Images without a policy have no result. Throws the errors of the reader, and
- * `too-large` for an attachment above the limits.
+ * list, because a node pulls one of them. Images without a policy have no result. An attachment above
+ * the limits is rejected. Throws the errors of the reader.
  */
 export async function checkReleaseImages(
   images: readonly NamedImage[],
@@ -81,11 +81,16 @@ async function judgeInstance(
   policies: readonly ImagePolicy[],
   reader: ImageReader,
 ): Promise<NamedResult[]> {
-  const layers = await readLayers(image, digest, reader);
+  const attachment = await reader.readAttachment(image, attachmentTag(digest));
+  const layers = (attachment?.layers ?? []).filter(({ mediaType }) => mediaType === payloadType);
+  const excess = findExcess(layers);
   const subject = { reference: image.reference, digest };
   const results: NamedResult[] = [];
   for (const policy of policies) {
-    const result = await judgeImage(subject, policy, layers, (layer) => reader.readPayload(image, layer));
+    const result: PolicyResult =
+      excess === undefined
+        ? await judgeImage(subject, policy, layers, (layer) => reader.readPayload(image, layer))
+        : { image: subject, policy, outcome: 'rejected', reasons: [excess] };
     results.push({ name: image.name, ...result });
   }
   return results;
@@ -179,15 +184,12 @@ async function listInstances(image: NamedImage, reader: ImageReader): Promise<re
   return instances.length > 0 ? instances.map(({ digest }) => digest) : [image.reference.digest];
 }
 
-async function readLayers(image: NamedImage, digest: Digest, reader: ImageReader): Promise<readonly Descriptor[]> {
-  const tag = attachmentTag(digest);
-  const attachment = await reader.readAttachment(image, tag);
-  const layers = (attachment?.layers ?? []).filter(({ mediaType }) => mediaType === payloadType);
+/** Says in which way signatures exceed the limits, before any of them is read; undefined if they do not. */
+function findExcess(layers: readonly Descriptor[]): string | undefined {
   const large = layers.find(({ size }) => size > payloadLimit);
   const total = layers.reduce((sum, { size }) => sum + size, 0);
-  if (large || layers.length > signatureLimit || total > payloadsLimit) {
-    const words = large ? `a signature of ${large.size} bytes` : `${layers.length} signatures of ${total} bytes`;
-    throw new PluginError('too-large', `${image.name}: the attachment ${tag} has ${words}`);
-  }
-  return layers;
+  if (large) return `its attachment has a signature of ${large.size} bytes`;
+  return layers.length > signatureLimit || total > payloadsLimit
+    ? `its attachment has ${layers.length} signatures of ${total} bytes`
+    : undefined;
 }

@@ -10,6 +10,8 @@ import { isDigest, type Digest } from '../../../lib/oci/digest.ts';
 import { Credentials } from '../../../lib/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/registry/mirrors.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
+import { ImageGraphReader } from '../../../lib/store/imageGraph.ts';
+import { openOrigin } from '../../support/content/origin.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
@@ -134,6 +136,13 @@ describe('pushBundle', () => {
           ...[...rich.release.images.values()].map(({ digest }) => digest),
         ].flatMap((digest) => ['.sig', '.att', '.sbom', ''].map((suffix) => digest.replace(':', '-') + suffix));
         expect(await tagsOf(`${registry.host}/rich/release`)).to.include.members(expected);
+        // This registry has no referrers API.
+        const origin = openOrigin(makeContext());
+        const { digest } = rich.release;
+        const source = origin.sourceOf({ registry: registry.host, repository: 'rich/release', digest });
+        const { attachments } = await new ImageGraphReader().read(source, digest);
+        await origin.close();
+        expect([...attachments.keys()]).to.deep.equal(expected.slice(0, 4));
         const verified = await executeProgram(program, ['verify', rich.path, ...trustingOptions(rich)]);
         expect(verified.stdout).to.include('2 sigstore signatures, 2 attestations, 2 SBOMs, 2 lists of referrers');
         const inspected = await executeProgram(program, ['inspect', await rich.unpack()]);
