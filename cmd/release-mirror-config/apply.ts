@@ -1,7 +1,8 @@
+import { PluginError } from '../../lib/errors.ts';
 import { applyConfiguration } from '../../lib/mirroring/configuration.ts';
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import { defineCommand } from '../cli/command.ts';
+import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';
 import { trustOf } from '../cli/trust.ts';
 import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from './applyReport.ts';
@@ -17,12 +18,17 @@ export const command = defineCommand({
   positionals: {
     config: {
       type: 'string',
-      required: true,
-      describe: 'A bundle, a device that holds one, a mirror directory, or a config folder',
+      describe: 'A bundle, a device that holds one, a mirror directory, a config folder, or - for standard input',
       suggest: 'files',
     },
   },
   options: {
+    filename: {
+      type: 'string',
+      alias: 'f',
+      describe: 'The same, instead of the argument',
+      suggest: 'files',
+    },
     overwrite: { type: 'boolean', describe: 'Replace objects of the cluster that have other content' },
     ...dryRunOption,
     'mirror-registry': {
@@ -42,13 +48,21 @@ export const command = defineCommand({
   examples: [
     ['/media/usb/upgrade-4.20.3-x86_64.tar', 'Apply what a bundle has, which is the signature of its release'],
     ['/media/usb/mirror --dry-run=server', 'See what would be applied of a mirror directory'],
-    ['config --allow-unsigned', 'Apply configuration that was made by hand'],
+    ['-f config --allow-unsigned', 'Apply configuration that was made by hand'],
   ],
-  async run(args, { context, terminal, environment }) {
+  async run(args, { context, terminal, environment, stdin }) {
     const trust = { ...trustOf(args), registries: args.mirrorRegistry, catalogs: args.catalogs };
     const { overwrite, dryRun } = args;
+    const path = readPath(args);
+    const text = path === '-' ? await readInput(stdin) : undefined;
     const outcomes = await applyConfiguration(
-      { path: args.config, trust, overwrite, ...(dryRun !== 'none' && { dryRun }) },
+      {
+        path: text === undefined ? path : 'the standard input',
+        text,
+        trust,
+        overwrite,
+        ...(dryRun !== 'none' && { dryRun }),
+      },
       {
         registries: await openAccess({}, environment),
         openCluster: () => openCluster(args, environment, context),
@@ -61,3 +75,29 @@ export const command = defineCommand({
     checkOutcomes(outcomes, dryRun);
   },
 });
+
+function readPath({ config, filename }: { config: string | undefined; filename: string | undefined }): string {
+  const [path, other] = [config, filename].filter((each) => each !== undefined);
+  if (path !== undefined && other === undefined) return path;
+  throw new PluginError(
+    'usage',
+    path === undefined ? 'no configuration is named' : 'the configuration is named twice',
+    {
+      hint: 'Give a bundle, a mirror directory, a config folder, or - for the standard input.',
+    },
+  );
+}
+
+/** The largest input, as the largest folder of manifests. */
+const inputLimit = 4 * 1024 * 1024;
+
+async function readInput(input: CommandSession['stdin']): Promise<string> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of input) {
+    length += chunk.length;
+    if (length > inputLimit) throw new PluginError('too-large', 'the standard input has more than 4 MiB of manifests');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}

@@ -13,7 +13,7 @@ export const releaseMirrorConfig: Program = {
       load: () => import('./mirror.ts'),
     },
     {
-      usage: 'apply <config>',
+      usage: 'apply [config]',
       describe: 'Apply configuration from a folder or bundle to the cluster',
       load: () => import('./apply.ts'),
     },

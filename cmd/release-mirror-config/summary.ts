@@ -11,6 +11,7 @@ import type { CommandSession } from '../cli/command.ts';
 import { formatBytes } from '../cli/format.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes, type DryRun } from './applyReport.ts';
+import { clusterWords, trustWords } from './carriedOptions.ts';
 import { configFolderOf, type MirrorArguments } from './request.ts';
 import { formatUpload } from './upload.ts';
 
@@ -54,7 +55,7 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
           updateService && !applied.some(({ manifest }) => isImageConfig(manifest))
             ? formatTrustInstructions(updateService)
             : '',
-          formatUpgrade(outcome),
+          formatUpgrade(outcome, args),
           updateService ? formatUpdateServiceInstructions(updateService) : '',
         ]
       : ['Dry run: nothing was written.']),
@@ -120,9 +121,12 @@ function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArg
   return [...(outcome.result ? ['Success'] : []), `Update image:  ${updateImageOf(outcome)}`, ...prefixes].join('\n');
 }
 
-function formatUpgrade(outcome: MirrorOutcome): string {
+function formatUpgrade(outcome: MirrorOutcome, args: MirrorArguments): string {
   if (!outcome.result) return '';
-  return `To update a cluster that finds the images there, run:\n\n    ${upgradeCommand(outcome)}`;
+  const title = 'To update a cluster that finds the images there, run';
+  const isSigned = outcome.signed.signatures.has(outcome.signed.release.digest);
+  const unsigned = isSigned ? '' : ' (add --force: the release is not signed, so the cluster refuses it otherwise)';
+  return `${title}${unsigned}:\n\n    ${upgradeCommand(outcome)}${clusterWords(args)}`;
 }
 
 /**
@@ -149,11 +153,24 @@ function hasMirrorSet({ applied }: MirrorOutcome, { dryRun }: MirrorArguments): 
   );
 }
 
-function formatConfigAdvice({ files, applied }: MirrorOutcome, args: MirrorArguments): string {
+function formatConfigAdvice(outcome: MirrorOutcome, args: MirrorArguments): string {
+  const { files, applied } = outcome;
   const configFolder = configFolderOf(args);
   if (configFolder === undefined || files.length === 0 || applied.length > 0) return '';
   const command = `oc adm-release-mirror-config apply ${shellWord(configFolder)}`;
-  return `To apply the configuration to a cluster, run:\n\n    ${command}`;
+  const options = `${applyWords(outcome, args)}${clusterWords(args)}`;
+  return `To apply the configuration to a cluster, run:\n\n    ${command}${options}`;
+}
+
+/** Returns the options that `apply` needs for the folder that this run wrote. */
+function applyWords({ files, images, mirrors, updateService }: MirrorOutcome, args: MirrorArguments): string {
+  const hasRelease = images.some(({ isRelease, target }) => isRelease && target.place.kind === 'directory');
+  const isSigned = args.signatureKeyring.length > 0 && files.every(({ kind }) => kind === 'ConfigMap');
+  // In a folder without the release, nothing proves more than signatures.
+  if (!(hasRelease && args.configToDir === undefined) && !isSigned) return ' --allow-unsigned';
+  const places = mirrors || updateService ? images.map(({ target }) => target.place) : [];
+  const registries = new Set(places.flatMap((place) => (place.kind === 'registry' ? [place.registry] : [])));
+  return [...registries].map((host) => ` --mirror-registry=${shellWord(host)}`).join('') + trustWords(args);
 }
 
 /** Formats the numbers of blobs: `12 blobs copied (3 MiB), 4 there already`. */

@@ -5,10 +5,12 @@ import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import type { Release } from '../../lib/release/release.ts';
 import { releaseTag } from '../../lib/release/version.ts';
 import { shellWord } from '../../lib/shellWord.ts';
+import { trustWords } from './carriedOptions.ts';
 import type { MirrorArguments } from './request.ts';
 
 /** Formats the commands that copy images from a directory to a registry; empty if there are none. */
-export function formatUpload({ signed, images, result }: MirrorOutcome, { toDir = '.' }: MirrorArguments): string {
+export function formatUpload({ signed, images, result }: MirrorOutcome, args: MirrorArguments): string {
+  const { toDir = '.' } = args;
   const local = images.filter(({ target }) => target.place.kind === 'directory');
   if (!result || local.length === 0) return '';
   const { release } = signed;
@@ -20,7 +22,7 @@ export function formatUpload({ signed, images, result }: MirrorOutcome, { toDir 
   return [
     'To upload local images to a registry, run:',
     '',
-    `    oc adm-release-mirror-config ${from} ${formatTarget(own.target, own.target.tag ? undefined : own.digest)} --to=REGISTRY/REPOSITORY`,
+    `    oc adm-release-mirror-config ${from} ${formatTarget(own.target, own.target.tag ? undefined : own.digest)} --to=REGISTRY/REPOSITORY${trustWords(args)}`,
     '',
     'or, with oc alone:',
     '',

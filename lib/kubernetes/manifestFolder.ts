@@ -7,17 +7,15 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isFields } from './kubeconfigMerge.ts';
 
 /**
- * Reads the manifests of a file, or of a folder and its subfolders as `oc apply -Rf` does: `*.yaml`, `*.yml`, `*.json`,
- * with several documents and lists, sorted by path. Paths are relative to the folder. Throws `not-found` without a
- * folder or manifest, `not-readable`, and `invalid-file` for a document that is not an object.
+ * Parses the manifests in texts: several documents and lists in each. `where` is the folder. Throws `not-found` without a
+ * manifest, and `invalid-file` for a document that is not an object.
  */
-export async function readManifests(folder: string): Promise<ConfigManifest[]> {
-  const manifests: ConfigManifest[] = [];
-  for (const { path, text, file } of await readManifestTexts(folder)) {
-    manifests.push(...readObjects(text, file).map((object) => ({ path, object: checkObject(object, file) })));
-  }
+export function parseManifests(texts: readonly ManifestText[], where: string): ConfigManifest[] {
+  const manifests = texts.flatMap(({ path, text, file }) =>
+    readObjects(text, file).map((object) => ({ path, object: checkObject(object, file) })),
+  );
   if (manifests.length > 0) return manifests;
-  throw new PluginError('not-found', `${folder} has no manifests: no object in *.yaml, *.yml or *.json`, {
+  throw new PluginError('not-found', `${where} has no manifests: no object in *.yaml, *.yml or *.json`, {
     hint: 'Name the “config” folder of a mirror directory.',
   });
 }
@@ -30,7 +28,10 @@ export interface ManifestText {
   readonly text: string;
 }
 
-/** Reads the texts of the files that readManifests reads. Throws the same errors, except for invalid content. */
+/**
+ * Reads the texts of a file, or of a folder and its subfolders as `oc apply -Rf` does: `*.yaml`, `*.yml`, `*.json`,
+ * sorted by path. Throws `not-found` without a folder, `not-readable`, and `too-large` above 4 MiB.
+ */
 export async function readManifestTexts(folder: string): Promise<ManifestText[]> {
   const texts: ManifestText[] = [];
   let length = 0;

@@ -7,7 +7,7 @@ import { checkSigned } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../kubernetes/apply.ts';
 import { checkKinds } from '../kubernetes/acceptedKinds.ts';
-import { readManifests, readManifestTexts } from '../kubernetes/manifestFolder.ts';
+import { parseManifests, readManifestTexts, type ManifestText } from '../kubernetes/manifestFolder.ts';
 import type { ConfigManifest } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
@@ -24,6 +24,8 @@ import type { MirroringAccess } from './request.ts';
 export interface ApplyRequest extends ApplyOptions {
   /** A bundle, a device with a bundle, a mirror directory, or a folder or file with manifests. */
   readonly path: string;
+  /** The text of manifests that are in no file; `path` is then its name for messages. */
+  readonly text?: string | undefined;
   readonly trust: Omit<ConfigurationTrust, 'fetchFile'>;
 }
 
@@ -40,12 +42,12 @@ interface ConfigurationTrust extends VerifyTrust {
  * `not-found` without manifests, `untrusted`, and the errors of reading, checking and `applyManifests`.
  */
 export function applyConfiguration(
-  { path, trust, ...options }: ApplyRequest,
+  { path, text, trust, ...options }: ApplyRequest,
   access: MirroringAccess,
   context: Context,
 ): Promise<ApplyOutcome[]> {
   return withResumeHint(async () => {
-    const manifests = await readChecked(path, trust, access, context);
+    const manifests = await readChecked({ path, text, trust }, access, context);
     const cluster = await access.openCluster();
     try {
       const adapted = await adaptMirrorSets(cluster, manifests, context);
@@ -57,15 +59,16 @@ export function applyConfiguration(
 }
 
 async function readChecked(
-  path: string,
-  trust: ApplyRequest['trust'],
+  { path, text, trust }: Pick<ApplyRequest, 'path' | 'text' | 'trust'>,
   access: MirroringAccess,
   context: Context,
 ): Promise<readonly ConfigManifest[]> {
   const registries = new Registries(access.registries, context);
   try {
     const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
-    return await readConfiguration(path, { ...trust, fetchFile: fetch }, context);
+    const checking = { ...trust, fetchFile: fetch };
+    if (text === undefined) return await readConfiguration(path, checking, context);
+    return await checkTexts([{ path, file: path, text }], path, checking, context);
   } finally {
     await registries.close();
   }
@@ -125,11 +128,21 @@ function noConfiguration(folder: string): PluginError {
 }
 
 async function readFolder(path: string, trust: VerifyTrust, context: Context): Promise<readonly ConfigManifest[]> {
+  return checkTexts(await readManifestTexts(path), path, trust, context);
+}
+
+/** Returns the manifests in texts without a release that may be applied: signatures, or all if unsigned content is allowed. */
+async function checkTexts(
+  texts: readonly ManifestText[],
+  path: string,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<readonly ConfigManifest[]> {
   if (!trust.allowUnsigned) {
-    const manifests = await checkSignatureFolder(await readManifestTexts(path), path, trust, context);
+    const manifests = await checkSignatureFolder(texts, path, trust, context);
     if (manifests.length > 0) return manifests;
   }
-  const manifests = await readManifests(path);
+  const manifests = parseManifests(texts, path);
   checkKinds(manifests, path);
   context.log('warn', `the content of ${path} is not signed; it is applied because unsigned content is allowed`);
   return manifests;

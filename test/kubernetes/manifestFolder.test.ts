@@ -2,10 +2,14 @@ import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { readManifests } from '../../lib/kubernetes/manifestFolder.ts';
+import type { ConfigManifest } from '../../lib/config/manifest.ts';
+import { parseManifests, readManifestTexts } from '../../lib/kubernetes/manifestFolder.ts';
 import { failureOf } from '../support/program/failure.ts';
 
-describe('readManifests', () => {
+const readManifests = async (folder: string): Promise<ConfigManifest[]> =>
+  parseManifests(await readManifestTexts(folder), folder);
+
+describe('readManifestTexts and parseManifests', () => {
   let folder: string;
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'manifests-'));

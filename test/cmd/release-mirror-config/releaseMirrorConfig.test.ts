@@ -158,9 +158,10 @@ describe('oc adm-release-mirror-config', () => {
     it('tells how images get from there into a registry, whichever repositories they are in', async () => {
       await open();
       const { digest, registry, tag } = workshop.release;
+      const trust = `--trust-fingerprint=${workshop.key.fingerprint}`;
       const advice = (stdout: string): string[] => stdout.match(/(?<=^ {4})oc .*--from-dir.*/gm) ?? [];
       const own = (release: string) =>
-        `oc adm-release-mirror-config --from-dir=mirror file://${release} --to=REGISTRY/REPOSITORY`;
+        `oc adm-release-mirror-config --from-dir=mirror file://${release} --to=REGISTRY/REPOSITORY ${trust}`;
       const oc = (source: string, to: string) => `oc image mirror --from-dir=mirror 'file://${source}' REGISTRY/${to}`;
 
       // Without its image, the images of a release are unknown.

@@ -10,7 +10,7 @@ import { startApiServer, type ApiServerOptions, type TestApiServer } from '../..
 import { makeAuthority } from '../../support/certificates.ts';
 import { openWorkshop, runExecutable, startExecutable, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
-import type { Execution } from '../../support/program/execution.ts';
+import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import { ImportingServer } from '../../fakes/kubernetes/importingServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
@@ -228,6 +228,44 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(stdout)
       .to.contain(`configmap/${nameOf()} created\n`)
       .and.match(/imagedigestmirrorset\/release-mirror-\w{8} created/);
+  });
+
+  it('prints commands that work as they are, from the first to the last', async () => {
+    await open();
+    const { registry } = workshop;
+    const advised = (stdout: string, what: string): string[] =>
+      (new RegExp(`(?<=^ {4}oc adm-release-mirror-config )${what}.*$`, 'm').exec(stdout)?.[0] ?? '').split(' ');
+    const run = (args: readonly string[]): Promise<Execution> =>
+      runExecutable('oc-adm_release_mirror_config', workshop.folder, args);
+    const first = await mirroring.succeed(['--to-dir=mirror', kubeconfig]);
+    const upload = advised(first, '--from-dir').map((word) =>
+      word.replace('REGISTRY/REPOSITORY', `${registry.host}/a/b`),
+    );
+    const uploaded = await run([...upload, '--insecure', '--config-to-dir=config', kubeconfig]);
+    expect(uploaded.code, uploaded.stderr).to.equal(0);
+    for (const text of [first, uploaded.stdout]) {
+      expect(text).to.match(new RegExp(`oc adm upgrade .* ${kubeconfig}$`, 'm'));
+      const applied = await run(advised(text, 'apply'));
+      expect(applied.code, applied.stderr).to.equal(0);
+      expect(applied.stdout).to.match(/ created$/m);
+    }
+  });
+
+  it('applies a folder that -f names, and manifests from the standard input', async () => {
+    await open();
+    await mkdir(mirroring.path('config'));
+    const metadata = { name: 'x', namespace: 'default' };
+    const input = JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata });
+    await writeFile(mirroring.path('config/x.json'), input);
+    expect((await apply('-f', 'config', '--allow-unsigned')).stdout).to.equal('configmap/x created\n');
+    const pipe = (...args: string[]): Promise<Execution> =>
+      executeProgram('oc-adm_release_mirror_config', ['apply', ...args, kubeconfig], {
+        cwd: workshop.folder,
+        stdin: input,
+      });
+    expect((await pipe('-', '--allow-unsigned')).stdout).to.equal('configmap/x unchanged\n');
+    expect((await pipe('-f', '-')).stderr).to.contain('the standard input is neither a bundle nor a mirror directory');
+    for (const args of [[], ['config', '-f', 'config']]) expect((await apply(...args)).code).to.equal(2);
   });
 
   it('applies what a bundle has, and says what else is not there', async () => {
