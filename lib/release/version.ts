@@ -68,6 +68,13 @@ export function satisfiesRange(version: string, range: string): boolean {
   });
 }
 
+/** Compares two versions: negative if the first is older. A text that is not a version is older than every version. */
+export function compareVersions(a: string, b: string): number {
+  const [first, second] = [semver.parse(a), semver.parse(b)];
+  if (!first || !second) return Number(first !== null) - Number(second !== null);
+  return semver.compare(first, second);
+}
+
 /** Returns whether two versions have the same minor version; false for a text that is not a version. */
 export function isSameMinor(version: string, other: string): boolean {
   const [a, b] = [semver.parse(version), semver.parse(other)];
@@ -105,6 +112,17 @@ export function channelsOf(version: string): string[] {
   const final = ['stable', 'fast', ...(minor % 2 === 0 ? ['eus'] : [])];
   const stages = prerelease.length === 0 ? [...final, 'candidate'] : ['candidate'];
   return stages.map((stage) => `${stage}-${major}.${minor}`);
+}
+
+/**
+ * Returns the series of channels that may have a path of updates between two versions, the most stable first: one
+ * channel for each minor version on the way.
+ */
+export function channelSeries(from: string, to: string): string[][] {
+  const [first, last] = [new semver.SemVer(from), new semver.SemVer(to)];
+  const minors = Array.from({ length: Math.max(0, last.minor - first.minor) + 1 }, (_, index) => first.minor + index);
+  const stages = last.prerelease.length > 0 ? ['candidate'] : ['stable', 'fast', 'candidate'];
+  return stages.map((stage) => minors.map((minor) => `${stage}-${last.major}.${minor}`));
 }
 
 /** Returns the architectures for which a repository with these tags has a version. */

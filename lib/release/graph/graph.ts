@@ -5,6 +5,7 @@ import { parseJson } from '../../oci/syntax.ts';
 import { printable } from '../../http/networkErrors.ts';
 import type { FetchFile } from '../../http/fetchFile.ts';
 import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from '../version.ts';
+import { parseUpdateGraph, type GraphNode, type UpdateGraph } from './updateGraph.ts';
 
 /** The default update graph of clusters. */
 export const publicGraph = 'https://api.openshift.com/api/upgrades_info/v1/graph';
@@ -27,16 +28,10 @@ export interface ResolveOptions {
   readonly fetchFile: FetchFile;
 }
 
-/** A release in an update graph. */
-interface Node {
-  readonly version: string;
-  readonly payload: string;
-}
-
 /** The response of a graph server: the releases of the requested channels, or an error. */
 interface Answer {
   readonly where: string;
-  readonly nodes: readonly Node[];
+  readonly nodes: readonly GraphNode[];
   readonly problem?: PluginError;
 }
 
@@ -61,12 +56,11 @@ export async function resolveVersion(
   const pullspec = known === undefined ? undefined : byDigest(known);
   if (pullspec !== undefined) return pullspec;
 
-  const graphs = graphUrl === undefined ? [...new Set([cluster?.upstream || publicGraph, publicGraph])] : [graphUrl];
   const own = cluster?.channel ? [cluster.channel] : [];
   const channels = [...new Set([...own, ...channelsOf(wanted)])];
   const answers: Answer[] = [];
-  for (const graph of graphs) {
-    const answer = await askGraph(parseGraphUrl(graph), channels, wanted, architecture, fetchFile, context);
+  for (const graph of graphsToAsk({ graphUrl, cluster })) {
+    const answer = await askGraph(graph, channels, wanted, architecture, fetchFile, context);
     if (typeof answer === 'string') return answer;
     if (answer.problem) context.log('warn', answer.problem.message);
     answers.push(answer);
@@ -83,18 +77,14 @@ async function askGraph(
   context: Context,
 ): Promise<string | Answer> {
   const where = printable(graph);
-  const nodes: Node[] = [];
+  const nodes: GraphNode[] = [];
   for (const channel of channels) {
     checkInterrupted(context.signal);
-    const url = new URL(graph);
-    url.searchParams.set('channel', channel);
-    url.searchParams.set('arch', goArchitecture(arch) ?? arch);
-    context.log('debug', `asking ${where} for the releases of ${channel}, ${arch}`);
     try {
-      const found = await readGraph(url, where, arch, fetchFile);
-      const node = found.find((candidate) => candidate.version === version);
-      if (node) return byDigest(node.payload) ?? refuse(where, `names ${version} by ${node.payload}, not by digest`);
-      nodes.push(...found);
+      const found = await readChannel(graph, channel, arch, fetchFile, context);
+      const node = found.nodes.get(version);
+      if (node) return pullspecOf(node, where);
+      nodes.push(...found.nodes.values());
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
       // A failing server would also fail for the next channel, perhaps slowly.
@@ -104,23 +94,43 @@ async function askGraph(
   return { where, nodes };
 }
 
-async function readGraph(url: URL, where: string, arch: Architecture, fetchFile: FetchFile): Promise<Node[]> {
+/** Reads the releases and updates of a channel. Throws `server-error`, and the errors of `fetchFile`. */
+export async function readChannel(
+  graph: URL,
+  channel: string,
+  arch: Architecture,
+  fetchFile: FetchFile,
+  context: Context,
+): Promise<UpdateGraph> {
+  const where = printable(graph);
+  const url = new URL(graph);
+  url.searchParams.set('channel', channel);
+  url.searchParams.set('arch', goArchitecture(arch) ?? arch);
+  context.log('debug', `asking ${where} for the releases of ${channel}, ${arch}`);
   const bytes = await fetchFile(url, graphLimit);
   if (!bytes) return refuse(where, 'has no update graph');
-  let nodes: unknown;
   try {
-    ({ nodes } = parseJson(bytes.toString('utf8')) as { nodes?: unknown });
+    const read = parseUpdateGraph(parseJson(bytes.toString('utf8')), (version) => {
+      // Some graphs encode the architecture in the build metadata of the version.
+      const [name = '', build] = version.split('+');
+      return build === undefined || build === arch || build === goArchitecture(arch) ? name : undefined;
+    });
+    if (read) return read;
   } catch (cause) {
     return refuse(where, `answered with what is no update graph: ${messageOf(cause).slice(0, 100)}`, cause);
   }
-  if (!Array.isArray(nodes)) return refuse(where, 'answered with what is no update graph: it has no nodes');
-  return nodes.flatMap((node: unknown) => {
-    const { version, payload } = (node ?? {}) as Partial<Record<keyof Node, unknown>>;
-    if (typeof version !== 'string' || typeof payload !== 'string') return [];
-    // Some graphs encode the architecture in the build metadata of the version.
-    const [name = '', build] = version.split('+');
-    return build === undefined || build === arch || build === goArchitecture(arch) ? [{ version: name, payload }] : [];
-  });
+  return refuse(where, 'answered with what is no update graph: it has no nodes');
+}
+
+/** Returns the pullspec of a release by digest. Throws `server-error` for a graph that names it by a tag. */
+export function pullspecOf({ version, payload }: GraphNode, where: string): string {
+  return byDigest(payload) ?? refuse(where, `names ${version} by ${payload}, not by digest`);
+}
+
+/** Returns the graphs to ask: the given one only, or that of the cluster and the public one. Throws `usage`. */
+export function graphsToAsk({ graphUrl, cluster }: Pick<ResolveOptions, 'graphUrl' | 'cluster'>): URL[] {
+  const graphs = graphUrl === undefined ? [...new Set([cluster?.upstream || publicGraph, publicGraph])] : [graphUrl];
+  return graphs.map(parseGraphUrl);
 }
 
 function byDigest(pullspec: string): string | undefined {

@@ -1,0 +1,70 @@
+import { checkInterrupted, type Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { printable } from '../../http/networkErrors.ts';
+import { channelSeries, parseVersion, type Architecture } from '../version.ts';
+import { graphsToAsk, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
+import { findUpdatePath, mergeGraphs, type GraphEdge, type UpdateGraph } from './updateGraph.ts';
+
+/** A release on a path of updates. */
+export interface PathStep {
+  readonly version: string;
+  /** The image by digest. */
+  readonly pullspec: string;
+  /** The names of the known risks of updating to it from the step before. */
+  readonly risks: readonly string[];
+}
+
+/** The channels that the path was found in, and its releases in the order of the updates, the first one included. */
+export interface UpdatePath {
+  readonly channels: readonly string[];
+  readonly steps: readonly PathStep[];
+}
+
+/**
+ * Finds the shortest supported path between two versions, in the most stable channels that have one. Logs the risks of
+ * its updates by name, and a longer path without risks. Throws `unknown-version` without a path, and the errors of the
+ * graph servers.
+ */
+export async function resolveUpdatePath(
+  { from, to }: { readonly from: string; readonly to: string },
+  arch: Architecture | undefined,
+  options: ResolveOptions,
+  context: Context,
+): Promise<UpdatePath> {
+  const ends = [parseVersion(from), parseVersion(to)] as const;
+  const architecture = arch ?? options.cluster?.arch ?? 'x86_64';
+  for (const url of graphsToAsk(options)) {
+    for (const channels of channelSeries(...ends)) {
+      const graphs: UpdateGraph[] = [];
+      for (const channel of channels) {
+        checkInterrupted(context.signal);
+        graphs.push(await readChannel(url, channel, architecture, options.fetchFile, context));
+      }
+      const graph = mergeGraphs(graphs);
+      const path = findUpdatePath(graph, ...ends);
+      if (!path || !graph.nodes.has(from)) continue;
+      warnOfRisks(path, findUpdatePath(graph, ...ends, { withRisks: false }), context);
+      return { channels, steps: listSteps(graph, from, path, printable(url)) };
+    }
+  }
+  throw new PluginError('unknown-version', `no path of updates leads from ${from} to ${to} for ${architecture}`, {
+    hint: 'Check both versions. An update graph has a new release some weeks after its publication.',
+    settings: ['arch', 'graphUrl'],
+  });
+}
+
+function listSteps(graph: UpdateGraph, from: string, path: readonly GraphEdge[], where: string): PathStep[] {
+  return [{ to: from, risks: [] }, ...path].flatMap(({ to, risks }) => {
+    const node = graph.nodes.get(to);
+    return node ? [{ version: to, pullspec: pullspecOf(node, where), risks }] : [];
+  });
+}
+
+function warnOfRisks(path: readonly GraphEdge[], safe: readonly GraphEdge[] | undefined, context: Context): void {
+  for (const { from, to, risks } of path) {
+    if (risks.length === 0) continue;
+    context.log('warn', `the update from ${from} to ${to} has known risks for some clusters: ${risks.join(', ')}`);
+  }
+  if (!safe || path.every(({ risks }) => risks.length === 0)) return;
+  context.log('info', `a path without known risks: ${safe.map(({ to }) => to).join(', ')}`);
+}
