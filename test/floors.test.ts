@@ -30,7 +30,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   ['lib/release', 'documents load payload payloadPolicies provenance release version'],
-  ['lib/release/graph', 'graph graphData'],
+  ['lib/release/graph', 'graph graphData updatePath'],
   ['lib/catalog', 'catalogImage selection'],
   ['lib/release/mirror', 'destination measure mirror mirrorGroup'],
   [
@@ -55,7 +55,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
       'podExec refusals serverSideApply waiting',
   ],
   ['lib/lint', 'baseline container embedded image lint lintFinding manifestSource rule rules'],
-  ['lib/mirroring', 'configFiles configuration mirroring registryTrust request'],
+  ['lib/mirroring', 'configFiles configuration mirroring registryTrust releases request'],
   [
     'lib/preflight',
     'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site versionCheck',

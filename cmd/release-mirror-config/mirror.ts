@@ -12,7 +12,8 @@ export const command = defineCommand({
   positionals: {
     release: {
       type: 'string',
-      describe: 'A version such as 4.20.3, an image, a bundle, or file://REPOSITORY:TAG',
+      describe:
+        'A version such as 4.20.3, an image, a bundle, or file://REPOSITORY:TAG; several with commas between them',
       suggest: 'versions',
     },
   },
@@ -23,6 +24,11 @@ export const command = defineCommand({
       'file://openshift/release:4.20.3-x86_64 --from-dir=/media/usb/mirror --to=registry.example.com:5000/openshift/release --apply-config',
       'From there into the registry of a site, and tell its cluster',
     ],
+    ['4.18.20,4.19.12 --to-dir=/media/usb/mirror', 'Mirror two releases; what both need is fetched once'],
+    [
+      '--path-from=4.18.20 --to-version=4.20.3 --to-dir=/media/usb/mirror',
+      'Mirror the releases of an update over several versions',
+    ],
     ['4.20.3 --apply-config', 'Only bring the signature of a release into the cluster'],
   ],
   resumes: 'images',
@@ -30,7 +36,9 @@ export const command = defineCommand({
     // The help of the program loads this file, so other code is loaded when the command runs.
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
     const { printMirrorOutcome } = await import('./summary.ts');
-    const { readRequest } = await import('./request.ts');
+    const { readReleases, readRequest } = await import('./request.ts');
+    const { listReleases } = await import('../../lib/mirroring/releases.ts');
+    const choice = readReleases(args);
     const request = readRequest(args);
     if (args.skipVerification) {
       context.log('info', '--skip-verification accepts releases without a trusted signature; digests are checked');
@@ -44,11 +52,16 @@ export const command = defineCommand({
       },
     };
     const mirroring = { ...context, onEvent: terminal.transfer('Mirroring') };
+    const releases = await listReleases(choice, request, access, mirroring);
     if (args.toMirror) {
-      const mapping = await listMapping(request, access, mirroring);
-      terminal.print(mapping.map((pair) => pair.join(' ')).join('\n'));
+      for (const release of releases) {
+        const mapping = await listMapping({ ...request, release }, access, mirroring);
+        terminal.print(mapping.map((pair) => pair.join(' ')).join('\n'));
+      }
       return;
     }
-    printMirrorOutcome(await mirrorRelease(request, access, mirroring), args, { context, terminal });
+    for (const release of releases) {
+      printMirrorOutcome(await mirrorRelease({ ...request, release }, access, mirroring), args, { context, terminal });
+    }
   },
 });

@@ -8,6 +8,12 @@ const configuration = 'Configuration:';
  */
 export const mirrorOptions = {
   from: { type: 'string', describe: 'The release, instead of the argument', suggest: 'versions' },
+  'path-from': {
+    type: 'string',
+    describe: 'Version to update from: mirror all releases on the shortest supported path to --to-version',
+    suggest: 'versions',
+  },
+  'to-version': { type: 'string', describe: 'Version to update to, with --path-from', suggest: 'versions' },
   'from-dir': {
     type: 'string',
     describe: 'Mirror directory or bundle that file:// and versions are looked up in',

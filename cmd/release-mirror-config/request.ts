@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
-import type { MirroringRequest } from '../../lib/mirroring/request.ts';
+import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/request.ts';
 import { parseDestination } from '../../lib/release/mirror/destination.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import type { Arguments } from '../cli/command.ts';
@@ -11,16 +11,8 @@ import type { mirrorOptions } from './options.ts';
 export type MirrorArguments = Arguments<typeof mirrorOptions> & { readonly release: string | undefined };
 
 /** Converts the arguments to a request. Throws `usage` for contradicting arguments, as `oc adm release mirror` does. */
-export function readRequest(args: MirrorArguments): MirroringRequest {
-  const { release, from, to, toDir, toImageStream, toMirror, toReleaseImage, skipReleaseImage } = args;
-  if (release !== undefined && from !== undefined) refuse('the release is named twice: by the argument and by --from');
-  const named = release ?? from;
-  if (named === undefined) {
-    return refuse(
-      'no release is named',
-      'Give a version such as 4.20.3, an image, a bundle, or file:// with --from-dir.',
-    );
-  }
+export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'release'> {
+  const { to, toDir, toImageStream, toMirror, toReleaseImage, skipReleaseImage } = args;
   if (to !== undefined && toImageStream !== undefined)
     refuse('--to and --to-image-stream are two destinations; give one');
   if (skipReleaseImage && toReleaseImage !== undefined) {
@@ -50,7 +42,6 @@ export function readRequest(args: MirrorArguments): MirroringRequest {
   const place = to ?? (toDir === undefined && toMirror ? 'docker.io/openshift/release' : undefined);
   const { arch, printMirrorInstructions: kind, dryRun } = args;
   return {
-    release: named,
     fromDir: args.fromDir,
     arch: arch === undefined ? undefined : parseArchitecture(arch),
     graphUrl: args.graphUrl,
@@ -70,6 +61,31 @@ export function readRequest(args: MirrorArguments): MirroringRequest {
     overwrite: args.overwrite,
     ...(dryRun !== 'none' && { dryRun }),
     trust: { ...trustOf(args), allowUnsigned: args.allowUnsigned || args.skipVerification },
+  };
+}
+
+/** Reads which releases are wanted. Throws `usage` for none, and for names that contradict each other. */
+export function readReleases(args: MirrorArguments): ReleaseChoice {
+  const { release, from, pathFrom, toVersion, toReleaseImage } = args;
+  if (release !== undefined && from !== undefined) refuse('the release is named twice: by the argument and by --from');
+  const named = release ?? from;
+  const hasPath = pathFrom !== undefined || toVersion !== undefined;
+  if (hasPath && named !== undefined) refuse('releases are named twice: by a path of updates, and by name');
+  if (hasPath && (pathFrom === undefined || toVersion === undefined)) {
+    refuse('a path of updates has two ends', 'Give both: --path-from=4.18.20 --to-version=4.20.3.');
+  }
+  if (!hasPath && named === undefined) {
+    refuse('no release is named', 'Give a version such as 4.20.3, an image, a bundle, or file:// with --from-dir.');
+  }
+  // A path may have commas of its own.
+  const releases = named === undefined ? [] : /^[./]/.test(named) ? [named] : named.split(',');
+  if (releases.includes('')) refuse(`“${named ?? ''}” has a comma without a release`);
+  if ((hasPath || releases.length > 1) && /:[^/]*$/.test(toReleaseImage ?? '')) {
+    refuse('--to-release-image has one tag, and several releases need one each', 'Give it a repository without a tag.');
+  }
+  return {
+    releases,
+    ...(pathFrom !== undefined && toVersion !== undefined && { path: { from: pathFrom, to: toVersion } }),
   };
 }
 

@@ -4,6 +4,14 @@ import type { RegistryAccess } from '../registry/registries.ts';
 import type { Destination } from '../release/mirror/destination.ts';
 import type { Architecture } from '../release/version.ts';
 
+/** The releases to mirror in one run. */
+export interface ReleaseChoice {
+  /** Names of releases, in the forms of `MirroringRequest.release`. */
+  readonly releases: readonly string[];
+  /** The versions at both ends of a path of updates, instead of names. */
+  readonly path?: { readonly from: string; readonly to: string } | undefined;
+}
+
 /** The release to mirror, the destination, and the configuration. */
 export interface MirroringRequest {
   /** A version, a pullspec, `file://REPOSITORY:TAG`, or the path of a bundle or mirror directory. */

@@ -11,7 +11,7 @@ import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
 import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
-import type { TestRelease } from '../../support/release/release.ts';
+import { buildRelease, type TestRelease } from '../../support/release/release.ts';
 
 /**
  * Returns the tags of a mirrored release in one repository: of the release, its components and its sigstore signatures.
@@ -493,6 +493,32 @@ describe('oc adm-release-mirror-config', () => {
     });
   });
 
+  it('mirrors several releases and those on a path of updates, and what they share once', async () => {
+    await open();
+    const { registry, release, signatures } = workshop;
+    const next = buildRelease({ version: '4.12.5', registry: registry.host, components: 3 });
+    next.addTo(registry.content);
+    const nodes = [release, next].map(({ version, pullspec }) => ({ version, payload: pullspec }));
+    const conditionalEdges = [{ edges: [{ from: '4.12.4', to: '4.12.5' }], risks: [{ name: 'SlowDisks' }] }];
+    (signatures.files as Map<string, string>).set('/graph', JSON.stringify({ nodes, edges: [], conditionalEdges }));
+    const path = ['--path-from=4.12.4', '--to-version=4.12.5', `--graph-url=${signatures.url}/graph`];
+    const { code, stderr } = await mirroring.run(['--to-dir=mirror', '--allow-unsigned', ...path], '');
+    expect(code, stderr).to.equal(0);
+    expect(stderr).to.contain('4.12.4 → 4.12.5').and.contain('known risks for some clusters: SlowDisks');
+    const tags = [...(await readTagLinks(mirroring.path('mirror'))).keys()];
+    expect(tags).to.include.members([release.tag, next.tag]);
+
+    const from = registry.requests.length;
+    const both = `${release.pullspec},${next.pullspec}`;
+    await mirroring.succeed([`--to=${registry.host}/site/release`, '--allow-unsigned'], both);
+    const target = registry.content.repositories.get('site/release')?.tags;
+    expect([...(target?.keys() ?? [])]).to.include.members([release.tag, next.tag]);
+    const sent = registry.requests
+      .slice(from)
+      .filter(({ method, path: sentTo }) => method === 'PUT' && sentTo.includes('/blobs/'));
+    expect(sent).to.have.length(0);
+  });
+
   it('prints JSON', async () => {
     await open();
     const { release } = workshop;
@@ -547,6 +573,10 @@ describe('oc adm-release-mirror-config', () => {
     const to = '--to=registry.test/a/b';
     const wrong: readonly (readonly [args: readonly string[], message: RegExp, release?: string])[] = [
       [['--to-dir=mirror'], /no release is named/, ''],
+      [[to, '--path-from=4.12.4'], /a path of updates has two ends/, ''],
+      [[to, '--path-from=4.12.4', '--to-version=4.12.5'], /named twice: by a path/, '4.12.4'],
+      [[to], /has a comma without a release/, '4.12.4,'],
+      [[to, '--to-release-image=registry.test/a/b:c'], /several releases need one each/, '4.12.4,4.12.5'],
       [['--from=4.12.4', to], /named twice/, '4.12.4'],
       [[], /nothing says where the release goes/, '4.12.4'],
       [[to, '--to-image-stream=release'], /two destinations/, '4.12.4'],
