@@ -56,16 +56,16 @@ export async function followProposals(
   }
 }
 
-/** Returns whether the controller created an UpgradeBundle, and no administrator has allowed it. */
-function isProposal({ metadata, spec }: UpgradeBundle): boolean {
-  return spec.bundle.digest === undefined && metadata.annotations?.[proposalAnnotation] !== undefined;
+/** Returns whether the controller created an UpgradeBundle, and no administrator has allowed it or named its file. */
+function isProposal({ metadata: { annotations = {} }, spec: { bundle } }: UpgradeBundle): boolean {
+  return bundle.digest === undefined && bundle.file === undefined && proposalAnnotation in annotations;
 }
 
 /** Deletes this version of an object: its digest may be allowed now. */
 async function remove(cluster: Cluster, bundle: UpgradeBundle, context: Context): Promise<void> {
   try {
-    await cluster.delete(bundle);
-    context.log('info', `deleted UpgradeBundle ${bundle.metadata.name}: no node has its bundle any more`);
+    if (await cluster.delete(bundle))
+      context.log('info', `deleted UpgradeBundle ${bundle.metadata.name}: no node has its bundle any more`);
   } catch (error) {
     if (!isPluginError(error, 'conflict')) throw error;
   }
