@@ -41,7 +41,7 @@ describe('npm run build', () => {
       expect(version.stdout).to.match(/^\d+\.\d+\.\d+\S*( \(commit [0-9a-f]{12}\+?\))?\n$/);
     });
 
-    it(`makes ${name} say so where Node.js is too old for it`, async () => {
+    it(`makes ${name} report a version of Node.js that is too old`, async () => {
       const old = join(folder, 'old.cjs');
       await writeFile(
         old,

@@ -291,7 +291,7 @@ describe('the floors', () => {
     expect(large).to.deep.equal([]);
   });
 
-  it('import nothing of the project from outside lib and cmd, but for the version', () => {
+  it('import nothing of the project from outside lib and cmd, except the version', () => {
     const outside = sources.flatMap(({ path, imports }) =>
       imports.filter((name) => /^(\.\.|test\/|\.c)/.test(name)).map((name) => `${path} imports ${name}`),
     );

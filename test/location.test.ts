@@ -32,7 +32,7 @@ describe('parseLocation', () => {
     }
   });
 
-  it('takes a file for an archive, whatever its name', async () => {
+  it('accepts any file name for an archive', async () => {
     for (const name of ['upgrade-4.12.4-x86_64.tar', 'copy']) {
       const path = join(folder, name);
       expect(await parseLocation(path)).to.deep.equal({ kind: 'archive', path });
@@ -46,14 +46,14 @@ describe('parseLocation', () => {
     expect(await parseLocation(`docker://${text}`)).to.deep.equal({ kind: 'registry', reference });
   });
 
-  it('says not-found for a path where nothing is, and never takes it for a registry', async () => {
+  it('fails with not-found for a missing path, and never takes it for a registry', async () => {
     for (const text of [join(folder, 'nope'), './nope', '../nope/nope', 'file://nope', 'nope.tar', 'some/nope.tar']) {
       const error = await failureOf(parseLocation(text), 'not-found');
       expect(error.message).to.include(resolve(text.replace('file://', '')));
     }
   });
 
-  it('refuses what is neither', async () => {
+  it('refuses a text that is neither', async () => {
     await failureOf(parseLocation('/dev/null'), 'usage');
     await failureOf(parseLocation('quay.io/UPPER/case'), 'invalid-reference');
   });

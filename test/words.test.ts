@@ -107,6 +107,20 @@ function readComments(path: string, text: string): string[] {
     .filter(Boolean);
 }
 
+/** Returns the titles of the tests in a source file. */
+function readTitles(path: string, text: string): string[] {
+  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true);
+  const found: string[] = [];
+  const visit = (node: ts.Node): void => {
+    if (ts.isCallExpression(node) && /^(describe|it)/.test(node.expression.getText(source))) {
+      found.push(...node.arguments.slice(0, 1).flatMap((title) => textOf(title) ?? []));
+    }
+    ts.forEachChild(node, visit);
+  };
+  visit(source);
+  return found;
+}
+
 /** Returns the text of a literal, or of a sum of literals. Expressions in it become `CODE`. */
 function textOf(node: ts.Node): string | undefined {
   if (ts.isStringLiteralLike(node)) return node.text;
@@ -192,6 +206,15 @@ describe('the words of comments', () => {
   });
 });
 
+describe('the words of titles of tests', () => {
+  it('are plain', () => {
+    const found = list('test/**/*.ts').flatMap((path) =>
+      readTitles(path, read(path)).flatMap((title) => avoided(title).map((problem) => `${path}: ${problem}`)),
+    );
+    expect(found, found.join('\n')).to.be.empty;
+  });
+});
+
 describe('the words of helps and messages', () => {
   const problems = new Map<string, string[]>();
   before(() => {
@@ -233,6 +256,11 @@ describe('the check of words', () => {
     const found = readComments('a.ts', `${source}\nconst text = '// in vain';\n`);
     expect(found).to.deep.equal(['In vain, CODE.', 'Anew once more.', 'whoever', 'Sticks.']);
     expect(found.flatMap(avoided)).to.have.length(5);
+  });
+
+  it('finds the titles of tests', () => {
+    const source = "describe('a', () => {\n  it(`stick ${n}`, () => it.only('c', f));\n  expect('d');\n});";
+    expect(readTitles('a.ts', source)).to.deep.equal(['a', 'stick CODE', 'c']);
   });
 
   it('finds long sentences, and literals of sources but not what they import', () => {

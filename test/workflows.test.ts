@@ -21,7 +21,7 @@ describe('the workflows', () => {
     for (const action of uses) expect(action).to.match(/^[\w-]+\/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/);
   });
 
-  it('may write nothing unless a job says so', () => {
+  it('have no write permission unless a job has it', () => {
     for (const text of texts) expect((parse(text) as Workflow).permissions).to.deep.equal({ contents: 'read' });
   });
 

@@ -71,14 +71,14 @@ describe('Archive', () => {
     expect(await archive.read('config/empty.yaml')).to.have.length(0);
   });
 
-  it('reads small files only, and only what is there', async () => {
+  it('reads small files only, and only existing ones', async () => {
     const archive = await openTar(await write(makeTarFile(entries)));
     await failureOf(archive.read(`v2/a/blobs/${digest}`, 2999), 'too-large');
     await failureOf(archive.read('nope'), 'not-found');
     await failureOf(archive.read('v2/a/manifests/1.0'), 'not-found');
   });
 
-  it('streams many files at the same time, and goes on when one of the readers leaves', async () => {
+  it('streams many files at the same time, and continues if one of the readers stops', async () => {
     const archive = await openTar(await write(makeTarFile(entries)));
     const path = `v2/a/blobs/${digest}`;
     archive.stream(path).destroy();
@@ -179,7 +179,7 @@ describe('Archive', () => {
       });
     }
 
-    it('refuses a folder, and what is not there', async () => {
+    it('refuses a folder, and a missing file', async () => {
       const path = await write(Buffer.alloc(0));
       await failureOf(Archive.open(join(path, '..'), context), 'not-readable');
       await failureOf(Archive.open(`${path}.not`, context), 'not-readable');
@@ -247,7 +247,7 @@ describe('Archive', () => {
       'a header of which every bit was flipped': block({}).map((byte) => ~byte),
       'a header that was wiped out': Buffer.concat([Buffer.alloc(512), Buffer.alloc(512, 'content')]),
     })) {
-      it(`refuses a tar with ${what}, and opens it up to there when told to`, async () => {
+      it(`refuses a tar with ${what}, and opens it up to that point on request`, async () => {
         const good = makeTarFile(entries).subarray(0, -1024);
         const path = await write(Buffer.concat([good, bytes, Buffer.alloc(1024)]));
         const error = await failureOf(Archive.open(path, context), 'invalid-bundle');
@@ -276,7 +276,7 @@ describe('Archive', () => {
       ['in the first of the blocks that end it', last.start + 1100, undefined, 5],
       ['before the last of the blocks that end it', last.start + 1536, undefined, 5],
     ] as const) {
-      it(`refuses one cut ${what}, and opens it up to there when told to`, async () => {
+      it(`refuses one truncated ${what}, and opens it up to that point on request`, async () => {
         const path = await write(whole.subarray(0, at));
         await failureOf(Archive.open(path, context), 'invalid-bundle');
         if (count === 0) {

@@ -69,7 +69,7 @@ describe('ArchiveWriter', () => {
     await archive.close();
   });
 
-  it('has nothing under the final name before it is finished, and does not finish what is incomplete', async () => {
+  it('writes no final name before it is finished, and does not finish an incomplete archive', async () => {
     await writeFile(path, 'an older bundle');
     const writer = await openWriter();
     await pushSome(writer);
@@ -82,7 +82,7 @@ describe('ArchiveWriter', () => {
     expect((await readFile(path)).equals(whole)).to.equal(true);
   });
 
-  it('has no place for what is not in its layout', async () => {
+  it('refuses content that is not in its layout', async () => {
     const writer = await openWriter();
     const { digest, size } = sample.layer;
     const other = { mediaType: 'x/y', digest: `sha256:${'0'.repeat(64)}`, size: 1 } as const;
@@ -131,13 +131,13 @@ describe('ArchiveWriter', () => {
     expect((await readFile(path)).equals(whole)).to.equal(true);
   });
 
-  describe('when a run goes on', () => {
+  describe('when a run resumes', () => {
     const goOn = async (): Promise<ArchiveWriter> => {
       await writers.at(-1)?.close();
       return openWriter();
     };
 
-    it('knows what is whole, what has begun, and what was taken back', async () => {
+    it('distinguishes complete, unfinished and removed content', async () => {
       const first = await openWriter();
       const done = await pushSome(first);
       first.noteProgress(sample.layer.digest, 70_000);
@@ -170,7 +170,7 @@ describe('ArchiveWriter', () => {
       ['in a number', (digest: string) => `${digest} 12`],
       ['with bytes that are no text', () => '\u0000\u0000\uFFFD'],
     ] as const) {
-      it(`believes a journal that was torn ${what} up to there, again and again`, async () => {
+      it(`resumes repeatedly from a journal that was torn ${what}, up to that point`, async () => {
         const first = await openWriter();
         first.noteFinished(sample.empty.digest);
         await first.close();
@@ -186,7 +186,7 @@ describe('ArchiveWriter', () => {
       });
     }
 
-    it('ignores lines that nobody wrote', async () => {
+    it('ignores invalid lines', async () => {
       const first = await openWriter();
       first.noteFinished(sample.empty.digest);
       await first.close();
@@ -209,7 +209,7 @@ describe('ArchiveWriter', () => {
       'the file has another size': () => truncate(partialOf(path), layout.size - 512),
       'the file is gone': () => rm(partialOf(path)),
     })) {
-      it(`begins anew when ${what}`, async () => {
+      it(`starts from the beginning if ${what}`, async () => {
         const first = await openWriter();
         await pushAll(first);
         await first.close();
@@ -224,7 +224,7 @@ describe('ArchiveWriter', () => {
       });
     }
 
-    it('writes again what is not in the journal, and may be lost after a power failure', async () => {
+    it('writes content again that is not in the journal, which a power failure may lose', async () => {
       const first = await openWriter();
       await pushAll(first);
       await first.close();
@@ -277,14 +277,14 @@ describe('ArchiveWriter', () => {
       return (mounted = point);
     };
 
-    it('says so before it writes anything, when the disk is too small', async function () {
+    it('fails before it writes anything if the disk is too small', async function () {
       const small = await mount(this, '-t', 'tmpfs', '-o', 'size=64k', 'tmpfs');
       const error = await failureOf(openWriter(layout, join(small, 'upgrade.tar')), 'disk-full');
       expect(error.message).to.contain(small);
       expect(await readdir(small)).to.deep.equal([]);
     });
 
-    it('says so when the disk fills up meanwhile, and goes on when there is room', async function () {
+    it('reports a full disk, and resumes if there is space', async function () {
       const small = await mount(this, '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs');
       const at = join(small, 'upgrade.tar');
       const writer = await openWriter(layout, at);
@@ -301,13 +301,13 @@ describe('ArchiveWriter', () => {
       expect((await readFile(at)).equals(whole)).to.equal(true);
     });
 
-    it('says so when the file system is read-only', async function () {
+    it('reports a read-only file system', async function () {
       const readOnly = await mount(this, '-t', 'tmpfs', '-o', 'ro', 'tmpfs');
       const error = await failureOf(openWriter(layout, join(readOnly, 'upgrade.tar')), 'not-writable');
       expect(error.message).to.contain(readOnly);
     });
 
-    it('says so when the folder may not be written', async function () {
+    it('reports a folder without write permission', async function () {
       const own = join(folder, 'own');
       await mkdir(own);
       await chmod(own, 0o555);
@@ -315,7 +315,7 @@ describe('ArchiveWriter', () => {
       await failureOf(openWriter(layout, join(own, 'upgrade.tar')), 'not-writable');
     });
 
-    it('says so when the folder is not there, or is none, or something else has the name', async () => {
+    it('reports a missing folder, a file instead of it, and a used name', async () => {
       await failureOf(openWriter(layout, join(folder, 'nowhere', 'upgrade.tar')), 'not-writable');
       await writeFile(join(folder, 'file'), '');
       await failureOf(openWriter(layout, join(folder, 'file', 'upgrade.tar')), 'not-writable');

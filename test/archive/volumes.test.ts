@@ -32,7 +32,7 @@ const write = async (parts: readonly string[]): Promise<void> => {
 };
 
 describe('planVolumes', () => {
-  it('splits what is too large for one, and only that', () => {
+  it('splits only an archive that is too large for one volume', () => {
     const sizes = (size: number, volumeSize?: number): unknown =>
       planVolumes('u.tar', size, volumeSize).map((volume) => [volume.path, volume.size]);
     expect(sizes(10)).to.deep.equal([['u.tar', 10]]);
@@ -44,7 +44,7 @@ describe('planVolumes', () => {
     ]);
   });
 
-  it('says how large volumes have to be where a thousand are not enough', async () => {
+  it('reports the minimum size if a thousand volumes are not enough', async () => {
     expect(planVolumes('u.tar', 1000, 1)).to.have.length(1000);
     const { hint } = await failureOf(
       Promise.resolve().then(() => planVolumes('u.tar', 1001, 1)),
@@ -68,7 +68,7 @@ describe('findArchive', () => {
     }
   });
 
-  it('tells which volumes are cut off from the first', async () => {
+  it('finds the volumes after a missing one', async () => {
     await write(['aa', 'bb', 'c']);
     await rm(volumeName(path, 1));
     const found = await findArchive(path);
@@ -76,7 +76,7 @@ describe('findArchive', () => {
     expect(found?.severed.map((volume) => volume.path)).to.deep.equal([volumeName(path, 2)]);
   });
 
-  it('takes a file for what it is, and finds nothing where there is nothing', async () => {
+  it('recognizes files, volumes and missing archives', async () => {
     await writeFile(path, 'whole');
     await write(['aa']);
     expect(await findArchive(path)).to.deep.equal({ path, volumes: [{ path, size: 5 }], severed: [] });
@@ -111,7 +111,7 @@ describe('Volumes', () => {
     await volumes.close();
   });
 
-  it('tells where a stretch lies, for whoever reads and writes it by file descriptors', async () => {
+  it('returns the ranges of the files, for access by file descriptors', async () => {
     await write(['abc', 'de', 'fgh']);
     const volumes = await openAll('r+');
     const pieces = volumes.pieces(2, 4);
@@ -143,7 +143,7 @@ describe('VolumeHash', () => {
     }
   });
 
-  it('can go back to where it was copied', () => {
+  it('can return to a copied state', () => {
     const hash = new VolumeHash([{ size: 2 }, { size: 2 }]);
     hash.update(Buffer.from('abc'));
     const copy = hash.copy();
@@ -243,7 +243,7 @@ describe('an archive in volumes', () => {
     expect(message).to.include(volumeName(path, 0));
   });
 
-  it('replaces whatever form a former one had, and nothing of it stays', async () => {
+  it('replaces an earlier archive in any form completely', async () => {
     await make(700);
     await writeFile(join(folder, 'other.tar.000'), 'not ours');
     await make(volumeSize);
@@ -257,7 +257,7 @@ describe('an archive in volumes', () => {
     expect((await readFile(path)).equals(whole)).to.equal(true);
   });
 
-  it('goes on from its journal, and begins anew with volumes of another size', async () => {
+  it('resumes from its journal, and starts from the beginning with volumes of another size', async () => {
     const [first] = await contentOf(sample);
     const begin = async (size: number): Promise<ArchiveWriter> => {
       const writer = await openWriter(size);
@@ -292,7 +292,7 @@ describe('an archive in volumes', () => {
     }
   });
 
-  it('begins anew when a volume is gone', async () => {
+  it('starts from the beginning if a volume is missing', async () => {
     const writer = await openWriter();
     await pushAll(writer);
     await writer.close();

@@ -11,7 +11,7 @@ describe('WriteTurn', () => {
     return done;
   };
 
-  it('lets a thread write first, where nobody else writes', () => {
+  it('lets a thread write first if no other thread writes', () => {
     const turn = new WriteTurn();
     expect([order(turn), order(turn)]).to.deep.equal([
       ['write', 'other'],
@@ -19,7 +19,7 @@ describe('WriteTurn', () => {
     ]);
   });
 
-  it('has a thread do something else first, while another writes, and lets nobody wait for ever', () => {
+  it('has a thread do other work first while another writes, and limits every wait', () => {
     const turn = new WriteTurn();
     const same = new WriteTurn(turn.memory);
     let meanwhile: string[] = [];

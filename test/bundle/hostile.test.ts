@@ -282,7 +282,7 @@ describe('a hostile bundle', () => {
       });
     }
 
-    it('is left at once when it is told to stop', async () => {
+    it('is closed immediately when it is interrupted', async () => {
       const controller = new AbortController();
       const texts = [1, 2].map((index) => ({ path: `config/${index}.yaml`, text: 'a: b' }));
       const reading = parseConfig(texts, { ...makeContext(), signal: controller.signal });
@@ -290,7 +290,7 @@ describe('a hostile bundle', () => {
       await failureOf(reading, 'interrupted');
     });
 
-    it('says that metadata.json is malformed, whatever it is made of', async () => {
+    it('reports that metadata.json is malformed, for any content', async () => {
       for (const value of [
         '['.repeat(3_000_000),
         `{"formatVersion": ${'['.repeat(1_500_000)}${']'.repeat(1_500_000)}}`,

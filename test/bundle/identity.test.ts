@@ -68,7 +68,7 @@ describe('identifyBundle', () => {
     await failureOf(identify(join(bundle.folder, 'strange')), 'invalid-bundle');
   });
 
-  it('refuses a bundle that nobody trusted signed, and asks no network', async () => {
+  it('refuses a bundle without a trusted signature, and uses no network', async () => {
     const error = await failureOf(identifyBundle(bundle.path, nobody, makeContext()), 'untrusted');
     expect(error.message).to.contain(bundle.release.digest);
     const { name } = await identifyBundle(bundle.path, { ...nobody, allowUnsigned: true }, makeContext());

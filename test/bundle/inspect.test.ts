@@ -171,7 +171,7 @@ describe('inspectBundle', () => {
     expect(inspection.signatures[0]).to.deep.include({ image: 'release', held: 1, signers: [] });
   });
 
-  it('notes a missing manifest and missing blobs, and goes on', async () => {
+  it('notes a missing manifest and missing blobs, and continues', async () => {
     const root = await made.unpack();
     const [first, second] = made.release.images.values();
     await rm(join(root, manifestFolder, first?.digest ?? ''));
@@ -211,7 +211,7 @@ describe('inspectBundle', () => {
     expect(inspection.images.find(({ name }) => name === 'cli')?.aliases).to.deep.equal(['z-cli']);
   });
 
-  it('has no component whose name would do something to a terminal', async () => {
+  it('omits components with control characters in their names', async () => {
     const root = await made.unpack();
     const file = join(root, 'metadata.json');
     const metadata = JSON.parse(await readFile(file, 'utf8')) as { components: Record<string, string> };

@@ -86,7 +86,7 @@ describe('openBundle', () => {
     });
   }
 
-  it('goes on reading a tar when a reader went away', async () => {
+  it('keeps reading a tar after a reader stopped', async () => {
     const opened = await openBundle(bundle.path, makeContext());
     const descriptor = await opened.content.resolve(bundle.release.tag);
     const stream = await opened.content.fetch(descriptor);
@@ -101,7 +101,7 @@ describe('openBundle', () => {
     await opened.close();
   });
 
-  it('opens a tar that is cut short only when told to, as far as it goes', async () => {
+  it('opens a truncated tar only on request, up to its end', async () => {
     const half = bundle.result.metadata.size - 1024 - 1000;
     const path = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, half));
     await failureOf(openBundle(path, makeContext()), 'invalid-bundle');
@@ -113,7 +113,7 @@ describe('openBundle', () => {
     await opened.close();
   });
 
-  it('refuses what is no bundle, and says what it is', async () => {
+  it('refuses a file that is not a bundle, and names its kind', async () => {
     await writeFile(at('empty'), '');
     await writeFile(at('noise'), Buffer.alloc(5000, 'x'));
     await mkdir(at('etc'), { recursive: true });
@@ -138,7 +138,7 @@ describe('openBundle', () => {
     expect((await failureOf(openBundle(at('bare'), makeContext()), 'not-found')).message).to.include('no release');
   });
 
-  it('refuses a metadata.json that is none', async () => {
+  it('refuses an invalid metadata.json', async () => {
     const path = await repack(bundle.path, at('odd.tar'), (unpacked) => {
       Object.assign(unpacked.metadata, { formatVersion: 2 });
     });

@@ -27,7 +27,7 @@ describe('where a bundle goes', () => {
     expect(link.message).to.equal(`${join(folder, 'link')} is a link to a folder that does not exist`);
   });
 
-  it('has no folder where a file is to be written, which is said before anything is', async () => {
+  it('refuses a folder at the path of a file before anything is written', async () => {
     const path = join(folder, 'upgrade.tar');
     await checkOutput(path);
     for (const suffix of ['', '.partial', '.sha256', '.yaml']) {

@@ -57,7 +57,7 @@ describe('checkSigned', () => {
     expect(asked).to.deep.equal([]);
   });
 
-  it('believes a mirror directory of another tool by its signature, too', async () => {
+  it('trusts a mirror directory of another tool by its signature, too', async () => {
     const folder = await bundle.unpack();
     await rm(join(folder, 'metadata.json'));
     await writeFile(join(folder, 'config', 'README'), ': not a manifest');

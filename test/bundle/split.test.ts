@@ -75,7 +75,7 @@ describe('a bundle in volumes', () => {
     expect((JSON.parse(text.toString()) as BundleMetadata).version).to.equal('4.12.4');
   });
 
-  it('is good, whatever it is called by', async () => {
+  it('is good under each of its names', async () => {
     for (const name of [path, at(0), at(3), folder]) {
       const report = await verify(name);
       expect(report.problems).to.deep.equal([]);
@@ -163,7 +163,7 @@ describe('a bundle in volumes', () => {
     expect(await problemsOf()).to.deep.equal([]);
   });
 
-  it('is the same again when it was joined, or split by somebody else', async () => {
+  it('is the same after it was joined, or split by another tool', async () => {
     for (const name of names) await rm(join(folder, name));
     await writeFile(path, joined);
     expect(await problemsOf()).to.deep.equal([]);
@@ -191,7 +191,7 @@ describe('findSplit', () => {
   });
 });
 
-describe('a tar that somebody split', () => {
+describe('a tar that another tool split', () => {
   it('is read without being named in any metadata', async () => {
     const made = await makeBundle();
     const path = join(made.folder, 'other', 'upgrade.tar');

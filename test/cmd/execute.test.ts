@@ -35,12 +35,12 @@ describe('execute', () => {
     expect(stderr).to.equal('error: Interrupted.\n');
   });
 
-  it('ends at once where something broke beside the command', async () => {
+  it('ends immediately after an unexpected error beside the command', async () => {
     const running = executeSample(['hang'], { broken: AbortSignal.abort(new TypeError('nobody waits for this')) });
     expect((await running).stderr).to.match(/^error: nobody waits for this \(a defect/);
   });
 
-  it('ends what goes on beside a command that failed', async () => {
+  it('ends other operations of a command that failed', async () => {
     let signal: AbortSignal | undefined;
     const load = () =>
       Promise.resolve({

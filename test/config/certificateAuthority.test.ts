@@ -8,7 +8,7 @@ import { expectGolden } from '../support/program/golden.ts';
 const certificate = await readFile(new URL('../golden/config/registry-ca.crt', import.meta.url), 'utf8');
 
 describe('registryAuthorityConfigMap', () => {
-  it('has a key for each registry, and the one where the update service looks', async () => {
+  it('has a key for each registry, and the key that the update service reads', async () => {
     const { path, object } = registryAuthorityConfigMap({
       certificates: certificate,
       registries: ['registry.example:5000', 'registry.example', 'registry.example:5000'],
@@ -26,14 +26,14 @@ describe('registryAuthorityConfigMap', () => {
     expect(object.metadata).to.deep.equal({ name: 'theirs', namespace: 'openshift-config' });
   });
 
-  it('takes nothing but certificates, each once, whatever the line ends', () => {
+  it('takes only certificates, each once, with any line ends', () => {
     const secret = '-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n';
     const text = `subject=CN=x\n${secret}${certificate}${certificate.replaceAll('\n', '\r\n')}`;
     const { object } = registryAuthorityConfigMap({ certificates: text, registries: [] });
     expect(object['data']).to.deep.equal({ 'updateservice-registry': certificate });
   });
 
-  it('refuses what holds no certificate, or a damaged one, and tells nothing of it', () => {
+  it('refuses a file without a certificate or with a corrupt one, and does not quote it', () => {
     const damaged = certificate.replace(/MII/, 'MIA');
     for (const text of ['', 'secret', '-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n', damaged]) {
       expect(() => registryAuthorityConfigMap({ certificates: text, registries: [] }))

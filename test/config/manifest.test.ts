@@ -10,7 +10,7 @@ describe('formatManifest', () => {
     apiVersion: 'v1',
   };
 
-  it('writes the same bytes whatever the order of the keys, the identity first', () => {
+  it('writes the same bytes in any order of the keys, the identity first', () => {
     const text = formatManifest(object);
     const other = {
       apiVersion: 'v1',

@@ -56,7 +56,7 @@ describe('mirrorSetManifest', () => {
     expect(one.object.metadata.name).not.to.equal(two.object.metadata.name);
   });
 
-  it('is the same whatever the order of the sources, which are merged', () => {
+  it('is the same in any order of the sources, which are merged', () => {
     const { object } = mirrorSetManifest('idms', sources);
     const turned = mirrorSetManifest('idms', sources.toReversed());
     expect(turned.object).to.deep.equal(object);
@@ -81,7 +81,7 @@ describe('formatMirrorInstructions', () => {
     });
   }
 
-  it('has its YAML where scripts look for it: two lines below its title, up to an empty line or the end', () => {
+  it('has its YAML in the place that scripts read: two lines below its title, up to an empty line or the end', () => {
     const lines = formatMirrorInstructions('idms', sources).split('\n');
     const install = lines.indexOf(
       'To use the new mirrored repository to install, add the following section to the install-config.yaml:',

@@ -111,7 +111,7 @@ describe('copyImages', () => {
     await expectWhole();
   });
 
-  it('goes on after an interruption, and brings only what is missing', async () => {
+  it('resumes after an interruption, and copies only what is missing', async () => {
     let stored = 0;
     const interrupted = makeContext((event) => {
       if (event.kind === 'stored' && ++stored === 5) interrupted.interrupt();
@@ -159,7 +159,7 @@ describe('copyImages', () => {
     await expectWhole();
   });
 
-  it('names ten of many failures, and keeps all of them for whoever wants to know', async () => {
+  it('names ten of many failures, and has all of them in its cause', async () => {
     const names = Array.from({ length: 12 }, (_, index) => `wide-${index}`);
     const wide = new TestContent();
     const roots = names.map((name) =>
@@ -179,7 +179,7 @@ describe('copyImages', () => {
     expect(message).to.include('wide-11');
   });
 
-  it('says which images a failure concerns when they share what is damaged', async () => {
+  it('names the images of a failure if they share corrupt content', async () => {
     await writeFile(sourceAt('blobs', base.digest), Buffer.alloc(base.size));
     const error = await failureOf(copyImages(images, openDestination(), {}, context), 'digest-mismatch');
     expect(error.message).to.match(/component-0, .* and 4 more: source.*corrupt/);
@@ -226,7 +226,7 @@ describe('copyImages', () => {
     await expectWhole();
   });
 
-  it('pushes what is below a manifest again when a registry that said it was there misses it', async () => {
+  it('pushes the children of a manifest again if a registry reported them by mistake', async () => {
     const destination = openDestination();
     await copyImages(images.slice(0, 2), destination, {}, context);
     const pushed: string[] = [];
@@ -243,7 +243,7 @@ describe('copyImages', () => {
     expect(pushed).to.deep.equal([list, first, second, list]);
   });
 
-  it('mounts what another repository of the destination has, where it can', async () => {
+  it('mounts content of another repository of the destination, if possible', async () => {
     await copyImages(images, openDestination(), {}, context);
     const other = new Directory(join(folder, 'destination'), 'other', {}, context);
     const mounting = makeContext();
@@ -256,7 +256,7 @@ describe('copyImages', () => {
     expect(await other.exists(at(images, 8).root)).to.equal(true);
   });
 
-  it('goes on when the source comes back', async () => {
+  it('resumes when the source is available again', async () => {
     await rename(sourceAt('blobs'), sourceAt('away'));
     await failureOf(copyImages(images, openDestination(), {}, context), 'partial');
     await rename(sourceAt('away'), sourceAt('blobs'));

@@ -10,7 +10,7 @@ describe('describeWriteError', () => {
   const of = (code: string): unknown =>
     describeWriteError(Object.assign(new Error(`${code}: it failed`), { code }), '/media/stick/upgrade.tar');
 
-  it('says that the disk is full, and that the next run goes on', () => {
+  it('reports that the disk is full, and that the next run resumes', () => {
     for (const code of ['ENOSPC', 'EDQUOT']) {
       expect(of(code)).to.be.instanceOf(PluginError).and.include({ code: 'disk-full' });
     }
@@ -46,7 +46,7 @@ describe('checkSpace', () => {
 });
 
 describe('syncFolder', () => {
-  it('is content with folders that are there, and with those that are not', async () => {
+  it('accepts existing folders and missing ones', async () => {
     await syncFolder(tmpdir());
     await syncFolder(join(tmpdir(), 'nowhere', 'at', 'all'));
   });
@@ -62,7 +62,7 @@ describe('makeFolders and checkFileWritable', () => {
   afterEach(() => rm(folder, { recursive: true }));
   const fail = (path: string): Promise<unknown> => makeFolders(path).catch((error: unknown) => error);
 
-  it('makes what is missing, at the same time as others do, and accepts what is there', async () => {
+  it('creates missing folders, at the same time as other processes, and accepts existing ones', async () => {
     const path = join(folder, 'a', 'b', 'c');
     await checkFileWritable(join(path, 'file'));
     await Promise.all([makeFolders(path, 0o700), makeFolders(path), makeFolders(join(folder, 'a', 'b'))]);
@@ -72,7 +72,7 @@ describe('makeFolders and checkFileWritable', () => {
     await checkFileWritable(join(folder, 'link', 'file'));
   });
 
-  it('ends with the error of the system, where Node.js itself never ends', async () => {
+  it('ends with the error of the system if Node.js itself never ends', async () => {
     await symlink('nowhere', join(folder, 'link'));
     for (const [path, code] of [
       ['/proc/nowhere/a/b', 'ENOENT'],

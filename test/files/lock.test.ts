@@ -69,12 +69,12 @@ describe('takeLock', () => {
     await expectTaken();
   });
 
-  it('leaves it to another machine, of whose processes nothing is known', async () => {
+  it('keeps the lock of another machine, whose processes are unknown', async () => {
     await leave({ ...(await mine()), host: `not-${hostname()}`, kernel: 'another', pid: 999_999_999 });
     await failureOf(takeLock(path, 'x'), 'busy');
   });
 
-  it('sees the processes of a container of another name where it sees all of the machine, as those of successive pods do', async function () {
+  it('sees the processes of a container of another name if it sees all of the machine, as those of successive pods do', async function () {
     const { kernel, ...process } = await mine();
     if (kernel === '') this.skip();
     const elsewhere = { ...process, kernel, host: `not-${hostname()}` };
@@ -102,7 +102,7 @@ describe('takeLock', () => {
     expect(await readdir(folder)).to.have.length(1);
   });
 
-  it('leaves an empty one to whoever is just about to write it, for a while', async () => {
+  it('leaves a recent empty lock to the process that may still write it', async () => {
     await leave('');
     await failureOf(takeLock(path, 'x'), 'busy');
     const before = new Date(Date.now() - 60_000);
@@ -110,7 +110,7 @@ describe('takeLock', () => {
     await expectTaken();
   });
 
-  it('takes over what is no lock', async () => {
+  it('takes over a file that is not a lock', async () => {
     for (const content of ['rubbish', 'null', '{"host":', '[]'.repeat(100)]) {
       await leave(content);
       await expectTaken();
@@ -122,14 +122,14 @@ describe('takeLock', () => {
     await expectTaken();
   });
 
-  it('says so when it cannot be taken, instead of trying for ever', async () => {
+  it('reports a lock that cannot be taken, and stops trying', async () => {
     await failureOf(takeLock(join(folder, 'nowhere', 'lock'), 'x'), 'not-writable');
     await mkdir(path);
     const error = await failureOf(takeLock(path, 'x'), 'not-writable');
     expect(error.message).to.contain(path);
   });
 
-  it('says so when a stale one cannot be removed', async function () {
+  it('reports a stale lock that cannot be removed', async function () {
     await leave({ ...(await mine()), started: '12345' });
     try {
       execFileSync('mount', ['--bind', folder, folder], { stdio: 'pipe' });

@@ -27,7 +27,7 @@ describe('readSmallFile', () => {
     expect(error.message).to.equal(`${path} exceeds the limit of 199999 bytes`);
   });
 
-  it('names what is missing, and what is no file', async () => {
+  it('names a missing file, and a path that is not a file', async () => {
     await failureOf(readSmallFile(join(folder, 'none'), 10), 'not-found');
     expect((await failureOf(readSmallFile(folder, 10), 'not-readable')).message).to.equal(`${folder} is a folder`);
   });
@@ -43,13 +43,13 @@ describe('readSmallFile', () => {
       if (process.platform === 'win32') this.skip();
     });
 
-    it('does not wait for somebody to write to it', async () => {
+    it('does not wait for a writer', async () => {
       const path = makePipe('idle');
       const error = await failureOf(readSmallFile(path, 10), 'not-readable');
       expect(error.message).to.equal(`${path} is a pipe without a writer`);
     });
 
-    it('reads what somebody is writing, however slowly', async () => {
+    it('reads what another process writes slowly', async () => {
       const path = makePipe('busy');
       // Opened for reading and writing, the pipe has a writer before a reader.
       const writer = spawn('sh', [

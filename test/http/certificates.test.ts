@@ -73,7 +73,7 @@ describe('Certificates', function () {
     expect(error).to.have.property('code', 'SELF_SIGNED_CERT_IN_CHAIN');
   });
 
-  it('trusts the given authority besides', async () => {
+  it('also trusts the given authority', async () => {
     expect(await greet(certificates({ certificateAuthority: authority.certificateFile }))).to.equal('undefined');
   });
 
@@ -113,7 +113,7 @@ describe('Certificates', function () {
     expect(tls.ca).not.to.include(authority.certificate.trim());
   });
 
-  it('names a given authority that is missing or is none', async () => {
+  it('names a given authority that is missing or invalid', async () => {
     const missing = join(folder, 'none.crt');
     await expectFailure(certificates({ certificateAuthority: missing }).for(registry), 'not-readable', missing);
     const broken = join(folder, 'broken.crt');
@@ -131,7 +131,7 @@ describe('Certificates', function () {
     );
   });
 
-  it('names a client certificate without its key, a key without its certificate, and a pair that is none', async () => {
+  it('names a client certificate without its key, a key without its certificate, and a pair that does not match', async () => {
     await put(client.certificateFile, 'a.cert');
     await expectFailure(certificates().for(registry), 'not-readable', 'a.key');
     await put(authority.keyFile, 'a.key');

@@ -79,7 +79,7 @@ describe('Connections', () => {
     expect(await waiting).to.equal('hello');
   });
 
-  it('cuts a body that nobody asked for at 64 KiB and drops its connection', async () => {
+  it('truncates a body without a receiver at 64 KiB and drops its connection', async () => {
     const server = await start();
     server.fault(/./, { answer: { status: 500, body: generatedBody(10 * 2 ** 30) } });
     const request = { method: 'GET', url: new URL(`${server.url}/x`), headers: {}, signal };
@@ -179,7 +179,7 @@ describe('Connections', () => {
   });
 
   describe('when the network fails', () => {
-    it('names the host that nothing listens on, or whose name is not known', async () => {
+    it('names a host without a listener, or with an unknown name', async () => {
       const server = await startRegistry();
       const { host, url } = server;
       await server.stop();
@@ -227,7 +227,7 @@ describe('Connections', () => {
       ['is TLS', '\x15\x03\x01\x00\x02\x02\x46', /sent invalid HTTP: [^(]*$/],
       ['never comes to an answer', 'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(200), /informational responses/],
     ] as const) {
-      it(`gives up at once on a server whose answer ${what}`, async () => {
+      it(`fails immediately if a response of the server ${what}`, async () => {
         const server = net.createServer((socket) => {
           socket.on('error', () => undefined).on('data', () => socket.write(said, 'latin1'));
         });
@@ -253,7 +253,7 @@ describe('Connections', () => {
       expect(await text(body)).to.have.length(4_000_000);
     });
 
-    it('ends with interrupted when the signal is aborted, wherever it is', async () => {
+    it('ends with interrupted when the signal is aborted, at any point', async () => {
       const server = await start();
       server.fault(/hold/, { noAnswer: 'hold' });
       server.fault(/stall/, {

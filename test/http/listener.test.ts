@@ -53,7 +53,7 @@ describe('openListener', () => {
     return Promise.race([once(socket, 'data').then(() => true), once(socket, 'close').then(() => false)]);
   };
 
-  it('refuses connections beyond the limits, those of one address first, while others go on', async () => {
+  it('refuses connections beyond the limits, those of one address first, while others continue', async () => {
     await open({ connections: 3, connectionsPerAddress: 2 });
     const [first, second] = [await dial(), await dial()];
     expect([await isServed(first), await isServed(second)]).to.deep.equal([true, true]);

@@ -36,7 +36,7 @@ describe('MinimumThroughput', () => {
     expect(receive(1, 6, 6)).to.not.include(true);
   });
 
-  it('starts again if this process did not check for long', () => {
+  it('restarts if this process did not check for long', () => {
     now += 60_000;
     expect(throughput.isTooSlow(1)).to.equal(false);
     expect(receive(1, 6, 1)).to.not.include(true);

@@ -7,7 +7,7 @@ describe('proxyFor', () => {
   const through = (url: string, noProxy = '') =>
     proxyFor(new URL(url), { HTTPS_PROXY: proxy, HTTP_PROXY: proxy, NO_PROXY: noProxy })?.host;
 
-  it('connects directly where no variable is set', () => {
+  it('connects directly if no variable is set', () => {
     expect(proxyFor(new URL('https://quay.io/v2/'), {})).to.equal(undefined);
     expect(proxyFor(new URL('https://quay.io/v2/'), { HTTP_PROXY: proxy, HTTPS_PROXY: '' })).to.equal(undefined);
   });
@@ -64,7 +64,7 @@ describe('proxyFor', () => {
     });
   }
 
-  it('refuses what is not an http proxy, without showing it', () => {
+  it('refuses a value that is not an http proxy, without showing it', () => {
     for (const value of ['ftp://user:secret@proxy', 'http://user:secret@', 'http://user:secret@host:99999']) {
       expect(() => proxyFor(new URL('https://quay.io/'), { HTTPS_PROXY: value }))
         .to.throw('The environment variable HTTPS_PROXY is not the URL of an http or https proxy')

@@ -45,7 +45,7 @@ describe('RetryBudget', () => {
     expect(await failuresOf(fast, new Error('no'))).to.equal(1);
   });
 
-  it('starts anew after real progress, not after a few bytes', async () => {
+  it('resets after real progress, not after a few bytes', async () => {
     const budget = new RetryBudget({ ...fast, attempts: 2 }, makeContext());
     await budget.waitAfter(unreachable);
     budget.progress(70_000);
@@ -92,7 +92,7 @@ describe('RetryBudget', () => {
     expect(context.lines.filter((line) => line.startsWith('info'))).to.deep.equal([]);
   });
 
-  it('warns once of a server that makes many operations wait, at once where it asks for long', async () => {
+  it('warns once of a server that makes many operations wait, immediately if the wait is long', async () => {
     const clock = makeClock();
     const context = makeContext();
     const warnings = { last: -Infinity };
@@ -104,7 +104,7 @@ describe('RetryBudget', () => {
     expect(context.lines.filter((line) => line.startsWith('warn'))).to.have.length(1);
   });
 
-  it('counts anew after progress', async () => {
+  it('resets its count after progress', async () => {
     const clock = makeClock();
     const budget = new RetryBudget({ clock, longestWait: 10_000 }, makeContext());
     for (let count = 0; count < 10; count += 1) {

@@ -147,7 +147,7 @@ describe('Sockets', () => {
     await failureOf(get(server.url), 'server-error');
   });
 
-  it('returns a body that nobody receives, cut at 64 KiB, and drops the connection of what was cut', async () => {
+  it('returns a body without a receiver, truncated at 64 KiB, and drops the connection', async () => {
     const server = await start();
     const body = Buffer.alloc(64 * 1024, 'e');
     server.fault(/exact/, { answer: { status: 500, body } });
@@ -158,7 +158,7 @@ describe('Sockets', () => {
     await waitFor(() => server.connections === 0);
   });
 
-  it('expects no body after 204 and 304, whatever they announce', async () => {
+  it('expects no body after 204 and 304, with any length in the head', async () => {
     const server = await startRaw(
       ['HTTP/1.1 204 No Content\r\n\r\n'],
       ['HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n'],
@@ -223,7 +223,7 @@ describe('Sockets', () => {
     expect(server.requests).to.have.length(3);
   });
 
-  it('asks once more, over a new connection, when the server closes a used one instead of answering', async () => {
+  it('repeats a request over a new connection if the server closes a used one instead of responding', async () => {
     const ok = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
     const server = await startRaw([ok], ['end'], ['end'], [ok]);
     expect(await read(server.url)).to.equal('ok');
@@ -253,7 +253,7 @@ describe('Sockets', () => {
     }
   });
 
-  it('passes on what the receiver or the one who accepts throws, and drops the connection', async () => {
+  it('throws the errors of the receiver and of accept, and drops the connection', async () => {
     const server = await start();
     server.fault(/./, { answer: { status: 200, body: generatedBody(2 ** 30) } });
     const broken = new Error('the disk is full');
@@ -266,7 +266,7 @@ describe('Sockets', () => {
     expect(server.requests).to.have.length(2);
   });
 
-  it('ends at once with the reason of its signal, wherever it is', async () => {
+  it('ends immediately with the reason of its signal, at any point', async () => {
     const server = await start();
     server.fault(/hold/, { noAnswer: 'hold' });
     server.fault(/stall/, {
@@ -334,7 +334,7 @@ describe('Sockets', () => {
     expect((await failureOf(read(url), 'unreachable')).message).to.contain('connection refused');
   });
 
-  it('fails what is under way when it is closed, and does not ask again', async () => {
+  it('fails running requests when it is closed, and does not repeat them', async () => {
     const server = await start();
     server.fault(/used/, { answer: { status: 200, body: 'hello' } });
     server.fault(/hold/, { noAnswer: 'hold' });
@@ -386,7 +386,7 @@ describe('Sockets', () => {
       return server;
     };
 
-    it('reads large bodies over one connection from a server whose authority it trusts', async () => {
+    it('reads large bodies over one connection from a server with a trusted authority', async () => {
       const server = await startTls();
       const tls = { secureContext: createSecureContext({ ca: authority.certificate }), rejectUnauthorized: true };
       for (let round = 0; round < 12; round += 1) {
@@ -398,7 +398,7 @@ describe('Sockets', () => {
       expect(await read(`${url}/x`, { tls })).to.have.length(600_000);
     });
 
-    it('refuses a server whose authority it does not know, unless told otherwise', async () => {
+    it('refuses a server with an unknown authority, unless verification is off', async () => {
       const server = await startTls();
       const secureContext = createSecureContext();
       const error = await failureOf(

@@ -106,7 +106,7 @@ describe('applyManifests', () => {
     }
   });
 
-  it('applies namespaces and definitions first, whatever the order of the files', async () => {
+  it('applies namespaces and definitions first, in any order of the files', async () => {
     await start();
     const definition = manifestOf({
       apiVersion: 'apiextensions.k8s.io/v1',
@@ -163,7 +163,7 @@ describe('applyManifests', () => {
     expect(writes()).to.deep.equal([]);
   });
 
-  it('compares anew when somebody was faster, and never writes blindly', async () => {
+  it('compares again if another client was faster, and never writes without comparing', async () => {
     await start();
     server.put(configMap('raced', { a: '1' }));
     /** Has another client write these values, one before each of our updates. */
@@ -200,7 +200,7 @@ describe('applyManifests', () => {
     expect(outcome).to.deep.include({ outcome: 'conflict', differences: ['data.a: "1" → "2"'] });
   });
 
-  it('finds out whether a write whose answer was lost was carried out', async () => {
+  it('finds out whether a write without a response was carried out', async () => {
     await start();
     server.fault(/^POST /, { cut: { after: 0, how: 'reset' } }, { times: 1 });
     const [outcome] = await apply([signature]);
@@ -248,7 +248,7 @@ describe('applyManifests', () => {
   });
 
   describe('with a cluster of another age', () => {
-    it('warns of signatures that nobody will read, and applies them', async () => {
+    it('warns of signatures that no operator reads, and applies them', async () => {
       await start({ openshift: '4.3.5' });
       const [outcome] = await apply([signature]);
       expect(outcome?.outcome).to.equal('created');
@@ -272,7 +272,7 @@ describe('applyManifests', () => {
       expect(other?.outcome).to.equal('created');
     });
 
-    it('warns where it is no OpenShift at all', async () => {
+    it('warns if the cluster is not OpenShift', async () => {
       await start({ openshift: undefined as unknown as string });
       server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-config-managed' } });
       const [outcome] = await apply([signature]);

@@ -12,7 +12,7 @@ describe('the releases that a cluster may need', () => {
     return listNeededReleases({ ...object, status: { history: entries } })?.map((image) => image.slice(9));
   };
 
-  it('are the one that it runs, and the one that it ran before', () => {
+  it('are the running one, and the previous one', () => {
     expect(needed('4.18.6', '4.18.5', '4.18.4')).to.deep.equal(['4.18.6', '4.18.5']);
     expect(needed('4.18.6')).to.deep.equal(['4.18.6']);
   });
@@ -22,7 +22,7 @@ describe('the releases that a cluster may need', () => {
     expect(needed('4.18.6', '4.18.6', '4.18.5', '4.18.4')).to.deep.equal(['4.18.6', '4.18.6', '4.18.5']);
   });
 
-  it('cannot be told while it changes its release, nor where nothing is known', () => {
+  it('are unknown while the release changes, and without a history', () => {
     expect(needed('4.18.6!', '4.18.5')).to.equal(undefined);
     expect(needed()).to.equal(undefined);
   });

@@ -171,7 +171,7 @@ export function describeUpdates(
       await failureOf(change('sound', { status: { phase: 'Sometime' } }, status), 'invalid-object');
     });
 
-    it('refuses what the rules of the kind do not allow, where the server evaluates them', async () => {
+    it('refuses objects that the rules of the kind do not allow, if the server evaluates them', async () => {
       const nonsense = cluster.create(record('nonsense', { bundle: { file: '/dev/../etc/passwd' } }));
       if (!hasRules()) {
         await cluster.delete(await nonsense);

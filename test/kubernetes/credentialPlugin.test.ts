@@ -32,7 +32,7 @@ describe('runCredentialPlugin', () => {
     }
   });
 
-  it('lets it ask at a terminal, where there is one and it may', async () => {
+  it('lets it ask at a terminal, if there is one and it may', async () => {
     for (const [interactiveMode, hasTerminal, interactive] of [
       ['Always', true, true],
       ['IfAvailable', true, true],

@@ -64,7 +64,7 @@ describe('Exchange', () => {
     expect((await failureOf(connected.cluster.create(configMap), 'server-error')).message).to.equal('etcd is full');
   });
 
-  it('does not wait for ever', async () => {
+  it('has a time limit', async () => {
     server.fault(/configmaps/, { noAnswer: 'hold' });
     const failure = await failureOf(connected.cluster.read(configMap), 'unreachable');
     expect(failure.message).to.contain('did not answer within 0.3 s');
@@ -102,7 +102,7 @@ describe('Exchange', () => {
     expect((await failureOf(connected.cluster.read(configMap), 'server-error')).message).to.contain('answered 302');
   });
 
-  it('begins a list anew when the cluster has forgotten its page', async () => {
+  it('restarts a list if the cluster has forgotten its page', async () => {
     for (const name of ['a', 'b', 'c']) server.put({ ...configMap, metadata: { ...configMap.metadata, name } });
     server.fault(
       ({ query }) => {
@@ -197,7 +197,7 @@ describe('Cluster.clusterVersion', () => {
     });
   });
 
-  it('is undefined where there is no version operator', async () => {
+  it('is undefined without a version operator', async () => {
     const cluster = await start();
     expect(await cluster.clusterVersion()).to.equal(undefined);
   });

@@ -42,7 +42,7 @@ describe('importImages', () => {
     expect(server.imports.map(({ spec }) => spec.images.length)).to.deep.equal([13, 7, 1, 1]);
   });
 
-  it('names those that fail for good', async () => {
+  it('names images that still fail after retries', async () => {
     server.failures.set('image-3', 99).set('image-15', 99);
     const error = await failureOf(run(), 'partial');
     expect(error.message)

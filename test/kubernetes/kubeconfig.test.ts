@@ -23,7 +23,7 @@ describe('findTarget', () => {
     expect((await findTarget({ environment: { HOME: folder.folder } })).server).to.equal('https://config');
   });
 
-  it('says where it looked when there is none', async () => {
+  it('names the paths that it read if there is no kubeconfig', async () => {
     const failure = await failureOf(findTarget({ environment: { HOME: '/nowhere' } }), 'no-cluster');
     expect(failure.message).to.contain('/nowhere/.kube/config');
     expect(failure.hint).to.contain('oc login');
@@ -155,7 +155,7 @@ describe('findTarget', () => {
     );
   });
 
-  it('refuses what is no kubeconfig, and does not quote it', async () => {
+  it('refuses a file that is not a kubeconfig, and does not quote it', async () => {
     const kubeconfig = await folder.file('broken', 'users:\n- user: {token: sesame\n');
     const failure = await failureOf(findTarget({ kubeconfig, environment: {} }), 'invalid-file');
     expect(failure.message).to.contain(kubeconfig);

@@ -77,7 +77,7 @@ describe('leadWithLease', () => {
     expect(spec()['renewTime']).to.match(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
   });
 
-  it('takes over from one that has died, whatever its clock said', async () => {
+  it('takes over from a dead holder, independent of its clock', async () => {
     const renewTime = new Date(Date.now() + 3_600_000).toISOString();
     server.put(lease({ holderIdentity: 'dead', leaseDurationSeconds: 1, renewTime, leaseTransitions: 4 }));
     const a = contend('a');
@@ -85,7 +85,7 @@ describe('leadWithLease', () => {
     expect(spec()).to.deep.include({ holderIdentity: 'a', leaseTransitions: 5 });
   });
 
-  it('lets one lead whose clock is far behind, as long as it renews', async () => {
+  it('accepts a leader whose clock is far behind, as long as it renews', async () => {
     const renew = (count: number): void => {
       const renewTime = new Date(count * 1000).toISOString();
       server.put(lease({ holderIdentity: 'slow', leaseDurationSeconds: 1, renewTime }));
@@ -100,7 +100,7 @@ describe('leadWithLease', () => {
     await until(() => a.log.length > 0);
   });
 
-  it('goes on at once when the same one comes back', async () => {
+  it('continues immediately when the same holder returns', async () => {
     server.put(lease({ holderIdentity: 'a', leaseDurationSeconds: 3600, leaseTransitions: 1 }));
     const a = contend('a');
     await until(() => a.log.length > 0);
@@ -117,7 +117,7 @@ describe('leadWithLease', () => {
     await until(() => a.log.length > 2);
   });
 
-  it('stops when somebody took it away', async () => {
+  it('stops when another contender took the Lease', async () => {
     const a = contend('a');
     await until(() => a.log.length > 0);
     server.put(lease({ holderIdentity: 'b', leaseDurationSeconds: 3600 }));
@@ -151,7 +151,7 @@ describe('leadWithLease', () => {
     await own.close();
   });
 
-  it('passes on what goes wrong for the one that leads, and gives up', async () => {
+  it('throws the errors of the leader, and releases the Lease', async () => {
     const context = makeContext();
     const options = { name: 'controller', namespace: 'default', identity: 'a' };
     const failing = leadWithLease(connected.cluster, options, context, () => Promise.reject(new Error('broken')));

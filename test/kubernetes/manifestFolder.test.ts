@@ -32,7 +32,7 @@ describe('readManifestTexts and parseManifests', () => {
     expect(await readManifests(join(folder, 'c.yml'))).to.have.length(1);
   });
 
-  it('refuses what is no object, naming the file', async () => {
+  it('refuses a file that is not an object, and names it', async () => {
     for (const text of [
       '{"kind": "ConfigMap"}',
       'just words',

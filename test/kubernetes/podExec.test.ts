@@ -57,7 +57,7 @@ describe('PodExec', () => {
     });
   }
 
-  it('tells the command that its input has ended where the server can', async () => {
+  it('closes the input of the command if the server supports that', async () => {
     expect(await run(['/bin/bash', '-c', 'wc -c'], pieces(2))).to.include({ code: 0, stdout: '131072\n' });
   });
 
@@ -85,7 +85,7 @@ describe('PodExec', () => {
     await failureOf(run(['true']), 'unreachable');
   });
 
-  it('logs in as every request does: over TLS, with a token, and anew when that is refused', async () => {
+  it('logs in as every request does: over TLS, with a token, and again if that is refused', async () => {
     const authority = await makeAuthority();
     const { key, certificate: cert } = await authority.issue();
     const tokens = new Map([['good', 'me']]);

@@ -65,12 +65,12 @@ describe('Session', () => {
       expect(await ask(await folder.write({ cluster: { server: server.url } }), options)).to.equal('v1.27.3');
     });
 
-    it('takes the data where there is a file too, as client-go does', async () => {
+    it('prefers the data to a file, as client-go does', async () => {
       const cluster = { ...trusted(await start()), 'certificate-authority': 'absent.crt' };
       expect(await ask(await folder.write({ cluster }))).to.equal('v1.27.3');
     });
 
-    it('refuses a server of another authority, and says where to give it', async () => {
+    it('refuses a server of another authority, and names the option for it', async () => {
       const server = await start();
       const kubeconfig = await folder.write({ cluster: { server: server.url } });
       const failure = await failureOf(ask(kubeconfig), 'tls');
@@ -79,7 +79,7 @@ describe('Session', () => {
       expect(await ask(kubeconfig, { insecureSkipTlsVerify: true })).to.equal('v1.27.3');
     });
 
-    it('verifies by tls-server-name where there is one', async () => {
+    it('verifies by tls-server-name if there is one', async () => {
       const cluster = { ...trusted(await start()), 'tls-server-name': 'api.cluster.test' };
       expect(await ask(await folder.write({ cluster }))).to.equal('v1.27.3');
       const failure = await failureOf(
@@ -89,7 +89,7 @@ describe('Session', () => {
       expect(failure.message).to.contain('is for another name');
     });
 
-    it('talks plain http where the kubeconfig says so', async () => {
+    it('uses plain http if the kubeconfig requires it', async () => {
       const server = await startApiServer();
       running.push(server);
       expect(await ask(await folder.write({ cluster: { server: server.url } }))).to.equal('v1.27.3');
@@ -356,7 +356,7 @@ describe('Session', () => {
       await failureOf(ask(await folder.write({ cluster: distrusted, user: { token: 'sesame' } })), 'tls');
     });
 
-    it('refuses a proxy-url that is none, without showing it', async () => {
+    it('refuses an invalid proxy-url, without showing it', async () => {
       const cluster = { ...trusted(await start()), 'proxy-url': 'ftp://me:pw@proxy' };
       expect((await failureOf(ask(await folder.write({ cluster })), 'invalid-file')).message).to.not.contain('pw');
     });

@@ -81,7 +81,7 @@ describe('Cluster.watch', () => {
     await until('a=1 d=1');
   });
 
-  it('goes on where it was when the connection is cut, without a new list', async () => {
+  it('resumes after a lost connection, without a new list', async () => {
     await start();
     server.put(configMap('a', '1'));
     const { until } = watch();
@@ -96,7 +96,7 @@ describe('Cluster.watch', () => {
     expect(watches()).to.be.greaterThan(4);
   });
 
-  it('goes on after a line that was cut in the middle', async () => {
+  it('resumes after a line that is incomplete', async () => {
     await start();
     server.put(configMap('a', '1'));
     server.fault(/watch=/, { cut: { after: 30, how: 'reset' } }, { times: 2 });
@@ -106,7 +106,7 @@ describe('Cluster.watch', () => {
     await until('a=1 b=1');
   });
 
-  it('lists anew when the cluster has forgotten what happened meanwhile, and misses no deletion', async () => {
+  it('lists again if the cluster has forgotten the changes meanwhile, and misses no deletion', async () => {
     await start({ bookmarks: false });
     server.put(configMap('a', '1'));
     server.put(configMap('b', '1'));
@@ -124,7 +124,7 @@ describe('Cluster.watch', () => {
     expect(blocked.hits).to.equal(2);
   });
 
-  it('asks for bookmarks, and lists nothing anew thanks to them', async () => {
+  it('requests bookmarks, so that no new list is needed', async () => {
     await start();
     server.put(configMap('a', '1'));
     const { until } = watch();

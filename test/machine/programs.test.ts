@@ -17,7 +17,7 @@ describe('runProgram', () => {
     expect(result).to.deep.equal({ code: 3, stdout: 'out\n', stderr: 'err\n' });
   });
 
-  it('gives it the environment of the host and what is added', async () => {
+  it('gives it the environment of the host and the added variables', async () => {
     const options = { environment: { MORE: 'more' } };
     const { stdout } = await runProgram(
       { root: '/', environment: { ...host.environment, OWN: 'own' } },
@@ -29,7 +29,7 @@ describe('runProgram', () => {
     expect(stdout).to.equal('own more\n');
   });
 
-  it('runs it after everybody else when it is to be gentle', async () => {
+  it('runs it with the lowest priority if it must be gentle', async () => {
     const { stdout } = await runProgram(host, 'nice', [], makeContext(), { gentle: true });
     expect(stdout).to.equal('19\n');
   });
@@ -76,7 +76,7 @@ describe('runCommand', () => {
     expect((await runCommand(['cat'], options)).stdout).to.equal('');
   });
 
-  it('passes on the error of its input, whatever the program makes of that', async () => {
+  it('throws the error of its input, for any exit code of the program', async () => {
     const error = new PluginError('digest-mismatch', 'wrong');
     for (const script of ['cat', 'cat; exit 1']) {
       await failureOf(runCommand(['sh', '-c', script], { ...options, input: chunks(error) }), 'digest-mismatch');

@@ -47,7 +47,7 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
     }
   }
 
-  it('believes no journal that the user planted', async () => {
+  it('trusts no journal that the user wrote', async () => {
     await registry.fixture.write('/etc/cron.d/job', 'old\n');
     await plant('/etc/cron.d/job', user);
     for (const command of ['certs renew', 'rollback', 'upgrade']) {
@@ -58,7 +58,7 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
     expect((await registry.call('plan')).stderr).to.include('cannot be trusted');
   });
 
-  it('believes no state that other users can write, nor one behind a link of theirs', async () => {
+  it('trusts no state that other users can write, nor one behind their link', async () => {
     expect((await registry.call('certs renew')).code).to.equal(0);
     const state = registry.at('.oc-mirror-registry');
     await chmod(state, 0o770);
@@ -75,7 +75,7 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
     ]);
   });
 
-  it('writes no file that is not the installation’s, whatever the journal says', async () => {
+  it('writes only files of the installation, for any journal', async () => {
     await registry.fixture.write('/etc/cron.d/job', 'old\n');
     for (const path of ['/etc/cron.d/job', `${registry.fixture.quayRoot}/quay-config/../../../etc/cron.d/job`]) {
       await plant(path, 0);
@@ -164,7 +164,7 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
     expect(await readdir(dirname(key))).to.deep.equal(['rootCA.pem']);
   });
 
-  it('gives its own folder to nobody else, and the certificates to those who had them', async () => {
+  it('gives its own folder to no other user, and the certificates to their earlier owners', async () => {
     expect((await registry.call('certs renew')).code).to.equal(0);
     const state = registry.at('.oc-mirror-registry');
     for (const name of ['', ...(await readdir(state, { recursive: true }))]) {

@@ -134,7 +134,7 @@ describe('fetchBundle', () => {
     }
   });
 
-  it('goes on through connections that are lost', async () => {
+  it('resumes after lost connections', async () => {
     const { url, starts } = await serveBadly(Math.ceil(bytes.length / 3));
     const context = makeContext();
     expect(await readFile(await fetchFrom(url, context))).to.deep.equal(bytes);
@@ -142,7 +142,7 @@ describe('fetchBundle', () => {
     expect(moved(context)).to.equal(bytes.length);
   });
 
-  it('goes on with what an earlier run left, and begins anew where that is of another bundle', async () => {
+  it('resumes what an earlier run left, and restarts if it belongs to another bundle', async () => {
     const partial = join(folder, `bundle-${digest.slice(7, 19)}.tar.partial`);
     const half = Math.floor(bytes.length / 2);
     const url = await serve();
@@ -218,7 +218,7 @@ describe('fetchBundle', () => {
       await requireRoot(this);
     });
 
-    it('lets one be killed and go on, while the other loads what it brought', async () => {
+    it('resumes after one is killed, while the other loads its bundle', async () => {
       const tokenFile = join(folder, 'token');
       await writeFile(tokenFile, `${token}\n`);
       let open: () => void = () => undefined;

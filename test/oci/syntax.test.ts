@@ -13,11 +13,11 @@ describe('parseJson', () => {
     throw new Error('it was taken');
   };
 
-  it('parses what is JSON', () => {
+  it('parses JSON', () => {
     expect(parseJson('{"a": [1, "x"]}')).to.deep.equal({ a: [1, 'x'] });
   });
 
-  it('says where anything else is malformed, and nothing of it', () => {
+  it('reports the position of malformed text, and does not quote it', () => {
     const cases: [string, string][] = [
       ['', 'line 1, column 1'],
       ['root:x:0:0:root:/root:/bin/bash\n', 'line 1, column 1'],

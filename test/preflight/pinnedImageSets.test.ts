@@ -37,7 +37,7 @@ describe('makePinnedImageSets', () => {
     });
   });
 
-  it('splits what is more than 500 images', () => {
+  it('splits more than 500 images', () => {
     const images = Array.from({ length: 1001 }, (_, index) => image(index));
     expect(namesOf(images, [pool('master')])).to.deep.equal(['master', 'master-2', 'master-3']);
     const sets = make(images, [pool('master')]).map(({ spec }) => (spec as { pinnedImages: object[] }).pinnedImages);

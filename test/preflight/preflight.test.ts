@@ -70,7 +70,7 @@ describe('runPreflight', () => {
     await server.stop();
   });
 
-  it('finds nothing in a cluster where all is well, and changes nothing', async () => {
+  it('finds nothing in a healthy cluster, and changes nothing', async () => {
     await start();
     const before = server.objects.revision;
     const report = await run();
@@ -142,7 +142,7 @@ describe('runPreflight', () => {
     expect(await find()).to.deep.equal([]);
   });
 
-  it('refuses what is no OpenShift', async () => {
+  it('refuses a cluster that is not OpenShift', async () => {
     await start();
     const plain = await startApiServer();
     const other = await connectTo(plain);
@@ -154,7 +154,7 @@ describe('runPreflight', () => {
   });
 
   describe('about workloads', () => {
-    it('names what pulls at every start, the uppermost that says so, and whose it is', async () => {
+    it('names the workloads that pull at every start, by the uppermost object that sets it and its owner', async () => {
       await start();
       const always = { template: { spec: podSpec({ imagePullPolicy: 'Always' }) } };
       const metadata = {
@@ -203,7 +203,7 @@ describe('runPreflight', () => {
       );
     });
 
-    it('finds tags where digests should be', async () => {
+    it('finds tags in place of digests', async () => {
       await start();
       const image = 'quay.io/site/tool:1';
       server.put(workload('Deployment', 'x', 'openshift-ingress', { template: { spec: podSpec({ image }) } }));
@@ -271,7 +271,7 @@ describe('runPreflight', () => {
   });
 
   describe('about nodes', () => {
-    it('finds those that are down, cordoned or full, or of another architecture', async () => {
+    it('finds nodes that are down, cordoned or full, or of another architecture', async () => {
       await start();
       const conditions = [
         { type: 'Ready', status: 'Unknown' },
@@ -290,7 +290,7 @@ describe('runPreflight', () => {
       expect(await find({ ...plan, arch: 'multi' })).not.to.include('blocker nodes node/worker-1');
     });
 
-    it('tells which images are missing where pods may come to run, as far as can be known', async () => {
+    it('reports images that are missing on nodes where pods may run, if that is known', async () => {
       await start();
       const image = platformImage('c');
       const nodeSelector = { 'node-role.kubernetes.io/worker': '' };
@@ -311,7 +311,7 @@ describe('runPreflight', () => {
       expect(await find()).to.deep.equal(['info images node/worker-0', 'info images node/worker-1']);
     });
 
-    it('believes that what is pinned and reported as pinned is there', async () => {
+    it('counts images as present if they are pinned and reported as pinned', async () => {
       await start();
       const labels = { 'machineconfiguration.openshift.io/role': 'worker' };
       const pinnedImages = [{ name: next }];
@@ -420,7 +420,7 @@ describe('runPreflight', () => {
     });
   });
 
-  it('finds operators and pools that are not well', async () => {
+  it('finds operators and pools that are not healthy', async () => {
     await start();
     server.put(withConditions(config, 'ClusterOperator', 'etcd', { Degraded: 'True because a member is gone' }));
     server.put(withConditions(config, 'ClusterOperator', 'ingress', { Available: 'False', Upgradeable: 'False' }));
@@ -446,7 +446,7 @@ describe('runPreflight', () => {
     );
   });
 
-  it('goes on without what it must not read, and says what it does not know', async () => {
+  it('continues without the objects that it may not read, and reports them', async () => {
     const allow = ({ resource, verb }: Attempt) =>
       !['machineconfigpools', 'nodes/proxy'].includes(resource) && !(resource === 'pods' && verb === 'create');
     await start({ tokens: new Map([['t', 'bob']]), allow });

@@ -45,7 +45,7 @@ describe('downloadInto', () => {
     expect((await places.read(after, 1000)).toString()).to.equal('a'.repeat(1000));
   });
 
-  it('never writes more than there is room for, whatever the server sends', async () => {
+  it('never writes beyond its place, for any response of the server', async () => {
     const { descriptor, bytes } = addBlob(first.content, 'long', 100_000);
     first.content.blobs.set(descriptor.digest, Buffer.concat([bytes, Buffer.alloc(5000, 'x')]));
     const place = await places.next(descriptor.size);
@@ -66,7 +66,7 @@ describe('downloadInto', () => {
     expect(second.requests).to.have.length(1);
   });
 
-  it('tells how many bytes are there, from those that were there before on', async () => {
+  it('reports the number of bytes, including existing ones', async () => {
     const { descriptor, bytes } = addBlob(first.content, 'progress', 20_000_000);
     const present = bytes.subarray(0, 6_000_000);
     const place = await places.next(descriptor.size, present);
@@ -78,7 +78,7 @@ describe('downloadInto', () => {
     expect(told.at(-1)).to.be.at.most(descriptor.size);
   });
 
-  it('tells of less than a megabyte where that takes a while', async () => {
+  it('reports less than a megabyte if that takes a while', async () => {
     const pieces = Array.from({ length: 4 }, () => Buffer.alloc(300 * 1024, 'x'));
     const { descriptor } = addBlob(first.content, 'slow', 100);
     const slow = {
@@ -96,7 +96,7 @@ describe('downloadInto', () => {
     expect(told).to.deep.equal([300, 600, 900, 1200]);
   });
 
-  it('does not trust what is there, though the server is right, and asks for all of it once', async () => {
+  it('does not trust existing bytes even if the server is right, and requests all of them once', async () => {
     const { descriptor, bytes } = addBlob(first.content, 'corrupt', 300_000);
     const corrupt = Buffer.concat([Buffer.alloc(1), bytes.subarray(1, 200_000)]);
     const place = await places.next(descriptor.size, corrupt);
@@ -106,7 +106,7 @@ describe('downloadInto', () => {
     expect(second.requests).to.deep.equal([]);
   });
 
-  it('believes no journal that says more than the content has', async () => {
+  it('trusts no journal with more bytes than the content', async () => {
     const { descriptor, bytes } = addBlob(first.content, 'more', 3000);
     const place = await places.next(descriptor.size, bytes);
     await downloadInto({ ...place, present: 1e9 }, descriptor, [at(first)], none);

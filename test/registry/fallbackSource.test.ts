@@ -103,7 +103,7 @@ describe('FallbackSource', () => {
     expect(await both.exists({ ...sample.layer, digest: `sha256:${'0'.repeat(64)}` })).to.equal(false);
   });
 
-  it('does not say that content is nowhere when the source cannot be asked and nobody has answered', async () => {
+  it('does not report missing content if the source is unreachable and no mirror responded', async () => {
     const hosts = [mirror.host, source.host];
     await Promise.all([mirror.stop(), source.stop()]);
     const { message } = await failureOf(both.exists(sample.layer), 'unreachable');
@@ -139,12 +139,12 @@ describe('firstSuccess', () => {
     });
   });
 
-  it('says not-found where all that could be reached agree on that', async () => {
+  it('fails with not-found if all reachable places agree', async () => {
     expect((await asking('not-found', 'not-found', 'unreachable')).error).to.include({ code: 'not-found' });
     expect((await asking('unreachable', 'tls', 'unreachable')).error).to.include({ code: 'unreachable' });
   });
 
-  it('ends at once where no other place would help', async () => {
+  it('ends immediately if no other place would help', async () => {
     for (const code of ['interrupted', 'disk-full', 'not-writable', new TypeError('a defect')] as const) {
       expect((await asking(code)).asked).to.equal(1);
     }

@@ -51,7 +51,7 @@ ${entries}`;
     }
   });
 
-  it('lets the longest source win, wherever it stands', async () => {
+  it('lets the longest source win, at any position', async () => {
     const sets = await read(
       idms(`
   - {source: quay.io, mirrors: [mirror.lab]}
@@ -95,7 +95,7 @@ spec: {repositoryDigestMirrors: [{source: quay.io/ocp, mirrors: [b.lab/ocp, a.la
     ]);
   });
 
-  it('leaves the source out where it must not be contacted', async () => {
+  it('leaves the source out if it must not be contacted', async () => {
     const policy = 'mirrorSourcePolicy: NeverContactSource';
     const sets = await read(
       idms(`  - {source: quay.io/ocp, mirrors: [a.lab/ocp], ${policy}}\n  - {source: blocked.io, ${policy}}`),
@@ -152,7 +152,7 @@ spec: {repositoryDigestMirrors: [{source: quay.io/ocp, mirrors: [b.lab/ocp, a.la
 });
 
 describe('MirrorSets', () => {
-  it('has the image’s own place alone where there are no rules', () => {
+  it('has only the image’s own location without rules', () => {
     const reference = parseReference(`quay.io/ocp/r@${digest}`);
     expect(new MirrorSets().locationsOf(reference)).to.deep.equal([reference]);
   });

@@ -25,7 +25,7 @@ describe('explainRegistryRefusal', () => {
     ]);
   });
 
-  it('knows what another attempt may mend', () => {
+  it('knows which errors a retry may fix', () => {
     const transient = [400, 401, 404, 408, 429, 500, 501, 502, 503, 504].filter(
       (status) => explainRegistryRefusal(subject, replyOf(status)) instanceof TransientError,
     );

@@ -154,25 +154,25 @@ describe('Registry', () => {
       return sample;
     };
 
-    it('computes the digest of a manifest where a registry does not say it', async () => {
+    it('computes the digest of a manifest if a registry does not send it', async () => {
       const { image } = addImage();
       server.fault(/./, { headers: { 'docker-content-digest': null } });
       expect(await registry.resolve('1.0-x86_64')).to.deep.include({ digest: image.digest, size: image.size });
     });
 
-    it('believes no digest that a registry gives for another', async () => {
+    it('does not accept another digest from a registry', async () => {
       const { image, list } = addImage();
       server.fault(/./, { headers: { 'docker-content-digest': list.digest } });
       expect((await registry.resolve(image.digest)).digest).to.equal(image.digest);
     });
 
-    it('reads the media type out of a manifest where a registry gives none that is one', async () => {
+    it('reads the media type from a manifest if a registry sends no valid one', async () => {
       const { image } = addImage();
       server.fault(/./, { headers: { 'content-type': 'text/plain' } });
       expect((await registry.resolve('1.0-x86_64')).mediaType).to.equal(image.mediaType);
     });
 
-    it('gets a manifest where a registry does not know HEAD', async () => {
+    it('gets a manifest if a registry does not support HEAD', async () => {
       const { image } = addImage();
       server.fault(/^HEAD/, { answer: { status: 405 } });
       expect((await registry.resolve('1.0-x86_64')).digest).to.equal(image.digest);
@@ -217,7 +217,7 @@ describe('Registry', () => {
       expect(server.requests).to.have.length(3);
     });
 
-    it('has no tags where there is no repository, and refuses a list that is none', async () => {
+    it('has no tags without a repository, and refuses an invalid list', async () => {
       expect(await registry.tags()).to.deep.equal([]);
       server.fault(/tags/, { answer: { status: 200, body: '<html>' } });
       await failureOf(registry.tags(), 'server-error');
@@ -258,7 +258,7 @@ describe('Registry', () => {
       expect(repositoryOf(server.content, 'a/b').tags.get('two')).to.equal(image.digest);
     });
 
-    it('says so when a registry stores a manifest under another digest', async () => {
+    it('reports a registry that stores a manifest under another digest', async () => {
       const { image, list } = addImage();
       server.fault(/^PUT/, { headers: { 'docker-content-digest': list.digest } });
       await failureOf(registry.tag(image, 'x'), 'digest-mismatch');
@@ -271,7 +271,7 @@ describe('Registry', () => {
       expect(await registry.exists(blobOf(bytes))).to.equal(true);
     });
 
-    it('takes everything for absent, and no tag for put, where a registry knows no HEAD', async () => {
+    it('treats all content and tags as missing if a registry does not support HEAD', async () => {
       const { image } = addImage();
       for (const status of [405, 501]) {
         server.fault(/^HEAD/, { answer: { status } }, { times: 2 });
@@ -290,7 +290,7 @@ describe('Registry', () => {
     });
   });
 
-  it('asks for the right to push where a repository that does not exist cannot be read', async () => {
+  it('requests push access if a repository that does not exist cannot be read', async () => {
     const context = makeContext();
     const content = emptyContent();
     const server = await startRegistry({ content });

@@ -91,7 +91,7 @@ describe('DownloadThreads', () => {
     expect(context.lines.filter((each) => each.startsWith(`debug: ${line}`))).to.have.length(1);
   });
 
-  it('goes on where a connection dropped', async () => {
+  it('resumes after a dropped connection', async () => {
     const registry = await start();
     const { descriptor, bytes } = addBlob(registry.content, 'dropped', 900_000);
     registry.fault(/blobs/, { cut: { after: 300_000, how: 'reset' } }, { times: 2 });
@@ -143,7 +143,7 @@ describe('DownloadThreads', () => {
     expect(registry.tokens?.requests).to.have.length(2);
   });
 
-  it('goes on with a download when its token expires in the middle', async () => {
+  it('resumes a download if its token expires in the middle', async () => {
     const registry = await start({ bearer: user });
     const { descriptor, bytes } = addBlob(registry.content, 'expires', 900_000);
     const revoke = (): boolean => {
@@ -201,7 +201,7 @@ describe('DownloadThreads', () => {
     });
   }
 
-  it('counts what is there already, unless it is wrong', async () => {
+  it('counts existing content, unless it is corrupt', async () => {
     const registry = await start();
     const { descriptor, bytes } = addBlob(registry.content, 'resumed', 900_000);
     const threads = await openThreads();
@@ -239,7 +239,7 @@ describe('DownloadThreads', () => {
     expect(registry.requests).to.have.length(1);
   });
 
-  it('tells the caller what the caller threw, and goes on with the others', async () => {
+  it('throws the error of the caller, and continues with the others', async () => {
     const registry = await start();
     const { descriptor, bytes } = addBlob(registry.content, 'told', 9_000_000);
     const threads = await openThreads();
@@ -273,7 +273,7 @@ describe('DownloadThreads', () => {
     expect(registry.requests).to.deep.equal([]);
   });
 
-  it('rejects what is under way when it is closed, and what comes later', async () => {
+  it('rejects running and later requests when it is closed', async () => {
     const registry = await start();
     registry.fault(/blobs/, { noAnswer: 'hold' });
     const { descriptor } = addBlob(registry.content, 'closed', 1000);
@@ -285,7 +285,7 @@ describe('DownloadThreads', () => {
     await threads.close();
   });
 
-  it('rejects the downloads of a thread that crashes, and those that no thread is left for', async () => {
+  it('rejects the downloads of a thread that crashes, and all others if no thread is left', async () => {
     const registry = await start();
     const { descriptor } = addBlob(registry.content, 'crash', 1000);
     const threads = await openThreads(2);
@@ -337,7 +337,7 @@ describe('toPlainError and fromPlainError', () => {
     }
   });
 
-  it('make a defect of what is no PluginError', () => {
+  it('report an error that is not a PluginError as a defect', () => {
     expect(toPlainError(new TypeError('x is not a function'))).to.include({
       code: 'internal',
       message: 'x is not a function',

@@ -147,7 +147,7 @@ describe('Transport', () => {
 
   describe('trying again', () => {
     for (const status of [408, 429, 500, 502, 503, 504]) {
-      it(`tries again after ${status}, and says so`, async () => {
+      it(`tries again after ${status}, and logs it`, async () => {
         const server = await start();
         server.fault(/blobs/, { answer: { status, body: '<h1>no</h1>' } }, { times: 3 });
         expect((await (await open(server)).send(get(server))).status).to.equal(200);
@@ -198,7 +198,7 @@ describe('Transport', () => {
     });
 
     for (const status of [429, 503]) {
-      it(`gives a registry up that answers ${status} with Retry-After for ever, for all that is left`, async () => {
+      it(`stops requests to a registry that always responds with ${status} and Retry-After`, async () => {
         const server = await start();
         let time = 0;
         const clock = {
@@ -328,14 +328,14 @@ describe('Transport', () => {
       ]);
     });
 
-    it('stops where redirects never end', async () => {
+    it('stops after too many redirects', async () => {
       const server = await start();
       server.fault(/blobs/, { redirect: { status: 302, to: `/v2/a/b/blobs/${digest}` } });
       await failureOf((await open(server)).send(get(server)), 'server-error');
       expect(server.requests).to.have.length(11);
     });
 
-    it('repeats an upload where 307 says, and takes no other redirect of it', async () => {
+    it('repeats an upload at the address of a 307, and follows no other redirect of it', async () => {
       const server = await start();
       const content = Buffer.from('moved');
       const target = `blobs/uploads/?digest=${digestOf(content)}`;
@@ -408,7 +408,7 @@ describe('Transport', () => {
     ['open', stream],
   ] as const) {
     describe(name, () => {
-      it('goes on after drops, where it was, with each byte once', async () => {
+      it('resumes after drops, with each byte once', async () => {
         const server = await start();
         const transport = await open(server, { idleTimeout: 100 });
         for (const [after, how] of (['reset', 'end', 'stall'] as const).entries()) {
@@ -420,7 +420,7 @@ describe('Transport', () => {
         expect(more.every((range) => range?.startsWith('bytes='))).to.equal(true);
       });
 
-      it('goes on anew where an answer comes in drops, and gives up where all do', async () => {
+      it('resumes if a response is too slow, and gives up if all are', async () => {
         const server = await start();
         const transport = await open(server, { idleTimeout: 200, attempts: 2 });
         server.fault(/blobs/, { bytesPerSecond: 200 }, { times: 1 });
@@ -432,7 +432,7 @@ describe('Transport', () => {
         expect(server.requests).to.have.length(4);
       });
 
-      it('skips what it has where a server ignores Range', async () => {
+      it('skips the bytes that it has if a server ignores Range', async () => {
         const server = await start();
         server.fault(/blobs/, { cut: { after: 300_000, how: 'reset' } }, { times: 1 });
         server.fault(/blobs/, { ignoreRange: true });
@@ -446,14 +446,14 @@ describe('Transport', () => {
         expect(await read(transport, server, bytes.length)).to.have.length(0);
       });
 
-      it('goes on after server errors in the middle', async () => {
+      it('resumes after server errors in the middle', async () => {
         const server = await start();
         server.fault(/blobs/, { cut: { after: 300_000, how: 'reset' } }, { times: 1 });
         server.fault(/blobs/, { answer: { status: 502 } }, { times: 2, after: 1 });
         expect((await read(await open(server), server)).equals(bytes)).to.equal(true);
       });
 
-      it('goes on for as long as it gets further, however often connections drop', async () => {
+      it('continues as long as it makes progress, with any number of drops', async () => {
         const server = await start();
         server.fault(/blobs/, { cut: { after: 100_000, how: 'end' } }, { times: 9 });
         expect((await read(await open(server, { attempts: 3 }), server)).equals(bytes)).to.equal(true);
@@ -466,7 +466,7 @@ describe('Transport', () => {
         expect(server.requests).to.have.length(5);
       });
 
-      it('says which content is not whole where it comes from, when it ends at the same byte each time', async () => {
+      it('names content that is incomplete at its source, if it ends at the same byte each time', async () => {
         const server = await start();
         server.fault(/blobs/, { cut: { after: 300_000, how: 'reset' } }, { times: 1 });
         server.fault(/blobs/, { cut: { after: 0, how: 'reset' } }, { after: 1 });
@@ -490,7 +490,7 @@ describe('Transport', () => {
         expect(server.requests).to.have.length(1);
       });
 
-      it('refuses more bytes than the descriptor’s where no size is announced', async () => {
+      it('refuses more bytes than the descriptor’s if no size is announced', async () => {
         const server = await start();
         server.content.blobs.set(digest, Buffer.concat([bytes, bytes]));
         server.fault(/blobs/, { chunked: true });
@@ -539,7 +539,7 @@ describe('Transport', () => {
     expect(server.requests).to.have.length(1);
   });
 
-  it('holds no more than it must of a stream that nobody reads', async () => {
+  it('buffers only a little of a stream without a reader', async () => {
     const server = await start();
     const transport = await open(server, { maxPerRegistry: 1 });
     const slow = await transport.open(blob(server), bytes.length);

@@ -56,7 +56,7 @@ describe('BlobUpload', () => {
     expect([sent('POST'), sent('PUT'), sent('PATCH'), opened]).to.deep.equal([1, 1, 0, 1]);
   });
 
-  it('begins a whole blob anew when its connection drops', async () => {
+  it('restarts a whole blob if its connection drops', async () => {
     server.fault(/^PUT/, { resetUploadAfter: 1_000_000 }, { times: 2 });
     await push();
     expectStored();
@@ -71,7 +71,7 @@ describe('BlobUpload', () => {
   });
 
   for (const status of [400, 404, 405, 413, 416]) {
-    it(`sends chunks where a whole blob is refused with ${status}`, async () => {
+    it(`sends chunks if a whole blob is refused with ${status}`, async () => {
       server.fault(/^PUT/, { answer: { status } }, { times: 1 });
       await push({ chunkSize: 1_100_000 });
       expectStored();
@@ -79,7 +79,7 @@ describe('BlobUpload', () => {
     });
   }
 
-  it('makes chunks smaller where they are refused as too large', async () => {
+  it('makes chunks smaller if they are refused as too large', async () => {
     server.fault(/^(PUT|PATCH)/, { maxBody: 1_048_576 });
     await push({ chunkSize: 8_000_000 });
     expectStored();
@@ -92,7 +92,7 @@ describe('BlobUpload', () => {
     expect(sent('PATCH')).to.equal(2);
   });
 
-  it('goes on with the chunk at which a connection dropped', async () => {
+  it('resumes with the chunk at which a connection dropped', async () => {
     server.fault(/^PATCH/, { resetUploadAfter: 400_000 }, { times: 1, after: 1 });
     await push({ chunked: true, chunkSize: 1_000_000 });
     expectStored();
@@ -104,14 +104,14 @@ describe('BlobUpload', () => {
     expect(total).to.be.below(bytes.length + 500_000);
   });
 
-  it('asks where to go on when a registry says that a chunk is out of order', async () => {
+  it('requests the offset if a registry reports a chunk out of order', async () => {
     server.fault(/^PATCH/, { answer: { status: 416 } }, { times: 1, after: 1 });
     await push({ chunked: true, chunkSize: 1_000_000 });
     expectStored();
     expect(sent('GET')).to.equal(1);
   });
 
-  it('begins anew when the registry has forgotten the upload', async () => {
+  it('restarts if the registry has forgotten the upload', async () => {
     server.fault(/^PATCH/, { noAnswer: 'reset' }, { times: 1, after: 1 });
     server.fault(/^GET/, { answer: { status: 404 } });
     await push({ chunked: true, chunkSize: 1_000_000 });

@@ -53,7 +53,7 @@ describe('findRelease', () => {
     expect(error.hint).to.include('4.12.4');
   });
 
-  it('asks for no tag list where the version exists', async () => {
+  it('requests no tag list if the version exists', async () => {
     const before = workshop.registry.requests.length;
     await find({ version: '4.12.4', arch: 'x86_64', repository: repository() });
     expect(workshop.registry.requests.slice(before).some(({ path }) => path.endsWith('/tags/list'))).to.equal(false);
@@ -108,7 +108,7 @@ describe('loadRelease', () => {
     expect([...(await load()).signatures.keys()]).to.deep.equal([release.digest, ...children.slice(1)]);
   });
 
-  it('asks no store where signatures are at hand, and checks them before the payload is read', async () => {
+  it('asks no store if signatures are available, and checks them before the payload is read', async () => {
     await open();
     const { release, key, folder } = workshop;
     await writeFile(join(folder, 'key.asc'), key.publicKey);
@@ -129,14 +129,14 @@ describe('loadRelease', () => {
     expect(workshop.signatures.requests).to.deep.equal([]);
   });
 
-  it('goes on without a good signature only where that is allowed, and warns', async () => {
+  it('continues without a good signature only if that is allowed, and warns', async () => {
     await open({ signed: false });
     await failureOf(load(), 'unsigned');
     expect((await load({ allowUnsigned: true })).signatures.size).to.equal(0);
     expect(context.lines.some((line) => line.startsWith('warn: no signature of'))).to.equal(true);
   });
 
-  it('does not believe the payload about itself', async () => {
+  it('does not trust the payload about itself', async () => {
     await open();
     await failureOf(load({ fingerprints: [] }), 'untrusted');
   });

@@ -310,7 +310,7 @@ describe('readPayload', () => {
       expect(release.version).to.equal('4.12.4');
     });
 
-    it('believes nothing of a layer whose digest is wrong', async () => {
+    it('uses nothing of a layer with a wrong digest', async () => {
       const content = new TestContent();
       const bytes = payload.read();
       const descriptor = content.addImage(name, { architecture: 'amd64', layers: [payload] });
@@ -369,7 +369,7 @@ describe('readPayload', () => {
       );
     });
 
-    it('refuses an archive that ends too soon or is none', async () => {
+    it('refuses a file that is truncated or not an archive', async () => {
       const whole = entry('release-manifests/image-references', Buffer.from(good));
       for (const bytes of [whole.subarray(0, 600), Buffer.alloc(5000, 'x'), gzipSync(whole).subarray(0, 100)]) {
         const error = await failure(readLayers([layerOf(bytes)]));

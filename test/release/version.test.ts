@@ -50,7 +50,7 @@ describe('parseVersion', () => {
     }
   });
 
-  it('refuses what is not the end of a tag, and guesses what was meant', () => {
+  it('refuses an invalid end of a tag, and suggests the right one', () => {
     const hints = {
       '4.12': '4.12.0',
       'v4.12.4': '4.12.4',
@@ -98,7 +98,7 @@ describe('nearVersions', () => {
     expect(nearVersions('4.12.4', tags, 'x86_64')).to.deep.equal(['4.12.5', '4.12.2', '4.12.1', '4.12.0', '4.12.9']);
   });
 
-  it('goes on with the latest of the next minor versions', () => {
+  it('continues with the latest of the next minor versions', () => {
     expect(nearVersions('4.14.0', tags, 'x86_64', 3)).to.deep.equal(['4.13.3', '4.13.0', '4.12.9']);
     expect(nearVersions('4.10.1', tags, 'x86_64', 2)).to.deep.equal(['4.11.50', '4.11.9']);
   });

@@ -50,7 +50,7 @@ describe('ContentSender', () => {
     }
   });
 
-  it('sends content whose chunks are overwritten as they are, to many at a time', async () => {
+  it('sends content unchanged from reused buffers, to many clients at a time', async () => {
     const folder = await makeFolder();
     try {
       const bytes = randomBytes(20 * 1024 * 1024 + 7);

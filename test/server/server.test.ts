@@ -163,7 +163,7 @@ describe('serveContent', () => {
     }
   });
 
-  it('lists tags and repositories, in pages where asked', async () => {
+  it('lists tags and repositories, in pages on request', async () => {
     expect(JSON.parse((await ask(`/v2/${repository}/tags/list`)).body.toString())).to.deep.equal({
       name: repository,
       tags: ['1.0-multi', '1.0-x86_64'],
@@ -195,7 +195,7 @@ describe('serveContent', () => {
     }
   });
 
-  it('never leaves the repositories, whatever the path', async () => {
+  it('never leaves the repositories, with any path', async () => {
     await writeFile(join(root, 'secret'), 'secret');
     const paths = [
       '/',
@@ -321,7 +321,7 @@ describe('serveContent', () => {
     describe('curl', () => {
       before(needs('curl'));
 
-      it('goes on with a download that was broken off', async () => {
+      it('resumes an interrupted download', async () => {
         const [file, url] = [join(root, 'part'), `${server.url}/v2/${repository}/blobs/${sample.layer.digest}`];
         const whole = await ask(`/v2/${repository}/blobs/${sample.layer.digest}`);
         await writeFile(file, whole.body.subarray(0, 100_000));

@@ -16,7 +16,7 @@ describe('parseRange', () => {
     expect(parseRange('bytes=-1', 0)).to.equal('unsatisfiable');
   });
 
-  it('ignores what is not one range of bytes', () => {
+  it('ignores a Range other than one range of bytes', () => {
     for (const header of [undefined, '', 'bytes=', 'bytes=-', 'bytes=3-2', 'bytes=0-1,2-3', 'items=0-1']) {
       expect(parseRange(header, 100), header).to.equal(undefined);
     }

@@ -83,7 +83,7 @@ describe('what is attached to images', () => {
     expect(asked(/\.sbom$/)).to.equal(20);
   });
 
-  it('leaves out what is not there, what is for another image, and what cannot be copied', async () => {
+  it('leaves out missing attachments, attachments of another image, and attachments that cannot be copied', async () => {
     await start();
     const [digest, other] = [put('1'), put('2')];
     add((contents) => {

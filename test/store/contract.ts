@@ -131,7 +131,7 @@ export function describeSource(name: string, make: MakeStore<ContentSource>): vo
       expect(all.map(({ length }) => length)).to.deep.equal([0, 1, 299_000].map((start) => whole.length - start));
     });
 
-    it('lets a stream be destroyed before it was read, and goes on', async () => {
+    it('lets a stream be destroyed before it was read, and still works', async () => {
       const stream = await under.store.fetch(sample.layer);
       stream.destroy();
       if (!stream.closed) await once(stream, 'close');
@@ -195,7 +195,7 @@ export function describeStore(name: string, make: MakeStore<ContentStore>): void
       await failureOf(under.store.resolve('1.0-x86_64'), 'not-found');
     });
 
-    it('stores what is pushed, byte for byte, and gives it again', async () => {
+    it('stores pushed content byte for byte, and returns it', async () => {
       await pushAll();
       for (const { descriptor, bytes } of await contentOf(sample)) {
         expect(await under.store.exists(descriptor), descriptor.digest).to.equal(true);

@@ -79,7 +79,7 @@ describe('Directory', () => {
     expect(await readlink(at('manifests', '1.0-x86_64'))).to.equal(digest);
   });
 
-  it('writes files that everybody may read', async () => {
+  it('writes world-readable files', async () => {
     await pushAll(openDirectory());
     await writeFile(join(root, 'file'), '', { mode: 0o644 });
     await mkdir(join(root, 'folder'), { mode: 0o755 });
@@ -97,7 +97,7 @@ describe('Directory', () => {
     expect(await readContent(directory, sample.layer, 1e6)).to.have.length(sample.layer.size);
   });
 
-  it('goes on in a directory where oc crashed between a link and its rename', async () => {
+  it('resumes in a directory where oc crashed between a link and its rename', async () => {
     await layOutAsOc(root, sample.content);
     await unlink(at('manifests', '1.0-x86_64'));
     await symlink(sample.image.digest, at('manifests', '1.0-x86_64.download'));
@@ -243,7 +243,7 @@ describe('Directory', () => {
     expect(here.ino).to.equal(there.ino);
   });
 
-  it('says not-writable where a folder cannot be made', async () => {
+  it('fails with not-writable if a folder cannot be created', async () => {
     await writeFile(join(root, 'v2'), 'a file');
     const error = await failureOf(pushAll(openDirectory()), 'not-writable');
     expect(error.message).to.include(root);

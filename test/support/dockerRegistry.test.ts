@@ -83,7 +83,7 @@ describe('startDockerRegistry', () => {
     expect((await inspect(host, credentials)).stderr).to.match(/certificate/);
   });
 
-  it('believes our token server', async () => {
+  it('trusts our token server', async () => {
     const tokens = await startDockerTokens({ users: { robot: 'wonderful' } });
     try {
       const { host, url } = await start({ authentication: tokens });

@@ -65,7 +65,7 @@ describe('the agents of a cluster', function () {
     return () => nodes.every((name) => cluster.progress(name)?.phase === phase);
   };
 
-  it('report a stick that appears, of which the controller makes an object, and go no further without the digest in it', async () => {
+  it('report a USB drive for which the controller creates an object, and wait until it has the digest', async () => {
     await cluster.close();
     cluster = await SimulatedCluster.start();
     const node = await addNode('a');
@@ -111,7 +111,7 @@ describe('the agents of a cluster', function () {
     expect(await a.stop()).to.be.oneOf([0, 130]);
   });
 
-  it('say that a stick cannot be read, is gone, or has another bundle, and go on when it is inserted again, or with that of another node', async () => {
+  it('report an unreadable, removed or different USB drive, and continue when it is inserted again, or with that of another node', async () => {
     cluster.allow(digest);
     const [a, b] = [await addNode('a'), await addNode('b')];
     const message = (): string => cluster.progress('a')?.message ?? '';
@@ -206,7 +206,7 @@ describe('the agents of a cluster', function () {
     await expectLoaded(b);
   });
 
-  it('go on through kills, a power failure, a stick that is pulled, and an API server that is away', async () => {
+  it('resume after kills, a power failure, a removed USB drive, and an unreachable API server', async () => {
     cluster.allow(digest);
     const [a, b] = [await addNode('a'), await addNode('b')];
     const stick = await plug(a);

@@ -15,7 +15,7 @@ import { putImage } from '../support/content/smallImage.ts';
 
 const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
 
-describe('create, killed wherever a file gets or loses its name', () => {
+describe('create, killed at each rename and removal', () => {
   let workshop: Workshop;
   before(async () => {
     workshop = await openWorkshop();

@@ -37,7 +37,7 @@ describe('changeCertificates', function () {
     expect(registry.host.calls).to.have.length(2);
   });
 
-  it('puts the old ones back when Quay does not get well with the new', async () => {
+  it('restores the old certificates if Quay does not become healthy with the new ones', async () => {
     const before = await registry.snapshot();
     const { host } = registry;
     let asked = 0;
@@ -62,7 +62,7 @@ describe('changeCertificates', function () {
     expect(await registry.snapshot()).to.deep.equal(before);
   });
 
-  it('leaves the restart to others when told so', async () => {
+  it('leaves the restart to others on request', async () => {
     const { code, stdout } = await registry.call('certs renew', ['--no-restart']);
     expect([code, registry.host.calls]).to.deep.equal([0, []]);
     expect(stdout).to.include('restart quay-app.service');
@@ -74,7 +74,7 @@ describe('changeCertificates', function () {
 
   // The first steps are before any change, and the last ones after the end.
   for (let step = 44; step < 72; step += 5) {
-    it(`goes on when it was killed at step ${step}, and the renewal can be taken back to the byte`, async () => {
+    it(`resumes after a kill at step ${step}, and the renewal can be rolled back to the byte`, async () => {
       const before = await registry.snapshot();
       const killed = await registry.call('certs renew', [], step);
       expect([-1, 0], killed.stderr).to.include(killed.code);
@@ -137,7 +137,7 @@ describe('changeCertificates', function () {
     }
   });
 
-  it('does not put back what somebody has changed since', async () => {
+  it('does not restore over later changes', async () => {
     await registry.call('certs renew');
     const path = registry.at('quay-config/ssl.cert');
     await writeFile(path, `${await readFile(path, 'utf8')}# mine\n`);

@@ -167,7 +167,7 @@ describe('upgradeRegistry', function () {
 
   // Before the first change, among the units and the certificates, and at the end.
   for (const step of [5, 88, 100, 110, 122]) {
-    it(`goes on when it was killed at its ${step}th change of a name, and can still be taken back`, async () => {
+    it(`resumes after a kill at its ${step}th rename or removal, and can still be rolled back`, async () => {
       const before = await snapshot();
       const killed = await upgrade(step);
       expect(killed.code, killed.stderr).to.equal(-1);
@@ -180,7 +180,7 @@ describe('upgradeRegistry', function () {
     });
   }
 
-  it('shows with --dry-run what plan shows, as data too, and tells scripts with its exit code', async () => {
+  it('shows with --dry-run the same as plan, also as data, and has an exit code for scripts', async () => {
     const before = await snapshot(true);
     const shown = await call('upgrade', [`--bundle=${bundle}`, '--dry-run', '--diff', '--detailed-exitcode']);
     expect([shown.code, /^\+.* registry$/m.test(shown.stdout)], shown.stderr).to.deep.equal([2, true]);
@@ -196,7 +196,7 @@ describe('upgradeRegistry', function () {
     expect([again.code, again.stdout.startsWith('outcome: unchanged\n')]).to.deep.equal([0, true]);
   });
 
-  it('makes the secret that Redis needs where podman has none, and leaves one that is there', async () => {
+  it('creates the secret that Redis needs if podman has none, and keeps an existing one', async () => {
     host.secrets.set('redis_pass', 'another');
     expect((await upgrade()).code).to.equal(0);
     expect(host.secrets.get('redis_pass')).to.equal('another');
@@ -206,7 +206,7 @@ describe('upgradeRegistry', function () {
     expect(host.secrets.get('redis_pass')).to.equal('strongpassword');
   });
 
-  it('lets a certificate of somebody’s own take the place of the installer’s, and leaves that alone afterwards', async () => {
+  it('replaces the installer’s certificate with the administrator’s, and then keeps it', async () => {
     const own = [`--ssl-cert=${join(folder, 'own.cert')}`, `--ssl-key=${join(folder, 'own.key')}`];
     const make = (name: string): Promise<string> =>
       runSuccessfully('openssl', [
@@ -232,7 +232,7 @@ describe('upgradeRegistry', function () {
     expect(await snapshot()).to.deep.equal(before);
   });
 
-  it('changes nothing with a bundle that is corrupt, cut short, somebody else’s, or for other machines', async () => {
+  it('changes nothing with a bundle that is corrupt, truncated, of another kind, or for other machines', async () => {
     const before = await snapshot();
     const refuse = async (path: string, words: string, ...args: string[]): Promise<void> => {
       const { code, stderr } = await call('upgrade', [`--bundle=${path}`, ...args]);
@@ -272,7 +272,7 @@ describe('upgradeRegistry', function () {
   // Before the database is saved, before and among the units and certificates, before the restart,
   // and at the end.
   for (const step of [50, 56, 64, 76, 88, 92]) {
-    it(`ends a rollback that was killed at its ${step}th change of a name, whatever is run next`, async () => {
+    it(`ends a rollback that was killed at its ${step}th rename or removal, with any next command`, async () => {
       const before = await snapshot();
       expect((await upgrade()).code).to.equal(0);
       const killed = await call('rollback', [], step);

@@ -169,7 +169,7 @@ describe('a mirror registry under podman', function () {
     }
   });
 
-  it('comes back by itself when the new one is not well', async () => {
+  it('rolls back by itself if the new one is not healthy', async () => {
     const unit = join(fixture.root, 'etc/systemd/system/quay-app.service');
     const before = await readFile(unit, 'utf8');
     await writeFile(join(fixture.root, 'mnt/quay-install/quay-config/ill-v3.12.18'), '');
@@ -180,7 +180,7 @@ describe('a mirror registry under podman', function () {
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
   });
 
-  it('is uninstalled, and leaves nothing of itself when told so', async () => {
+  it('is uninstalled, and leaves nothing of itself on request', async () => {
     const list = async (...args: string[]): Promise<string[]> =>
       (await host.runSuccessfully('podman', [...args, '--format', '{{.Name}}']))
         .split('\n')

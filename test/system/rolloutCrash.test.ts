@@ -55,7 +55,7 @@ describe('controlRollout, when the controller is killed', function () {
     return remains();
   };
 
-  it('goes on with another process, killed as soon as a phase is reached', async () => {
+  it('resumes with another process, if it is killed when a phase is reached', async () => {
     put(true);
     const kubeconfigs = await makeKubeconfigFolder();
     const kubeconfig = await kubeconfigs.write({ cluster: { server: rollout.server.url } });
@@ -91,7 +91,7 @@ describe('controlRollout, when the controller is killed', function () {
     { hold: false, openshift: '4.18.3', what: ', where pools have to wait' },
   ];
   for (const { hold, openshift, what } of sites) {
-    it(`goes on with another one, whichever write it was that came last${what}`, async () => {
+    it(`resumes with another process after any last write${what}`, async () => {
       await rollout.close();
       await start(openshift);
       put(hold);

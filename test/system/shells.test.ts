@@ -158,7 +158,7 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
       await type([['oc adm-upgrade-bundle inspect stick/\t', 'oc adm-upgrade-bundle inspect stick/upgrade.tar']]);
     });
 
-    it('says what the words mean where there are several', async () => {
+    it('shows descriptions if there are several candidates', async () => {
       const screen = await type([['oc adm-upgrade-bundle \t\t', /Verify a bundle, from its signature/]]);
       expect(screen).to.match(/^create +(--|\()/m);
     });
@@ -198,7 +198,7 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
       ]);
     });
 
-    it('shows nothing where a plugin is gone', async () => {
+    it('shows nothing if a plugin is missing', async () => {
       const screen = await type([
         ['rm bin/oc-adm_mirror_registry; clear\n', /^\$$/m],
         ['oc adm-mirror-registry sta\tx', 'oc adm-mirror-registry stax'],

@@ -77,7 +77,7 @@ describe('a cluster of three nodes', function () {
     expect(cluster.site.loadingAtOnce).to.be.at.most(1);
   };
 
-  it('goes from a stick that is put in to the new version, with nobody touching anything', async () => {
+  it('updates from an inserted USB drive to the new version without any manual step', async () => {
     cluster.allow(digest);
     const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
     const [, worker] = nodes;
@@ -87,7 +87,7 @@ describe('a cluster of three nodes', function () {
     expect(cluster.bundle()?.status).to.include({ version: '4.19.4', nodesReady: '3/3', progress: '100%' });
   });
 
-  it('does so with every agent killed in every phase, and the API server cut off on the way', async () => {
+  it('updates while every agent is killed in every phase, and the API server is unreachable for a time', async () => {
     cluster.allow(digest);
     const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
     const [master, worker] = nodes;
@@ -144,7 +144,7 @@ describe('a cluster of three nodes', function () {
     await expectUpdated(nodes);
   });
 
-  it('takes the same bundle on two sticks, one of which is pulled while it is read; waits for a node that never comes, says so, and goes on when it comes late', async () => {
+  it('uses the same bundle on two USB drives, one of which is removed while it is read; waits for a missing node, reports it, and continues when it joins late', async () => {
     cluster.allow(digest);
     const nodes = await addNodes('master-0', 'worker-0');
     const [, pulled] = await Promise.all(nodes.map(plug));

@@ -71,7 +71,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     return list.flatMap(({ Names = [] }) => Names);
   };
 
-  it('updates from volumes on a stick, then to a version that can by a delta of what each node has', async () => {
+  it('updates from volumes on a USB drive, then with a delta from the bundle that each node has', async () => {
     const trust = [`--signature-keyring=${whole.keyFile}`, `--trust-fingerprint=${whole.key.fingerprint}`];
     const options = [...trust, '--disk-floor=1Mi'];
     const nodes = await Promise.all(

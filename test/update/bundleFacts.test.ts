@@ -75,7 +75,7 @@ describe('the facts of a bundle', () => {
     await failureOf(recall({ ...trust, keyrings: [], fingerprints: [] }), 'untrusted');
   });
 
-  it('have no signature that is not verified, whatever stands in the file', async () => {
+  it('have no signature that is not verified, with any content of the file', async () => {
     const facts = await gather();
     const stranger = await makeSigningKey({ type: 'ecc' });
     const own = made.release.digest;
@@ -107,7 +107,7 @@ describe('the facts of a bundle', () => {
     ['sizes', { blobs: [{ digest: 'x', size: -1 }] }],
   ];
   for (const [what, change] of lies) {
-    it(`are none where the file lies about the ${what}`, async () => {
+    it(`are missing if the file has a wrong ${what}`, async () => {
       await gather();
       await alterMetadata(change);
       expect(await recall()).to.equal(undefined);
@@ -115,7 +115,7 @@ describe('the facts of a bundle', () => {
     });
   }
 
-  it('are none where the payload in the file is another', async () => {
+  it('are missing if the payload in the file is another', async () => {
     await gather();
     await alter(({ contents }) => {
       for (const name of Object.keys(contents)) contents[name] = Buffer.from('{}').toString('base64');

@@ -110,7 +110,7 @@ describe('the record of a bundle', () => {
     expect(server.objects.revision).to.equal(revision);
   });
 
-  it('is looked at anew when the update begins while somebody aborts it', async () => {
+  it('is compared again if the update begins while a user aborts it', async () => {
     put('going', 'Pinned');
     const seen = await find('going');
     put('going', 'Upgrading');
@@ -130,7 +130,7 @@ describe('the record of a bundle', () => {
     expect(await cleanRecords(connected.cluster, undefined)).to.deep.equal([]);
   });
 
-  it('says what to do where nothing is installed, and where there is none of that name', async () => {
+  it('prints what to do if nothing is installed, and if no object has that name', async () => {
     put('going', 'Loading');
     expect((await failureOf(find('gone'), 'not-found')).hint).to.equal('There is going.');
     server.kinds.splice(0, Infinity, ...server.kinds.filter(({ kind }) => kind !== 'UpgradeBundle'));

@@ -28,7 +28,7 @@ describe('extra images of a bundle, on a cluster', () => {
     expect([some.metadata.extraImages, some.leftOut]).to.deep.equal([[allowed], [other]]);
   });
 
-  it('are what the signed payload does not name, also where the bundle does not call them extra', () => {
+  it('are images that the signed payload does not name, even if the bundle does not call them extra', () => {
     const hidden = { ...facts, metadata: { ...facts.metadata, extraImages: [] } };
     expect(leaveOutExtras(hidden, { spec }).metadata.images).to.deep.equal([release, etcd]);
     // The digest of a component under another name is not part of the release.

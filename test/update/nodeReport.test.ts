@@ -20,7 +20,7 @@ describe('the report of a node', () => {
     expect(readRenewal(lease).renewed).to.match(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
   });
 
-  it('fits into a Lease, whatever a node is called, and however much it has to say', () => {
+  it('fits into a Lease, with any name of the node and any message', () => {
     const lease = formatNodeReport({
       bundle: 'u',
       progress: { ...progress, name: 'n'.repeat(253), message: 'm'.repeat(9000) },
@@ -30,7 +30,7 @@ describe('the report of a node', () => {
     expect(parseReport(lease)?.progress.message).to.have.length(4000);
   });
 
-  it('is none where it says what no status may have', () => {
+  it('is missing if it has a value that no status may have', () => {
     const lease = formatNodeReport({ bundle: 'u', progress });
     const [annotation = ['', '']] = Object.entries(lease.metadata.annotations ?? {});
     const [key, text] = annotation;

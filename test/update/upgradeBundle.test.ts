@@ -64,7 +64,7 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       expect((await failureOf(written, 'invalid-object')).message).to.contain(words);
     };
 
-    it('takes what stands beside a bundle, and puts in what is not said', async () => {
+    it('uses the files beside a bundle, and adds missing fields', async () => {
       const made = await makeBundle();
       const object = parse(await readFile(`${made.path}.yaml`, 'utf8')) as KubernetesObject;
       await made.remove();
@@ -185,7 +185,7 @@ describe('the status of an UpgradeBundle', () => {
     }
   };
 
-  it('may go on, and not back from its end', async () => {
+  it('may move forward, and not back from its end', async () => {
     expect(await change({ phase: 'Detected' }, { phase: 'Verified' })).to.equal('done');
     expect(await change({ phase: 'Completed' }, { phase: 'Loading' })).to.contain('what is completed stays so');
     expect(await change({ phase: 'Completed' }, null)).to.contain('what is completed stays so');
@@ -198,7 +198,7 @@ describe('the status of an UpgradeBundle', () => {
     expect(await change({}, { phase: 'Verified' }, without)).to.contain('does not allow cannot go past Detected');
   });
 
-  it('has nodes once each, whose counts make sense', async () => {
+  it('has each node once, with consistent counts', async () => {
     expect(await change({}, { nodes: [node, { ...node, name: 'b' }] })).to.equal('done');
     expect(await change({}, { nodes: [node, node] })).to.contain('Duplicate value');
     expect(await change({}, { nodes: [{ ...node, imagesLoaded: 3 }] })).to.contain('imagesLoaded exceeds imagesTotal');
@@ -217,7 +217,7 @@ describe('the status of an UpgradeBundle', () => {
 });
 
 describe('upgradeBundleDefinition', () => {
-  it('is the one that is written down', async () => {
+  it('is the recorded one', async () => {
     expect(JSON.stringify(upgradeBundleDefinition({ rules: false }))).not.to.contain('oldSelf');
     await expectGolden('cluster/upgradebundles.yaml', formatManifest(upgradeBundleDefinition()));
   });
@@ -277,7 +277,7 @@ describe('mayLoad', () => {
       .join(' ');
   };
 
-  it('lets the control plane load one at a time, others at once, and nobody before it is time', () => {
+  it('lets control plane nodes load one at a time, others immediately, and no node too early', () => {
     expect(during(undefined)).to.equal('');
     expect(during({ phase: 'Verified', turn: 'm0' })).to.equal('');
     expect(during({ phase: 'Loading' })).to.equal('w0');

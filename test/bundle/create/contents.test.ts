@@ -139,7 +139,7 @@ describe('settleTasks', () => {
     expect(error.message).to.match(/^etcd, cli: source /);
   });
 
-  it('throws what makes going on senseless as it is', async () => {
+  it('throws fatal errors unchanged', async () => {
     for (const code of ['disk-full', 'interrupted', 'not-writable'] as const) {
       const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, fail(code, 'stop'))];
       expect((await failureOf(settleTasks(all, 2), code)).message).to.equal('stop');

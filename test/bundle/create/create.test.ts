@@ -84,7 +84,7 @@ describe('create', () => {
         expect(line).to.match(/^(-rw-r--r--|lrwxrwxrwx) 0\/0 +\d+ 1980-01-01 00:00:00 /);
     });
 
-    it('that is a mirror directory when it is unpacked, whose content has the digests it should', async () => {
+    it('that unpacks to a mirror directory, and whose content has the right digests', async () => {
       await open();
       const { release } = workshop;
       const { root, repository, metadata } = await unpack(await workshop.make());
@@ -115,7 +115,7 @@ describe('create', () => {
       expect((await readdir(root)).sort()).to.deep.equal(['config', 'metadata.json', 'v2']);
     });
 
-    it('whose metadata names what is in it', async () => {
+    it('whose metadata names its content', async () => {
       await open({ release: { previous: ['4.11.9', '4.12.3'] } });
       const { release, key } = workshop;
       const path = await workshop.make();
@@ -192,7 +192,7 @@ describe('create', () => {
       expect(metadata.arch).to.equal('multi');
     });
 
-    it('with images besides those of the release, by tag and by digest', async () => {
+    it('with extra images by tag and by digest', async () => {
       await open();
       const { registry, release } = workshop;
       const one = extraImage({ registry: registry.host, seed: 'one', repository: 'site/one' });
@@ -308,7 +308,7 @@ describe('create', () => {
       };
     };
 
-    it('whatever the order in which downloads end, the registry, the folder and the number of transfers', async () => {
+    it('in any order of finished downloads, with any registry, folder and number of transfers', async () => {
       const digests = new Set<string>();
       for (const [width, delayOf] of [
         ['6', (path: string) => parseInt(path.slice(-2), 16)],

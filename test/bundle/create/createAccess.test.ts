@@ -29,7 +29,7 @@ describe('create and who signed the release', () => {
     expect(new Set(blobs.map(({ path }) => path)).size).to.be.at.most(2);
   };
 
-  it('refuses a release that nobody signed before the first blob of an image is fetched', async () => {
+  it('refuses an unsigned release before the first blob of an image is fetched', async () => {
     await open({ signed: false });
     await expectFailure(await workshop.create(), workshop.output, [
       /^error: no signature of sha256:[0-9a-f]{64} was found: http:\S+ has no signature/m,
@@ -38,7 +38,7 @@ describe('create and who signed the release', () => {
     expectNothingFetched();
   });
 
-  it('takes an unsigned release where that is allowed, and says so', async () => {
+  it('accepts an unsigned release if that is allowed, and warns', async () => {
     await open({ signed: false });
     const { code, stdout, stderr } = await workshop.create({ 'allow-unsigned': true });
     expect(code, stderr).to.equal(0);
@@ -64,7 +64,7 @@ describe('create and who signed the release', () => {
     expectNothingFetched();
   });
 
-  it('refuses a signature by a key that nobody knows', async () => {
+  it('refuses a signature by an unknown key', async () => {
     await open({ signed: false });
     await sign(workshop, [workshop.release.digest], await makeSigningKey({ name: 'Somebody else', type: 'ecc' }));
     await expectFailure(await workshop.create(), workshop.output, [/^error: cannot verify sha256:/m, /^hint: /m]);
@@ -93,7 +93,7 @@ describe('create and who signed the release', () => {
     expectNothingFetched();
   });
 
-  it('checks the signature before the payload is read where key and store are given', async () => {
+  it('checks the signature before the payload is read if key and store are given', async () => {
     await open({ signed: false });
     const store = join(workshop.folder, 'store');
     const keyring = await workshop.write('key.asc', workshop.key.publicKey);
@@ -119,7 +119,7 @@ describe('create and who signed the release', () => {
     });
   });
 
-  it('refuses a keyring without a key, and a fingerprint that is none', async () => {
+  it('refuses a keyring without a key, and an invalid fingerprint', async () => {
     await open();
     const keyring = await workshop.write('key.asc', 'not a key');
     await expectFailure(await workshop.create({ 'signature-keyring': keyring }), workshop.output, [

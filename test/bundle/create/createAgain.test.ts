@@ -104,7 +104,7 @@ describe('create, again', () => {
   };
 
   describe('after it was killed', () => {
-    it('goes on wherever that was, fetches only what is missing, and gives the same file', async () => {
+    it('resumes after each kill, fetches only what is missing, and gives the same file', async () => {
       slowly();
       for (let round = 1; round <= 4; round += 1) {
         const { code } = await killAfter(600_000 + Math.random() * 2_500_000);
@@ -123,7 +123,7 @@ describe('create, again', () => {
       await expectReference();
     });
 
-    it('goes on from a journal whose last line is cut off', async () => {
+    it('resumes from a journal with an incomplete last line', async () => {
       slowly();
       await killAfter(3_000_000);
       workshop.registry.clearFaults();
@@ -176,7 +176,7 @@ describe('create, again', () => {
       await expectReference();
     });
 
-    it('begins anew where the journal belongs to another bundle', async () => {
+    it('starts from the beginning if the journal belongs to another bundle', async () => {
       await mkdir(workshop.output);
       await writeFile(
         workshop.bundle + suffixes.journal,
@@ -187,7 +187,7 @@ describe('create, again', () => {
       await expectReference();
     });
 
-    it('goes on after Ctrl-C too, which leaves nothing that looks finished', async () => {
+    it('resumes after Ctrl-C, which leaves no file with a final name', async () => {
       slowly();
       const outcome = await killAfter(3_000_000, 'SIGINT');
       await expectFailure(
@@ -230,14 +230,14 @@ describe('create, again', () => {
       expect((await stat(path)).mtimeMs).to.equal(mtimeMs);
     });
 
-    it('writes its checksum again where that is missing', async () => {
+    it('writes a missing checksum again', async () => {
       const path = await putFinished();
       await rm(`${path}.sha256`);
       expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
       await expectReference();
     });
 
-    it('writes what stands beside it again where a part of that is missing, if it may', async () => {
+    it('writes the files beside it again if one is missing and that is allowed', async () => {
       const path = await putFinished();
       const texts = await Promise.all(['yaml', 'sha256'].map((suffix) => readFile(`${path}.${suffix}`, 'utf8')));
       await rm(`${path}.yaml`);
@@ -263,7 +263,7 @@ describe('create, again', () => {
       await expectReference();
     });
 
-    it('makes one anew that was cut short', async () => {
+    it('recreates a truncated bundle', async () => {
       const path = await putFinished();
       const file = await openFile(path, 'r+');
       await file.truncate(1_000_000);
@@ -274,7 +274,7 @@ describe('create, again', () => {
       await expectReference();
     });
 
-    it('makes one anew that is damaged inside, with --verify-existing', async () => {
+    it('recreates a corrupt bundle with --verify-existing', async () => {
       const path = await putFinished();
       const file = await openFile(path, 'r+');
       await file.write(Buffer.from('corrupt'), 0, 7, 2_000_000);
@@ -290,7 +290,7 @@ describe('create, again', () => {
       expect((await workshop.create({ 'verify-existing': true })).stdout).to.match(/^Nothing to do/);
     });
 
-    it('makes one anew that is to have another image in it', async () => {
+    it('recreates a bundle that must have another image', async () => {
       await putFinished();
       const image = workshop.release.images.get('etcd')?.pullspec ?? '';
       const other = await workshop.create({ 'extra-image': image || workshop.release.pullspec });
@@ -349,7 +349,7 @@ describe('create, again', () => {
       expect(await readdir(folder)).to.deep.equal([]);
     });
 
-    it('says when the disk fills up in the middle, and goes on when there is room', async function () {
+    it('reports a full disk in the middle, and resumes if there is space', async function () {
       const folder = mount.call(this, 'size=30m') ?? '';
       slowly(3_000_000);
       const before = workshop.registry.requests.length;

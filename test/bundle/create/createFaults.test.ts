@@ -52,7 +52,7 @@ describe('create against a registry that is wrong', () => {
       );
     });
 
-    it('refuses a layer with a flipped byte, and goes on with the rest when it is repaired', async () => {
+    it('refuses a layer with a flipped byte, and resumes after it is repaired', async () => {
       const layer = ownLayerOf('machine-config-operator');
       alterBlob(layer, flip);
       await fails(/^error: machine-config-operator: source: /m, /corrupt/, new RegExp(layer), /^hint: /m);
@@ -180,7 +180,7 @@ describe('create against a registry that is wrong', () => {
       await fails(/^error: machine-os-content: source: /m, new RegExp(`has no blob ${layer}`));
     });
 
-    it('fetches a shared layer from another repository of the release where one lacks it', async () => {
+    it('fetches a shared layer from another repository of the release if it is missing in one', async () => {
       const [base = ''] = imageOf('release').layers;
       const { releaseRepository } = workshop.release;
       workshop.registry.fault(new RegExp(`GET /v2/${releaseRepository}/blobs/${base}`), { answer: { status: 404 } });
@@ -208,7 +208,7 @@ describe('create against a registry that is wrong', () => {
   });
 
   describe('that is slow, busy or unreliable', () => {
-    it('goes on where connections were dropped', async () => {
+    it('resumes after dropped connections', async () => {
       const layer = ownLayerOf('machine-os-content');
       workshop.registry.fault(
         new RegExp(`GET .*/blobs/${layer}`),
@@ -254,12 +254,12 @@ describe('create against a registry that is wrong', () => {
       );
     });
 
-    it('gives up where a registry asks for too long a pause, and says what to do', async () => {
+    it('stops if a registry requires too long a pause, and prints what to do', async () => {
       workshop.registry.fault(/GET .*\/blobs\//, { answer: { status: 429, headers: { 'retry-after': '3600' } } });
       await fails(/^error: .*429/m, /asks to wait 60 min, longer than the limit of 10 min/, /^hint: .*later/m);
     });
 
-    it('names the release and its repository where the network fails while the payload is read', async () => {
+    it('names the release and its repository if the network fails while the payload is read', async () => {
       const { host } = workshop.registry;
       const elsewhere = { status: 307, headers: { location: `https://${host}/` } };
       workshop.registry.fault(new RegExp(`GET .*/blobs/${ownLayerOf('release')}`), { answer: elsewhere });
@@ -272,7 +272,7 @@ describe('create against a registry that is wrong', () => {
       await fails(/^error: 127\.0\.0\.1:\d+ cannot be reached: connection refused/m, /^hint: /m);
     });
 
-    it('fetches nothing twice, whatever images share it', async () => {
+    it('fetches nothing twice, even if several images share it', async () => {
       await workshop.make();
       const blobs = workshop.registry.requests.filter(
         ({ method, path }) => method === 'GET' && path.includes('/blobs/'),

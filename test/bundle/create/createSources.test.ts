@@ -136,7 +136,7 @@ describe('create --from-dir', () => {
   });
   after(() => workshop.close());
 
-  it('makes the same bundle of an unpacked one, and asks nobody for signatures', async () => {
+  it('creates the same bundle from an unpacked one, and asks no server for signatures', async () => {
     const path = await workshop.make();
     const folder = join(workshop.folder, 'unpacked');
     await mkdir(folder);
@@ -172,7 +172,7 @@ describe('create --from-dir', () => {
     expect(await releaseOf(undefined)).to.match(/^quay\.io\/openshift-release-dev\/ocp-release@/);
   });
 
-  it('has no use for credentials, in whatever state they are', async () => {
+  it('ignores credentials, even invalid ones', async () => {
     await mkdir(join(workshop.folder, '.docker'));
     await workshop.write('.docker/config.json', '{');
     const output = join(workshop.folder, 'without-credentials');

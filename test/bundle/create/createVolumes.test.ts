@@ -76,7 +76,7 @@ describe('create --volume-size', () => {
     expect((await joinVolumes(workshop.bundle)).equals(joined)).to.equal(true);
   });
 
-  it('has, joined, the bytes of a bundle in one file but for metadata.json', async () => {
+  it('has, joined, the bytes of a bundle in one file except metadata.json', async () => {
     const whole = await workshop.make();
     const entries = async (path: string): Promise<{ rest: number; metadata: BundleMetadata }> => {
       const archive = await Archive.open(path, makeContext());
@@ -141,7 +141,7 @@ describe('create --volume-size', () => {
     }
   });
 
-  it('goes on after it was killed, and fetches only what is missing', async () => {
+  it('resumes after a kill, and fetches only what is missing', async () => {
     workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 1_000_000 });
     for (let round = 1; round <= 2; round += 1) {
       const from = workshop.registry.requests.length;
@@ -161,7 +161,7 @@ describe('create --volume-size', () => {
     await expectClean(workshop.bundle, 4);
   });
 
-  it('is made anew when a volume was lost', async () => {
+  it('is recreated if a volume is missing', async () => {
     await workshop.make(split);
     await rm(`${workshop.bundle}.002`);
     const { stderr } = await workshop.create(split);
@@ -169,7 +169,7 @@ describe('create --volume-size', () => {
     await expectClean(workshop.bundle, 4);
   });
 
-  it('says when the disk fills up in the middle, and goes on when there is room', async function () {
+  it('reports a full disk in the middle, and resumes if there is space', async function () {
     const folder = join(workshop.folder, 'mounted');
     try {
       execFileSync('mkdir', ['-p', folder]);
@@ -198,7 +198,7 @@ describe('create --volume-size', () => {
     }
   });
 
-  it('says which option helps where a file system cannot hold a file that large', async () => {
+  it('names the option that helps if a file system cannot hold a file of that size', async () => {
     const options = workshop.options().map((option) => `'${option}'`);
     const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
     // 4000 blocks of 1024 bytes, instead of the 4 GiB of FAT32.
@@ -209,7 +209,7 @@ describe('create --volume-size', () => {
     expect(failed).to.match(/^hint: .* volumes of 4G .*\ntry: --volume-size$/m);
   });
 
-  it('refuses a size that is none, and volumes too small to be counted', async () => {
+  it('refuses an invalid size, and volumes too small to be counted', async () => {
     const output = `${workshop.output}-wrong`;
     const wrong = await workshop.create({ output, 'volume-size': '4g' });
     await expectFailure(wrong, output, [/^error: .*volume-size: “4g” is not a size/m, /^hint: .*3900M/m], { exit: 2 });
@@ -269,7 +269,7 @@ describe('create --volume-size', () => {
     await outcome;
   });
 
-  it('never mixes two forms, wherever it is killed while files get and lose their names', async function () {
+  it('never mixes two forms, if killed at any rename or removal of files', async function () {
     this.timeout(600_000);
     const before = [{}, { 'volume-size': '5M' }];
     for (const [first, former] of before.entries()) {

@@ -122,7 +122,7 @@ describe('a delta', () => {
     expect(blobBytes(workshop.registry, from, payload)).to.be.at.most(bytes);
   });
 
-  it('is left alone when it is there, and made anew of another base', async () => {
+  it('is kept if it exists, and recreated for another base', async () => {
     await workshop.make({ base });
     for (const each of [base, '4.12.3']) {
       const { stdout } = await workshop.create({ base: each });
@@ -316,7 +316,7 @@ describe('a delta', () => {
     await expectGood(`${next}.000`);
   });
 
-  it('needs nothing of its base that is there already where it goes', async () => {
+  it('needs no content of its base that the destination already has', async () => {
     const left = metadata.base?.blobs ?? [];
     const bases: string[] = [];
     const held = new Set(left.map(({ digest }) => digest));

@@ -281,7 +281,7 @@ describe('pushBundle', () => {
       expect(written.at(-1)?.path).to.equal(`/v2/a/b/manifests/${bundle.release.tag}`);
     });
 
-    it('goes on where it was interrupted', async () => {
+    it('resumes after an interruption', async () => {
       const context = makeContext((event) => {
         if (event.kind === 'stored' && (stored += 1) === 8) context.interrupt();
       });
@@ -447,7 +447,7 @@ describe('push', () => {
   }
 });
 
-describe('push of what is not to be believed', () => {
+describe('push of untrusted content', () => {
   let signed: TestBundle;
   let registry: TestRegistry;
   before(async () => {
@@ -488,7 +488,7 @@ describe('push of what is not to be believed', () => {
     expect(registry.requests).to.have.length(0);
   });
 
-  it('refuses a bundle whose metadata lies about the release', async () => {
+  it('refuses a bundle with wrong metadata of the release', async () => {
     const path = await repack(signed.path, join(signed.folder, 'lying.tar'), (unpacked) => {
       unpacked.metadata = { ...unpacked.metadata, version: '4.99.9' };
     });

@@ -88,7 +88,7 @@ describe('serveBundle', () => {
         expect((await fetch(`${served.url}/v2/unknown/manifests/${release.tag}`)).status).to.equal(404);
       });
 
-      it('serves blobs that nobody asked a manifest for, and ranges of them', async () => {
+      it('serves blobs before any request for their manifest, and ranges of them', async () => {
         const [blob] = [...made.release.blobs.values()].filter(({ size }) => size > 5000);
         const url = `${served.url}/v2/${made.release.componentRepository}/blobs/${blob?.digest ?? ''}`;
         const whole = Buffer.from(await (await fetch(url)).arrayBuffer());
@@ -219,7 +219,7 @@ describe('serve', () => {
   };
 
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    it(`prints where it listens, and ends well with ${signal}`, async () => {
+    it(`prints its address, and succeeds after ${signal}`, async () => {
       const { child, ended, address } = await start('-v');
       expect(address).to.match(/^127\.0\.0\.1:\d+$/);
       expect((await fetch(`http://${address}/v2/openshift/release/manifests/${made.release.tag}`)).status).to.equal(
@@ -267,7 +267,7 @@ describe('serve', () => {
     expect((await ended).stderr).to.match(/warning: .*plain HTTP, without a login/);
   });
 
-  it('lets nobody in without the token in a file, and refuses a file without one', async () => {
+  it('refuses clients without the token in a file, and refuses a file without a token', async () => {
     const file = join(made.folder, 'token');
     await writeFile(file, 'short\n');
     const refused = await (await start(`--token-file=${file}`)).ended;
@@ -289,7 +289,7 @@ describe('serve', () => {
       .and.not.to.contain(token);
   });
 
-  it('answers under its own names and those that it is given, and under no others', async () => {
+  it('responds to its own and the given host names, and to no others', async () => {
     const { child, ended, address } = await start('--listen=0.0.0.0:0', '--host=registry.example.com');
     const port = Number(address.split(':').at(-1));
     const ask = async (name: string): Promise<string> => {

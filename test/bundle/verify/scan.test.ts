@@ -45,7 +45,7 @@ describe('scanContent', () => {
     expect(others).to.deep.equal([]);
   });
 
-  it('finds the same in the directory that it unpacks to, but for the digest of the whole', async () => {
+  it('finds the same in the unpacked directory, except for the digest of the whole', async () => {
     const inTar = await scan(bundle.path);
     const inDirectory = await scan(await bundle.unpack());
     expect(inDirectory.digest).to.equal(undefined);

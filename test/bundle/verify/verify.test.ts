@@ -107,7 +107,7 @@ describe('verifyBundle', () => {
     expect(seen).to.equal(report.bytes);
   });
 
-  it('stays good when packed anew as it was', async () => {
+  it('stays good if it is packed again unchanged', async () => {
     const copy = await repack(bundle.path, copyPath(), () => undefined);
     const report = await check(copy);
     expect(report.problems).to.deep.equal([]);
@@ -115,7 +115,7 @@ describe('verifyBundle', () => {
   });
 
   describe('for a tar that was damaged', () => {
-    it('finds one changed byte wherever it is', async () => {
+    it('finds one changed byte anywhere', async () => {
       const manifest = `${folder}/manifests/${componentOf(names[0] ?? '')}`;
       expect(sortsOf(await checkFlipped(blobPath, 'content', 0))).to.deep.equal(['corrupt blob']);
       expect(sortsOf(await checkFlipped(manifest, 'content', 40))).to.deep.equal(['corrupt manifest']);
@@ -124,7 +124,7 @@ describe('verifyBundle', () => {
       expect(sortsOf(await checkFlipped(configPath(), 'content', 30))).to.include('corrupt file');
     });
 
-    it('names the images that need what is corrupt', async () => {
+    it('names the images that need corrupt content', async () => {
       const name = names[1] ?? '';
       const report = await checkFlipped(`${folder}/manifests/${componentOf(name)}`, 'content', 40);
       expect(report.problems).to.have.length(1);
@@ -140,7 +140,7 @@ describe('verifyBundle', () => {
       expect(sortsOf(await checkFlipped(metadataPath, 'content', inBlobs))).to.deep.equal(['inconsistent metadata']);
     });
 
-    it('says how far a tar that is cut short is good, and what is missing', async () => {
+    it('reports how many bytes of a truncated tar are good, and what is missing', async () => {
       const size = bundle.result.metadata.size;
       const copy = await rewrite(bundle.path, copyPath(), (bytes) => bytes.subarray(0, Math.floor(size * 0.7)));
       const report = await check(copy);
@@ -192,7 +192,7 @@ describe('verifyBundle', () => {
     });
   });
 
-  describe('for a tar that somebody made', () => {
+  describe('for a tar of another tool', () => {
     it('finds what no image needs', async () => {
       const content = Buffer.from('{"schemaVersion":2}');
       const report = await checkChanged(({ files }) => {
@@ -382,7 +382,7 @@ describe('verifyBundle', () => {
   });
 
   describe('for signatures', () => {
-    it('finds one that is missing, also where unsigned releases are allowed', async () => {
+    it('finds a missing signature, also if unsigned releases are allowed', async () => {
       const change = ({ files }: UnpackedBundle): void => void files.delete(configPath());
       const report = await checkChanged(change);
       expect(sortsOf(report)).to.deep.equal(['unsigned signature']);
@@ -424,7 +424,7 @@ describe('verifyBundle', () => {
       }
     });
 
-    it('finds objects in config that would be applied to a cluster besides', async () => {
+    it('finds additional objects in config that would be applied to a cluster', async () => {
       const object = 'apiVersion: v1\nkind: Namespace\nmetadata:\n  name: x\n';
       const report = await checkChanged(({ files }) => {
         files.set('config/more.yaml', Buffer.from(object));
@@ -468,7 +468,7 @@ describe('verifyBundle', () => {
       expect(inTar.problems.map(({ what }) => what)).to.have.members(manifests.map(({ path }) => path));
     });
 
-    it('does not believe a key that is not trusted', async () => {
+    it('does not accept a key that is not trusted', async () => {
       const report = await check(bundle.path, trusting({ fingerprints: [] }));
       expect(sortsOf(report)).to.deep.equal(['untrusted signature']);
       expect(report.problems[0]?.hint).to.include(bundle.key.fingerprint);
@@ -481,7 +481,7 @@ describe('verifyBundle', () => {
       expect((await check(bundle.path, trusting({ keyrings: [] }))).problems).to.deep.equal([]);
     });
 
-    it('accepts the signature of a key whose time is over', async () => {
+    it('accepts the signature of an expired key', async () => {
       const key = await makeSigningKey({ expired: true });
       const signature = (await signDigest(key, bundle.release.digest)).toString('base64');
       const keyFile = join(bundle.folder, 'expired.asc');
@@ -584,7 +584,7 @@ describe('verifyBundle', () => {
       expect(report.images).to.deep.equal({ expected: 6, whole: 6 });
     });
 
-    it('finds what is corrupt, cut short, missing and unexpected', async () => {
+    it('finds corrupt, truncated, missing and unexpected content', async () => {
       const [first = '', second = '', third = ''] = bundle.result.metadata.blobs.slice(-3).map(({ digest }) => digest);
       await writeFile(release('blobs', first), 'other');
       await truncate(release('blobs', second), 10);

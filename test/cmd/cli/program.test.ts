@@ -113,7 +113,7 @@ describe('runProgram', () => {
       ['a value that cannot be right', ['show', 'box', '--version=4', '--extra-image=a//b'], /--extra-image: “a\/\/b”/],
     ];
     for (const [what, args, message] of wrong) {
-      it(`refuses ${what} with exit code 2 and says where to read on`, async () => {
+      it(`refuses ${what} with exit code 2 and names the help`, async () => {
         const { code, stdout, stderr } = await run(...args);
         expect(code).to.equal(2);
         expect(stdout).to.equal('');
@@ -237,7 +237,7 @@ describe('runProgram', () => {
       });
     });
 
-    it('with what was underneath for -v', async () => {
+    it('with its cause for -v', async () => {
       expect((await run('fail', 'plainly', '-v')).stderr).to.match(
         /\ncode: unreachable\ncaused by: ECONNREFUSED 192\.0\.2\.1\n$/,
       );
@@ -250,7 +250,7 @@ describe('runProgram', () => {
       expect(verbose.stderr).to.match(/\n {4}at /);
     });
 
-    it('that nobody waited for, in the same words', async () => {
+    it('of a promise that was not awaited, in the same words', async () => {
       const { code, stderr } = await start(['fail', 'alone']).outcome;
       expect(code).to.equal(1);
       expect(stderr).to.match(/^error: nobody waits for this \(a defect/);
@@ -267,7 +267,7 @@ describe('runProgram', () => {
       });
     }
 
-    it('at once by a second signal, where a command does not end', async () => {
+    it('immediately at a second signal if a command does not end', async () => {
       const { child, outcome, printed } = start(['hang']);
       await printed();
       // Two signals that are sent together may arrive as one.
@@ -292,7 +292,7 @@ describe('runProgram', () => {
       expect(await outcome).to.include({ code: 0, stderr: '' });
     });
 
-    it('and says once that it cannot, where a disk is full', async function () {
+    it('and reports once that it cannot write if a disk is full', async function () {
       if (!existsSync('/dev/full')) this.skip();
       const full = openSync('/dev/full', 'w');
       const child = spawn(process.execPath, [executable, 'flood'], { stdio: ['ignore', full, 'pipe'] });

@@ -17,7 +17,7 @@ describe('parseSize', () => {
     ]);
   });
 
-  it('has 4G fit on FAT32, where a file has at most 2³² - 1 bytes', () => {
+  it('fits 4G on FAT32, whose files have at most 2³² - 1 bytes', () => {
     expect(parseSize('4G')).to.be.below(2 ** 32);
   });
 

@@ -53,7 +53,7 @@ describe('Terminal', () => {
     mock.timers.reset();
   });
 
-  it('draws a result over the one before on a terminal, as far as the screen goes', async () => {
+  it('overwrites the last result on a terminal, within the screen', async () => {
     const stdout = Object.assign(new Screen(true, 12), { rows: 4 });
     const { terminal } = await open({ stdout });
     expect(terminal.live).to.equal(true);

@@ -100,7 +100,7 @@ describe('oc adm-release-mirror-config', () => {
     });
     const signatures = (): Promise<string[]> => readdir(mirroring.path('mirror/config/signature/sha256'));
 
-    it('goes on where it was killed', async () => {
+    it('resumes after a kill', async () => {
       await open({ release: { components: 8, layerSize: 200_000 } });
       workshop.registry.fault(/\/blobs\//, { bytesPerSecond: 1_000_000 });
       const { child, outcome } = mirroring.start(['--to-dir=mirror', '--max-per-registry=2']);
@@ -142,7 +142,7 @@ describe('oc adm-release-mirror-config', () => {
       expect(await readFile(blobPath(corrupt ?? ''))).to.deep.equal(contentOf(corrupt ?? ''));
     });
 
-    it('keeps lists whole, and has the signatures of a list and of what is in it', async () => {
+    it('keeps lists complete, and has the signatures of a list and of its images', async () => {
       await open({ release: { arch: 'multi', listOfOne: 'machine-os-content' } });
       const { release } = workshop;
       const stdout = await mirroring.succeed(['--to-dir=mirror']);
@@ -191,7 +191,7 @@ describe('oc adm-release-mirror-config', () => {
       ]);
     });
 
-    it('writes oc’s signature files where oc was told to', async () => {
+    it('writes oc’s signature files if they are requested', async () => {
       await open();
       const stdout = await mirroring.succeed(['--to-dir=mirror', '--release-image-signature-to-dir=signatures']);
       const name = `signature-sha256-${hexOf(workshop.release.digest).slice(0, 16)}.json`;
@@ -300,7 +300,7 @@ describe('oc adm-release-mirror-config', () => {
       expect(stdout).to.contain('Configmap config/signature/');
     });
 
-    it('names what is missing or corrupt with its file, and asks no other registry', async () => {
+    it('names missing or corrupt content with its file, and asks no other registry', async () => {
       await open();
       const { release, registry, signatures } = workshop;
       await mirroring.succeed(['--to-dir=mirror']);
@@ -348,7 +348,7 @@ describe('oc adm-release-mirror-config', () => {
       expect(pushed('again/release')?.tags.get(tag)).to.equal(digest);
     });
 
-    it('names versions that are there when the one that is asked for is not', async () => {
+    it('names existing versions if the requested one is missing', async () => {
       await open();
       await mirroring.succeed(['--to-dir=mirror']);
       const stderr = await mirroring.fail(['--from-dir=mirror', '--config-to-dir=config'], 1, '4.12.5');
@@ -531,7 +531,7 @@ describe('oc adm-release-mirror-config', () => {
   });
 
   describe('stops before anything is copied', () => {
-    it('when nobody signed the release, unless that is allowed', async () => {
+    it('if the release is not signed, unless that is allowed', async () => {
       await open({ signed: false });
       expect(await mirroring.fail(['--to-dir=mirror'])).to.match(/no signature of sha256:/);
       expect(await readdir(workshop.folder)).not.to.include('mirror');

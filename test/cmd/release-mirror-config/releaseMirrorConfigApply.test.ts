@@ -119,7 +119,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(writes()).to.have.length(1);
   });
 
-  it('leaves alone what is different, shows how, and replaces it when told to', async () => {
+  it('keeps different objects, shows the differences, and replaces them on request', async () => {
     await open();
     await mirroring.succeed(['--to-dir=mirror']);
     const metadata = { name: nameOf(), namespace: managed };
@@ -135,7 +135,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect((await apply('mirror/config')).stdout).to.equal(`configmap/${nameOf()} unchanged\n`);
   });
 
-  it('goes on after an object that fails, and exits with 1 at the end', async () => {
+  it('continues after an object that fails, and exits with 1 at the end', async () => {
     await open();
     await mkdir(mirroring.path('config'));
     const configMap = (name: string, namespace: string): string =>
@@ -158,7 +158,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(stderr).to.contain('warning: configmap/signatures-managed belongs to the version operator');
   });
 
-  it('applies nothing of a folder that has what is no configuration of a release', async () => {
+  it('applies nothing of a folder with files that are not configuration of a release', async () => {
     await open();
     await mirroring.succeed(['--to-dir=mirror']);
     const namespaced = (kind: string, namespace: string) => ({
@@ -310,7 +310,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     }
   });
 
-  it('goes on where it was interrupted, or the cluster went away', async () => {
+  it('resumes after an interruption, or a failure of the cluster', async () => {
     await open();
     await mkdir(mirroring.path('config'));
     for (const name of ['first', 'second', 'third']) {
@@ -456,7 +456,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(writes()).to.have.length(0);
   });
 
-  it('tells what was mirrored although the cluster then lets nobody in', async () => {
+  it('reports what was mirrored even if the cluster then denies access', async () => {
     await open();
     const refused = { answer: { status: 401, body: '{"kind":"Status","reason":"Unauthorized"}' } };
     server.fault(() => existsSync(mirroring.path('mirror/v2')), refused);
@@ -567,7 +567,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       }
     });
 
-    it('carries the image over the gap', async () => {
+    it('mirrors the image to a disconnected site', async () => {
       await open({ release: { components } });
       const { registry, release } = workshop;
       const archive = await workshop.write('graph-data.tar.gz', '');

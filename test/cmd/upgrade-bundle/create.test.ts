@@ -17,7 +17,7 @@ describe('oc adm-upgrade-bundle create', () => {
   });
   after(() => workshop.close());
 
-  it('prints where the bundle is, how large, its digest, the release and who signed it', async () => {
+  it('prints the bundle’s path, size and digest, the release and its signer', async () => {
     const { code, stdout, stderr } = await workshop.create();
     expect(code, stderr).to.equal(0);
     expect(stdout.split('\n').map((line) => line.slice(0, 12).trim())).to.deep.equal([
@@ -129,7 +129,7 @@ describe('oc adm-upgrade-bundle create', () => {
     });
   }
 
-  it('reads credentials that nobody named only when a registry wants some', async () => {
+  it('reads default credentials only if a registry requires some', async () => {
     await mkdir(join(workshop.folder, '.docker'), { recursive: true });
     const config = await workshop.write('.docker/config.json', '{');
     try {

@@ -64,7 +64,7 @@ describe('oc adm-upgrade-bundle doctor', () => {
     expect(text).to.match(/^ {2}skopeo +\S+\/bin\/skopeo {2}\(copies images into the image store\)$/m);
   });
 
-  it('tells why there is no cluster, and ends well all the same', async () => {
+  it('explains why there is no cluster, and still succeeds', async () => {
     expect(await doctor([], join(folder.folder, 'none'))).to.match(/^ {2}Problem {4}No cluster is configured/m);
     await folder.write({ file: 'gone', cluster: { server: 'http://127.0.0.1:9' } });
     expect(await doctor([], join(folder.folder, 'gone'))).to.match(

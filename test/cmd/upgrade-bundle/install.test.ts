@@ -113,7 +113,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(site.server.objects.revision).to.equal(revision);
   });
 
-  it('names the pod that holds it up, and what to do', async () => {
+  it('names the pod that is not ready, and what to do', async () => {
     site.kubelets.troubles.set('worker-0', 'CreateContainerError');
     const { code, stderr } = await install(`--executable=${executable}`, '--timeout=3');
     expect(code).to.equal(1);

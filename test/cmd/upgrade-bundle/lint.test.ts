@@ -71,7 +71,7 @@ describe('oc adm-upgrade-bundle lint', () => {
     }
   });
 
-  it('reads a folder, a file and the standard input, and says what is missing', async () => {
+  it('reads a folder, a file and the standard input, and reports missing parts', async () => {
     for (const [target, stdin] of [['manifests'], ['manifests/a.yaml'], ['-', manifest('a', 'Always')]] as const)
       expect(rulesOf(await report(target, stdin)), target).to.deep.equal(['pull-always a', 'image-by-tag a']);
     for (const [target, message] of [

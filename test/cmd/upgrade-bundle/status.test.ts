@@ -75,7 +75,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     );
   });
 
-  it('refuses a bundle that nobody trusted signed before the cluster is asked for anything, unless that is allowed', async () => {
+  it('refuses a bundle without a trusted signature before any request to the cluster, unless that is allowed', async () => {
     const { code, stderr } = await run('apply', bundle.path);
     expect(code).to.equal(1);
     expect(stderr).to.match(new RegExp(`^error: ${bundle.release.digest} `));
@@ -121,7 +121,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(made?.['spec']).to.deep.include({ bundle: { digest, file: '/dev/sdb' } });
   });
 
-  it('allows extra images by digest, or all that the bundle has, and names those that are left out', async () => {
+  it('allows extra images by digest, or all images of the bundle, and names the images that are left out', async () => {
     const extra = extraImage();
     const other = await makeBundle({ version: '4.19.5', extraImages: [extra] });
     try {
@@ -147,7 +147,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     }
   });
 
-  it('refuses a digest that is not that of the bundle, and one that is none', async () => {
+  it('refuses another digest than the bundle’s, and an invalid one', async () => {
     const { code, stderr } = await run('apply', bundle.path, `--digest=${digest}`, ...trusting());
     expect(code).to.equal(1);
     expect(stderr).to.match(/^error: .* has another digest than --digest: sha256:/);
@@ -240,7 +240,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     );
   });
 
-  it('says what to do where there is no bundle', async () => {
+  it('prints what to do if there is no bundle', async () => {
     const { code, stderr } = await run('status');
     expect(code).to.equal(1);
     expect(stderr).to.match(/^error: No bundle has been detected or applied\nhint: Insert a USB drive/);
@@ -263,7 +263,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(stdout.trim().split('\n')).to.have.length(3);
   });
 
-  it('follows one that fails, and says so', async () => {
+  it('follows a failing update, and reports the failure', async () => {
     put('Failed', {
       conditions: [
         {

@@ -53,7 +53,7 @@ describe('verify', () => {
     return { code, stdout, stderr };
   }
 
-  it('has no use for credentials, in whatever state they are', async () => {
+  it('ignores credentials, even invalid ones', async () => {
     await mkdir(at('.docker'));
     await writeFile(at('.docker/config.json'), '{');
     const env = { HOME: bundle.folder, REGISTRY_AUTH_FILE: at('none') };
@@ -81,7 +81,7 @@ describe('verify', () => {
       .and.not.to.include('Digest');
   });
 
-  it('tells what is wrong in a few lines, and fails', async () => {
+  it('reports the problems in a few lines, and fails', async () => {
     const cut = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, bytes.length * 0.6));
     const { code, stdout, stderr } = await verify([cut, ...trust]);
     expect(code).to.equal(1);

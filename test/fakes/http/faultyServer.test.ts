@@ -122,7 +122,7 @@ describe('FaultyServer', () => {
     expect(body.toString()).to.equal('0123456789');
   });
 
-  it('holds a request for ever, and lets go when it is stopped', async () => {
+  it('holds a request without a limit, and releases it when the server stops', async () => {
     server.fault(/./, { noAnswer: 'hold' });
     const held = get(url).catch((error: unknown) => (error as { code: string }).code);
     while (server.active === 0) await new Promise(setImmediate);
@@ -148,7 +148,7 @@ describe('FaultyServer', () => {
     expect(long.error).to.equal('ECONNRESET');
   });
 
-  it('alters one byte, the same one in a range, and never the content itself', async () => {
+  it('changes one byte, the same one in a range, and never the content itself', async () => {
     server.fault(/./, { flipByte: 300_001 });
     const { body } = await get(url);
     expect(body[300_001]).to.equal('1'.charCodeAt(0) ^ 0xff);
@@ -174,7 +174,7 @@ describe('FaultyServer', () => {
     expect(other.body.toString()).to.equal('23');
   });
 
-  it('compresses what nobody asked to have compressed', async () => {
+  it('compresses a body without a request for it', async () => {
     server.fault(/./, { gzip: true });
     const { headers, body } = await get(url, { headers: { 'accept-encoding': 'identity' } });
     expect(headers).to.include({ 'content-encoding': 'gzip' }).and.not.have.property('content-length');

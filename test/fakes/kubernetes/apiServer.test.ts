@@ -65,7 +65,7 @@ describe('TestApiServer', () => {
     expect(body.metadata.resourceVersion).to.equal(before);
   });
 
-  it('knows whose fields are whose, and removes what a manager no longer applies', async () => {
+  it('tracks the owner of each field, and removes fields that a manager no longer applies', async () => {
     const metadata = { name: 'shared', namespace: 'default' };
     await apply('one', { ...configMap('shared'), metadata, data: { a: '1', b: '1' } });
     const two = await apply('two', { ...configMap('shared'), metadata, data: { b: '1', c: '1' } });
@@ -161,7 +161,7 @@ describe('TestApiServer', () => {
     expect(late.events[0]?.object.code).to.equal(410);
   });
 
-  it('cuts watches as it is told to', async () => {
+  it('closes watches on request', async () => {
     server.put(configMap('x'));
     server.fault(/watch=true/, { cut: { after: 20, how: 'reset' } });
     const answer = await fetch(`${server.url}${base}?watch=true`);

@@ -41,7 +41,7 @@ describe('startRegistry', () => {
       }
     });
 
-    it('says in the words of the protocol what is not there', async () => {
+    it('reports missing content as the protocol defines it', async () => {
       await start();
       const at = async (where: string, headers = {}): Promise<string | undefined> =>
         await errorCode(await fetch(`${registry.url}/v2/${where}`, { headers }));
@@ -162,7 +162,7 @@ describe('startRegistry', () => {
       expect(await errorCode(await fetch(locationOf(where)))).to.equal('BLOB_UPLOAD_UNKNOWN');
     });
 
-    it('mounts a blob of another repository, or begins an upload where it cannot', async () => {
+    it('mounts a blob of another repository, or begins an upload if it cannot', async () => {
       await start();
       expect((await begin(`?mount=${image.layer}&from=team/app`)).status).to.equal(201);
       expect(registry.hasBlob('team/new', image.layer)).to.equal(true);

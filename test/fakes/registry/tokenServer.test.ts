@@ -38,7 +38,7 @@ describe('startTokenServer', () => {
     expect(server.accepts(token ?? '')).to.equal(false);
   });
 
-  it('refuses wrong passwords, and nobody where anonymous pulls are off', async () => {
+  it('refuses wrong passwords, and anonymous requests if anonymous pulls are off', async () => {
     await start();
     const refused = await ask({ scope }, basicAuthorization('user', 'wrong'));
     expect(refused.status).to.equal(401);
@@ -48,7 +48,7 @@ describe('startTokenServer', () => {
     expect((await ask({ service: 'other', scope }, basicAuthorization('user', 'secret'))).status).to.equal(400);
   });
 
-  it('lets nobody pull where that is on, and leaves out what a user may not do', async () => {
+  it('allows anonymous pulls if they are on, and leaves out actions that a user may not do', async () => {
     await start({ anonymousPull: true, allow: (_user, repository) => repository === 'team/app' });
     const { token = '' } = (await (await ask({ scope })).json()) as { token?: string };
     expect(server.allows(token, 'team/app', 'pull')).to.equal(true);

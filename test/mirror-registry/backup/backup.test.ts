@@ -141,7 +141,7 @@ describe('backup and restore', function () {
 
   // Before the journal, among the files, while the database is replaced, and at the end.
   for (const step of [70, 84, 96]) {
-    it(`restore goes on when it is killed at its ${step}th change of a name, and can still be taken back`, async () => {
+    it(`restore resumes after a kill at its ${step}th rename or removal, and can still be rolled back`, async () => {
       await backUp();
       const before = await registry.snapshot();
       push('after');

@@ -79,7 +79,7 @@ describe('certificates', function () {
     return code === 0 ? 'good' : stdout + stderr;
   }
 
-  it('are recognised as the installer’s, with what is wrong with them', async () => {
+  it('are recognized as the installer’s, with their problems', async () => {
     const host = await install();
     const { status } = await host.read();
     expect(status.kind).to.equal('automatic');
@@ -149,7 +149,7 @@ describe('certificates', function () {
     expect(await reasonsOf(host)).to.equal('');
   });
 
-  it('mend authorities without key identifiers too', async () => {
+  it('renews authorities without key identifiers too', async () => {
     const host = await install({ old: true });
     const old = host.at('old.pem');
     await copyFile(host.at('quay-rootCA/rootCA.pem'), old);
@@ -206,7 +206,7 @@ describe('certificates', function () {
     expect((await host.read()).status.problems).to.deep.equal([]);
   });
 
-  it('get a new key where the old one is too short, or where one is asked for', async () => {
+  it('get a new key if the old one is too short, or if one is requested', async () => {
     const host = await install({ bits: 1024 });
     const old = host.at('old.pem');
     await copyFile(host.at('quay-rootCA/rootCA.pem'), old);
@@ -246,7 +246,7 @@ describe('certificates', function () {
     }
   });
 
-  it('stay what they were recorded as, whatever their names', async () => {
+  it('keep their recorded origin, with any names', async () => {
     const host = await install();
     const { server } = (await host.read()).status;
     const state = `${host.fixture.quayRoot}/.oc-mirror-registry/state.json`;
@@ -271,7 +271,7 @@ describe('certificates', function () {
     expect((await named.read()).status.kind).to.equal('automatic');
   });
 
-  it('cannot be renewed without the key of their authority, nor where TLS ends elsewhere, nor where there are none', async () => {
+  it('cannot be renewed without the key of their CA, behind a TLS proxy, or if they are missing', async () => {
     const stranded = await install();
     await rm(stranded.at('quay-rootCA/rootCA.key'));
     expect((await stranded.read()).status.kind).to.equal('stranded');
@@ -309,7 +309,7 @@ describe('certificates', function () {
     await failureOf(host.renew({ newAuthority: 'switch' }), 'not-found');
   });
 
-  it('are told to clusters and hosts in their own forms', async () => {
+  it('are printed for clusters and hosts in their own forms', async () => {
     const host = await install();
     const pem = await readFile(host.at('quay-rootCA/rootCA.pem'), 'utf8');
     const { installConfig, configMap, certsFolder } = formatTrust(pem, host.installation);

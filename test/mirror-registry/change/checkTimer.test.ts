@@ -29,7 +29,7 @@ describe('formatCheckTimer', () => {
     }
   });
 
-  it('is printed so that it runs as it is, for this installation, and tells changes from a wrong command line', async function () {
+  it('is printed so that it runs unchanged, for this installation, and distinguishes changes from a wrong command line', async function () {
     requirePeer(this, 'openssl');
     this.timeout(300_000);
     const fixture = await makeFixture({ age: '2.0.7', scope: 'user' });

@@ -102,7 +102,7 @@ describe('planUpgrade', () => {
     }
   });
 
-  it('refuses what cannot be done: another database, an older Quay, a certificate of somebody’s own that has ended', async () => {
+  it('refuses unsupported changes: another database, an older Quay, an expired certificate of the administrator', async () => {
     const old = await planFixture(await install({ age: '1.3.11' }), latest);
     expect(old.blockers.join()).to.include('PostgreSQL').and.to.include('quay-postgres.service:');
     await failureOf(
@@ -140,7 +140,7 @@ describe('planUpgrade', () => {
   });
 
   for (const digit of ['a', '9']) {
-    it(`knows nothing of images by a digest that begins with ${digit}, and goes on`, async () => {
+    it(`ignores images by a digest that begins with ${digit}, and continues`, async () => {
       const fixture = await install({ age: '2.0.7', images: { quay: `quay.local/quay@sha256:${digit.repeat(64)}` } });
       const plan = await planFixture(fixture, { quay: latest.quay });
       expect(plan.blockers).to.deep.equal([]);

@@ -84,7 +84,7 @@ describe('plan and upgrade', function () {
     expect(said[1]).to.include('expired on');
   });
 
-  it('push a bundle into the registry of this host, whose authority only this host has', async () => {
+  it('push a bundle into the registry of this host, whose authority only this host trusts', async () => {
     const { fixture, host } = registry;
     const repository = `localhost:${host.port}/openshift/mirror-registry-bundle`;
     const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];

@@ -31,7 +31,7 @@ describe('uninstall', function () {
     return { held, files: Object.keys(await registry.snapshot()).filter((path) => ours.test(path)) };
   }
 
-  it('lists everything first, and then removes it but for the data', async () => {
+  it('lists everything first, and then removes it except the data', async () => {
     const before = await registry.snapshot(true);
     const shown = await call('--dry-run');
     expect(shown.code, shown.stderr).to.equal(0);

@@ -24,7 +24,7 @@ describe('detectInstallation', () => {
 
   for (const age of fixtureAges) {
     for (const scope of ['system', 'user'] as const) {
-      it(`recognises ${age} in the ${scope} scope, and says where each value stands`, async () => {
+      it(`recognizes ${age} in the ${scope} scope, and returns the place of each value`, async () => {
         const fixture = await install({ age, scope, hostname: 'registry.example.com' });
         const found = await detect(fixture);
         expect(found).to.include({ scope, version: age, database: age.startsWith('2') ? 'sqlite' : 'postgres' });
@@ -101,7 +101,7 @@ describe('detectInstallation', () => {
     });
   }
 
-  it('takes the folder from an option where the units name it by a variable', async () => {
+  it('reads the folder from an option if the units name it by a variable', async () => {
     const fixture = await install({ age: '2.0.7' });
     const unit = `${fixture.unitFolder}/quay-app.service`;
     await fixture.write(

@@ -39,7 +39,7 @@ describe('parseUnitFile', () => {
     expect(settings[0]?.words.map((word) => word.text)).to.deep.equal(['Bobs "own" registry']);
   });
 
-  it('knows where each word is, so that all else stays when one is replaced', () => {
+  it('keeps all other words when one is replaced', () => {
     const image = settings[2]!.words.at(-1)!;
     expect(text.slice(image.start, image.end)).to.equal('image:1');
     const spliced = splice(text, [{ start: image.start, end: image.end, text: 'image:2' }]);

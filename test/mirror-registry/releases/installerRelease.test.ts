@@ -46,7 +46,7 @@ describe('openInstallerRelease', function () {
     expect((await open(alone, { quay, redis, pause })).images.redis.image).to.equal(redis);
   });
 
-  it('says what is wrong with an archive that is cut short, or lacks an image', async () => {
+  it('reports an archive that is truncated, or lacks an image', async () => {
     const bytes = await readFile(archive);
     const cut = join(folder, 'cut.tar.gz');
     await writeFile(cut, bytes.subarray(0, bytes.length / 2));
@@ -58,7 +58,7 @@ describe('openInstallerRelease', function () {
     expect((await failureOf(open(lacking, { quay }), 'invalid-file')).message).to.include('no redis.tar');
   });
 
-  it('tells podman where the programs of each Quay are', () => {
+  it('gives podman the paths of the programs of each Quay', () => {
     const pathOf = (version: string): string => changesOf('quay', `q/quay-rhel8:${version}`)[1] ?? '';
     expect([pathOf('v3.12.10'), pathOf('v3.12.14'), pathOf('v3.12.18')].map((text) => text.slice(0, 14))).to.deep.equal(
       ['ENV PATH=/app/', 'ENV PATH=/opt/', 'ENV PATH=/opt/'],

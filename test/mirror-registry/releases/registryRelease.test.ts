@@ -71,7 +71,7 @@ describe('openRegistryRelease', function () {
     await release.close();
   });
 
-  it('finds it in what another tool made of it, and says what is none', async () => {
+  it('finds it in another tool’s copy, and reports an archive without one', async () => {
     const layout = join(folder, 'layout');
     const copy = ['copy', '--all', '--insecure-policy', '--src-tls-verify=false', '--dest-tls-verify=false'];
     await runSuccessfully('skopeo', [...copy, `docker://${repository}:2.0.11`, `oci:${layout}`]);

@@ -31,7 +31,7 @@ describe('CopyQueue', () => {
     expect(await queue.take()).to.equal(undefined);
   });
 
-  it('has the next one bring it where the first has failed', async () => {
+  it('has the next image copy a blob if the first one failed', async () => {
     const queue = new CopyQueue([etcd, console, image('third', 'base')], new Set());
     await queue.take();
     const [second, third] = [queue.take(), queue.take()];
@@ -43,7 +43,7 @@ describe('CopyQueue', () => {
     expect(await labelOf(third)).to.equal('third');
   });
 
-  it('begins all at once where the store has what they share', async () => {
+  it('begins all immediately if the store has their shared content', async () => {
     const queue = new CopyQueue([etcd, console], new Set([digestOf('base')]));
     expect([await labelOf(queue.take()), await labelOf(queue.take())]).to.deep.equal(['etcd', 'console']);
   });
@@ -59,7 +59,7 @@ describe('CopyQueue', () => {
   describe('copyAll', () => {
     const third = image('third', 'base', 'third');
 
-    it('ends with an error that all images would meet, although images wait for the one that failed', async () => {
+    it('stops with an error that would fail all images, although other images wait for the failed one', async () => {
       const copied: string[] = [];
       const copy = ({ label }: PlannedImage): Promise<void> => {
         copied.push(label);
@@ -70,7 +70,7 @@ describe('CopyQueue', () => {
       expect([error.message, copied]).to.deep.equal(['the disk is full', ['etcd']]);
     });
 
-    it('copies the other images, and names those that failed', async () => {
+    it('copies the other images, and names the failed ones', async () => {
       const copied: string[] = [];
       const copy = ({ label }: PlannedImage): Promise<void> => {
         copied.push(label);

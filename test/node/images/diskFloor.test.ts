@@ -13,7 +13,7 @@ describe('the disk floor', () => {
   before(async () => (folder = await makeFolder()));
   after(() => removeFolder(folder));
 
-  it('is 16 GiB or 15 % unless somebody says otherwise', async () => {
+  it('is 16 GiB or 15 % by default', async () => {
     const usual = await measureDisk(join(folder, 'new'));
     expect(usual.floor).to.be.at.least(16 * 2 ** 30);
     expect(usual.free).to.be.greaterThan(0);

@@ -41,7 +41,7 @@ describe('StoreIndex', () => {
     expect(await lack()).to.equal(undefined);
   });
 
-  it('finds nothing where there is no store', async () => {
+  it('finds nothing without a store', async () => {
     await rm(join(root, 'overlay-images'), { recursive: true });
     await rm(join(root, 'overlay-layers'), { recursive: true });
     expect((await StoreIndex.read(host, store)).isEmpty).to.equal(true);

@@ -143,7 +143,7 @@ describe('loadBundle', function () {
     expect(error.message).to.contain('no-such-thing');
   });
 
-  it('goes on after a kill -9, and shows nothing by the final name before it is whole', async () => {
+  it('resumes after kill -9, and uses the final name only for a complete store', async () => {
     const { child, ended } = start('--parallel-images=1');
     const index = join(folder, 'store.partial/overlay-images/images.json');
     const count = async (): Promise<number> => {
@@ -176,7 +176,7 @@ describe('loadBundle', function () {
     expect((await load()).skipped).to.be.greaterThan(0);
   });
 
-  it('says that the file system of the store is full, and goes on when there is room', async () => {
+  it('reports that the file system of the store is full, and resumes if there is space', async () => {
     const place = join(folder, 'small');
     await mkdir(place);
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', place]);
@@ -215,7 +215,7 @@ describe('loadBundle', function () {
   });
 
   for (const copyProgram of copyPrograms) {
-    it(`names the image and the blob that are damaged, loads the others, and goes on with a good bundle, by ${copyProgram}`, async () => {
+    it(`names the image and the corrupt blob, loads the others, and resumes with a good bundle, by ${copyProgram}`, async () => {
       const [config = '', ...layers] = await blobsOf(made, 'etcd');
       for (const own of [config, layers.at(-1) ?? '']) {
         await made.damage(own as Digest);
@@ -233,7 +233,7 @@ describe('loadBundle', function () {
     });
   }
 
-  it('says that the stick is gone when it is pulled out in the middle, and goes on when it is back', async function () {
+  it('reports a USB drive that was removed in the middle, and resumes when it is back', async function () {
     await requireLoopDevices(this);
     if ((await run('xfs_io', ['-V'])).code !== 0) skipLoudly(this, 'there is no xfs_io');
     const image = join(folder, 'stick.img');
@@ -270,7 +270,7 @@ describe('loadBundle', function () {
     for (const name of names) await createContainer(store, join(folder, 'reader'), name);
   });
 
-  it('loads from a raw device where there is no network at all', async function () {
+  it('loads from a raw device without any network', async function () {
     await requireLoopDevices(this);
     const path = (await runSuccessfully('losetup', ['--find', '--show', '--read-only', made.path])).trim();
     try {
@@ -293,7 +293,7 @@ describe('loadBundle', function () {
     for (const name of names) await createContainer(store, join(folder, 'reader'), name);
   });
 
-  it('refuses a store whose index was cut short, and begins an unfinished one anew', async () => {
+  it('refuses a store with a truncated index, and restarts an unfinished one', async () => {
     await load({ images: ['release'] });
     const index = join(folder, 'store/overlay-images/images.json');
     await truncate(index, 100);
@@ -374,7 +374,7 @@ describe('loadBundle', function () {
     });
   }
 
-  it('loads nothing that nobody trusted signed', async () => {
+  it('loads nothing without a trusted signature', async () => {
     const child = await executeProgram(program, [
       'load',
       made.path,

@@ -37,7 +37,7 @@ const laptop = JSON.stringify({
 });
 
 describe('parseBlockDevices', () => {
-  it('lists disks, partitions and drives, and tells which may be pulled out', () => {
+  it('lists disks, partitions and drives, and finds removable ones', () => {
     const devices = parseBlockDevices(laptop);
     expect(devices.filter(({ removable }) => removable).map(({ path }) => path)).to.deep.equal([
       '/dev/sdb',
@@ -97,7 +97,7 @@ describe('parseBlockDevices', () => {
 });
 
 describe('parseProbe', () => {
-  it('finds the file system and its label, in whatever letters', () => {
+  it('finds the file system and its label, with escaped characters', () => {
     expect(parseProbe('DEVNAME=/dev/sdb1\nLABEL=MY\\ STICK\nUUID=12\nTYPE=vfat\nUSAGE=filesystem\n')).to.deep.equal({
       filesystem: 'vfat',
       label: 'MY STICK',
@@ -116,7 +116,7 @@ describe('classify', () => {
   const empty = Buffer.alloc(512);
   const tar = (path: string): Buffer => layOutTar([{ path, content: empty }]).entries[0]?.header ?? empty;
 
-  it('knows a tar by its first block, on every disk and before what is left of a file system', () => {
+  it('recognizes a tar by its first block, on every disk and before the remains of a file system', () => {
     for (const device of [stick, disk]) {
       expect(classify(device, tar('metadata.json'), { filesystem: 'btrfs' }, false)).to.deep.equal({
         kind: 'tar',

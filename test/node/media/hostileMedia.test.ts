@@ -89,7 +89,7 @@ describe('a medium whose owner wants to read the machine', () => {
     expect((await media.find()).map(({ digest }) => digest)).to.deep.equal([undefined]);
   });
 
-  it('neither waits for a pipe nor opens a device, whatever they are called', async () => {
+  it('neither waits for a pipe nor opens a device, under any name', async () => {
     await runSuccessfully('mkfifo', [at(name), at('upgrade-b.tar.000')]);
     await run('mknod', [at('upgrade-c.tar'), 'c', '1', '5']);
     await symlink(made.path, at('upgrade-d.tar'));
@@ -121,12 +121,12 @@ describe('a medium whose owner wants to read the machine', () => {
     await failureOf(cache.verify(found, digestOf(''), context), 'not-readable');
   });
 
-  it('may have a hard link to a file of the same file system: nothing tells it from any other', async () => {
+  it('may have a hard link to a file of the same file system, which cannot be distinguished', async () => {
     await link(made.path, at(name)).catch(() => copyFile(made.path, at(name)));
     expect((await media.find()).map(({ version }) => version)).to.deep.equal(['4.12.4']);
   });
 
-  it('has names that nobody can show left out, and too many bundles refused', async () => {
+  it('leaves out names that cannot be printed, and refuses too many bundles', async () => {
     for (const odd of ['upgrade-\u001b[2J.tar', 'upgrade-\u202etar.exe.tar', `upgrade-${'x'.repeat(200)}.tar`])
       await writeFile(at(odd), 'x');
     expect(await listFiles(stick)).to.have.property('size', 0);

@@ -179,7 +179,7 @@ describe('media', () => {
     expect((event as { hint: string }).hint).to.match(/no vfat: use ext4/);
   });
 
-  it('mounts for reading, out of everybody’s way, and writes nothing to the stick', async () => {
+  it('mounts read-only in a private folder, and writes nothing to the USB drive', async () => {
     const image = await sticks.makeExt4(await gather(one), 'OCPUPG1');
     // As after it was removed from another machine without unmounting: the journal is not empty.
     await runSuccessfully('debugfs', ['-w', '-R', 'feature needs_recovery', image]);
@@ -210,7 +210,7 @@ describe('media', () => {
     expect(await digestOfFile(image)).to.equal(before);
   });
 
-  it('releases a stick that is pulled out, and mounts the next one', async () => {
+  it('releases a USB drive that is removed, and mounts the next one', async () => {
     const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
     const media = await openMedia();
     const [found] = (await look(media)) as { path: string }[];
@@ -225,7 +225,7 @@ describe('media', () => {
     expect(brief(await look(media))).to.deep.equal([`found ${next.device} 4.12.5`]);
   });
 
-  it('tells when the stick in the same drive is another one', async () => {
+  it('detects another USB drive in the same port', async () => {
     const media = await openMedia();
     const first = await sticks.plug(await sticks.makeExt4(await gather(one)));
     expect(brief(await look(media))).to.deep.equal([`found ${first.device} 4.12.4`]);
@@ -285,7 +285,7 @@ describe('media', () => {
     expect(await look(media)).to.deep.equal([]);
   });
 
-  it('says of a device with somebody else’s tar that it is one', async () => {
+  it('recognizes another tar on a device', async () => {
     const image = await sticks.makeImage(4);
     await runSuccessfully('sh', ['-c', `tar -c -C '${folder}' bin | dd of='${image}' conv=notrunc status=none`]);
     await sticks.plug(image);
@@ -314,7 +314,7 @@ describe('media', () => {
     expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
   });
 
-  it('reads a stick where somebody else mounted it, as it is being filled', async () => {
+  it('reads a USB drive at another program’s mount point, while it is being filled', async () => {
     const stick = await sticks.plug(await sticks.makeExt4(await gather()));
     const mine = join(folder, 'mine');
     await mkdir(mine);
@@ -396,7 +396,7 @@ describe('media', () => {
     expect(brief(events)).to.deep.equal([`found ${stick.device} 4.12.4`]);
   });
 
-  it('looks every now and then where udevadm does not work', async () => {
+  it('checks at intervals if udevadm does not work', async () => {
     const context = makeContext();
     await writeFile(join(folder, 'bin', 'udevadm'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
     const media = await openMedia(context);

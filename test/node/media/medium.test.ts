@@ -22,7 +22,7 @@ describe('withoutBases', () => {
   const meant = (...which: number[]): string[] =>
     withoutBases(which.map((index) => found[index] ?? expect.fail())).map(({ version }) => version);
 
-  it('leaves out what a delta is to be read with, and nothing where there is none', () => {
+  it('leaves out the base of a delta, and works without one', () => {
     expect(meant(0, 1)).to.deep.equal(['4.19.5']);
     expect(meant(1, 0, 0)).to.deep.equal(['4.19.5']);
     expect(meant(0)).to.deep.equal(['4.19.4']);

@@ -34,7 +34,7 @@ describe('pinImages', () => {
     expect(await readdir(dirname(join(root, pinFile)))).to.have.length(1);
   });
 
-  it('takes out what is not to be kept any more, and removes the file with the last', async () => {
+  it('removes pins that are no longer needed, and the file with the last one', async () => {
     await writePins(host(), [one, two]);
     expect(await unpinImages(host(), [one])).to.deep.include({ pinned: [two], changed: true });
     expect(await unpinImages(host(), 'all')).to.deep.include({ pinned: [], changed: true });

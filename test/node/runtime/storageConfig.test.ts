@@ -17,7 +17,7 @@ describe('readStorageConfig', () => {
   };
   const read = (environment: Record<string, string> = {}) => readStorageConfig({ root, environment });
 
-  it('has the defaults of root where there is no file', async () => {
+  it('has the defaults of root without a file', async () => {
     expect(await read()).to.deep.equal({
       driver: 'overlay',
       graphRoot: '/var/lib/containers/storage',

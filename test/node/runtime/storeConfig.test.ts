@@ -22,7 +22,7 @@ describe('configureStore', () => {
   });
   afterEach(() => rm(root, { recursive: true }));
 
-  it('writes a file where there is none, with the folder of the store, and takes it back', async () => {
+  it('creates the file with the folder of the store, and removes it again', async () => {
     await write('/usr/share/containers/storage.conf', '[storage]\ngraphroot = "/g"\n[storage.options]\nx = "y"\n');
     expect(await configureStore(host(), store)).to.equal(true);
     expect(await readStorageConfig(host())).to.deep.include({ graphRoot: '/g', additionalStores: [store] });
@@ -35,7 +35,7 @@ describe('configureStore', () => {
     expect(existsSync(join(root, store, '.managed'))).to.equal(true);
   });
 
-  it('leaves the file of somebody else as it is, and shows what it should be', async () => {
+  it('keeps the file of another program, and prints the content that it needs', async () => {
     const text =
       '[storage]\ndriver = "overlay"\n[storage.options]\n# none\nadditionalimagestores = [\n  "/a",\n]\nz = 1\n';
     await write(storageFile, text);
@@ -47,7 +47,7 @@ describe('configureStore', () => {
     expect(shown).to.equal(text.replace('[\n  "/a",\n]', `["/a", "${store}"]`));
   });
 
-  it('adds the table where the file lacks it', async () => {
+  it('adds the table if the file lacks it', async () => {
     await write(storageFile, '[storage]\ndriver = "overlay"\n');
     expect(await describeStorage(host(), store)).to.equal(
       `[storage]\ndriver = "overlay"\n\n[storage.options]\nadditionalimagestores = ["${store}"]\n`,

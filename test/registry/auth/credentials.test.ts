@@ -71,7 +71,7 @@ describe('Credentials', () => {
       }
     });
 
-    it('says what is no file, or too large to be one of credentials', async () => {
+    it('reports a path that is not a file, or a file too large for credentials', async () => {
       const large = await put('large.json', ' '.repeat(5e6));
       for (const [file, why] of [
         [home, 'is a folder'],
@@ -114,7 +114,7 @@ describe('Credentials', () => {
       expect((await loadCredentials({ environment, home })).files).to.deep.equal(files);
     });
 
-    it('waits until the first is asked for, unless told to read now', async () => {
+    it('waits until the first request, unless it must read now', async () => {
       const file = await put('broken.json', '{');
       const credentials = new Credentials({ file, environment: {} });
       expect(credentials.files).to.deep.equal([]);
@@ -122,7 +122,7 @@ describe('Credentials', () => {
       await failureOf(credentials.find('quay.io', 'a/b'));
     });
 
-    it('has nothing where there are no files', async () => {
+    it('finds no credentials without files', async () => {
       const credentials = await loadCredentials({ environment: {}, home });
       expect(credentials.files).to.deep.equal([]);
       expect(await credentials.find('quay.io', 'a/b')).to.equal(undefined);
@@ -203,7 +203,7 @@ describe('Credentials', () => {
       expect(await find({ 'q.io/a': {}, 'q.io': basic('u:p') }, 'q.io', 'a')).to.include({ username: 'u' });
     });
 
-    it('names the entry whose auth is not one, without showing it', async () => {
+    it('names the entry with an invalid auth, without showing it', async () => {
       const error = await failureOf(find({ 'q.io': basic('mysecret') }, 'q.io', 'a'));
       expect(error.message).to.contain('“auth” for q.io').and.not.to.contain('mysecret');
       expect(await find({ 'q.io': basic('mysecret') }, 'other.io', 'a')).to.equal(undefined);
@@ -241,7 +241,7 @@ describe('Credentials', () => {
       expect(await credentials.find('other.io', 'a')).to.equal(undefined);
     });
 
-    it('asks the store of the file where the file has no entry', async () => {
+    it('asks the credential store of the file if the file has no entry', async () => {
       await helper('store', answer('stored', 'pw'));
       const credentials = await load({ credsStore: 'store', auths: { 'q.io': {}, 'own.io': basic('u:p') } });
       expect(await credentials.find('q.io', 'a')).to.include({ username: 'stored' });
@@ -258,7 +258,7 @@ describe('Credentials', () => {
         .and.not.to.have.property('password');
     });
 
-    it('goes on to the entries when the helper has none', async () => {
+    it('continues with the entries if the helper has none', async () => {
       await helper('lab', missing);
       const credentials = await load({
         credHelpers: { 'q.io': 'lab', 'p.io': 'lab' },

@@ -99,7 +99,7 @@ describe('Tokens', () => {
       expect(await tokens.authorize({ ...subject, registry: 'other.io' })).to.equal(undefined);
     });
 
-    it('says where it looked when there are no credentials', async () => {
+    it('names the files that it read if there are no credentials', async () => {
       const tokens = await login({ 'other.io': entry });
       const error = await failureOf(tokens.authorize({ ...subject, challenge }), 'unauthorized');
       expect(error.message).to.contain('q.io requires credentials for a/b').and.to.contain(join(folder, 'auth.json'));
@@ -107,7 +107,7 @@ describe('Tokens', () => {
       expect(await tokens.authorize(subject)).to.equal(undefined);
     });
 
-    it('says where refused credentials come from', async () => {
+    it('names the file of refused credentials', async () => {
       const tokens = await login({ 'q.io': entry });
       const error = await failureOf(tokens.authorize({ ...subject, challenge, rejected: basic }), 'unauthorized');
       expect(error.message).to.contain('q.io refuses the credentials').and.to.contain(join(folder, 'auth.json'));
@@ -131,13 +131,13 @@ describe('Tokens', () => {
       ]);
     });
 
-    it('asks for nobody where there are no credentials', async () => {
+    it('requests an anonymous token without credentials', async () => {
       const tokens = await login();
       expect(await tokens.authorize({ ...subject, challenge })).to.equal('Bearer token1');
       expect(asked[0]?.headers.authorization).to.equal(undefined);
     });
 
-    it('asks for the scope of the challenge where it has none of its own', async () => {
+    it('requests the scope of the challenge if it has none of its own', async () => {
       const tokens = await login();
       await tokens.authorize({ ...subject, scope: '', challenge: `${challenge},scope="registry:catalog:*"` });
       expect(asked[0]?.fields.get('scope')).to.equal('registry:catalog:*');
@@ -164,7 +164,7 @@ describe('Tokens', () => {
       expect(asked).to.have.length(1);
     });
 
-    it('replaces a rejected token once, whoever was told', async () => {
+    it('replaces a rejected token once, for all requests', async () => {
       const tokens = await login();
       const rejected = await tokens.authorize({ ...subject, challenge });
       const told = { ...subject, challenge, rejected };
@@ -268,7 +268,7 @@ describe('Tokens', () => {
       ['answers without end', { body: { token: 'a', x: 'y'.repeat(2 ** 20) } }, 'server-error', 'without a token'],
     ];
     for (const [what, given, code, message] of cases) {
-      it(`says so when it ${what}`, async () => {
+      it(`reports that it ${what}`, async () => {
         answer = () => given;
         const tokens = await login({ 'q.io': entry });
         const error = await failureOf(tokens.authorize({ ...subject, challenge }), code);
@@ -277,7 +277,7 @@ describe('Tokens', () => {
       });
     }
 
-    it('says that credentials are wanted when it refuses nobody', async () => {
+    it('reports that credentials are required if it refuses an anonymous request', async () => {
       answer = () => ({ status: 401 });
       const error = await failureOf((await login()).authorize({ ...subject, challenge }), 'unauthorized');
       expect(error.message).to.contain('q.io requires credentials for a/b, and there are none for it in');
@@ -319,7 +319,7 @@ describe('Tokens', () => {
       expect(asked[0]?.headers).to.include({ host: '192.0.2.1', authorization: basic });
     });
 
-    it('logs where it asks, and neither passwords nor tokens', async () => {
+    it('logs the address of the token server, and neither passwords nor tokens', async () => {
       const tokens = await login({ 'q.io': entry });
       await tokens.authorize({ ...subject, challenge });
       expect(log).to.deep.equal([`requesting a token from ${realm} for repository:a/b:pull`]);

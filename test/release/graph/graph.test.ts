@@ -96,14 +96,14 @@ describe('resolveVersion', () => {
     await failureOf(resolve(graphs, '4.12.4', {}, 'aarch64'), 'unknown-version');
   });
 
-  it('asks nobody about what the cluster knows', async () => {
+  it('sends no request if the cluster knows the version', async () => {
     const graphs = new Graphs({});
     const known = new Map([['4.12.4', payloadOf('here')]]);
     expect(await resolve(graphs, '4.12.4', { cluster: cluster({ known }) })).to.equal(payloadOf('here'));
     expect(graphs.asked).to.be.empty;
   });
 
-  it('does not believe the cluster about another architecture, or a tag', async () => {
+  it('does not trust the cluster about another architecture, or a tag', async () => {
     const graphs = new Graphs({ 'stable-4.12': graphOf('4.12.4') });
     const known = new Map([['4.12.4', payloadOf('here')]]);
     expect(await resolve(graphs, '4.12.4', { cluster: cluster({ known }) }, 'aarch64')).to.equal(payloadOf('4.12.4'));
@@ -123,7 +123,7 @@ describe('resolveVersion', () => {
     ]);
   });
 
-  it('goes on to the public graph when the cluster’s own does not answer, and says so', async () => {
+  it('continues with the public graph if the cluster’s own does not respond, and logs it', async () => {
     const unreachable = new PluginError('unreachable', 'osus.example cannot be reached');
     const graphs = new Graphs({ 'stable-4.12': graphOf('4.12.4') }, { 'osus.example': unreachable });
     const context = makeContext();
@@ -181,7 +181,7 @@ describe('resolveVersion', () => {
     expect(await resolve(new Graphs({ 'stable-4.12': { nodes } }), '4.12.4')).to.equal(payloadOf('x'));
   });
 
-  it('refuses what is no version and what is no address', async () => {
+  it('refuses an invalid version and an invalid address', async () => {
     await failureOf(resolve(new Graphs({}), '4.12'), 'usage');
     for (const bad of ['graph', 'file:///graph', 'ftp://x/']) {
       await failureOf(resolve(new Graphs({}), '4.12.4', { graphUrl: bad }), 'usage');

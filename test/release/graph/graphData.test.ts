@@ -81,7 +81,7 @@ describe('buildGraphDataImage', () => {
     expect(config['history']).to.have.length(3);
   });
 
-  it('gives what is new from memory and the rest from the base', async () => {
+  it('reads new content from memory and the rest from the base', async () => {
     const { root, source } = await build(makeArchive(soundFiles));
     const manifest = parseManifest(await readContent(source, root), 'the image');
     for (const descriptor of [root, manifest.config!, ...manifest.layers]) {
@@ -95,7 +95,7 @@ describe('buildGraphDataImage', () => {
     expect(Buffer.concat(rest)).to.deep.equal((await readContent(source, root)).subarray(10));
   });
 
-  it('has a layer that everybody can read and that belongs to root, folders before what is in them', async () => {
+  it('has a world-readable layer that belongs to root, folders before their files', async () => {
     const entries = await listTar(await readLayer(await build(makeArchive(soundFiles))));
     expect(entries.map(({ path }) => path)).to.deep.equal([
       'var/',
@@ -117,7 +117,7 @@ describe('buildGraphDataImage', () => {
     expect(entries.at(-1)?.text).to.equal('1.1.0\n');
   });
 
-  it('is the same bytes whatever the archive’s order, owners, times, packing and outer folder', async () => {
+  it('has the same bytes for any order, owners, times, compression and outer folder of the archive', async () => {
     const { root } = await build(makeArchive(soundFiles));
     const turned = makeArchive(soundFiles.toReversed(), new Date(0));
     const dotted = makeArchive([
@@ -139,7 +139,7 @@ describe('buildGraphDataImage', () => {
     expect(all[2]?.digest).to.equal('sha256:9ac298cfd7d6b8583a7da73bf9ac3fe0490a17eed81a6ae6bf1efaddea384e87');
   });
 
-  it('has the signatures where the update service serves them, and keeps those that the data has', async () => {
+  it('has the signatures in the folder that the update service serves, and keeps existing ones', async () => {
     const own = `signatures/sha256/${hexOf(digest)}/signature-1`;
     const signatures = new Map([[digest, [Buffer.from('first'), Buffer.from('second')]]]);
     const entriesOf = async (archive: Buffer): Promise<Record<string, string>> =>
@@ -211,7 +211,7 @@ describe('buildGraphDataImage', () => {
       expect(asked).to.deep.equal([`http://mirror.example/graph-data?x=1 ${64 * 1024 * 1024}`]);
     });
 
-    it('says what is wrong with a location, and no secret of it', async () => {
+    it('reports an invalid location without its secrets', async () => {
       await failureOf(build(join(place, 'absent.tar')), 'not-readable');
       await failureOf(build('ftp://mirror.example/x'), 'usage');
       await failureOf(build('file://relative/x'), 'usage');

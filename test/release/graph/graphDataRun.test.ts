@@ -87,7 +87,7 @@ describe('a graph-data image', () => {
     }
   });
 
-  it('copies its data to where the update service reads it, as any user', async function () {
+  it('copies its data to the folder that the update service reads, as any user', async function () {
     requirePeer(this, 'podman', 'buildah');
     const volume = join(folder, 'volume');
     await mkdir(volume);

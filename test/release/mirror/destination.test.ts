@@ -12,7 +12,7 @@ describe('parseDestination', () => {
     expect(destination('etcd', release)).to.deep.equal({ place: registry, tag: '4.12.4-x86_64-etcd' });
   });
 
-  it('is openshift/release in a directory unless it is told otherwise', () => {
+  it('is openshift/release in a directory by default', () => {
     const target = parseDestination({ toDir: '/m' })('etcd', release);
     const place = { kind: 'directory', root: '/m', repository: 'openshift/release' };
     expect(target).to.deep.equal({ place, tag: '4.12.4-x86_64-etcd' });
@@ -37,7 +37,7 @@ describe('parseDestination', () => {
     expect(formatTarget(versions('etcd', release))).to.equal('registry.test:5000/v4.12.4:4.12.4-x86_64-etcd');
   });
 
-  it('puts the release image elsewhere, without a tag where none is given', () => {
+  it('pushes the release image to another place, without a tag if none is given', () => {
     const destination = parseDestination({ to: 'registry.test:5000/a/b', toReleaseImage: 'other.test/c/d' });
     const place = { kind: 'registry', registry: 'other.test', repository: 'c/d' };
     expect(destination(releaseName, release)).to.deep.equal({ place, tag: undefined });

@@ -69,7 +69,7 @@ describe('planMirror and runMirror', () => {
   for (const kind of ['registry', 'directory'] as const) {
     const to = (): string => (kind === 'registry' ? `${site.host}/site/release` : 'file://openshift/release');
 
-    it(`brings a release into a ${kind}, and tells what it does`, async () => {
+    it(`mirrors a release into a ${kind}, and logs its steps`, async () => {
       await open();
       const result = await mirror(to());
       const total = [...release.blobs.values()].reduce((sum, { size }) => sum + size, 0);
@@ -102,7 +102,7 @@ describe('planMirror and runMirror', () => {
       expect(plan?.present).to.equal(plan?.bytes);
     });
 
-    it(`names what is corrupt at the source of a ${kind}, and brings the rest`, async () => {
+    it(`names corrupt content at the source of a ${kind}, and copies the rest`, async () => {
       await open();
       const manifest = release.content.repositories
         .get(release.componentRepository)
@@ -124,7 +124,7 @@ describe('planMirror and runMirror', () => {
       expect(await store.tags()).not.to.include(release.tag);
     });
 
-    it(`says when a ${kind} refuses what is written`, async () => {
+    it(`reports that a ${kind} refuses a write`, async () => {
       await open();
       if (kind === 'registry') {
         site.fault(/^POST .*\/blobs\/uploads/, { answer: { status: 403, body: '{"errors":[{"code":"DENIED"}]}' } });
@@ -182,7 +182,7 @@ describe('planMirror and runMirror', () => {
     expect([...(tags?.keys() ?? [])]).to.have.members([release.tag, attachmentTag(release.digest)]);
   });
 
-  it('goes on where it was interrupted', async () => {
+  it('resumes after an interruption', async () => {
     await open({ layerSize: 50_000 });
     let stored = 0;
     const interrupted = makeContext((event) => {

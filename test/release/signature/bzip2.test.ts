@@ -26,7 +26,7 @@ describe('decompressBzip2', () => {
     expect(decompress(blocks, 250_000)).to.have.length(250_000);
   });
 
-  it('refuses what is cut short, followed by more, or corrupt in any bit', () => {
+  it('refuses data that is truncated, followed by more, or corrupt in any bit', () => {
     const bytes = Buffer.from(short, 'base64');
     expect(() => decompressBzip2(Buffer.concat([bytes, Buffer.alloc(1)]), limit)).to.throw('trailing data');
     for (let length = 0; length < bytes.length; length++) {

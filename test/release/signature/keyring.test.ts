@@ -92,7 +92,7 @@ describe('readKeys and loadKeyring', () => {
     expect(key?.isPrivate()).to.equal(false);
   });
 
-  it('counts keys by their fingerprints only, wherever they come from', async () => {
+  it('counts keys by their fingerprints only, from any source', async () => {
     const system = path('one');
     const others = [{ name: 'payload', content: two.publicKey }];
     const ring = async (...trusted: string[]): Promise<string[]> =>

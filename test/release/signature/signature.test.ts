@@ -160,7 +160,7 @@ describe('verifySignature', () => {
       }
     });
 
-    it('refuses what would inflate without bounds, and what is compressed twice', async () => {
+    it('refuses data that would inflate without bounds, or is compressed twice', async () => {
       const bomb = Buffer.concat([Buffer.from([0xa3, 2]), deflateSync(Buffer.alloc(8 * 1024 * 1024))]);
       const twice = Buffer.concat([Buffer.from([0xa3, 2]), deflateSync(Buffer.from([0xa3, 0]))]);
       expect(await reason(bomb)).to.equal('decompresses to more than 1048576 bytes');

@@ -104,7 +104,7 @@ describe('the trust in a release', () => {
       expect(answer?.signatures).to.have.length(10);
     });
 
-    it('enforces the size of a signature and goes on with the next, on the network and on disk', async () => {
+    it('enforces the size of a signature and continues with the next, on the network and on disk', async () => {
       const large = await signOversized(signer, digest);
       const store = serve(server, large, signature);
       await writeSignatureStore(folder, signatureStore(new Map([[digest, [large, signature]]]), 'large/'));
@@ -116,7 +116,7 @@ describe('the trust in a release', () => {
       expect(large.length).to.be.greaterThan(signatureSizeLimit);
     });
 
-    it('refuses other kinds of stores, and keeps what is secret in an address to itself', async () => {
+    it('refuses other kinds of stores, and does not print the secret in an address', async () => {
       const ftp = await failure(findSignatures(digest, ['ftp://example.com/x'], fetch, context));
       expect(ftp.code).to.equal('usage');
       const store = serve(server, signature).replace('http://', 'http://user:secret@');
@@ -143,7 +143,7 @@ describe('the trust in a release', () => {
       expect(good[0]).to.include({ digest, fingerprint: signer.fingerprint });
     });
 
-    it('asks no store when a good signature is at hand', async () => {
+    it('asks no store if a good signature is available', async () => {
       const stores = [serve(server, second)];
       expect((await verify(stores, [foreign, signature])).map(({ bytes }) => bytes)).to.deep.equal([signature]);
       expect(server.requests).to.have.length(0);
@@ -183,7 +183,7 @@ describe('the trust in a release', () => {
       expect(error.settings).to.deep.equal(['trustFingerprint']);
     });
 
-    it('advises on what is wrong: an algorithm that clusters do not know, or a signature that expired', async () => {
+    it('gives advice for an algorithm that clusters do not know, and for an expired signature', async () => {
       const curve = { type: 'ecc', curve: 'ed25519Legacy', userIDs: { name: 'Other' }, format: 'object' } as const;
       const { privateKey } = await generateKey(curve);
       const message = await createMessage({ binary: Buffer.from(statementOf(digest)) });
@@ -199,7 +199,7 @@ describe('the trust in a release', () => {
       expect(expired.hint).to.match(/^Get a newer signature/);
     });
 
-    it('throws untrusted with each reason, and never believes a payload’s own key', async () => {
+    it('throws untrusted with each reason, and never trusts a payload’s own key', async () => {
       const other = await signDigest(signer, digestOf('another'));
       const error = await failure(verify([serve(server, other, Buffer.from('junk'))]));
       expect(error.code).to.equal('untrusted');
@@ -213,7 +213,7 @@ describe('the trust in a release', () => {
       expect((await failure(verify([serve(server, foreign)], [], own))).code).to.equal('untrusted');
     });
 
-    it('says when no trusted key is at hand', async () => {
+    it('reports if no trusted key is available', async () => {
       const empty = await loadKeyring({ system: nothing }, [], context);
       expect((await failure(verify([serve(server, signature)], [], empty))).settings).to.deep.equal([
         'signatureKeyring',
@@ -239,7 +239,7 @@ describe('the trust in a release', () => {
   });
 
   describe('collectSignatures', () => {
-    it('has no opinion on an image that nobody signed', async () => {
+    it('finds no signatures of an image, and does not fail', async () => {
       const findings = await collectSignatures(digest, { keyring, stores: [serve(server)], fetchFile: fetch }, context);
       expect(findings).to.deep.include({ good: [], untrusted: [], rejected: [] });
     });

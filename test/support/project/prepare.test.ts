@@ -49,7 +49,7 @@ describe('prepare', () => {
       await addCommand(name, 'true');
   }
 
-  it('installs the packages where there are none', async () => {
+  it('installs missing packages', async () => {
     await addPeers();
     const { code, log } = await prepare();
     expect(code).to.equal(0);
@@ -83,7 +83,7 @@ describe('prepare', () => {
     expect(stderr).to.include('npm ci failed');
   });
 
-  it('goes on with a loud warning when a peer cannot be installed', async () => {
+  it('continues with a warning if a peer cannot be installed', async () => {
     await writeFile(join(root, 'node_modules/.package-lock.json'), '{}');
     await addCommand('apt-get', 'echo "apt-get $*" >> "$LOG"; echo "E: no network" >&2; exit 100');
     const { code, stderr, log } = await prepare('peers');

@@ -105,7 +105,7 @@ describe('buildRelease', () => {
     expect(first).to.deep.equal(second);
   });
 
-  it('makes OCI images where asked', () => {
+  it('makes OCI images on request', () => {
     const release = buildRelease({ components: ['etcd'], format: 'oci' });
     expect(imageOf(release, 'etcd').mediaType).to.equal(mediaTypes.ociManifest);
   });

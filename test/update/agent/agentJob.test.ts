@@ -9,7 +9,7 @@ describe('AgentJob', () => {
   const idle = (): Promise<void> => Promise.resolve();
   const fail = (): Promise<void> => Promise.reject(new PluginError('disk-full', 'it is full', { hint: 'Make room.' }));
 
-  it('does one thing at a time, and tells when that has ended', async () => {
+  it('does one job at a time, and reports its end', async () => {
     const job = new AgentJob(makeContext());
     let end: () => void = () => undefined;
     job.start('load', 'loading', () => new Promise<void>((resolve) => (end = resolve)));

@@ -30,7 +30,7 @@ describe('AgentMedia', () => {
     await removeFolder(folder);
   });
 
-  it('finds what comes into a folder and goes, where nothing can be mounted', async () => {
+  it('finds inserted and removed bundles in a folder, if nothing can be mounted', async () => {
     expect(context.lines.join()).to.match(/^warn: media are not searched/);
     expect(await media.find()).to.deep.equal([]);
     const path = join(folder, 'sticks/upgrade-4.12.4-x86_64.tar');
@@ -44,7 +44,7 @@ describe('AgentMedia', () => {
     expect(await media.find()).to.deep.equal([]);
   });
 
-  it('says once what is no bundle, and looks again when it changes', async () => {
+  it('reports a file that is not a bundle once, and reads it again when it changes', async () => {
     const path = join(folder, 'sticks/upgrade-x.tar');
     await writeFile(path, 'not yet');
     for (let time = 0; time < 2; time += 1) expect(await media.find()).to.deep.equal([]);
@@ -82,7 +82,7 @@ describe('AgentMedia', () => {
     await writeFile(answer, '\n');
   });
 
-  it('waits until it is told to go on', async () => {
+  it('waits until the signal or the time limit', async () => {
     const stop = new AbortController();
     const waiting = media.wait(60_000, stop.signal);
     stop.abort();

@@ -93,7 +93,7 @@ describe('agents among each other', () => {
     by.exchange(requestTo(`https://127.0.0.1:${server.port}${path}`, method));
   const peersOf = (node: string): AgentPeers => new AgentPeers(connected.cluster, node, connections);
 
-  it('bring a bundle from whoever says that it has it, and hand it on', async () => {
+  it('fetch a bundle from any node that offers it, and offer it too', async () => {
     await startNode('a');
     announce('b', 'https://127.0.0.1:1');
     announce('gone', undefined);
@@ -108,7 +108,7 @@ describe('agents among each other', () => {
     expect(await holdings.recall(digest, makeContext())).to.deep.equal(copy?.facts);
   });
 
-  it('ask the next one where one has another token, not the bundle, or enough to do', async () => {
+  it('ask the next peer if one has another token, no bundle, or too many requests', async () => {
     await startNode('a', { holds: false });
     await startNode('b', { secret: 'another-token-0123456789' });
     const nobody = await peersOf('z').fetch(digest, join(folder, 'z'), makeContext());
@@ -117,7 +117,7 @@ describe('agents among each other', () => {
     expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal('fetched');
   });
 
-  it('are asked for some of those that have a bundle, where many have it', async () => {
+  it('are only partly read if many of them have a bundle', async () => {
     const server = await startNode('a', { holds: false });
     for (let count = 0; count < 200; count += 1) announce(`n${count}`, server.origin);
     const before = api.requests.length;
@@ -180,7 +180,7 @@ describe('agents among each other', () => {
     for (const { body } of stalled) body.destroy();
   });
 
-  it('send nothing in clear, and nothing to those that lack the token', async () => {
+  it('send nothing unencrypted, and nothing to peers without the token', async () => {
     const server = await startNode('a');
     const tar = peerPath(digest);
     await failureOf(ask(server, tar, 'GET', connectToPeers('another-token-0123456789')), 'tls');
@@ -236,7 +236,7 @@ describe('agents among each other', () => {
     expect((await fetch(at(peerPath(digest)))).status).to.equal(404);
   });
 
-  it('take nothing that is another bundle, or that nobody trusted signed', async () => {
+  it('refuse another bundle, and one without a trusted signature', async () => {
     const holdings = new BundleCache(join(folder, 'a'), trust);
     await failureOf(
       holdings.verify({ path: made.path, device: made.folder }, digestOf('other'), makeContext()),
@@ -247,7 +247,7 @@ describe('agents among each other', () => {
     expect(await readdir(join(folder, 'a')).catch(() => [])).to.deep.equal([]);
   });
 
-  it('remove what is not needed any more', async () => {
+  it('remove bundles that are no longer needed', async () => {
     const holdings = new BundleCache(folder, trust);
     const { bundle } = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
     await bundle.close();

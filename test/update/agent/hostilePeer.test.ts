@@ -102,7 +102,7 @@ describe('a node that lies', function () {
     return { connected, holdings, peers: new AgentPeers(connected.cluster, 'master-0', connections) };
   };
 
-  it('gives no other bundle than the one that is allowed, not even one that is signed', async () => {
+  it('fetches only the allowed bundle, not even another signed one', async () => {
     rollout.server.put(upgradeBundle(undefined, { bundle: { digest } }));
     const { peers, holdings } = await open();
     for (const bytes of [

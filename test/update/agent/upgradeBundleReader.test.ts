@@ -70,7 +70,7 @@ describe('BundleGlance', () => {
     expect(await glance.list()).to.deep.equal([]);
   });
 
-  it('reads everything where the definition is of an earlier version', async () => {
+  it('reads everything if the definition is of an earlier version', async () => {
     const definition = JSON.stringify(upgradeBundleDefinition({ rules: false }));
     api.put(JSON.parse(definition.replace('"Generation"', '"Other"')) as Parameters<typeof api.put>[0]);
     put('x', { phase: 'Loading', nodes });

@@ -34,7 +34,7 @@ describe('readLoadState', () => {
     );
   });
 
-  it('passes the turn on when something fails, comes back to it, and leaves those that say nothing for last', () => {
+  it('passes the turn on if a node fails, returns to it, and takes silent nodes last', () => {
     expect(read({ ...waiting, 'master-0': 'Failed' }, 'master-0').turn).to.equal('master-1');
     expect(read({ 'master-0': 'Failed', 'master-1': 'Loaded', 'master-2': 'Loaded' }, 'master-1').turn).to.equal(
       'master-0',
@@ -49,7 +49,7 @@ describe('readLoadState', () => {
     expect(read({ 'master-1': 'Loaded', 'master-2': 'Loaded' }).turn).to.equal('master-0');
   });
 
-  it('takes the turn from one whose agent says nothing any more, unless it has everything', () => {
+  it('takes the turn from a node with a silent agent, unless it has everything', () => {
     const loading = { ...waiting, 'master-0': 'Loading', 'worker-0': 'Loaded' } as const;
     const state = read(loading, 'master-0', ['master-0', 'worker-0']);
     expect(state.turn).to.equal('master-1');
@@ -59,7 +59,7 @@ describe('readLoadState', () => {
     expect(read(loaded, undefined, ['worker-0']).done).to.equal(true);
   });
 
-  it('counts the nodes that the cluster has, whoever reports', () => {
+  it('counts the nodes of the cluster, with any reports', () => {
     const all = { 'master-0': 'Loaded', 'master-1': 'Loaded', 'master-2': 'Pinned' } as const;
     expect(read(all).done).to.equal(false);
     expect(read(all).condition).to.deep.include({ status: 'False', reason: 'NodesMissing' });

@@ -9,7 +9,7 @@ describe('NodeReports', () => {
     return { ...formatNodeReport({ bundle, progress }), spec: { holderIdentity: name, renewTime } };
   };
 
-  it('are those for one UpgradeBundle, each by the node whose Lease it is', () => {
+  it('are those for one UpgradeBundle, each by the node of its Lease', () => {
     const stray = { ...lease('c', '1'), spec: { holderIdentity: 'd', renewTime: '1' } };
     const known = new NodeReports().read([lease('a', '1'), lease('b', '1', 'another'), stray], 'u');
     expect([...known.keys()]).to.deep.equal(['a']);

@@ -63,7 +63,7 @@ describe('controlRollout', () => {
     expect(paused()).to.deep.equal(before);
   });
 
-  it('says why nothing is known of the bundle, or why it cannot go on, and goes on when that is over', async () => {
+  it('reports why the facts are unknown, or why it is stalled, and continues afterwards', async () => {
     await start();
     rollout.unreadable = new PluginError('denied', 'nobody may list pods');
     put();
@@ -137,7 +137,7 @@ describe('controlRollout', () => {
     expect(rollout.site.requests).to.have.length(1);
   });
 
-  it('looks again where an UpgradeBundle has changed since it was read', async () => {
+  it('reads again if an UpgradeBundle has changed since it was read', async () => {
     await start();
     const changed = statusAnswer(new Refusal(409, 'Conflict', 'the object has been modified'));
     const fault = rollout.server.fault(/^PATCH .*\/status/, { answer: changed }, { times: 2 });
@@ -148,7 +148,7 @@ describe('controlRollout', () => {
     expect(lines.join('\n')).not.to.contain('cannot go on');
   });
 
-  it('goes on when the API server comes back', async () => {
+  it('continues when the API server returns', async () => {
     await start();
     rollout.site.pinning = false;
     put();
@@ -165,7 +165,7 @@ describe('controlRollout', () => {
   });
 
   describe('before it begins', () => {
-    it('waits for a digest, and tells what was found meanwhile', async () => {
+    it('waits for a digest, and reports the bundles that were found meanwhile', async () => {
       await start();
       const before = paused();
       put({ bundle: {} });
@@ -179,7 +179,7 @@ describe('controlRollout', () => {
       await rollout.untilPhase('Completed');
     });
 
-    it('waits for somebody who has verified the bundle, and takes no other', async () => {
+    it('waits for the node of the controller to verify the bundle, and accepts no other', async () => {
       await start();
       rollout.facts = undefined;
       put();
@@ -250,7 +250,7 @@ describe('controlRollout', () => {
       },
     };
     for (const [what, { prepare, repair, words }] of Object.entries(obstacles)) {
-      it(`is kept by ${what}, changes nothing${repair ? ', and goes on when that is gone' : ''}`, async () => {
+      it(`is blocked by ${what}, changes nothing${repair ? ', and continues when that is gone' : ''}`, async () => {
         await start();
         const before = paused();
         prepare();
@@ -279,7 +279,7 @@ describe('controlRollout', () => {
   });
 
   describe('while nodes load', () => {
-    it('names those that say nothing, and waits for them', async () => {
+    it('names silent nodes, and waits for them', async () => {
       await start();
       rollout.site.silent.add('worker-1');
       put();
@@ -333,7 +333,7 @@ describe('controlRollout', () => {
       expect(rollout.bundle()?.status?.nodesReady).to.equal('2/2');
     });
 
-    it('removes what nodes said that are gone, whoever has written it down', async () => {
+    it('removes reports of nodes that are gone, by any writer', async () => {
       await start();
       rollout.site.failing.set('worker-1', 'the disk is full');
       put();
@@ -425,7 +425,7 @@ describe('controlRollout', () => {
     await rollout.until(() => pins().length === 0 && JSON.stringify(paused()) === JSON.stringify(before));
   });
 
-  it('pins what the cluster runs already, where it has the bundle of that, and keeps it so', async () => {
+  it('pins the release that the cluster runs, if it has the bundle of it, and keeps the pins', async () => {
     await start();
     const present = `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`;
     rollout.facts = makeFacts({ version: '4.19.3', release: present, images: [present] });
@@ -573,7 +573,7 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed');
   });
 
-  it('tells what the cluster waits for, and which images something asked for in vain', async () => {
+  it('reports what the cluster waits for, and which images pods failed to pull', async () => {
     await start();
     rollout.site.updating = false;
     put();
@@ -624,7 +624,7 @@ describe('controlRollout', () => {
     ]);
   });
 
-  it('gives up when the cluster is told to become something else meanwhile', async () => {
+  it('fails if the cluster gets another update meanwhile', async () => {
     await start();
     const before = paused();
     rollout.site.updating = false;
@@ -639,7 +639,7 @@ describe('controlRollout', () => {
     expect(paused()).to.deep.equal(before);
   });
 
-  it('never asks for an update by force, even where somebody did before', async () => {
+  it('never forces an update, even if a user did before', async () => {
     await start();
     const forced = {
       image: `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`,
@@ -653,7 +653,7 @@ describe('controlRollout', () => {
     expect(rollout.site.requests.at(-1)).to.deep.equal({ image: release, version: '4.19.4', force: false });
   });
 
-  it('has the agents pin where the cluster cannot, and its pools wait until it can', async () => {
+  it('has the agents pin if the cluster cannot, and lets its pools wait until it can', async () => {
     await start({ openshift: '4.18.3' });
     rollout.facts = makeFacts({ previous: ['4.18.3'] });
     rollout.site.updating = false;

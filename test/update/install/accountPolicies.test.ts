@@ -22,7 +22,7 @@ describe('accountPolicies', () => {
     ...(node !== undefined && { extra: { [claim]: [node] } }),
   });
 
-  it('bind what they refuse, concern our accounts only, and refuse where they fail', () => {
+  it('bind what they refuse, concern our accounts only, and deny if they fail', () => {
     const objects = accountPolicies();
     const policies = objects.filter(({ kind }) => kind === 'ValidatingAdmissionPolicy');
     const bindings = objects.filter(({ kind }) => kind === 'ValidatingAdmissionPolicyBinding');
@@ -193,7 +193,7 @@ describe('accountPolicies', () => {
       expect(write(lease(long), asAgent(long))).to.deep.equal([]);
     });
 
-    it('no Lease of a controller, also where tokens do not tell the node', () => {
+    it('no Lease of a controller, even if tokens do not name the node', () => {
       for (const user of [asAgent(), asAgent('a')]) expect(write(controllerLease, user)).not.to.deep.equal([]);
       expect(write(lease('a'), asAgent())).to.deep.equal([]);
       expect(write(controllerLease, asController, controllerLease)).to.deep.equal([]);
@@ -239,7 +239,7 @@ describe('accountPolicies', () => {
     expect(review({ ...place, object: null, oldObject: set })).not.to.deep.equal([]);
   });
 
-  it('let nobody of us allow a bundle', () => {
+  it('prevent our accounts from allowing a bundle', () => {
     const record = (bundle: Json, spec: Json = {}): Json => ({ metadata: { name: 'x' }, spec: { bundle, ...spec } });
     const digest = `sha256:${'d'.repeat(64)}`;
     const write = (object: Json | null, oldObject: Json | null = null): string[] =>

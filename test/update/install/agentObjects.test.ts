@@ -12,7 +12,7 @@ const options = { image: platformImage('d'), executables, admission: undefined, 
 describe('agentObjects', () => {
   const kinds = (objects: ReturnType<typeof agentObjects>): string[] => objects.map(({ kind }) => kind);
 
-  it('are what is written down', async () => {
+  it('are equal to the golden file', async () => {
     const [, ...objects] = agentObjects(options);
     await expectGolden('cluster/agent.yaml', objects.map((object) => formatManifest(object)).join('---\n'));
   });
@@ -65,7 +65,7 @@ describe('agentObjects', () => {
     expect(JSON.stringify(pods[0])).not.to.contain('bundle-token');
   });
 
-  it('have no right to everything, to secrets, or to write what is not theirs', () => {
+  it('have no right to everything, to secrets, or to write objects of others', () => {
     const rules = agentObjects(options).flatMap(({ rules: own }) => (own ?? []) as Record<string, string[]>[]);
     expect(rules.flatMap(({ apiGroups, resources, verbs }) => [apiGroups, resources, verbs].flat())).not.to.include(
       '*',

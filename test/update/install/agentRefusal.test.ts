@@ -60,14 +60,14 @@ describe('what the agents of a cluster would refuse', () => {
     await check();
   });
 
-  it('is nothing where they take what nobody signed, and where there are none', async () => {
+  it('is skipped if the agents accept unsigned releases, and if there are none', async () => {
     await check();
     bring({ ...noTrust, allowUnsigned: true });
     await check();
     expect(warnings()).to.deep.equal([]);
   });
 
-  it('is not known to whoever may not look at them, which is said', async () => {
+  it('is unknown to a user who may not read the agents, which is logged', async () => {
     bring(noTrust);
     server.fault(/daemonsets/, { answer: { status: 403 } });
     await check();

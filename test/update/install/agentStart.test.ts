@@ -63,13 +63,13 @@ describe('startScript', () => {
   const record = (): Promise<string> => readFile(join(folder, 'record'), 'utf8').catch(() => '');
   const started = `mount --rbind /run/secrets HOST/run/secrets\nagent of node-1 with agent --allow-unsigned, executable ${digest}\n`;
 
-  it('becomes the agent where the executable is there', async () => {
+  it('becomes the agent if the executable exists', async () => {
     await place(executable);
     expect(await start().ended).to.equal(0);
     expect(await record()).to.equal(started.replace('HOST', join(folder, 'host')));
   });
 
-  it('waits until somebody brings the executable', async () => {
+  it('waits until the executable is uploaded', async () => {
     const { ended } = start();
     await place(Buffer.from('#!/bin/bash\necho "something else" >> "$RECORD"\n'));
     await place(executable);
@@ -90,7 +90,7 @@ describe('startScript', () => {
     expect(await record()).not.to.contain('old');
   });
 
-  it('runs nothing that has another digest, wherever it comes from', async () => {
+  it('runs nothing with another digest, from any source', async () => {
     const evil = Buffer.from('#!/bin/bash\necho evil >> "$RECORD"\n');
     await place(evil);
     const { child, ended, words } = start(await serve(evil));
@@ -106,7 +106,7 @@ describe('startScript', () => {
     expect(await start(await serve(executable)).ended).to.equal(0);
   });
 
-  it('knows the machine that it is on, and says so where nothing was installed for it', async () => {
+  it('knows its machine, and reports that nothing was installed for it', async () => {
     const names = describeExecutables({ amd64: digest }).map(({ name }) => name);
     expect(names).to.deep.equal(['EXECUTABLE_x86_64']);
     await stub('uname', 'echo s390x');

@@ -58,7 +58,7 @@ describe('whom agents trust', () => {
     );
   });
 
-  it('is what was asked for, with those keys only that are trusted, the same whenever it is asked for again', async () => {
+  it('is what was requested, with only the trusted keys, and the same for the same request', async () => {
     const fingerprint = one.fingerprint.toLowerCase();
     const trust = await gather({ fingerprints: [fingerprint, one.fingerprint, redHatReleaseKey], keyrings: [file] });
     expect(trust)
@@ -73,13 +73,13 @@ describe('whom agents trust', () => {
     expect(await owners(both.keys)).to.deep.equal([one.fingerprint, two.fingerprint].sort());
   });
 
-  it('takes no file whose keys nobody trusts', async () => {
+  it('refuses a file without a trusted key', async () => {
     const error = await failureOf(gather({ keyrings: [file] }), 'usage');
     expect(error.message).to.equal(`none of the keys in ${file} is trusted: agents would not use them`);
     expect(error.hint).to.contain(`--trust-fingerprint=${one.fingerprint}`);
   });
 
-  it('is told where it changes', () => {
+  it('is reported if it changes', () => {
     const told = (before: AgentTrust, after: AgentTrust): string[] =>
       compareTrust(before, after).map(({ level, words }) => `${level}: ${words}`);
     expect(told(someone, someone)).to.deep.equal([]);

@@ -45,7 +45,7 @@ describe('bringExecutable', () => {
   const sentBytes = (): number => server.requests.reduce((sum, { bytesReceived }) => sum + bytesReceived, 0);
 
   for (const protocol of ['v5', 'v4']) {
-    it(`puts the file where it belongs, executable, and does nothing when it is there (${protocol})`, async () => {
+    it(`uploads the executable, and does nothing if it exists (${protocol})`, async () => {
       offered.protocols = [`${protocol}.channel.k8s.io`];
       expect(await bring()).to.equal(true);
       expect(await readFile(onNode())).to.deep.equal(content);
@@ -57,7 +57,7 @@ describe('bringExecutable', () => {
     });
   }
 
-  it('goes on where a connection was cut', async () => {
+  it('resumes after a lost connection', async () => {
     const cut = server.fault(/exec.*stdin=true/, { resetUploadAfter: 1_000_000 }, { times: 2 });
     expect(await bring()).to.equal(true);
     expect(cut.hits).to.equal(2);

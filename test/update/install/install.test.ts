@@ -108,7 +108,7 @@ describe('install', () => {
     expect(Buffer.from(encoded, 'base64').toString()).to.match(/^[0-9a-f]{64}$/);
   });
 
-  it('gives agents whom they are to trust, starts them anew for that, and says when they are not to any more', async () => {
+  it('gives agents their trust, restarts them for that, and reports removed trust', async () => {
     const key = await makeSigningKey({ type: 'ecc' });
     const file = join(site.folder, 'key.asc');
     await writeFile(file, key.publicKey);
@@ -175,7 +175,7 @@ describe('install', () => {
     expect(parts()).to.deep.equal([false, false, false, false, false]);
   });
 
-  it('names the pod that holds it up, and why', async () => {
+  it('names the pod that is not ready, and why', async () => {
     site.kubelets.troubles.set('worker-1', 'ImagePullBackOff');
     const error = await failureOf(run({ startup: { ...startup, timeout: 3000 } }), 'not-ready');
     expect(error.message).to.equal(
@@ -217,13 +217,13 @@ describe('install', () => {
     }
   });
 
-  it('does not wait where it is told not to', async () => {
+  it('does not wait if that is off', async () => {
     const result = await run({ startup: undefined });
     expect(result.nodes).to.equal(undefined);
     expect(uploads()).to.deep.equal([]);
   });
 
-  it('leaves alone what somebody else has changed, unless it is to be overwritten', async () => {
+  it('keeps changes of another manager, unless they may be overwritten', async () => {
     await run();
     const set = site.server.find('v1', 'Service', 'bundle', 'oc-upgrade-bundle');
     const spec = { ...(set?.['spec'] as object), publishNotReadyAddresses: false };
@@ -266,7 +266,7 @@ describe('install, on another cluster', () => {
   };
   const options = { admission: 'warn', overwrite: false, startup: undefined } as const;
 
-  it('leaves the admission policy out where there are none, and refuses to go without one that is to refuse', async () => {
+  it('leaves out the admission policy if it is not served, and fails if it must deny', async () => {
     await withSite('4.12.3', async ({ server, cluster, executable, context }) => {
       server.kinds.splice(0, Infinity, ...server.kinds.filter(({ group }) => group !== 'admissionregistration.k8s.io'));
       const { objects } = await install(cluster, { ...options, executables: [executable] }, context);
@@ -277,7 +277,7 @@ describe('install, on another cluster', () => {
     });
   });
 
-  it('leaves the rules out of the kind where they are not evaluated, and says so', async () => {
+  it('leaves the rules out of the kind if they are not evaluated, and logs it', async () => {
     const kubernetes = { kubernetes: 'v1.24.9+4f0dd4d' };
     await withSite(
       '4.11.3',

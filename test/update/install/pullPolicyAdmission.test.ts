@@ -23,7 +23,7 @@ describe('pullPolicyAdmission', () => {
     kind: 'CronJob',
   });
 
-  it('is what is written down', async () => {
+  it('is equal to the golden file', async () => {
     for (const mode of ['warn', 'deny'] as const) {
       const text = pullPolicyAdmission(mode).map((object) => formatManifest(object));
       await expectGolden(`cluster/admission-policy-${mode}.yaml`, text.join('---\n'));
@@ -104,7 +104,7 @@ describe('pullPolicyAdmission', () => {
     expect(judge(labelled(debugged), debugged)).to.equal('');
   });
 
-  it('leaves alone what a controller makes, so that nothing that runs is kept from starting again', () => {
+  it('skips objects of a controller, so that running workloads can restart', () => {
     for (const mode of ['warn', 'deny'] as const) {
       expect(judge(pod('x', 'shop', always, 'ReplicaSet/x'), undefined, mode)).to.equal('');
     }

@@ -100,7 +100,7 @@ describe('an additional store', () => {
     server.objects.replace(place, { ...object, status }, { manager: 'operator', dryRun: false, status: true });
   };
 
-  it('is what is written down: a policy, and each pool’s own storage.conf with the store in it', async () => {
+  it('is equal to the golden file: a policy, and each pool’s own storage.conf with the store in it', async () => {
     await open('4.19.3');
     const { policy, configs } = await planStore(connected.cluster, { additional: true });
     const texts = [policy, ...configs].map((object) => formatManifest(object));
@@ -181,7 +181,7 @@ describe('an additional store', () => {
     expect(await removeStore(connected.cluster, { removePins: true }, patience, connected.context)).to.deep.equal([]);
   });
 
-  it('names the pool that holds it up', async () => {
+  it('names the pool that is not ready', async () => {
     await open('4.19.3');
     stuck.add('worker');
     const error = await failureOf(
@@ -207,7 +207,7 @@ describe('an additional store', () => {
     expect(server.objects.revision).to.equal(revision);
   });
 
-  it('is refused where it would reboot nodes, and where another MachineConfig would hide it', async () => {
+  it('is refused if it would reboot nodes, and if another MachineConfig would hide it', async () => {
     await open('4.16.9');
     await failureOf(planStore(connected.cluster, { additional: true }), 'unsupported');
     await connected.close();
@@ -223,7 +223,7 @@ describe('an additional store', () => {
     expect(error.message).to.contain('99-worker-generated-containerruntime');
   });
 
-  it('leaves storage.conf to the container runtime’s own configuration where that knows of stores', async () => {
+  it('leaves storage.conf to the container runtime’s own configuration if that supports stores', async () => {
     await open('4.23.1');
     const { configs } = await planStore(connected.cluster, { additional: true });
     expect(configs.map(({ kind }) => kind)).to.deep.equal([

@@ -81,7 +81,7 @@ describe('uninstall', () => {
     for (const node of siteNodes) expect(await exists(node, state)).to.equal(true);
   });
 
-  it('refuses while an update is under way, unless it is told to', async () => {
+  it('refuses while an update is running, unless it is forced', async () => {
     await bring();
     put('going', 'Loading');
     const error = await failureOf(remove(), 'conflict');
@@ -90,7 +90,7 @@ describe('uninstall', () => {
     expect(await remove({ force: true })).to.include('UpgradeBundle/going');
   });
 
-  it('keeps pins unless it is told otherwise, and what is on the nodes where it is not to wait', async () => {
+  it('keeps pins by default, and the content of the nodes if it must not wait', async () => {
     await bring();
     pin();
     const gone = await remove({ timeout: undefined });
@@ -99,7 +99,7 @@ describe('uninstall', () => {
     for (const node of siteNodes) expect(await exists(node, state)).to.equal(true);
   });
 
-  it('keeps the list of pins of CRI-O on the nodes, unless it is told otherwise', async () => {
+  it('keeps the list of pins of CRI-O on the nodes by default', async () => {
     const write = async (path: string): Promise<void> => {
       const file = join(site.rootOf('worker-0'), path);
       await mkdir(dirname(file), { recursive: true });
@@ -232,7 +232,7 @@ describe('uninstall', () => {
     });
   });
 
-  it('names the node that could not be cleaned up, keeps the objects, and goes on when it is run again', async () => {
+  it('names the node that could not be cleaned up, keeps the objects, and resumes in the next run', async () => {
     await bring();
     site.kubelets.troubles.set('worker-1', 'ContainerCannotRun');
     const error = await failureOf(remove({ timeout: 500 }), 'not-ready');

@@ -83,7 +83,7 @@ describe('what a plugin answers to a shell', () => {
     );
   });
 
-  it('is nothing, and no error, where something is wrong', async () => {
+  it('is empty, without an error, after a failure', async () => {
     expect(await told(['preflight', '--context='], undefined, { KUBECONFIG: join(folder, 'broken') })).to.equal(':4\n');
     expect(await told(['load', '/no/such', '--images='])).to.equal(':4\n');
     // The URL of another machine may be a bundle to load, but it is not requested.

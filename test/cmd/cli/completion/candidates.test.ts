@@ -52,7 +52,7 @@ describe('findCandidates', () => {
     expect(await wordsOf('certs s', mirrorRegistry)).to.deep.equal(['status']);
   });
 
-  it('leaves files and folders to the shell, and offers nothing where neither can be', async () => {
+  it('leaves files and folders to the shell, and offers nothing if neither is possible', async () => {
     expect(await complete('inspect Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
     expect(await complete('inspect -- -Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
     expect(await complete('create --output=/m')).to.deep.equal({ candidates: [], otherwise: 'folders' });

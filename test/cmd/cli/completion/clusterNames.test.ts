@@ -25,12 +25,12 @@ describe('findClusterNames', () => {
   const find = (kind: 'nodes' | 'upgrade-bundles', typed: Readonly<Record<string, string[]>>, patience = minute) =>
     suggestionsFrom({ HOME: kubeconfigs.folder }, patience)(kind, typed);
 
-  it('finds nodes and UpgradeBundles, as whom the line says', async () => {
+  it('finds nodes and UpgradeBundles, with the identity of the command line', async () => {
     expect(await find('nodes', values)).to.deep.equal(['master-0', 'worker-1']);
     expect(await find('upgrade-bundles', { ...values, name: ['4'] })).to.deep.equal(['4.19.4-x86-64']);
   });
 
-  it('ends with an error, and soon, where the cluster refuses, is none, or does not answer', async () => {
+  it('fails soon if the cluster refuses, does not exist, or does not respond', async () => {
     expect(await find('nodes', { ...values, token: ['wrong-token'] }).catch(String)).to.match(/^PluginError: http/);
     expect(await find('nodes', {}).catch(String)).to.match(/No cluster is configured/);
     server.fault(/nodes/, { noAnswer: 'hold' });

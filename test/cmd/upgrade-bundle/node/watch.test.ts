@@ -47,7 +47,7 @@ describe('oc adm-upgrade-bundle watch', () => {
     return sticks.makeExt4(files, 'OCPUPG');
   };
 
-  it('says once what is there, and leaves nothing mounted', async () => {
+  it('reports existing bundles once, and leaves nothing mounted', async () => {
     const stick = await sticks.plug(await makeStick());
     const { code, stdout, stderr } = await watch('--once');
     expect(code, stderr).to.equal(0);
@@ -56,7 +56,7 @@ describe('oc adm-upgrade-bundle watch', () => {
     expect(await readdir(folder)).not.to.include('media');
   });
 
-  it('fails where there is none, with what to do', async () => {
+  it('fails with a hint if there is none', async () => {
     const { code, stdout, stderr } = await watch('--once', '-o', 'json');
     expect(code).to.equal(1);
     expect(stdout).to.equal('');
@@ -65,7 +65,7 @@ describe('oc adm-upgrade-bundle watch', () => {
       .and.to.match(/^hint: .*--device/m);
   });
 
-  it('tells of each stick that comes and goes as a line of JSON, until it is interrupted', async () => {
+  it('prints each inserted and removed USB drive as a line of JSON, until it is interrupted', async () => {
     const { child, outcome } = startProgram(folder, 'watch', [place(), '-o', 'json', '--interval=1'], environment());
     let text = '';
     child.stdout?.on('data', (chunk: Buffer) => (text += chunk.toString()));
@@ -86,7 +86,7 @@ describe('oc adm-upgrade-bundle watch', () => {
     expect(await readdir(folder)).not.to.include('media');
   });
 
-  it('finds a stick from a container that has the machine’s file system in a folder', async function () {
+  it('finds a USB drive from a container that has the machine’s file system in a folder', async function () {
     if ((await run('unshare', ['-m', 'true'])).code !== 0) skipLoudly(this, 'no mount namespace can be made here');
     const root = join(folder, 'host');
     await mkdir(root);

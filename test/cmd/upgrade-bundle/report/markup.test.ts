@@ -12,7 +12,7 @@ describe('markup', () => {
     expect(markup`<ul>${rows}</ul>`.text).to.equal('<ul><li>a</li><li>b</li></ul>');
   });
 
-  it('leaves out what is not there', () => {
+  it('leaves out missing values', () => {
     expect(markup`[${undefined}${false}${0}]`.text).to.equal('[0]');
   });
 

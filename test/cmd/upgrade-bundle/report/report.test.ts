@@ -50,7 +50,7 @@ describe('formatReport', () => {
     expect(shared).to.have.members(inspection.sharedBlobs.map(({ digest }) => digest));
   });
 
-  it('needs nothing besides itself, and allows only its own style and script', () => {
+  it('needs no other file, and allows only its own style and script', () => {
     expect(page).not.to.match(/\b(?:src|xlink:href|style|on\w+)=/);
     expect([...page.matchAll(/href="([^"]*)"/g)].map(([, target]) => target)).to.deep.equal(['#verify']);
     expect(page).not.to.match(/url\(|@import|https?:\/\//);
@@ -72,7 +72,7 @@ describe('formatReport', () => {
     expect(open).to.deep.equal([]);
   });
 
-  it('is the same for the same bundle, wherever it lies', () => {
+  it('is the same for the same bundle, in any folder', () => {
     const elsewhere = { ...inspection, path: `/elsewhere/${made.path.split('/').at(-1) ?? ''}` };
     expect(formatReport(elsewhere, formatBytes)).to.equal(page);
   });
@@ -110,7 +110,7 @@ describe('formatReport', () => {
     expect(unescape(poisonedPage)).to.include(hostile);
   });
 
-  it('gives commands that survive a shell, whatever the file is called', () => {
+  it('prints commands that are safe in a shell, for any file name', () => {
     const odd = formatReport({ ...inspection, path: "/x/it's $(id).tar" }, formatBytes);
     expect(unescape(odd)).to.include("oc adm-upgrade-bundle verify 'it'\\''s $(id).tar'");
     const dashed = formatReport({ ...inspection, path: '/x/-rf.tar' }, formatBytes);
@@ -127,7 +127,7 @@ describe('formatReport', () => {
     expect(directory).not.to.match(/<pre>[^<]*tar -x/);
   });
 
-  it('shows what is missing', () => {
+  it('shows missing content', () => {
     const noted = formatReport({ ...inspection, notes: ['cli: a blob is missing'] }, formatBytes);
     expect(wordsOf(noted)).to.include('cli: a blob is missing');
     expect(wordsOf(page)).not.to.include('missing');

@@ -208,7 +208,7 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
     });
 
     if (shell !== 'fish') {
-      it('works where unset variables and failures end the shell', async () => {
+      it('works if unset variables and failures end the shell', async () => {
         const { code, stdout, stderr } = await say(['set -eu', 'HOOK', 'oc', 'oc adm', 'oc adm upgrade create bundle']);
         expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
         expect(stdout).to.equal(words('oc') + words('oc', 'adm') + words('oc-adm_upgrade_bundle', 'create'));
