@@ -30,7 +30,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   ['lib/release', 'documents load payload payloadPolicies provenance release version'],
-  ['lib/release/graph', 'graph graphData updatePath'],
+  ['lib/release/graph', 'channels graph graphData updatePath'],
   ['lib/catalog', 'catalogImage selection'],
   ['lib/release/mirror', 'destination measure mirror mirrorGroup'],
   [

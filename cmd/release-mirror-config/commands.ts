@@ -17,6 +17,11 @@ export const releaseMirrorConfig: Program = {
       describe: 'Apply configuration from a folder or bundle to the cluster',
       load: () => import('./apply.ts'),
     },
+    {
+      usage: 'list <what>',
+      describe: 'List the versions of a channel, the channels of a version, or a path of updates',
+      load: () => import('./list.ts'),
+    },
     ...shellCommands,
     optionsCommand,
   ],

@@ -1,0 +1,105 @@
+import { PluginError } from '../../lib/errors.ts';
+import { readArchivedChannels, readServedChannels, type ChannelVersions } from '../../lib/release/graph/channels.ts';
+import { resolveUpdatePath, type UpdatePath } from '../../lib/release/graph/updatePath.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { parseArchitecture } from '../../lib/release/version.ts';
+import { openAccess } from '../cli/access.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatTable } from '../cli/format.ts';
+import { outputOption, registryOptions } from '../cli/options.ts';
+import { fetcherOf } from '../cli/trust.ts';
+import { mirrorOptions } from './options.ts';
+
+const { 'certificate-authority': certificateAuthority, insecure } = registryOptions;
+const { arch, 'graph-url': graphUrl, 'path-from': pathFrom, 'to-version': toVersion } = mirrorOptions;
+
+/** `list`: shows channels, versions and paths of updates. */
+export const command = defineCommand({
+  details:
+    'Asks the public update graph, or the one of --graph-url. Channels and versions can also come from an archive of graph data, without ' +
+    'a network. An archive has no paths: which updates exist is in the releases.',
+  positionals: {
+    what: { type: 'string', required: true, choices: ['versions', 'channels', 'paths'], describe: 'What to list' },
+  },
+  options: {
+    channel: { type: 'string', describe: 'Channel whose versions to list, such as stable-4.20' },
+    version: { type: 'string', describe: 'Version whose channels to list', suggest: 'versions' },
+    'path-from': { ...pathFrom, describe: 'Version at the beginning of the path' },
+    'to-version': { ...toVersion, describe: 'Version at the end of the path' },
+    'graph-data': {
+      type: 'string',
+      describe: 'Archive of graph data (path or URL), instead of a graph',
+      suggest: 'files',
+    },
+    'graph-url': graphUrl,
+    arch,
+    'certificate-authority': certificateAuthority,
+    insecure,
+    ...outputOption(['json']),
+  },
+  examples: [
+    ['versions --channel=stable-4.20', 'List the versions of a channel'],
+    ['channels --graph-data=graph-data.tar.gz', 'List the channels of an archive, without a network'],
+    ['paths --path-from=4.18.20 --to-version=4.20.3', 'Show the shortest path of updates'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const { what, channel, version, graphData } = args;
+    checkOptions(args);
+    const registries = new Registries(await openAccess(args, environment), context);
+    try {
+      const options = { graphUrl: args.graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+      const architecture = parseArchitecture(args.arch ?? 'x86_64');
+      const print = (plain: unknown, text: string): void =>
+        terminal.print(args.output === 'json' ? JSON.stringify(plain, null, 2) : text);
+      if (what === 'paths') {
+        const ends = { from: args.pathFrom ?? '', to: args.toVersion ?? '' };
+        const path = await resolveUpdatePath(ends, architecture, options, context);
+        print(path, formatPath(path));
+        return;
+      }
+      const channels =
+        graphData === undefined
+          ? await readServedChannels({ channel, version }, architecture, options, context)
+          : await readArchivedChannels(graphData, options, context);
+      const lines = what === 'channels' ? namesOf(channels, version) : versionsOf(channels, channel);
+      print(lines, lines.join('\n'));
+    } finally {
+      await registries.close();
+    }
+  },
+});
+
+type ListArguments = Readonly<
+  Record<'what' | 'channel' | 'version' | 'pathFrom' | 'toVersion' | 'graphData', string | undefined>
+>;
+
+function checkOptions({ what, channel, version, pathFrom: from, toVersion: to, graphData }: ListArguments): void {
+  const missing = {
+    versions: channel === undefined ? '--channel' : undefined,
+    channels: version === undefined && graphData === undefined ? '--version, or --graph-data' : undefined,
+    paths: from === undefined || to === undefined ? '--path-from and --to-version' : undefined,
+  }[what as 'versions'];
+  if (missing !== undefined) throw new PluginError('usage', `list ${what ?? ''} needs ${missing}`);
+  if (what === 'paths' && graphData !== undefined) {
+    throw new PluginError('usage', 'an archive of graph data has no paths: which updates exist is in the releases', {
+      settings: ['graphUrl'],
+    });
+  }
+}
+
+function namesOf(channels: ChannelVersions, version: string | undefined): string[] {
+  const found = [...channels].filter(([, versions]) => version === undefined || versions.includes(version));
+  if (found.length > 0) return found.map(([name]) => name).sort();
+  throw new PluginError('unknown-version', `no channel has ${version ?? 'a version'}`);
+}
+
+function versionsOf(channels: ChannelVersions, channel = ''): string[] {
+  const versions = channels.get(channel) ?? [];
+  if (versions.length > 0) return [...versions];
+  throw new PluginError('not-found', `there is no channel “${channel}” with versions`);
+}
+
+function formatPath({ steps }: UpdatePath): string {
+  const rows = steps.map(({ version, risks, pullspec }) => [version, risks.join(', ') || '-', pullspec]);
+  return formatTable([['VERSION', 'KNOWN RISKS', 'IMAGE'], ...rows]);
+}
