@@ -1,6 +1,7 @@
 import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import { PluginError } from '../../lib/errors.ts';
+import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { parseReference } from '../../lib/oci/reference.ts';
 
 /** Checks the reference of an image. Throws `usage` and `invalid-reference`. */
@@ -33,6 +34,13 @@ export async function checkFile(path: string): Promise<void> {
   await access(path, constants.R_OK).catch((cause: unknown) => {
     throw new PluginError('usage', `${path} must not be read by you`, { hint: 'Check its permissions.', cause });
   });
+}
+
+/** Reads the value of `--digest`: 64 hex digits, with or without `sha256:` before them. Throws `usage`. */
+export function readDigest(text: string): Digest {
+  const digest = `sha256:${text.replace(/^sha256:/i, '').toLowerCase()}`;
+  if (isDigest(digest)) return digest;
+  throw new PluginError('usage', '--digest must have 64 hex digits, with or without sha256: before them');
 }
 
 /** Checks the address of a signature store: a folder, or an http, https or file URL. Throws `usage`. */

@@ -9,7 +9,7 @@ import { createRegistryBundle, imagesOfBundle } from '../../lib/mirror-registry/
 import { openRegistryRelease } from '../../lib/mirror-registry/releases/registryRelease.ts';
 import { type RegistryRelease } from '../../lib/mirror-registry/releases/images.ts';
 import { formatReference, parseReference, type Reference } from '../../lib/oci/reference.ts';
-import { architectures } from '../../lib/release/version.ts';
+import { architectures, parseArchitecture } from '../../lib/release/version.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { checkImage } from '../cli/checks.ts';
@@ -27,7 +27,12 @@ const options = {
     describe: 'Release of the mirror registry to download, such as 2.0.11',
     suggest: 'registry-versions',
   },
-  arch: { type: 'string', default: 'x86_64', choices: architectures, describe: 'Architecture of the host' },
+  arch: {
+    type: 'string',
+    default: 'x86_64',
+    choices: [...architectures, 'amd64', 'arm64'],
+    describe: 'Architecture of the host',
+  },
   output: {
     type: 'string',
     default: '.',
@@ -98,7 +103,11 @@ async function create(
   const origin = new RegistryOrigin(await openAccess(args, environment), context);
   try {
     const images = { quay, redis, pause };
-    const result = await createRegistryBundle({ version, arch, images, output, tool }, origin, context);
+    const result = await createRegistryBundle(
+      { version, arch: parseArchitecture(arch), images, output, tool },
+      origin,
+      context,
+    );
     if (format === 'json') return JSON.stringify(result, null, 2);
     return `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}`;
   } finally {

@@ -6,6 +6,7 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
+import { readDigest } from '../cli/checks.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
@@ -82,7 +83,7 @@ async function readRequest(
   context: Context,
 ): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
   const { bundle, device: file, store } = args;
-  const digest = readDigest(args.digest);
+  const digest = args.digest === undefined ? undefined : readDigest(args.digest);
   if (bundle === undefined && digest === undefined) {
     throw new PluginError('usage', 'which bundle? Name a file, or give --digest', {
       hint: 'The digest is in the .sha256 file that stands beside the bundle.',
@@ -131,9 +132,4 @@ function chooseExtras(
     context.log(isChosen ? 'info' : 'warn', `the release signature does not cover ${image}: it ${words}`);
   }
   return wanted.length === 0 ? undefined : [...new Set(chosen)];
-}
-
-function readDigest(text: string | undefined): Digest | undefined {
-  if (text === undefined || isDigest(text)) return text;
-  throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
 }

@@ -103,7 +103,10 @@ export const command = defineCommand({
     const site = await readSiteReport(given.for);
     const args = { ...given, arch: given.arch ?? (site && parseArchitecture(site.arch)) };
     const access = await openAccess(args, environment);
-    const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
+    const downloading = {
+      ...context,
+      onEvent: terminal.transfer(args.fromDir === undefined ? 'Downloading' : 'Copying'),
+    };
     const origin = await (args.fromDir === undefined
       ? new RegistryOrigin(access, downloading)
       : openLocalOrigin(args.fromDir, access, downloading));

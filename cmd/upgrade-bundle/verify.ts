@@ -9,13 +9,12 @@ import { findDigest } from '../../lib/bundle/sidecars.ts';
 import { readSigningKey, signReceipt } from '../../lib/bundle/verify/receipt.ts';
 import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { isDigest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
 import { loadExpectedKeys, warnOfOtherKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { formatAudit } from './report/auditReport.ts';
-import { checkFile } from '../cli/checks.ts';
+import { checkFile, readDigest } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import type { Accents } from '../cli/colors.ts';
 import { formatBytes, formatFields } from '../cli/format.ts';
@@ -124,11 +123,8 @@ async function readExpected(
   { digest, sha256 }: Pick<Arguments<typeof options>, 'digest' | 'sha256'>,
   bundle: string,
 ): Promise<ExpectedDigest[]> {
-  if (digest !== undefined && !isDigest(digest)) {
-    throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
-  }
   return [
-    ...(digest === undefined ? [] : [{ digest, source: '--digest' }]),
+    ...(digest === undefined ? [] : [{ digest: readDigest(digest), source: '--digest' }]),
     ...(sha256 === undefined ? [] : [{ digest: await findDigest(sha256, bundle), source: sha256 }]),
   ];
 }

@@ -1,7 +1,8 @@
 import { readdir, stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
+import { RootFolder } from '../files/rootFolder.ts';
 import { nameSome } from '../failures.ts';
 import { shellWord } from '../shellWord.ts';
 import { openDirectory } from './openDirectory.ts';
@@ -20,10 +21,13 @@ export async function openBundle(path: string, context: Context, options: OpenBu
   if (split !== undefined) return openTar(split, options, context);
   const found = await stat(path).catch(async (cause: unknown) => {
     const isMissing = ['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '');
-    const message = isMissing ? `there is no ${path}` : `${path} cannot be read: ${messageOf(cause)}`;
+    const message = isMissing ? nameMissing(path) : `${path} cannot be read: ${messageOf(cause)}`;
     throw new PluginError('not-readable', message, { hint: isMissing ? await lookAround(path) : undefined, cause });
   });
-  if (found.isDirectory()) return openDirectory(path, context);
+  if (found.isDirectory()) {
+    const only = await findOnlyTar(path);
+    return only === undefined ? openDirectory(path, context) : openTar(only, options, context);
+  }
   if (!found.isFile() && !found.isBlockDevice()) {
     throw new PluginError('not-readable', `${path} is neither a file nor a folder nor a block device`, {
       hint: 'A pipe cannot be read from the end: write the bundle to a file first.',
@@ -37,12 +41,30 @@ export async function openBundle(path: string, context: Context, options: OpenBu
   return openTar(path, options, context);
 }
 
+/** Returns the only tar in a folder that is no mirror directory; undefined if there is none, or more than one. */
+async function findOnlyTar(path: string): Promise<string | undefined> {
+  const folder = new RootFolder(path);
+  if (await folder.statOf('v2')) return undefined;
+  const entries = await folder.list('', (name) => name.endsWith('.tar'));
+  const tars = entries.filter(({ stats }) => stats.isFile());
+  return tars.length === 1 && tars[0] ? join(path, tars[0].path) : undefined;
+}
+
 /** Returns a hint about the files at a path without a bundle. */
 async function lookAround(path: string): Promise<string> {
+  if (isDevice(path)) return 'Check whether it is plugged in: lsblk lists the devices.';
   const folder = dirname(path);
   const names = await readdir(folder).catch(() => undefined);
   if (!names) return `There is no folder ${folder}: check the path, and whether the medium is mounted.`;
   const bundles = names.filter((name) => name.endsWith('.tar')).sort();
   const has = bundles.length === 0 ? 'no .tar file' : nameSome(bundles.map(shellWord), 5);
   return `Check the path: ${folder === '.' ? 'this folder' : folder} has ${has}.`;
+}
+
+function nameMissing(path: string): string {
+  return isDevice(path) ? `${path}: no such device` : `there is no ${path}`;
+}
+
+function isDevice(path: string): boolean {
+  return path.startsWith('/dev/');
 }

@@ -65,7 +65,11 @@ export class AuthenticatedClient {
       ...(rejected !== undefined && { rejected }),
     });
     if (renewed === undefined || renewed === rejected) return reply;
-    return await this.#follow(request, renewed, perform);
+    const second = await this.#follow(request, renewed, perform);
+    // A password that is rejected now stays so: the authorizer throws an error that names its file.
+    if (second.status === 401 && !second.isCrossOrigin && renewed.startsWith('Basic '))
+      await this.#authorizer.authorize({ ...subject, challenge, rejected: renewed });
+    return second;
   }
 
   /** Sends a request and follows redirects. Never sends credentials to another origin than the registry. */

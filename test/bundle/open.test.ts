@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { execFile } from 'node:child_process';
-import { mkdir, unlink, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { metadataPath } from '../../lib/bundle/metadata.ts';
@@ -127,6 +127,21 @@ describe('openBundle', () => {
     await failureOf(openBundle(at('nowhere'), makeContext()), 'not-readable');
     await run('mkfifo', [at('pipe')]);
     await failureOf(openBundle(at('pipe'), makeContext()), 'not-readable');
+  });
+
+  it('opens the only tar in a folder', async () => {
+    const folder = at('one');
+    await mkdir(folder);
+    await copyFile(bundle.path, join(folder, 'only.tar'));
+    const opened = await openBundle(folder, makeContext());
+    expect(opened).to.deep.include({ form: 'tar', path: join(folder, 'only.tar') });
+    await opened.close();
+  });
+
+  it('says that a device is missing', async () => {
+    const { message, hint } = await failureOf(openBundle('/dev/sdzz', makeContext()), 'not-readable');
+    expect(message).to.equal('/dev/sdzz: no such device');
+    expect(hint).to.contain('lsblk');
   });
 
   it('refuses a directory that is no mirror, and points to the bundles in it', async () => {

@@ -7,11 +7,12 @@ import { PluginError } from '../../../lib/errors.ts';
 import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
 import { completeToLoad, loadBundle, type LoadResult } from '../../../lib/node/images/load.ts';
 import { checkBundleDigest, fetchBundle } from '../../../lib/node/replica.ts';
-import { isDigest } from '../../../lib/oci/digest.ts';
+import { findDigest } from '../../../lib/bundle/sidecars.ts';
+import type { Digest } from '../../../lib/oci/digest.ts';
 import type { Connections } from '../../../lib/http/connections.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { openAccess } from '../../cli/access.ts';
-import { checkFile } from '../../cli/checks.ts';
+import { checkFile, readDigest } from '../../cli/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/duration.ts';
 import { formatBytes, formatFields } from '../../cli/format.ts';
@@ -58,6 +59,12 @@ export const command = defineCommand({
     },
     'parallel-images': { type: 'number', default: 3, range: [1, 16], describe: 'How many images are loaded at a time' },
     digest: { type: 'string', describe: 'The digest that the whole bundle must have (sha256:<64 hex digits>)' },
+    sha256: {
+      type: 'string',
+      describe: 'File of sha256sum with the digest that the whole bundle must have',
+      suggest: 'files',
+      check: checkFile,
+    },
     'token-file': {
       type: 'string',
       describe: 'File with the token of the server, for a bundle that another machine has',
@@ -94,7 +101,8 @@ export const command = defineCommand({
     setPriority(constants.priority.PRIORITY_LOW);
     const registries = new Registries(await openAccess(args, environment), context);
     try {
-      const path = await bringBundle(args, registries.connections, {
+      const digest = await readExpected(args);
+      const path = await bringBundle({ ...args, digest }, registries.connections, {
         ...context,
         onEvent: terminal.transfer('Downloading'),
       });
@@ -106,8 +114,7 @@ export const command = defineCommand({
       const bundle = await completeToLoad(opened, args.base, { storage, store }, loading);
       try {
         // fetchBundle has already checked this digest for a bundle from another machine.
-        const { digest } = args;
-        if (path === args.bundle && digest && isDigest(digest)) await checkBundleDigest(bundle, digest, loading);
+        if (path === args.bundle && digest) await checkBundleDigest(bundle, digest, loading);
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);
         const result = await loadBundle(bundle, { storage, store, images, pace: { concurrency } }, loading);
@@ -131,13 +138,10 @@ async function bringBundle(
   connections: Connections,
   context: Context,
 ): Promise<string> {
-  if (digest !== undefined && !isDigest(digest)) {
-    throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
-  }
   if (!/^https?:\/\//i.test(bundle)) return bundle;
   if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
   if (digest === undefined) {
-    throw new PluginError('usage', 'a bundle from another machine needs --digest', {
+    throw new PluginError('usage', 'a bundle from another machine needs --digest or --sha256', {
       hint: 'It is in the .sha256 file that stands beside the bundle.',
     });
   }
@@ -146,10 +150,25 @@ async function bringBundle(
   return fetchBundle({ url: new URL(bundle), token, digest, patience }, downloadDir, connections, context);
 }
 
+/** How the digest of a bundle is given. */
+interface ExpectedDigest {
+  readonly bundle: string;
+  readonly digest: string | undefined;
+  readonly sha256: string | undefined;
+}
+
+async function readExpected({ bundle, digest, sha256 }: ExpectedDigest): Promise<Digest | undefined> {
+  if (digest !== undefined && sha256 !== undefined) {
+    throw new PluginError('usage', '--digest and --sha256 exclude each other');
+  }
+  if (sha256 !== undefined) return findDigest(sha256, bundle);
+  return digest === undefined ? undefined : readDigest(digest);
+}
+
 /** The bundle on the command line. */
 interface Asked {
   readonly bundle: string;
-  readonly digest: string | undefined;
+  readonly digest: Digest | undefined;
   readonly tokenFile: string | undefined;
   readonly downloadDir: string;
   readonly retryTimeout: string;

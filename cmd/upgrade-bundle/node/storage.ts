@@ -1,7 +1,9 @@
+import { stat } from 'node:fs/promises';
 import { PluginError } from '../../../lib/errors.ts';
 import { configureStore, describeStorage, removeStoreConfig } from '../../../lib/node/runtime/storeConfig.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { hostOptions } from './host.ts';
+import { pathOnHost } from '../../../lib/machine/host.ts';
 import { defaultStorePath, storageFile } from '../../../lib/machine/paths.ts';
 
 /** `storage`: adds an additional image store to the configuration. */
@@ -31,13 +33,24 @@ export const command = defineCommand({
     if (write && remove) throw new PluginError('usage', '--write and --remove are two things');
     if (remove) {
       terminal.print(
-        (await removeStoreConfig(host)) ? `${storageFile} is removed\n${next}` : 'There is nothing to remove',
+        (await removeStoreConfig(host))
+          ? `${pathOnHost(host, storageFile)} is removed\n${next}`
+          : 'There is nothing to remove',
       );
     } else if (write) {
+      await checkRoot(root);
       const changed = await configureStore(host, storePath);
-      terminal.print(changed ? `${storageFile} names ${storePath}\n${next}` : `${storePath} is known already`);
+      const [file, store] = [storageFile, storePath].map((path) => pathOnHost(host, path));
+      terminal.print(changed ? `${file} names ${storePath}\n${next}` : `${store} is known already`);
     } else {
       terminal.print((await describeStorage(host, storePath)).trimEnd());
     }
   },
 });
+
+/** Refuses a root that does not exist, because a mistyped path would be created. */
+async function checkRoot(root: string): Promise<void> {
+  const found = await stat(root).catch(() => undefined);
+  if (found?.isDirectory()) return;
+  throw new PluginError('usage', `--root: there is no folder ${root}`, { hint: 'Check the path.' });
+}

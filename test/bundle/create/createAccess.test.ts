@@ -151,7 +151,7 @@ describe('create and credentials', () => {
         await expectFailure(
           await workshop.create({ 'pull-secret': secret }),
           workshop.output,
-          [/^error: .*127\.0\.0\.1:\d+/m, /credentials|password/, /^try: --pull-secret/m],
+          [/^error: .*127\.0\.0\.1:\d+ refuses the credentials .* from \S*pull-secret/m, /^try: --pull-secret/m],
           {
             secrets: ['wrong-wrong-wrong', Buffer.from('ci:wrong-wrong-wrong').toString('base64')],
           },

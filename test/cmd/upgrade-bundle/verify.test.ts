@@ -152,8 +152,10 @@ describe('verify', () => {
     const differing = await verify([bundle.path, ...trust, `--sha256=${sums}`]);
     expect(differing.code).to.equal(1);
     expect(differing.stdout).to.include(`${sums} says ${digestOf('y')}`);
-    const right = await verify([bundle.path, ...trust, `--digest=${bundle.result.digest ?? ''}`]);
-    expect(right.stdout).to.include('as --digest says');
+    for (const digest of [bundle.result.digest ?? '', bundle.result.digest?.slice('sha256:'.length).toUpperCase()]) {
+      const right = await verify([bundle.path, ...trust, `--digest=${digest ?? ''}`]);
+      expect(right.stdout).to.include('as --digest says');
+    }
     const [malformed, unread, silent, useless] = await Promise.all([
       verify([bundle.path, '--digest=sha256:12']),
       verify([bundle.path, `--sha256=${at('nothing')}`]),

@@ -1,0 +1,40 @@
+import { expect } from 'chai';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { digestOf } from '../../../../lib/oci/digest.ts';
+import { makeBundle } from '../../../support/content/bundle.ts';
+import { executeProgram, type Execution } from '../../../support/program/execution.ts';
+
+const upgradeBundle = (...args: string[]): Promise<Execution> => executeProgram('oc-adm_upgrade_bundle', args);
+
+describe('a command on the files of a machine below --root', () => {
+  let root: string;
+  beforeEach(async () => {
+    root = await mkdtemp(join(tmpdir(), 'root-'));
+  });
+  afterEach(() => rm(root, { recursive: true }));
+
+  it('is refused by storage if there is no such folder, and the root is part of what is printed', async () => {
+    const refused = await upgradeBundle('storage', '--write', `--root=${root}/absent`);
+    expect(refused.code).to.equal(2);
+    expect(refused.stderr).to.match(/^error: --root: there is no folder \S+\/absent\nhint: /);
+    expect(await stat(`${root}/absent`).catch(() => undefined)).to.equal(undefined);
+    const file = join(root, 'etc/containers/storage.conf');
+    const written = await upgradeBundle('storage', '--write', `--root=${root}`);
+    expect(written.stdout).to.contain(`${file} names /var/`);
+    expect(await readFile(file, 'utf8')).to.contain('additionalimagestores');
+    expect((await upgradeBundle('storage', '--remove', `--root=${root}`)).stdout).to.contain(`${file} is removed`);
+  });
+
+  it('has load compare the whole bundle with a file of sha256sum', async () => {
+    const bundle = await makeBundle();
+    const sums = join(root, 'sums');
+    await writeFile(sums, `${digestOf('another').slice('sha256:'.length)}  ${bundle.path}\n`);
+    const differing = await upgradeBundle('load', bundle.path, `--sha256=${sums}`, `--root=${root}`);
+    expect(differing.stderr).to.contain(digestOf('another'));
+    const both = await upgradeBundle('load', bundle.path, `--sha256=${sums}`, '--digest=12', `--root=${root}`);
+    expect(both.stderr).to.contain('--digest and --sha256 exclude each other');
+    await bundle.remove();
+  });
+});
