@@ -93,15 +93,18 @@ export class HostCommands {
     return this.#act([...asQuay, folder, ...words], signal, input);
   }
 
-  /** Runs a program as `runAsQuay` does, and yields its output. Exit codes other than `codes` are errors. */
-  readAsQuay(
+  /**
+   * Runs a program in a folder, which Quay may write but not list, and yields its output. The program must not follow
+   * links. Exit codes other than `codes` are errors. Throws `command-failed`, `interrupted`.
+   */
+  readInFolder(
     folder: string,
     words: readonly string[],
     signal: AbortSignal,
     codes?: readonly number[],
   ): AsyncIterable<Buffer> {
     const act = this.scope === 'user' ? [this.#programs.podman, 'unshare'] : [];
-    return readCommand([...act, ...asQuay, folder, ...words], { environment: this.#environment, signal }, codes);
+    return readCommand([...act, ...inFolder, folder, ...words], { environment: this.#environment, signal }, codes);
   }
 
   /** Runs a program as the user that owns the containers. */
@@ -128,6 +131,9 @@ export class HostCommands {
     return run(program, args, { environment: this.#environment, signal, input });
   }
 }
+
+/** Words that run a program in a folder. */
+const inFolder = ['sh', '-c', 'cd -- "$0" && exec "$@"'] as const;
 
 /**
  * Words that run a program in a folder as the user of Quay’s image, 1001 with the group 0. Quay can plant links in that

@@ -38,7 +38,7 @@ export async function listContent(
   const words = ['find', '.', '-xdev', ...skipped, '-type', 'f', '-printf', '%s %P\\0'];
   const found = new Map<string, number>();
   let rest = '';
-  for await (const chunk of commands.readAsQuay(folder, words, signal)) {
+  for await (const chunk of commands.readInFolder(folder, words, signal)) {
     const lines = (rest + chunk.toString('latin1')).split('\0');
     rest = lines.pop() ?? '';
     for (const line of lines) {
@@ -62,7 +62,7 @@ export async function* packStorage(
   let count = 0;
   const skipped = excluded.map((name) => `--exclude=./${name}`);
   const words = ['tar', '--create', '--format=gnu', '--one-file-system', ...skipped, '--file=-', '.'];
-  const output = commands.readAsQuay(folder, words, signal, [0, changedCode]);
+  const output = commands.readInFolder(folder, words, signal, [0, changedCode]);
   for await (const { path, size, content } of readTarStream(output, folder)) {
     const name = imagesFolder + path;
     if (listed.get(path) !== size || !isBackupPath(name)) continue;

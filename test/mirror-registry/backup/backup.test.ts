@@ -190,6 +190,9 @@ describe('backup and restore', function () {
     for (const [path, text] of Object.entries(content)) await registry.fixture.write(`/srv/images/${path}`, text);
     await runSuccessfully('chown', ['-R', '1001:0', join(registry.fixture.root, 'srv/images')]);
     await chmod(registry.fixture.root, 0o711);
+    // As the installer makes a folder that is not a volume: Quay may write it, but not list it.
+    await runSuccessfully('chown', ['0:1', join(registry.fixture.root, 'srv/images')]);
+    await chmod(join(registry.fixture.root, 'srv/images'), 0o773);
     await backUp('--images');
     const other = await startMirrorRegistry({ configuration: 'ADDED: true\n' });
     try {
@@ -203,6 +206,8 @@ describe('backup and restore', function () {
       await fixture.write('/srv/images/sha256/aa/one', 'one');
       await fixture.write('/srv/images/sha256/cc/three', 'three');
       await runSuccessfully('chown', ['-R', '1001:0', join(fixture.root, 'srv/images')]);
+      await runSuccessfully('chown', ['0:1', join(fixture.root, 'srv/images')]);
+      await chmod(join(fixture.root, 'srv/images'), 0o773);
       const before = await other.snapshot();
       const refused = await other.call('restore', [file]);
       expect([refused.code, /publishes port \d+.*--hostname/s.test(refused.stderr)], refused.stderr).to.deep.equal([
