@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
@@ -178,6 +178,30 @@ describe('a mirror registry under podman', function () {
     expect(await readFile(unit, 'utf8')).to.equal(before);
     expect(listMigrations()).to.deep.equal(['v3.12.10']);
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
+  });
+
+  it('is backed up with the content of its images, and restored', async () => {
+    const images = join(host.folder, 'volumes/quay-storage/_data');
+    await mkdir(join(images, 'sha256/aa'), { recursive: true });
+    await writeFile(join(images, 'sha256/aa/blob'), 'content');
+    await runSuccessfully('chown', ['-R', '1001:0', images]);
+    const file = join(host.folder, 'backup.tar');
+    const backup = await host.run(process.execPath, [executable, 'backup', `--output=${file}`, '--images']);
+    expect(backup.code, backup.stderr).to.equal(0);
+    const rows = listMigrations();
+    {
+      using database = new DatabaseSync(join(host.folder, 'volumes/sqlite-storage/_data/quay_sqlite.db'));
+      database.exec("INSERT INTO migration VALUES ('pushed since')");
+    }
+    await rm(join(images, 'sha256'), { recursive: true });
+    const { code, stderr } = await call('restore', file);
+    expect(code, stderr).to.equal(0);
+    expect(listMigrations()).to.deep.equal(rows);
+    const { uid, gid } = await stat(join(images, 'sha256/aa/blob'));
+    expect([uid, gid]).to.deep.equal([1001, 0]);
+    expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
+    const back = await call('rollback');
+    expect([back.code, listMigrations()], back.stderr).to.deep.equal([0, [...rows, 'pushed since']]);
   });
 
   it('is uninstalled, and leaves nothing of itself on request', async () => {
