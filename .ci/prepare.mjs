@@ -20,6 +20,7 @@ const peers = {
   fish: 'fish',
   tmux: 'tmux',
   readelf: 'binutils',
+  pg_ctlcluster: 'postgresql',
   'qemu-aarch64': 'qemu-user libc6-arm64-cross libstdc++6-arm64-cross',
 };
 

@@ -165,7 +165,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     'podman, skopeo',
   ],
   [
-    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
+    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
     'podman, systemctl',
   ],
   [

@@ -49,6 +49,21 @@ export class HostCommands {
     await this.#act(['rm', '-f', path], signal);
   }
 
+  /** Copies the content of a folder with owners and modes into another one, which is created. Throws `command-failed`. */
+  async copyFolder(from: string, to: string, signal: AbortSignal): Promise<void> {
+    await this.#act(['cp', '-a', `${from}/.`, to], signal);
+  }
+
+  /** Removes the content of a folder, on its own file system only. Throws `command-failed`. */
+  async emptyFolder(path: string, signal: AbortSignal): Promise<void> {
+    await this.#act(['find', path, '-xdev', '-mindepth', '1', '-delete'], signal);
+  }
+
+  /** Returns the size of a folder with everything in it, in bytes. Throws `command-failed`. */
+  async sizeOfFolder(path: string, signal: AbortSignal): Promise<number> {
+    return parseInt(await this.#act(['du', '--summarize', '--bytes', path], signal), 10);
+  }
+
   /** Removes a folder with all its content, on its own file system only. Throws `command-failed`. */
   async removeFolder(path: string, signal: AbortSignal): Promise<void> {
     await this.#act(['rm', '-rf', '--one-file-system', path], signal);

@@ -57,14 +57,18 @@ export function knownVersions(): string[] {
     .sort((a, b) => compareTags(b, a));
 }
 
-/** Returns the images of a release of the mirror registry since 2.0.0, by tag; undefined if unknown. */
+/**
+ * Returns the images of a release of the mirror registry, by tag: of 1.3.0 to 1.3.10, and since 2.0.0. Undefined if
+ * unknown.
+ */
 export function imagesOfVersion(version: string): { quay: string; redis: string; pause: string } | undefined {
   const quay = quayVersions[version];
-  if (quay === undefined || !version.startsWith('2.')) return undefined;
-  const redis = compareTags(version, '2.0.10') >= 0 ? '1-1766406130' : '1-190';
+  const isOld = /^1\.3\.(?:\d|10)$/.test(version);
+  if (quay === undefined || !(isOld || version.startsWith('2.'))) return undefined;
+  const redis = isOld ? '1-92.1669834635' : compareTags(version, '2.0.10') >= 0 ? '1-1766406130' : '1-190';
   return {
     quay: `registry.redhat.io/quay/quay-rhel8:v${quay}`,
     redis: `registry.redhat.io/rhel8/redis-6:${redis}`,
-    pause: 'registry.access.redhat.com/ubi8/pause:8.10-5',
+    pause: `registry.access.redhat.com/ubi8/pause:${isOld ? '8.7-6' : '8.10-5'}`,
   };
 }

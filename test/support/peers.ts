@@ -25,6 +25,7 @@ export type Peer =
   | 'readelf'
   | 'qemu-aarch64'
   | 'python3'
+  | 'pg_ctlcluster'
   | 'unshare'
   | 'udevadm';
 

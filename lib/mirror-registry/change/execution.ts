@@ -1,6 +1,7 @@
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
-import { checkDatabase, copyDatabase, replaceDatabase } from './database.ts';
+import { replaceDatabase } from './database.ts';
+import { kindOf, stopDatabase } from './databaseKind.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import type { FileChange } from '../fileChange.ts';
 import { tagReplaced, untagReplaced } from './replacedImages.ts';
@@ -80,11 +81,11 @@ async function executeChange(
     if (journal.phase === 'writing') {
       await tagReplaced(commands, journal, signal);
       if (journal.database !== undefined) {
-        await commands.systemctl(['stop', 'quay-app.service'], signal);
+        await stopDatabase(commands, journal, signal);
         const backup = await records.folderOf(journal);
-        await copyDatabase(commands, journal.database, backup, signal);
+        await kindOf(journal).copy(commands, journal.database, backup, signal);
         // A damaged database may be the reason for its replacement.
-        if (!journal.replacesDatabase) await checkDatabase(commands, backup, signal);
+        if (!journal.replacesDatabase) await kindOf(journal).check(commands, backup, signal);
       }
       journal = await records.advance(journal, journal.replacesDatabase ? 'replacing' : 'restarting');
     }
@@ -109,6 +110,7 @@ async function executeChange(
   await records.end(journal, true);
   for (const expired of await records.listExpired(keepBackups)) {
     await untagReplaced(commands, expired, signal);
+    await kindOf(expired).removeCopy(commands, await records.folderOf(expired), signal);
     await records.drop(expired);
   }
 }

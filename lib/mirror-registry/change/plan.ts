@@ -70,9 +70,12 @@ export function planUpgrade({
   const units = listUnitChanges(detected, images);
   const changed = new Set(images.map(({ component }) => component));
   const hasPod = detected.units.has('quay-pod');
+  const isPostgres = installation.database === 'postgres';
   const restart = [
     ...(changed.has('pause') && hasPod ? ['quay-pod'] : []),
     ...(changed.has('pause') || changed.has('redis') ? ['quay-redis'] : []),
+    // It is stopped while it is copied, and with its pod.
+    ...(isPostgres && (changed.has('quay') || (changed.has('pause') && hasPod)) ? ['quay-postgres'] : []),
     ...(changed.size > 0 || renewals.server.length > 0 ? ['quay-app'] : []),
   ];
   const quay = images.find(({ component }) => component === 'quay');
@@ -123,10 +126,14 @@ export function requireFeasible({ blockers }: UpgradePlan): void {
 
 function levelOf(images: readonly ImageChange[], renewals: RenewalNeed): UpgradePlan['level'] {
   if (images.length === 0) return renewals.server.length > 0 ? 'certificates' : 'none';
-  const minor = (image: string): string => (quayVersionOf(image) ?? image).split('.').slice(0, 2).join('.');
-  return images.some(({ component, from, to }) => component === 'quay' && minor(from) !== minor(to))
+  return images.some(({ component, from, to }) => component === 'quay' && minorOf(from) !== minorOf(to))
     ? 'minor'
     : 'patch';
+}
+
+/** Returns the minor version of Quay in an image, such as `3.8`; the image if it is unknown. */
+function minorOf(image: string): string {
+  return (quayVersionOf(image) ?? image).split('.').slice(0, 2).join('.');
 }
 
 function listUnitChanges(detected: DetectedInstallation, images: readonly ImageChange[]): UnitChange[] {
@@ -192,10 +199,11 @@ function listRequiredRedisFixes({ options }: PodmanCommand): [Edit, string][] {
   return [[edit, 'the password in a secret instead of the command line']];
 }
 
-function listBlockers({ database, version, images: present }: Installation, images: readonly ImageChange[]): string[] {
+function listBlockers(installation: Installation, images: readonly ImageChange[]): string[] {
+  const { version, images: present } = installation;
   const { postgres } = present;
   return [
-    ...(images.length > 0 && database === 'postgres'
+    ...(images.length > 0 && installation.database === 'postgres' && !keepsPostgres(installation, images)
       ? [
           `this registry${version === undefined ? '' : `, ${version},`} keeps its database in PostgreSQL${postgres ? ` (${postgres.file}:${postgres.line})` : ''}. Upgrade it with the mirror-registry program of version 2.0, which migrates the database`,
         ]
@@ -206,6 +214,14 @@ function listBlockers({ database, version, images: present }: Installation, imag
       return component === 'quay' ? [`${to} is older than ${from}: the database cannot be downgraded`] : [];
     }),
   ];
+}
+
+/** Tells whether an upgrade stays within a minor version of Quay, on the PostgreSQL of the units. */
+function keepsPostgres({ databaseStorage, images: present }: Installation, images: readonly ImageChange[]): boolean {
+  const quay = images.find(({ component }) => component === 'quay');
+  if (!quay) return true;
+  const isKnown = quayVersionOf(quay.from) !== undefined && quayVersionOf(quay.to) !== undefined;
+  return isKnown && minorOf(quay.from) === minorOf(quay.to) && !!databaseStorage && !!present.postgres;
 }
 
 function certificateBlockers(

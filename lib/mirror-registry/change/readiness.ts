@@ -4,7 +4,6 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { goArchitecture } from '../../release/version.ts';
 import { checkSpace } from '../../files/disk.ts';
-import { sizeOfDatabase } from './database.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { RegistryRelease } from '../releases/images.ts';
 
@@ -12,8 +11,8 @@ import type { RegistryRelease } from '../releases/images.ts';
 export interface UpgradeNeeds {
   readonly commands: HostCommands;
   readonly release: RegistryRelease | undefined;
-  /** The folder of the database to copy. */
-  readonly database: string | undefined;
+  /** The size of the database to copy, in bytes. */
+  readonly databaseSize: number;
   readonly backups: string;
 }
 
@@ -23,7 +22,7 @@ export interface UpgradeNeeds {
  * `command-failed`, `unsupported` and `disk-full`.
  */
 export async function requireReadiness(
-  { commands, release, database, backups }: UpgradeNeeds,
+  { commands, release, databaseSize, backups }: UpgradeNeeds,
   { signal }: Context,
 ): Promise<void> {
   const format = '{{.Host.Arch}} {{.Store.GraphRoot}}';
@@ -43,6 +42,5 @@ export async function requireReadiness(
     () => false,
   );
   if (release && canLook) await checkSpace(join(store, 'overlay'), release.size);
-  if (database !== undefined)
-    await checkSpace(join(backups, 'database'), 2.2 * (await sizeOfDatabase(commands, database, signal)));
+  await checkSpace(join(backups, 'database'), 2.2 * databaseSize);
 }

@@ -1,7 +1,8 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
-import { copyDatabase, findDatabase, requireDatabaseCopy, restoreDatabase, sizeOfDatabase } from './database.ts';
+import { findDatabase } from './database.ts';
+import { kindOf, stopDatabase } from './databaseKind.ts';
 import { restartUnits, waitForRegistry, type ExecutionRequest } from './restart.ts';
 import { untagReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
@@ -33,9 +34,10 @@ export async function requireRestorable(
     });
   }
   // The replaced database may have been missing.
-  if (!journal.replacesDatabase) await requireDatabaseCopy(await records.folderOf(journal));
+  const kind = kindOf(journal);
+  if (!journal.replacesDatabase) await kind.requireCopy(commands, await records.folderOf(journal), signal);
   if (force || !isSaved(journal, keepNewer)) return;
-  await checkSpace(await records.state.locate(newerName), await sizeOfDatabase(commands, journal.database, signal));
+  await checkSpace(await records.state.locate(newerName), await kind.size(commands, journal.database, signal));
 }
 
 /**
@@ -62,6 +64,7 @@ export async function restoreRegistry(
     const isStarted = !noRestart && journal.restart.length > 0;
     if (isStarted) await restartUnits(request, journal, signal);
     await untagReplaced(commands, journal, signal);
+    await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
     await records.end(journal, false);
     if (!isStarted || !journal.wasHealthy) return;
   } catch (cause) {
@@ -92,13 +95,17 @@ async function saveNewer(
 ): Promise<UpgradeJournal> {
   if (begun.database === undefined || !isSaved(begun, keepNewer)) return begun;
   const journal = await records.advance(begun, 'saving');
-  await commands.systemctl(['stop', 'quay-app.service'], signal);
+  await stopDatabase(commands, begun, signal);
+  const kind = kindOf(begun);
+  const newer = await records.state.locate(newerName);
   try {
+    await kind.removeCopy(commands, newer, signal);
     await records.state.remove(newerName);
     await records.state.makeFolder(newerName);
-    await copyDatabase(commands, begun.database, await records.state.locate(newerName), signal);
+    await kind.copy(commands, begun.database, newer, signal);
   } catch (error) {
     if (!force) throw error;
+    await kind.removeCopy(commands, newer, signal);
     await records.state.remove(newerName);
   }
   return journal;
@@ -116,14 +123,14 @@ async function restore(
   signal: AbortSignal,
 ): Promise<UpgradeJournal> {
   const journal = await beginRestoring(records, begun);
-  if (journal.database !== undefined) await commands.systemctl(['stop', 'quay-app.service'], signal);
+  if (journal.database !== undefined) await stopDatabase(commands, journal, signal);
   await records.restore(journal);
   for (const { name, from } of journal.names) {
     if (from !== undefined) await commands.podman(['tag', from, name], signal);
   }
   await renameReplaced(commands, journal, signal);
   if (journal.database !== undefined) {
-    await restoreDatabase(commands, await records.folderOf(journal), journal.database, signal);
+    await kindOf(journal).restore(commands, await records.folderOf(journal), journal.database, signal);
   }
   return advance(records, journal, 'starting');
 }

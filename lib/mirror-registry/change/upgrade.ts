@@ -2,6 +2,7 @@ import { PluginError } from '../../errors.ts';
 import type { Context } from '../../context.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { findDatabase } from './database.ts';
+import { kindOf } from './databaseKind.ts';
 import { changeRegistry, resumeUnfinished, openRecords } from './execution.ts';
 import { type ExecutionRequest } from './restart.ts';
 import type { FileChange } from '../fileChange.ts';
@@ -66,8 +67,10 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     });
   }
   const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;
+  const isPostgres = detected.installation.database === 'postgres';
   if (plan.images.length > 0) {
-    await requireReadiness({ commands, release, database, backups: await records.state.locate() }, context);
+    const databaseSize = database === undefined ? 0 : await kindOf({ isPostgres }).size(commands, database, signal);
+    await requireReadiness({ commands, release, databaseSize, backups: await records.state.locate() }, context);
     await release?.check(request.expectedDigest, context);
   }
   const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
@@ -88,7 +91,7 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     title: 'the upgrade',
     changes: [...changes, await recordUpgrade({ ...request, detected }, survey, loaded, changes)],
     restart: plan.restart,
-    database,
+    ...{ database, isPostgres },
     containers: containersOf(detected, plan.images),
     names: loaded.names,
     replaced,

@@ -7,6 +7,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import type { Fixture } from './mirrorRegistry.ts';
+import type { PostgresServer } from './postgresServer.ts';
 import { run } from '../../support/peers.ts';
 
 /** The response of Quay to `/health/instance`. */
@@ -48,6 +49,8 @@ export class MirrorRegistryHost {
   architecture = 'amd64';
   /** Returns the health of an image. */
   healthOf: (image: string) => Health = () => healthy;
+  /** The database of releases before 2.0. */
+  postgres: PostgresServer | undefined;
   /** Makes every `systemctl restart` fail. */
   isBroken = false;
   readonly #database: string;
@@ -106,6 +109,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
   /** Stops everything. */
   async stop(): Promise<void> {
     await this.#stopFront();
+    await this.postgres?.remove();
     this.#control?.closeAllConnections();
     this.#control?.close();
     await this.#backend?.stop();
@@ -124,6 +128,13 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     };
     if (name === 'systemctl') {
       if (words[0] === 'daemon-reload') await this.#readUnits();
+      if (last === 'quay-postgres.service') {
+        if (words[0] === 'stop' || words[0] === 'restart') await this.postgres?.stop();
+        if (words[0] === 'restart') await this.postgres?.start();
+        return done;
+      }
+      // Its containers end with the pod.
+      if (words[0] === 'restart' && last === 'quay-pod.service') await this.postgres?.stop();
       if (words[0] === 'stop' || (words[0] === 'disable' && last === 'quay-app.service')) await this.#stopFront();
       if (words[0] === 'show') return { code: 0, text: this.#front ? 'active\n' : 'inactive\n' };
       if (words[0] !== 'restart') return done;
@@ -141,6 +152,8 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         this.images.set(last, id);
         return done;
       }
+      case 'ps --quiet':
+        return { code: 0, text: this.postgres?.isRunning ? 'c0ffee\n' : '' };
       case 'pod exists':
         return this.pods.has(last) ? done : fail('');
       case 'container exists':
@@ -239,12 +252,19 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     if (!isPlain && (cert === undefined || key === undefined)) return;
     const published = /--publish (?:[\d.]+:)?(\d+):(\d+)/.exec(this.#wordsOf('quay-pod').join(' ')) ?? [];
     const port = published[2] === (isPlain ? '8080' : '8443') ? published[1] : undefined;
+    // Its unit requires that of PostgreSQL.
+    await this.postgres?.start();
+    if (this.postgres?.isRunning === false) return;
     // A newer version migrates the database when it starts.
     this.#installed ??= image;
     if (image !== this.#installed && this.running !== image) {
-      using database = new DatabaseSync(this.#database);
-      database.prepare('INSERT INTO migration VALUES (?)').run(image);
-      await appendFile(`${this.#database}-wal`, 'more\n');
+      if (this.postgres)
+        await this.postgres.query(`INSERT INTO migration VALUES ('${image}'); CREATE TABLE IF NOT EXISTS newer ()`);
+      else {
+        using database = new DatabaseSync(this.#database);
+        database.prepare('INSERT INTO migration VALUES (?)').run(image);
+        await appendFile(`${this.#database}-wal`, 'more\n');
+      }
     }
     this.running = image;
     const handle = (request: IncomingMessage, response: ServerResponse): void => {

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { readdir, readFile, rm, stat } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
@@ -7,6 +7,7 @@ import { executeProgram } from '../../support/program/execution.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
 import { installCertificates } from './mirrorRegistryCertificates.ts';
 import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
+import { PostgresServer } from './postgresServer.ts';
 import { run, type RunResult } from '../../support/peers.ts';
 
 /** The program, run from its sources. */
@@ -50,8 +51,9 @@ export async function startMirrorRegistry(
     ...options,
   });
   const at = (path: string): string => join(fixture.root, fixture.quayRoot, path);
-  await fixture.write('/srv/db/quay_sqlite.db', '', 0o664);
-  {
+  const isPostgres = options.age?.startsWith('1.') ?? false;
+  if (!isPostgres) {
+    await fixture.write('/srv/db/quay_sqlite.db', '', 0o664);
     using database = new DatabaseSync(join(fixture.root, 'srv/db/quay_sqlite.db'));
     database.exec('CREATE TABLE migration (image TEXT)');
   }
@@ -59,6 +61,13 @@ export async function startMirrorRegistry(
   await fixture.write('/old-root.pem', await readFile(at('quay-rootCA/rootCA.pem'), 'utf8'));
   if (containerPort === 8080) await rm(at('quay-config/ssl.key'));
   const host = new MirrorRegistryHost(fixture, port, '/srv/db');
+  if (isPostgres) {
+    // The server runs as a user of its own.
+    await chmod(fixture.root, 0o711);
+    await mkdir(join(fixture.root, 'srv'), { mode: 0o755 });
+    host.postgres = new PostgresServer(join(fixture.root, 'srv/db'));
+    await host.postgres.create();
+  }
   await host.start();
   return {
     ...{ fixture, host, at },

@@ -1,0 +1,114 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { globSync, rmSync } from 'node:fs';
+import { chmod, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { run, runSuccessfully } from '../../support/peers.ts';
+
+/** Debian has the programs of PostgreSQL in a folder for each version. */
+const programs = globSync('/usr/lib/postgresql/*/bin').sort().at(-1) ?? '';
+
+/** PostgreSQL does not run as root. */
+const asUser = (words: readonly string[]): string[] =>
+  process.getuid?.() === 0
+    ? ['setpriv', '--reuid=postgres', '--regid=postgres', '--clear-groups', ...words]
+    : [...words];
+
+let template: Promise<string> | undefined;
+
+/** A new database costs seconds, so all tests copy one. */
+async function makeTemplate(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'postgres-'));
+  if (process.getuid?.() === 0) await runSuccessfully('chown', ['postgres', folder]);
+  const [command = '', ...args] = asUser([join(programs, 'initdb')]);
+  await runSuccessfully(command, [...args, '-D', join(folder, 'data'), '-U', 'user', '-A', 'trust', '--no-sync'], {
+    cwd: '/',
+  });
+  process.once('exit', () => {
+    rmSync(folder, { recursive: true, force: true });
+  });
+  return join(folder, 'data');
+}
+
+/** A PostgreSQL in the folder of a fixture, reached by a socket. */
+export class PostgresServer {
+  readonly folder: string;
+  /** The digests of the whole folder, each time the server stops and before it starts. */
+  readonly stops: string[] = [];
+  readonly starts: string[] = [];
+  /** Makes the server fail to start. */
+  isBroken = false;
+  #socket = '';
+  #child: ChildProcess | undefined;
+
+  constructor(folder: string) {
+    this.folder = folder;
+  }
+
+  /** Makes the database with one table, and does not start the server. */
+  async create(): Promise<void> {
+    template ??= makeTemplate();
+    await runSuccessfully('cp', ['-a', `${await template}/.`, this.folder]);
+    this.#socket = await mkdtemp(join(tmpdir(), 'postgres-socket-'));
+    await chmod(this.#socket, 0o777);
+    await this.start();
+    await this.query('CREATE TABLE migration (image TEXT)');
+    await this.stop();
+    this.stops.length = this.starts.length = 0;
+  }
+
+  get isRunning(): boolean {
+    return this.#child !== undefined;
+  }
+
+  /** Starts the server, if it does not run. */
+  async start(): Promise<void> {
+    if (this.#child || this.isBroken) return;
+    this.starts.push(await this.#digest());
+    const words = [join(programs, 'postgres'), '-D', this.folder, '-k', this.#socket, '-h', '', '-F'];
+    const [command = '', ...args] = asUser(words);
+    this.#child = spawn(command, args, { stdio: 'ignore', cwd: '/' });
+    while ((await this.#psql('SELECT 1')).code !== 0 && this.#child.exitCode === null) await sleep(50);
+  }
+
+  async stop(): Promise<void> {
+    const child = this.#child;
+    if (!child) return;
+    this.#child = undefined;
+    const ended = once(child, 'exit');
+    child.kill('SIGINT');
+    await ended;
+    this.stops.push(await this.#digest());
+  }
+
+  /** Runs a statement, and returns the first columns of its rows. */
+  async query(sql: string): Promise<string[]> {
+    const { code, stdout, stderr } = await this.#psql(sql);
+    if (code !== 0) throw new Error(stderr);
+    return stdout.split('\n').filter((line) => line !== '');
+  }
+
+  async remove(): Promise<void> {
+    await this.stop();
+    await rm(this.#socket, { recursive: true, force: true });
+  }
+
+  #psql(sql: string): ReturnType<typeof run> {
+    return run(join(programs, 'psql'), ['-h', this.#socket, '-U', 'user', '-d', 'postgres', '-qAtc', sql]);
+  }
+
+  async #digest(): Promise<string> {
+    const hash = createHash('sha256');
+    const entries = await readdir(this.folder, { recursive: true, withFileTypes: true });
+    const paths = entries.map((entry) => join(entry.parentPath, entry.name)).sort();
+    for (const path of [this.folder, ...paths]) {
+      const stats = await stat(path);
+      hash.update([path, stats.mode, stats.uid, stats.gid].join(' '));
+      if (stats.isFile()) hash.update(await readFile(path));
+    }
+    return hash.digest('hex');
+  }
+}
