@@ -10,12 +10,12 @@ const serverFields = new Set([
   ...['creationTimestamp', 'deletionTimestamp', 'generation', 'managedFields', 'resourceVersion', 'selfLink', 'uid'],
 ]);
 
-/** Annotations that are not part of the content. */
 const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration';
 
 /** The limit of an API server for all annotations of an object, in bytes. */
 const longestAnnotations = 256 * 1024;
 
+/** Annotations that are not part of the content. */
 const remarks = /^(upgrade-bundle\.openshift\.io\/|kubectl\.kubernetes\.io\/last-applied-configuration$)/;
 
 /**
