@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import { catalogOptions, describeCatalogs, requestOperators, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from './policies.ts';
 import type { BaseRequest } from '../../lib/bundle/create/base.ts';
@@ -7,6 +8,7 @@ import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { RegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
 import { parseSiteReport, siteReportLimit, type SiteReport } from '../../lib/config/siteReport.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { shellWord } from '../../lib/shellWord.ts';
 import { readSmallFile } from '../../lib/files/smallFile.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
 import { loadExpectedKeys, warnOfOtherKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
@@ -131,6 +133,7 @@ export const command = defineCommand({
       warnOfOtherKeys(result.policies ?? [], expectedKeys, context);
       const isJson = args.format === 'json';
       terminal.print(isJson ? JSON.stringify(toPlain(result, expectedKeys), null, 2) : toWords(result, expectedKeys));
+      if (!isJson && result.outcome === 'created') terminal.print(describeTransport(result, args));
     } finally {
       await origin.close();
     }
@@ -212,4 +215,22 @@ function toWords(
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
   ];
   return `${title}\n${formatFields(rows)}`;
+}
+
+/** Lists what a site needs, with the command to verify the bundle there. */
+function describeTransport(
+  { path, metadata }: CreateResult,
+  { signatureKeyring, trustFingerprint }: Pick<CreateArguments, 'signatureKeyring' | 'trustFingerprint'>,
+): string {
+  const { volumes } = metadata;
+  const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;
+  const keys = signatureKeyring.map((key) => `--signature-keyring=${shellWord(basename(key))}`);
+  const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
+  return [
+    'Carry to the site',
+    ...[bundle, `${path}.sha256`, ...signatureKeyring].map((file) => `  ${file}`),
+    '  oc-adm_upgrade_bundle, the executable for a machine there',
+    'There',
+    `  ${['oc adm-upgrade-bundle verify', shellWord(basename(path)), ...options].join(' ')}`,
+  ].join('\n');
 }

@@ -52,9 +52,7 @@ export async function syncFolder(path: string): Promise<void> {
 
 /** Throws `disk-full` unless the file system of `path` has space for `needed` more bytes. */
 export async function checkSpace(path: string, needed: number): Promise<void> {
-  const folder = await nearestExisting(dirname(path));
-  const { bavail, bsize } = await statfs(folder);
-  const free = bavail * bsize;
+  const { folder, free } = await measureFree(path);
   if (needed <= free) return;
   throw new PluginError(
     'disk-full',
@@ -63,6 +61,13 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
       hint: 'Choose another folder, or free some space.',
     },
   );
+}
+
+/** Returns the free bytes of the file system of a path, and the folder that was measured: the nearest that exists. */
+export async function measureFree(path: string): Promise<{ readonly folder: string; readonly free: number }> {
+  const folder = await nearestExisting(dirname(path));
+  const { bavail, bsize } = await statfs(folder);
+  return { folder, free: bavail * bsize };
 }
 
 /**

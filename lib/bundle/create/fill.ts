@@ -1,5 +1,6 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
+import { describeBytes, measureFree } from '../../files/disk.ts';
 import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
 import { settleTasks, type FetchTask, type Contents, type StoredBlob } from './contents.ts';
@@ -18,7 +19,7 @@ export async function fillBundle(
   context: Context,
 ): Promise<{ digests: ArchiveDigests; fetched: number }> {
   const wanted = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
-  announcePlan(writer, contents, wanted, context);
+  await announcePlan(writer, contents, wanted, context);
   const completeImages = watchImages(contents.images, wanted, context);
   let fetched = 0;
   const fetchBlob = async (blob: StoredBlob): Promise<void> => {
@@ -65,18 +66,25 @@ export async function fillBundle(
   return { digests: await whole, fetched };
 }
 
-function announcePlan(
+async function announcePlan(
   writer: ArchiveWriter,
   { images, blobs }: Contents,
   wanted: readonly StoredBlob[],
   context: Context,
-): void {
+): Promise<void> {
   let [bytes, present] = [0, 0];
   for (const { descriptor } of blobs.values()) {
     bytes += descriptor.size;
     present += writer.place(descriptor.digest)?.present ?? 0;
   }
   context.onEvent({ kind: 'plan', images: images.length, blobs: wanted.length, bytes, present });
+  const { folder, free } = await measureFree(writer.name);
+  const kept = present === 0 ? '' : `, ${describeBytes(present)} is kept`;
+  const amount = `${describeBytes(bytes - present)} in ${wanted.length} blobs`;
+  context.log(
+    'info',
+    `fetching ${amount} of ${images.length} images${kept}; ${folder} has ${describeBytes(free)} free`,
+  );
 }
 
 /** Reports each image that has all its blobs. Call the returned function for each fetched blob. */

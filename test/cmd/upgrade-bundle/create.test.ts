@@ -30,8 +30,14 @@ describe('oc adm-upgrade-bundle create', () => {
       'Signed by',
       'Images',
       'Fetched',
+      'Carry to the',
+      ...[workshop.bundle, `${workshop.bundle}.sha256`, 'oc-adm_upgr'].map((word) => `  ${word}`.slice(0, 12).trim()),
+      'There',
+      'oc adm-upg',
       '',
     ]);
+    expect(stdout).to.match(/\n {2}oc adm-upgrade-bundle verify upgrade-\S+\.tar --\S+.*\n$/);
+    expect(stderr).to.match(/^fetching [\d.]+ \w+ in \d+ blobs of 5 images; \/\S* has \d.* free$/m);
     expect(stdout).to.include(workshop.bundle);
     expect(stdout).to.include(workshop.release.pullspec);
     expect(stdout).to.include(`Test release key <release@example.com> (${workshop.key.fingerprint})`);
