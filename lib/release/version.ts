@@ -114,15 +114,25 @@ export function channelsOf(version: string): string[] {
   return stages.map((stage) => `${stage}-${major}.${minor}`);
 }
 
+/** The largest number of minor versions that a path of updates is searched over. */
+const longestSeries = 24;
+
 /**
  * Returns the series of channels that may have a path of updates between two versions, the most stable first: one
- * channel for each minor version on the way.
+ * channel for each minor version on the way. Throws `usage` for more than 24 minor versions.
  */
 export function channelSeries(from: string, to: string): string[][] {
   const [first, last] = [new semver.SemVer(from), new semver.SemVer(to)];
-  const minors = Array.from({ length: Math.max(0, last.minor - first.minor) + 1 }, (_, index) => first.minor + index);
+  // A channel has the releases of the minor version before too, also if that has another major version.
+  const start = first.major === last.major ? Math.min(first.minor, last.minor) : 0;
+  const count = last.minor - start + 1;
+  if (count > longestSeries) {
+    throw new PluginError('usage', `${from} and ${to} are too far apart for one path of updates`);
+  }
+  const own = first.major === last.major ? [] : [`${first.major}.${first.minor}`];
+  const minors = [...own, ...Array.from({ length: count }, (_, index) => `${last.major}.${start + index}`)];
   const stages = last.prerelease.length > 0 ? ['candidate'] : ['stable', 'fast', 'candidate'];
-  return stages.map((stage) => minors.map((minor) => `${stage}-${last.major}.${minor}`));
+  return stages.map((stage) => minors.map((minor) => `${stage}-${minor}`));
 }
 
 /** Returns the architectures for which a repository with these tags has a version. */

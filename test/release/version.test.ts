@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import { isPluginError } from '../../lib/errors.ts';
 import {
   architecturesOf,
+  channelSeries,
   componentTag,
   goArchitecture,
   nearVersions,
@@ -126,5 +127,23 @@ describe('unknownVersion', () => {
     expect(unknownVersion('4.12.3', 'x86_64', tags, 'r').hint).to.match(/^The nearest that exist: 4\.12\.2, /);
     expect(unknownVersion('4.12.3', 's390x', tags, 'r').hint).to.equal('r has no release for s390x at all.');
     expect(unknownVersion('4.12.3', 's390x', [], 'r').hint).to.match(/existing tags are not known. .*repository/);
+  });
+});
+
+describe('channelSeries', () => {
+  for (const [from, to, channels] of [
+    ['4.18.20', '4.18.25', 'stable-4.18'],
+    ['4.18.20', '4.20.3', 'stable-4.18 stable-4.19 stable-4.20'],
+    ['4.18.20', '4.19.0-rc.1', 'candidate-4.18 candidate-4.19'],
+    ['4.22.9', '5.1.0', 'stable-4.22 stable-5.0 stable-5.1'],
+    ['4.20.3', '4.18.20', 'stable-4.18'],
+  ] as const) {
+    it(`has the channels from ${from} to ${to}`, () => {
+      expect(channelSeries(from, to)[0]?.join(' ')).to.equal(channels);
+    });
+  }
+
+  it('asks for no absurd number of channels', () => {
+    expect(() => channelSeries('4.1.0', '4.999999999.0')).to.throw('too far apart');
   });
 });
