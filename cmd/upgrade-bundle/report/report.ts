@@ -185,17 +185,18 @@ function listSignatures({ signatures }: Inspection): Markup {
 
 type MarkupLines = (Markup | string | undefined)[][];
 
-function explainVerification({ form, release, digest, signatures }: Inspection, name: string): Markup {
+function explainVerification({ form, release, digest, signatures, volumes, base }: Inspection, name: string): Markup {
   const file = signatures.find((each) => release.endsWith(`@${each.digest}`))?.file;
-  const show =
-    form === 'tar'
-      ? `tar -xOf ${shellWord(name)} ${shellWord(file ?? '')}`
-      : `cat ${shellWord(`${name}/${file ?? ''}`)}`;
+  const extract = volumes
+    ? `cat ${shellWord(name)}.[0-9][0-9][0-9] | tar -xOf - ${shellWord(file ?? '')}`
+    : `tar -xOf ${shellWord(name)} ${shellWord(file ?? '')}`;
+  const show = form === 'tar' ? extract : `cat ${shellWord(`${name}/${file ?? ''}`)}`;
   const folder = 'v2/openshift/release/blobs';
   const checkEach = 'for blob in sha256:*; do echo "${blob#sha256:}  $blob"; done | sha256sum -c --quiet';
   return markup`<h2 id="verify">How to verify it</h2>
     <p>The whole chain, from the signature of the release to the last layer, without a network:</p>
     <pre>oc adm-upgrade-bundle verify ${shellWord(name)}</pre>
+    ${base && markup`<p>It is a delta: put the bundle of its base ${base.version} into the same folder first.</p>`}
     ${
       digest &&
       markup`<p>The digest of the whole file. Get the expected digest in another way, too:</p>

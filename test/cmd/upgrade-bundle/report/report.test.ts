@@ -127,6 +127,15 @@ describe('formatReport', () => {
     expect(directory).not.to.match(/<pre>[^<]*tar -x/);
   });
 
+  it('prints commands that work for volumes and for a delta bundle', () => {
+    const volumes = [0, 1].map((index) => ({ name: `my bundle.tar.00${index}`, size: 1 }));
+    const base = { version: '4.12.3', arch: 'x86_64' as const, release: 'q.io/a/b', blobs: 1, bytes: 1 };
+    const split = unescape(formatReport({ ...inspection, path: '/x/my bundle.tar', volumes, base }, formatBytes));
+    expect(split).to.include("cat 'my bundle.tar'.[0-9][0-9][0-9] | tar -xOf - config/signature/");
+    expect(split).to.include('put the bundle of its base 4.12.3 into the same folder');
+    expect(unescape(page)).not.to.include('It is a delta');
+  });
+
   it('shows missing content', () => {
     const noted = formatReport({ ...inspection, notes: ['cli: a blob is missing'] }, formatBytes);
     expect(wordsOf(noted)).to.include('cli: a blob is missing');
