@@ -41,13 +41,12 @@ export async function openBundle(path: string, context: Context, options: OpenBu
   return openTar(path, options, context);
 }
 
-/** Returns the only tar in a folder that is no mirror directory; undefined if there is none, or more than one. */
+/** Returns the tar in a folder that has one, and no other tar or volume; undefined for a mirror directory, too. */
 async function findOnlyTar(path: string): Promise<string | undefined> {
   const folder = new RootFolder(path);
   if (await folder.statOf('v2')) return undefined;
-  const entries = await folder.list('', (name) => name.endsWith('.tar'));
-  const tars = entries.filter(({ stats }) => stats.isFile());
-  return tars.length === 1 && tars[0] ? join(path, tars[0].path) : undefined;
+  const [only, ...others] = await folder.list('', (name) => /\.tar(?:\.\d{3})?$/.test(name));
+  return only?.stats.isFile() && others.length === 0 ? join(path, only.path) : undefined;
 }
 
 /** Returns a hint about the files at a path without a bundle. */
