@@ -1,9 +1,10 @@
+import { listOf } from '../../lib/fields.ts';
 import { chooseRecord, listRecords, watchRecords } from '../../lib/update/bundleRecord.ts';
 import { describeSilence } from '../../lib/update/install/agentSilence.ts';
 import { readStart } from '../../lib/update/releaseState.ts';
 import type { Cluster } from '../../lib/kubernetes/client.ts';
 import { clusterVersionReference } from '../../lib/kubernetes/clusterVersion.ts';
-import { conditionsOf, listOf } from '../../lib/kubernetes/fields.ts';
+import { conditionsOf } from '../../lib/kubernetes/fields.ts';
 import {
   hasEnded,
   phaseOf,

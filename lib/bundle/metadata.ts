@@ -1,3 +1,4 @@
+import { isFields } from '../fields.ts';
 import { PluginError, messageOf } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
@@ -102,7 +103,7 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
 }
 
 function checkMetadata(value: unknown, where: string): asserts value is BundleMetadata {
-  if (!isRecord(value)) throw invalid(where, 'is not an object');
+  if (!isFields(value)) throw invalid(where, 'is not an object');
   if (value['formatVersion'] !== 1) {
     const has = value['formatVersion'];
     const which =
@@ -118,7 +119,7 @@ function checkMetadata(value: unknown, where: string): asserts value is BundleMe
   if (value['volumes'] !== undefined && !isList(value['volumes'], isVolume))
     throw invalid(where, 'has malformed volumes');
   if (
-    !isRecord(value['signatures']) ||
+    !isFields(value['signatures']) ||
     !isList(Object.values(value['signatures']), (list) => isList(list, isSignature))
   ) {
     throw invalid(where, 'has malformed signatures');
@@ -141,11 +142,11 @@ function findBadName(value: Record<string, unknown>): string | undefined {
     Object.entries(releaseNames).find(([field, pattern]) => !matches(pattern)(value[field])) ??
     Object.entries(lists).find(([field, pattern]) => !isList(value[field], matches(pattern)));
   if (bad) return bad[0];
-  if (!isRecord(components) || !isList(Object.keys(components), matches(component))) return 'components';
+  if (!isFields(components) || !isList(Object.keys(components), matches(component))) return 'components';
   if (!isList(Object.values(components), matches(pullspec))) return 'components';
   const isGood = (each: Record<string, unknown>): boolean =>
     Object.entries(releaseNames).every(([field, pattern]) => matches(pattern)(each[field]));
-  return base === undefined || (isRecord(base) && isGood(base)) ? undefined : 'base';
+  return base === undefined || (isFields(base) && isGood(base)) ? undefined : 'base';
 }
 
 function matches(pattern: RegExp): (text: unknown) => boolean {
@@ -154,10 +155,6 @@ function matches(pattern: RegExp): (text: unknown) => boolean {
 
 function invalid(where: string, why: string, cause?: unknown): PluginError {
   return new PluginError('invalid-bundle', `metadata.json in ${where} ${why}`, { cause });
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 // Texts of a bundle are printed on a terminal, so they must not have control characters.
@@ -174,17 +171,17 @@ function isSize(value: unknown): boolean {
 }
 
 function isBlob(value: unknown): boolean {
-  return isRecord(value) && typeof value['digest'] === 'string' && isDigest(value['digest']) && isSize(value['size']);
+  return isFields(value) && typeof value['digest'] === 'string' && isDigest(value['digest']) && isSize(value['size']);
 }
 
 function isBase(value: unknown): boolean {
-  return isRecord(value) && isList(value['blobs'], isBlob);
+  return isFields(value) && isList(value['blobs'], isBlob);
 }
 
 function isVolume(value: unknown): boolean {
-  return isRecord(value) && isText(value['name']) && isSize(value['size']);
+  return isFields(value) && isText(value['name']) && isSize(value['size']);
 }
 
 function isSignature(value: unknown): boolean {
-  return isRecord(value) && isText(value['fingerprint']) && isText(value['signer']);
+  return isFields(value) && isText(value['fingerprint']) && isText(value['signer']);
 }

@@ -1,4 +1,5 @@
 import { dirname } from 'node:path/posix';
+import { fieldsOf } from '../fields.ts';
 import { registryAuthorityConfigMap, registryAuthorityPath } from '../config/certificateAuthority.ts';
 import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
 import {
@@ -112,8 +113,4 @@ function rebuildAuthority({ data }: UnknownObject, earlier: readonly MirrorManif
   const [certificates] = Object.values(fieldsOf(data));
   const manifest = registryAuthorityConfigMap({ certificates: String(certificates), registries: service.registries });
   return { manifest, registries: service.registries };
-}
-
-function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
-  return (typeof value === 'object' && value !== null ? value : {}) as Readonly<Record<string, unknown>>;
 }

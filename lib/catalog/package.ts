@@ -1,4 +1,4 @@
-import type { CatalogDocument } from './documentSplitter.ts';
+import { fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 
 /** An operator in a file-based catalog (`olm.package`), with what the selection needs to know. */
 export interface CatalogPackage {
@@ -36,17 +36,9 @@ export type Requirement =
   | { readonly kind: 'all'; readonly of: readonly Requirement[] }
   | { readonly kind: 'any'; readonly of: readonly Requirement[] };
 
-type Fields = CatalogDocument['value'];
-
-const isFields = (value: unknown): value is Fields =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
-const fieldsOf = (value: unknown): Fields => (isFields(value) ? value : {});
-const listOf = (value: unknown): Fields[] => (Array.isArray(value) ? value.filter(isFields) : []);
-const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');
-
 /** Returns the package of a document: of an `olm.package` its name. */
 export function packageOf({ schema, name, package: owner }: Fields): string {
-  return textOf(schema === 'olm.package' ? name : owner);
+  return textOf(schema === 'olm.package' ? name : owner) ?? '';
 }
 
 /** Adds a document to its package. Documents of other schemas change nothing. */
@@ -56,18 +48,18 @@ export function addDocument(packages: Map<string, CatalogPackage>, value: Fields
   if (schema !== 'olm.package' && schema !== 'olm.channel' && schema !== 'olm.bundle') return;
   const found = packages.get(owner) ?? { name: owner, defaultChannel: '', channels: new Map(), bundles: new Map() };
   packages.set(owner, found);
-  const name = textOf(value['name']);
-  if (schema === 'olm.package') found.defaultChannel = textOf(value['defaultChannel']);
+  const name = textOf(value['name']) ?? '';
+  if (schema === 'olm.package') found.defaultChannel = textOf(value['defaultChannel']) ?? '';
   if (schema === 'olm.channel') found.channels.set(name, listOf(value['entries']).map(readEntry));
   if (schema === 'olm.bundle') found.bundles.set(name, readBundle(name, value));
 }
 
 function readEntry({ name, replaces, skips, skipRange }: Fields): ChannelEntry {
   return {
-    name: textOf(name),
-    replaces: textOf(replaces) || undefined,
-    skips: Array.isArray(skips) ? skips.filter((skip) => typeof skip === 'string') : [],
-    skipRange: textOf(skipRange) || undefined,
+    name: textOf(name) ?? '',
+    replaces: textOf(replaces),
+    skips: textsOf(skips),
+    skipRange: textOf(skipRange),
   };
 }
 
@@ -78,9 +70,9 @@ function readBundle(name: string, { image, relatedImages, properties }: Fields):
   const images = [image, ...listOf(relatedImages).map((related) => related['image'])];
   return {
     name,
-    version: textOf(valuesOf('olm.package')[0]?.['version']),
+    version: textOf(valuesOf('olm.package')[0]?.['version']) ?? '',
     // Some published bundles have related images without an address.
-    images: [...new Set(images.map(textOf).filter(Boolean))],
+    images: [...new Set(images.flatMap((each) => textOf(each) ?? []))],
     provides: valuesOf('olm.gvk').map(apiOf),
     requires: [
       ...valuesOf('olm.package.required').map(readPackageRequirement),
@@ -92,11 +84,11 @@ function readBundle(name: string, { image, relatedImages, properties }: Fields):
 }
 
 function apiOf({ group, version, kind }: Fields): string {
-  return [group, version, kind].map(textOf).join('/');
+  return [group, version, kind].map((part) => textOf(part) ?? '').join('/');
 }
 
 function readPackageRequirement({ packageName, versionRange }: Fields): Requirement {
-  return { kind: 'package', name: textOf(packageName), range: textOf(versionRange) };
+  return { kind: 'package', name: textOf(packageName) ?? '', range: textOf(versionRange) ?? '' };
 }
 
 /** Reads a compound constraint. `not` and `cel` demand no other operator. */

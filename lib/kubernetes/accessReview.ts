@@ -1,7 +1,7 @@
+import { fieldsOf } from '../fields.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from './client.ts';
 import type { ObjectReference } from './discovery.ts';
-import { fieldsOf } from './fields.ts';
 
 /** What a user may be allowed to do with an object. */
 export type Verb = 'get' | 'list' | 'watch' | 'create' | 'update' | 'patch' | 'delete';

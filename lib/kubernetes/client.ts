@@ -1,11 +1,11 @@
+import { fieldsOf, isFields, listOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
 import { Discovery, orUndefined, type ObjectReference, type ServedKind } from './discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
-import { fieldsOf, listOf, type StoredObject } from './fields.ts';
+import type { StoredObject } from './fields.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
-import { isFields, type Fields } from './kubeconfigMerge.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';
 import { Session } from './session.ts';

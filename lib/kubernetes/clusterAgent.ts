@@ -1,10 +1,10 @@
 import http from 'node:http';
 import https from 'node:https';
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
+import { textOf } from '../fields.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import { proxyFor, type Environment } from '../http/proxy.ts';
 import { makeSocksAgent } from './clientPackage.ts';
-import { textOf } from './fields.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 
 /** The CAs to verify a server with, and the client certificate with its key; all in PEM. */

@@ -1,7 +1,5 @@
+import { isFields, type Fields } from '../fields.ts';
 import { isAbsolute, join } from 'node:path';
-
-/** The fields of a kubeconfig’s cluster, user or context, by their names in the file. */
-export type Fields = Readonly<Record<string, unknown>>;
 
 /** The content of a kubeconfig file, and its folder. */
 export interface Kubeconfig {
@@ -68,9 +66,4 @@ function resolvePaths(fields: Fields, folder: string): Fields {
 
 function absolute(path: string, folder: string): string {
   return isAbsolute(path) ? path : join(folder, path);
-}
-
-/** Returns whether a value is a mapping. */
-export function isFields(value: unknown): value is Fields {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

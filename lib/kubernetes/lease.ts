@@ -1,11 +1,12 @@
 import type { V1LeaseSpec } from '@kubernetes/client-node';
 import { setTimeout as sleepFor } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
+import { fieldsOf } from '../fields.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
 import type { Clock } from '../http/retry.ts';
 import type { Cluster } from './client.ts';
-import { fieldsOf, type StoredObject } from './fields.ts';
+import type { StoredObject } from './fields.ts';
 
 /** The spec of a Lease in JSON, where times are strings. */
 type LeaseSpec = Omit<V1LeaseSpec, 'acquireTime' | 'renewTime'> & {

@@ -1,13 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import type http from 'node:http';
+import { isFields, textOf, type Fields } from '../fields.ts';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import { isMissing } from '../files/fileContent.ts';
 import { askAuthProvider } from './clientPackage.ts';
 import { runCredentialPlugin, type PluginOptions } from './credentialPlugin.ts';
-import { textOf } from './fields.ts';
 import type { KubeTarget } from './kubeconfig.ts';
-import { isFields, type Fields } from './kubeconfigMerge.ts';
 
 /** The credentials of a user, and the time when they expire (milliseconds since 1970). */
 export interface Login {

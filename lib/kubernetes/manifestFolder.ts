@@ -1,10 +1,10 @@
 import { readFile, realpath, stat } from 'node:fs/promises';
 import { basename, join, relative, sep } from 'node:path';
+import { isFields } from '../fields.ts';
 import type { ConfigManifest, KubernetesObject } from '../config/manifest.ts';
 import { findManifestFiles } from '../config/manifestFile.ts';
 import { readObjects, type UnknownObject } from '../config/objects.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { isFields } from './kubeconfigMerge.ts';
 
 /**
  * Parses the manifests in texts: several documents and lists in each. `where` is the folder. Throws `not-found` without a

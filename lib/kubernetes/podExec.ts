@@ -1,10 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
 import type { RawData, WebSocket } from 'ws';
+import { fieldsOf, listOf } from '../fields.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted } from '../http/networkErrors.ts';
-import { fieldsOf, listOf } from './fields.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
 import type { Access, Session } from './session.ts';

@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import { listOf } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
@@ -6,7 +7,7 @@ import type { ApplyOptions } from './apply.ts';
 import type { Cluster } from './client.ts';
 import { findDifferences } from './difference.ts';
 import type { ObjectReference } from './discovery.ts';
-import { listOf, type StoredObject } from './fields.ts';
+import type { StoredObject } from './fields.ts';
 import { ApiError } from './refusals.ts';
 import { formatObjectName } from './compatibility.ts';
 

@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
+import { textOf, type Fields } from '../fields.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { interrupted } from '../http/networkErrors.ts';
 import { RetryBudget, TransientError, type RetryOptions } from '../http/retry.ts';
 import type { StoredObject } from './fields.ts';
-import { textOf, type Fields } from './fields.ts';
 import { ApiError } from './refusals.ts';
 
 /** The requests that list and watch the objects of one kind. */

@@ -1,6 +1,6 @@
+import { fieldsOf, listOf, type Fields } from '../fields.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { readSmallFile } from '../files/smallFile.ts';
-import { fieldsOf, listOf, type Fields } from '../kubernetes/fields.ts';
 import { formatSubject } from '../kubernetes/finding.ts';
 import { readDocuments } from '../release/documents.ts';
 import { keyOfFinding, withoutDigests, type LintFinding } from './lintFinding.ts';

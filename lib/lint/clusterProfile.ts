@@ -1,4 +1,4 @@
-import { fieldsOf, type Fields } from '../kubernetes/fields.ts';
+import { fieldsOf, type Fields } from '../fields.ts';
 
 const profile = 'include.release.openshift.io/';
 

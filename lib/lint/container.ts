@@ -1,4 +1,4 @@
-import { fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
+import { fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { isByDigest } from './image.ts';
 
 /** The lists of a pod with containers, and the word for a container of each. */

@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { PluginError } from '../errors.ts';
 import { commandLinesOf, readContainers, type Container } from './container.ts';
 import { readManifest } from './documents.ts';

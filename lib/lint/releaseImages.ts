@@ -1,5 +1,5 @@
+import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { readDocuments } from '../release/documents.ts';
 import { isByDigest, normalizeImage } from './image.ts';
 

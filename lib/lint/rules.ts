@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, textOf, type Fields } from '../kubernetes/fields.ts';
+import { fieldsAt, fieldsOf, textOf, type Fields } from '../fields.ts';
 import type { Container } from './container.ts';
 import { isByDigest, isPlaceholder } from './image.ts';
 import { registryCommandsIn } from './registryCommand.ts';

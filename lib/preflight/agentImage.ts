@@ -1,5 +1,5 @@
+import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
 
 /** The DaemonSet whose image agents and controllers use. Every node has that image, and every bundle has it. */

@@ -1,8 +1,8 @@
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { messageOf } from '../errors.ts';
 import type { Context } from '../context.ts';
 import type { Cluster } from '../kubernetes/client.ts';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding, type Subject } from '../kubernetes/finding.ts';
 import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';

@@ -1,7 +1,7 @@
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
-import { type Fields, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
 import { readDataUrl } from '../lint/embedded.ts';
 

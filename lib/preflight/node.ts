@@ -1,5 +1,6 @@
+import { fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
+import { conditionsOf } from '../kubernetes/fields.ts';
 import { normalizeImage } from '../lint/image.ts';
 import type { PodTemplate } from './podTemplate.ts';
 

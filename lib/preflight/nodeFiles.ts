@@ -1,7 +1,8 @@
 import { gunzipSync } from 'node:zlib';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
-import { fieldsAt, fieldsOf, listOf, textOf, type StoredObject } from '../kubernetes/fields.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
 
 /** The files of the nodes of a pool that its MachineConfig writes, as texts by their paths. */
 export interface PoolFiles {

@@ -1,5 +1,6 @@
+import { fieldsOf, textOf } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { conditionsOf, fieldsOf, textOf } from '../kubernetes/fields.ts';
+import { conditionsOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Check, type Finding, type Severity } from '../kubernetes/finding.ts';
 import { problemOf } from '../lint/rule.ts';
 import { rulesFor } from '../lint/rules.ts';

@@ -1,5 +1,5 @@
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { type Fields, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Subject } from '../kubernetes/finding.ts';
 import { readContainers, type Container } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';

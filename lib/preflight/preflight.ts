@@ -1,3 +1,4 @@
+import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
@@ -5,7 +6,6 @@ import { isSameMinor } from '../release/version.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { sortFindings, type Finding } from '../kubernetes/finding.ts';
 import { checkAgentImage } from './agentImage.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';

@@ -1,6 +1,6 @@
+import { fieldsOf, listOf } from '../fields.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
-import { fieldsOf, listOf } from '../kubernetes/fields.ts';
 import type { Finding } from '../kubernetes/finding.ts';
 import { problemOf } from '../lint/rule.ts';
 import { forcesPulls } from '../lint/rules.ts';

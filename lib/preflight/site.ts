@@ -1,7 +1,8 @@
+import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import type { SiteOperator, SiteReport } from '../config/siteReport.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../kubernetes/clusterVersion.ts';
-import { fieldsAt, fieldsOf, listOf, textOf, type StoredObject } from '../kubernetes/fields.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
 import { formatSubject } from '../kubernetes/finding.ts';
 import { parseArchitecture } from '../release/version.ts';
 import { readNode } from './node.ts';

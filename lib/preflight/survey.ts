@@ -1,7 +1,7 @@
+import { fieldsAt, fieldsOf } from '../fields.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
-import { fieldsAt, fieldsOf } from '../kubernetes/fields.ts';
 import type { Finding, Severity } from '../kubernetes/finding.ts';
 import { listDenied, type AccessRequest } from '../kubernetes/accessReview.ts';
 import { readNode } from './node.ts';

@@ -1,7 +1,8 @@
+import { fieldsAt, textOf } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { isOlder, isSameMinor } from '../release/version.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
-import { conditionsOf, fieldsAt, textOf } from '../kubernetes/fields.ts';
+import { conditionsOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding, type Severity } from '../kubernetes/finding.ts';
 
 /** The release to update to. */

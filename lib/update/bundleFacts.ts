@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
+import { isFields } from '../fields.ts';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import { readBundledSignatures } from '../bundle/bundledConfig.ts';
@@ -12,7 +13,6 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
-import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { keepContent, KeptContent } from './keptContent.ts';
 
 /** Facts about a bundle whose digest and signature are verified. They are enough to update a cluster with it. */

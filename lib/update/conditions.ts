@@ -1,4 +1,4 @@
-import { listOf, textOf, type Fields } from '../kubernetes/fields.ts';
+import { listOf, textOf, type Fields } from '../fields.ts';
 import { nameSome } from '../failures.ts';
 
 /** The types of conditions, in the order in which they become true. */

@@ -1,7 +1,7 @@
+import { fieldsOf, listOf } from '../fields.ts';
 import { digestIn } from '../oci/reference.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import { listNames, type BundleCondition } from './conditions.ts';
-import { fieldsOf, listOf } from '../kubernetes/fields.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 
 /** Facts without the extra images that an UpgradeBundle does not allow. */

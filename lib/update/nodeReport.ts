@@ -1,10 +1,9 @@
+import { fieldsOf, isFields, textOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { digestOf, hexOf, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { architectures, type Architecture } from '../release/version.ts';
 import { agentNamespace } from './upgradeBundle.ts';
-import { fieldsOf, textOf, type Fields } from '../kubernetes/fields.ts';
-import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { nodePhases, upgradeBundleApi, type NodeProgress } from './upgradeBundle.ts';
 
 /**

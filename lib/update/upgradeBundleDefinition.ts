@@ -1,5 +1,5 @@
+import { isFields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { bundleColumns, nodePhases, phases, stores, upgradeBundleApi, type Phase } from './upgradeBundle.ts';
 
 /** A schema of OpenAPI, with the extensions of Kubernetes. */

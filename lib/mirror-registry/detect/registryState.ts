@@ -1,5 +1,6 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
+import { isFields } from '../../fields.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
 import type { FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
@@ -54,7 +55,7 @@ export async function readState(files: HostFiles, installation: Installation): P
       (await new StateFolder(files, installation).read(stateName))?.toString() ?? 'null',
     );
     const { images, unitSha256 } = (value ?? {}) as Partial<Record<keyof RegistryState, unknown>>;
-    return isRecord(images) && isRecord(unitSha256) ? (value as RegistryState) : undefined;
+    return isFields(images) && isFields(unitSha256) ? (value as RegistryState) : undefined;
   } catch {
     return undefined;
   }
@@ -117,8 +118,4 @@ async function recordCertificate(
 
 function sha256(content: Buffer | string): string {
   return createHash('sha256').update(content).digest('hex');
-}
-
-function isRecord(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

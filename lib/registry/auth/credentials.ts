@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { isFields } from '../../fields.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { runHelper, type Credential, isHelperName } from './credentialHelper.ts';
 import type { Environment } from '../../http/proxy.ts';
@@ -121,15 +122,15 @@ async function readCredentialsFile(path: string, optional: boolean): Promise<Cre
   // ~/.dockercfg has only the content of `auths`.
   const bare = !('auths' in value || 'credHelpers' in value || 'credsStore' in value);
   const entries = bare ? value : (auths ?? {});
-  if (!isObject(entries)) throw unusable(path, 'has “auths” that are not an object');
-  if (!isObject(credHelpers)) throw unusable(path, 'has “credHelpers” that are not an object');
+  if (!isFields(entries)) throw unusable(path, 'has “auths” that are not an object');
+  if (!isFields(credHelpers)) throw unusable(path, 'has “credHelpers” that are not an object');
   return { path, auths: byHost(entries), helpers: byHost(credHelpers), store: credsStore };
 }
 
 function parseObject(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text.replace(/^\uFEFF/, ''));
-    return isObject(value) ? value : undefined;
+    return isFields(value) ? value : undefined;
   } catch {
     // The message of the parser quotes the text, which is secret.
     return undefined;
@@ -162,7 +163,7 @@ function canonicalName(name: string): string {
 function findEntry(file: CredentialsFile, host: string, repository: string): Credential | undefined {
   for (let name = `${host}/${repository}`; ; name = name.slice(0, name.lastIndexOf('/'))) {
     const entry = file.auths.get(name);
-    const credential = isObject(entry) ? readEntry(entry, name, file.path) : undefined;
+    const credential = isFields(entry) ? readEntry(entry, name, file.path) : undefined;
     if (credential ?? !name.includes('/')) return credential;
   }
 }
@@ -184,10 +185,6 @@ function readEntry(entry: Record<string, unknown>, name: string, path: string): 
   const pair = username !== undefined && password ? { username, password } : undefined;
   if (!pair && identityToken === undefined && registryToken === undefined) return undefined;
   return { ...pair, ...(identityToken && { identityToken }), ...(registryToken && { registryToken }), from: path };
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function unusable(path: string, why: string, cause?: unknown): PluginError {

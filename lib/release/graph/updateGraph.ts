@@ -1,3 +1,4 @@
+import { fieldsOf } from '../../fields.ts';
 import { compareVersions } from '../version.ts';
 
 /** A release in an update graph. */
@@ -108,10 +109,6 @@ function isBetter(path: readonly GraphEdge[], other: readonly GraphEdge[]): bool
   if (difference !== 0) return difference < 0;
   const index = path.findIndex(({ to }, place) => to !== other[place]?.to);
   return index >= 0 && compareVersions(path[index]?.to ?? '', other[index]?.to ?? '') > 0;
-}
-
-function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
-  return (typeof value === 'object' && value !== null ? value : {}) as Readonly<Record<string, unknown>>;
 }
 
 function listOf(value: unknown): readonly unknown[] {

@@ -1,6 +1,7 @@
+import { fieldsAt, textOf } from '../../fields.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference, listNeededReleases } from '../../kubernetes/clusterVersion.ts';
-import { fieldsAt, type StoredObject, textOf } from '../../kubernetes/fields.ts';
+import type { StoredObject } from '../../kubernetes/fields.ts';
 import { digestIn } from '../../oci/reference.ts';
 import { restoreNodeChanges } from './pauses.ts';
 import { listOwnSets, ownership, pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';

@@ -1,6 +1,6 @@
+import { fieldsOf, textOf } from '../../fields.ts';
 import { digestIn } from '../../oci/reference.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
-import { fieldsOf, textOf } from '../../kubernetes/fields.ts';
 
 /** An image that nodes failed to pull. */
 export interface MissingImage {

@@ -1,6 +1,6 @@
+import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { type Fields, fieldsAt, fieldsOf, textOf } from '../../kubernetes/fields.ts';
 import { parseJson } from '../../oci/syntax.ts';
 
 /**

@@ -1,9 +1,9 @@
+import { fieldsOf, textOf } from '../../fields.ts';
 import { sumSizes, type BundleMetadata } from '../../bundle/metadata.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
-import { fieldsOf, textOf } from '../../kubernetes/fields.ts';
 import { formatSubject, type Finding } from '../../kubernetes/finding.ts';
 import { readNode } from '../../preflight/node.ts';
 import { checkNode } from '../../preflight/nodeCheck.ts';

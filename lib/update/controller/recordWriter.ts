@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
+import { listOf, type Fields } from '../../fields.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
-import { listOf, type Fields } from '../../kubernetes/fields.ts';
 import { clearCondition, mergeConditions, type BundleCondition } from '../conditions.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './rolloutStep.ts';

@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import { fieldsOf } from '../../fields.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 import { isDigest, type Digest } from '../../oci/digest.ts';
@@ -7,7 +8,6 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import type { ClusterView } from '../../kubernetes/clusterView.ts';
 import { leaveOutExtras } from '../extraImages.ts';
-import { fieldsOf } from '../../kubernetes/fields.ts';
 import { AgentImage } from './agentImage.ts';
 import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';

@@ -1,3 +1,4 @@
+import { fieldsOf, listOf } from '../../fields.ts';
 import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
@@ -5,7 +6,6 @@ import type { StoredObject } from '../../kubernetes/fields.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
-import { fieldsOf, listOf } from '../../kubernetes/fields.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';

@@ -1,6 +1,6 @@
 import { dirname } from 'node:path';
+import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { fieldsOf, listOf, type Fields } from '../../kubernetes/fields.ts';
 import { mirrorFile, mountFolder, nodeStateFolder, pinFile, runFolder } from '../../machine/paths.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */

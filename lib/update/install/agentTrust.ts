@@ -1,10 +1,10 @@
+import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context, LogLevel } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { armorTrusted, loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
 import { fingerprintOf } from '../../release/signature/signature.ts';
 import { keyringPath } from './agentStart.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { upgradeBundleApi } from '../upgradeBundle.ts';
 
 /** The trust of the agents of a cluster, in addition to the Red Hat release key. */

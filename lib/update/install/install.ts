@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
+import { fieldsOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import { metricsToken } from '../agent/agentMetrics.ts';
-import { fieldsOf, textOf } from '../../kubernetes/fields.ts';
 import { formerAccess } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';

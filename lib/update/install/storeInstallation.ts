@@ -1,10 +1,11 @@
+import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
-import { conditionsOf, fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { conditionsOf } from '../../kubernetes/fields.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 import {
   disruptionPolicy,

@@ -1,3 +1,4 @@
+import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { PluginError } from '../../errors.ts';
 import { addStore, storeMarker, storesIn } from '../../node/runtime/storeConfig.ts';
@@ -6,7 +7,6 @@ import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pi
 import { isOlder } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { fieldsAt, listOf, textOf } from '../../kubernetes/fields.ts';
 import { defaultStorePath, storageFile } from '../../machine/paths.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';

@@ -1,8 +1,8 @@
+import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import { PluginError } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { defaultStorePath, storageFile } from '../../machine/paths.ts';
 import { digestIn } from '../../oci/reference.ts';
 import { listOwnSets, ownership } from '../../preflight/pinnedImageSets.ts';
