@@ -57,6 +57,7 @@ function installPeers() {
       for (const name of wanted) aptGet('install', [name]);
     }
     if (missing.includes('docker-registry')) stopService('docker-registry');
+    if (missing.includes('pg_ctlcluster')) stopService('postgresql');
   }
   const absent = missing.filter((command) => !onPath(command));
   if (absent.length > 0) {

@@ -43,6 +43,7 @@ describe('prepare', () => {
       'gpg',
       'bsdtar',
       'readelf',
+      'pg_ctlcluster',
       'qemu-aarch64',
       ...shells,
     ])
