@@ -1,17 +1,14 @@
-import { basename } from 'node:path';
-import { catalogOptions, describeCatalogs, requestOperators, toPlainCatalogs } from './catalogs.ts';
-import { describePolicies, toPlainPolicies } from './policies.ts';
+import { catalogOptions, requestOperators } from './catalogs.ts';
+import { formatCreated } from './createReport.ts';
 import type { BaseRequest } from '../../lib/bundle/create/base.ts';
-import { createBundle, type CreateResult } from '../../lib/bundle/create/create.ts';
-import type { BundleBase } from '../../lib/bundle/metadata.ts';
+import { createBundle } from '../../lib/bundle/create/create.ts';
 import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { RegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
 import { parseSiteReport, siteReportLimit, type SiteReport } from '../../lib/config/siteReport.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { shellWord } from '../../lib/shellWord.ts';
 import { readSmallFile } from '../../lib/files/smallFile.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
-import { loadExpectedKeys, warnOfOtherKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import { loadExpectedKeys, warnOfOtherKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import {
   isVersion,
   parseArchitecture,
@@ -22,7 +19,6 @@ import {
 import { openAccess, tool } from '../cli/access.ts';
 import { checkFile, checkImage } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatBytes, formatFields, formatVolumes } from '../cli/format.ts';
 import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
 import { parseSize } from '../cli/size.ts';
 import { trustOf } from '../cli/trust.ts';
@@ -131,9 +127,7 @@ export const command = defineCommand({
         downloading,
       );
       warnOfOtherKeys(result.policies ?? [], expectedKeys, context);
-      const isJson = args.format === 'json';
-      terminal.print(isJson ? JSON.stringify(toPlain(result, expectedKeys), null, 2) : toWords(result, expectedKeys));
-      if (!isJson && result.outcome === 'created') terminal.print(describeTransport(result, args));
+      terminal.print(formatCreated(result, expectedKeys, args, args.format));
     } finally {
       await origin.close();
     }
@@ -165,72 +159,8 @@ function repositoryOf({ releaseRepository }: CreateArguments, origin: Origin): s
   return releaseRepository ?? origin.repository ?? usualRepository;
 }
 
-function formatBase({ version, blobs }: BundleBase): string {
-  const bytes = formatBytes(blobs.reduce((sum, { size }) => sum + size, 0));
-  return `${bytes} in ${blobs.length} blobs that ${version} has`;
-}
-
 /** Returns the base of a delta bundle. A version is searched where the release is; other texts are paths. */
 function baseOf(base: string, args: CreateArguments, origin: Origin): BaseRequest {
   if (!isVersion(base)) return { path: base };
   return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
-}
-
-function toPlain(
-  { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
-  expectedKeys: ExpectedKeys,
-): Record<string, unknown> {
-  const { version, arch, release, size, images, blobs, signatures } = metadata;
-  const counts = { images: images.length, blobs: blobs.length };
-  const { volumes, base } = metadata;
-  const sigstore = policies && { sigstore: toPlainPolicies(policies, expectedKeys) };
-  const operators = catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) };
-  const parts = { ...(base && { base }), ...(volumes && { volumes }), ...operators };
-  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures, ...sigstore };
-}
-
-function toWords(
-  { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
-  expectedKeys: ExpectedKeys,
-): string {
-  const signers = Object.values(metadata.signatures).flat();
-  const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
-  const title = {
-    created: 'Created',
-    unchanged: 'Nothing to do: the bundle is there and complete',
-    planned: 'Would create',
-  }[outcome];
-  const rows = [
-    ['Bundle', path],
-    ...(metadata.volumes ? [['Volumes', formatVolumes(metadata.volumes)]] : []),
-    ['Size', `${formatBytes(metadata.size)} (${metadata.size} bytes)`],
-    ...(digest === undefined ? [] : [['Digest', digest]]),
-    ['Release', metadata.release],
-    ['Version', `${metadata.version} ${metadata.arch}`],
-    ['Signed by', signer],
-    ...describePolicies(policies ?? [], expectedKeys),
-    ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
-    ...describeCatalogs(catalogs),
-    ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
-    ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
-  ];
-  return `${title}\n${formatFields(rows)}`;
-}
-
-/** Lists what a site needs, with the command to verify the bundle there. */
-function describeTransport(
-  { path, metadata }: CreateResult,
-  { signatureKeyring, trustFingerprint }: Pick<CreateArguments, 'signatureKeyring' | 'trustFingerprint'>,
-): string {
-  const { volumes } = metadata;
-  const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;
-  const keys = signatureKeyring.map((key) => `--signature-keyring=${shellWord(basename(key))}`);
-  const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
-  return [
-    'Carry to the site',
-    ...[bundle, `${path}.sha256`, ...signatureKeyring].map((file) => `  ${file}`),
-    '  oc-adm_upgrade_bundle, the executable for a machine there',
-    'There',
-    `  ${['oc adm-upgrade-bundle verify', shellWord(basename(path)), ...options].join(' ')}`,
-  ].join('\n');
 }

@@ -1,23 +1,16 @@
-import type { KeyObject } from 'node:crypto';
-import { basename } from 'node:path';
-import { countAttachments } from '../../lib/oci/attachment.ts';
-import { listProblems, verdictError, verdictOf } from './report/verdict.ts';
-import { describePolicies, toPlainPolicies } from './policies.ts';
+import { formatVerified, toReceipt, verdictAccents } from './verifyReport.ts';
+import { verdictError, verdictOf } from './report/verdict.ts';
 import { addBases } from '../../lib/bundle/complete.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { findDigest } from '../../lib/bundle/sidecars.ts';
-import { readSigningKey, signReceipt } from '../../lib/bundle/verify/receipt.ts';
-import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
+import { readSigningKey } from '../../lib/bundle/verify/receipt.ts';
+import { verifyBundle, type ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { digestIn } from '../../lib/oci/reference.ts';
-import { loadExpectedKeys, warnOfOtherKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import { loadExpectedKeys, warnOfOtherKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { Registries } from '../../lib/registry/registries.ts';
-import { openAccess, tool } from '../cli/access.ts';
-import { formatAudit } from './report/auditReport.ts';
+import { openAccess } from '../cli/access.ts';
 import { checkFile, readDigest } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import type { Accents } from '../cli/colors.ts';
-import { formatBytes, formatFields } from '../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
@@ -27,7 +20,6 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
-import { listExtraImages } from '../cli/extraImages.ts';
 import { fetcherOf, trustOf } from '../cli/trust.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
@@ -53,12 +45,6 @@ const options = {
   ...policyKeyOption,
   ...signedImagesOption,
 } as const;
-
-const accents = {
-  ...{ Verified: 'good', Incomplete: 'doubtful', FAILED: 'bad' },
-  ...{ missing: 'bad', truncated: 'bad', corrupt: 'bad', unexpected: 'bad', inconsistent: 'bad' },
-  ...{ unsigned: 'bad', untrusted: 'bad' },
-} as const satisfies Accents;
 
 /** `verify`: checks a bundle from its signature to its last blob. */
 export const command = defineCommand({
@@ -91,9 +77,10 @@ export const command = defineCommand({
       }
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
       const report = await verifyBundle(bundle, { trust, expected }, reading);
-      const words = args.output === undefined ? accents : undefined;
-      const text = signKey ? toReceipt(report, expectedKeys, signKey) : format(report, expectedKeys, args.output);
-      terminal.print(text, words);
+      const text = signKey
+        ? toReceipt(report, expectedKeys, signKey)
+        : formatVerified(report, expectedKeys, args.output);
+      terminal.print(text, args.output === undefined ? verdictAccents : undefined);
       warnOfOtherKeys(report.policies, expectedKeys, context);
       for (const { message } of report.warnings) context.log('warn', message);
       const verdict = verdictOf(report);
@@ -105,20 +92,6 @@ export const command = defineCommand({
   },
 });
 
-function format(report: VerifyReport, keys: ExpectedKeys, form: 'json' | 'html' | undefined): string {
-  if (form === 'html') return formatAudit(report, { date: new Date(), tool, keys }).trimEnd();
-  return form === 'json' ? JSON.stringify(toPlain(report, keys), null, 2) : toWords(report, keys);
-}
-
-/** Returns the report as a signed statement about the bundle and its release. */
-function toReceipt(report: VerifyReport, keys: ExpectedKeys, key: KeyObject): string {
-  const { path, digest, release } = report;
-  const subjects = [...(digest === undefined ? [] : [[basename(path), digest] as const]), [release, digestIn(release)]];
-  const subject = subjects.map(([name = '', of = '']) => ({ name, digest: { sha256: of.replace('sha256:', '') } }));
-  const predicate = { date: new Date().toISOString(), tool, ...toPlain(report, keys) };
-  return signReceipt({ subject, predicate }, key).trimEnd();
-}
-
 async function readExpected(
   { digest, sha256 }: Pick<Arguments<typeof options>, 'digest' | 'sha256'>,
   bundle: string,
@@ -127,57 +100,4 @@ async function readExpected(
     ...(digest === undefined ? [] : [{ digest: readDigest(digest), source: '--digest' }]),
     ...(sha256 === undefined ? [] : [{ digest: await findDigest(sha256, bundle), source: sha256 }]),
   ];
-}
-
-function toPlain(
-  { signatures, policies, provenance, ...report }: VerifyReport,
-  keys: ExpectedKeys,
-): Record<string, unknown> {
-  const signers = signatures.map(({ digest, fingerprint, userId, created }) => ({
-    digest,
-    fingerprint,
-    signer: userId,
-    created,
-  }));
-  return {
-    good: report.problems.length === 0,
-    verdict: verdictOf(report).word.toLowerCase(),
-    ...report,
-    ...(provenance && { provenance: { ...provenance, sources: Object.fromEntries(provenance.sources) } }),
-    signatures: signers,
-    sigstore: toPlainPolicies(policies, keys),
-  };
-}
-
-function toWords(report: VerifyReport, keys: ExpectedKeys): string {
-  const { path, version, arch, release, digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
-  const verdict = verdictOf(report);
-  const all = images.whole === images.expected;
-  const signers = report.signatures
-    .filter((signature) => release.endsWith(signature.digest))
-    .map(
-      ({ userId, fingerprint, created }) => `${userId}, key ${fingerprint}, on ${created.toISOString().slice(0, 10)}`,
-    );
-  const others = report.signatures.length - signers.length;
-  const rows = [
-    ['Release', `${version} ${arch}`],
-    ['', release],
-    ['Signed by', signers[0] ?? 'no trusted key'],
-    ...signers.slice(1).map((signer) => ['', signer]),
-    ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
-    ...describePolicies(report.policies, keys),
-    ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} whole`],
-    ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
-    ...listExtraImages(report.extraImages),
-    ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
-    ['Read', formatBytes(report.bytes)],
-    ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),
-    ...(digest === undefined ? [] : [['Digest', digest]]),
-    ...confirmedBy.map((source) => ['', `as ${source} says`]),
-  ];
-  return [
-    `${verdict.word}: ${path}`,
-    formatFields(rows),
-    ...(verdict.word === 'Verified' ? [] : ['', ...listProblems(verdict, report.base)]),
-  ].join('\n');
 }

@@ -1,0 +1,90 @@
+import { basename } from 'node:path';
+import type { CreateResult } from '../../lib/bundle/create/create.ts';
+import type { BundleBase } from '../../lib/bundle/metadata.ts';
+import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import { shellWord } from '../../lib/shellWord.ts';
+import { formatBytes, formatFields, formatVolumes } from '../cli/format.ts';
+import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
+import { describePolicies, toPlainPolicies } from './policies.ts';
+
+/** The options that a site must repeat to verify the bundle. */
+export interface TrustArguments {
+  readonly signatureKeyring: readonly string[];
+  readonly trustFingerprint: readonly string[];
+}
+
+/** Formats the result of `create`, as words or JSON. Words end with what to carry to the site. */
+export function formatCreated(
+  result: CreateResult,
+  keys: ExpectedKeys,
+  trust: TrustArguments,
+  format: 'json' | undefined,
+): string {
+  if (format === 'json') return JSON.stringify(toPlain(result, keys), null, 2);
+  const transport = result.outcome === 'created' ? [describeTransport(result, trust)] : [];
+  return [toWords(result, keys), ...transport].join('\n');
+}
+
+function toPlain(
+  { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
+  expectedKeys: ExpectedKeys,
+): Record<string, unknown> {
+  const { version, arch, release, size, images, blobs, signatures } = metadata;
+  const counts = { images: images.length, blobs: blobs.length };
+  const { volumes, base } = metadata;
+  const sigstore = policies && { sigstore: toPlainPolicies(policies, expectedKeys) };
+  const operators = catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) };
+  const parts = { ...(base && { base }), ...(volumes && { volumes }), ...operators };
+  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures, ...sigstore };
+}
+
+function toWords(
+  { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
+  expectedKeys: ExpectedKeys,
+): string {
+  const signers = Object.values(metadata.signatures).flat();
+  const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
+  const title = {
+    created: 'Created',
+    unchanged: 'Nothing to do: the bundle is there and complete',
+    planned: 'Would create',
+  }[outcome];
+  const rows = [
+    ['Bundle', path],
+    ...(metadata.volumes ? [['Volumes', formatVolumes(metadata.volumes)]] : []),
+    ['Size', `${formatBytes(metadata.size)} (${metadata.size} bytes)`],
+    ...(digest === undefined ? [] : [['Digest', digest]]),
+    ['Release', metadata.release],
+    ['Version', `${metadata.version} ${metadata.arch}`],
+    ['Signed by', signer],
+    ...describePolicies(policies ?? [], expectedKeys),
+    ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
+    ...describeCatalogs(catalogs),
+    ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
+    ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
+  ];
+  return `${title}\n${formatFields(rows)}`;
+}
+
+/** Lists what a site needs, with the command to verify the bundle there. */
+function describeTransport(
+  { path, metadata }: CreateResult,
+  { signatureKeyring, trustFingerprint }: TrustArguments,
+): string {
+  const { volumes } = metadata;
+  const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;
+  const keys = signatureKeyring.map((key) => `--signature-keyring=${shellWord(basename(key))}`);
+  const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
+  return [
+    'Carry to the site',
+    ...[bundle, `${path}.sha256`, ...signatureKeyring].map((file) => `  ${file}`),
+    '  oc-adm_upgrade_bundle, the executable for a machine there',
+    'There',
+    `  ${['oc adm-upgrade-bundle verify', shellWord(basename(path)), ...options].join(' ')}`,
+  ].join('\n');
+}
+
+function formatBase({ version, blobs }: BundleBase): string {
+  const bytes = formatBytes(blobs.reduce((sum, { size }) => sum + size, 0));
+  return `${bytes} in ${blobs.length} blobs that ${version} has`;
+}

@@ -1,0 +1,89 @@
+import type { KeyObject } from 'node:crypto';
+import { basename } from 'node:path';
+import { signReceipt } from '../../lib/bundle/verify/receipt.ts';
+import type { VerifyReport } from '../../lib/bundle/verify/verify.ts';
+import { countAttachments } from '../../lib/oci/attachment.ts';
+import { digestIn } from '../../lib/oci/reference.ts';
+import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import { tool } from '../cli/access.ts';
+import type { Accents } from '../cli/colors.ts';
+import { listExtraImages } from '../cli/extraImages.ts';
+import { formatBytes, formatFields } from '../cli/format.ts';
+import { describePolicies, toPlainPolicies } from './policies.ts';
+import { formatAudit } from './report/auditReport.ts';
+import { listProblems, verdictOf } from './report/verdict.ts';
+
+/** The colors of verdicts and problems. */
+export const verdictAccents = {
+  ...{ Verified: 'good', Incomplete: 'doubtful', FAILED: 'bad' },
+  ...{ missing: 'bad', truncated: 'bad', corrupt: 'bad', unexpected: 'bad', inconsistent: 'bad' },
+  ...{ unsigned: 'bad', untrusted: 'bad' },
+} as const satisfies Accents;
+
+/** Formats the result of `verify`: as words, JSON, or a page for auditors. */
+export function formatVerified(report: VerifyReport, keys: ExpectedKeys, form: 'json' | 'html' | undefined): string {
+  if (form === 'html') return formatAudit(report, { date: new Date(), tool, keys }).trimEnd();
+  return form === 'json' ? JSON.stringify(toPlain(report, keys), null, 2) : toWords(report, keys);
+}
+
+/** Returns the report as a signed statement about the bundle and its release. */
+export function toReceipt(report: VerifyReport, keys: ExpectedKeys, key: KeyObject): string {
+  const { path, digest, release } = report;
+  const subjects = [...(digest === undefined ? [] : [[basename(path), digest] as const]), [release, digestIn(release)]];
+  const subject = subjects.map(([name = '', of = '']) => ({ name, digest: { sha256: of.replace('sha256:', '') } }));
+  const predicate = { date: new Date().toISOString(), tool, ...toPlain(report, keys) };
+  return signReceipt({ subject, predicate }, key).trimEnd();
+}
+
+function toPlain(
+  { signatures, policies, provenance, ...report }: VerifyReport,
+  keys: ExpectedKeys,
+): Record<string, unknown> {
+  const signers = signatures.map(({ digest, fingerprint, userId, created }) => ({
+    digest,
+    fingerprint,
+    signer: userId,
+    created,
+  }));
+  return {
+    good: report.problems.length === 0,
+    verdict: verdictOf(report).word.toLowerCase(),
+    ...report,
+    ...(provenance && { provenance: { ...provenance, sources: Object.fromEntries(provenance.sources) } }),
+    signatures: signers,
+    sigstore: toPlainPolicies(policies, keys),
+  };
+}
+
+function toWords(report: VerifyReport, keys: ExpectedKeys): string {
+  const { path, version, arch, release, digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
+  const verdict = verdictOf(report);
+  const all = images.whole === images.expected;
+  const signers = report.signatures
+    .filter((signature) => release.endsWith(signature.digest))
+    .map(
+      ({ userId, fingerprint, created }) => `${userId}, key ${fingerprint}, on ${created.toISOString().slice(0, 10)}`,
+    );
+  const others = report.signatures.length - signers.length;
+  const rows = [
+    ['Release', `${version} ${arch}`],
+    ['', release],
+    ['Signed by', signers[0] ?? 'no trusted key'],
+    ...signers.slice(1).map((signer) => ['', signer]),
+    ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
+    ...describePolicies(report.policies, keys),
+    ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} whole`],
+    ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
+    ...listExtraImages(report.extraImages),
+    ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
+    ['Read', formatBytes(report.bytes)],
+    ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),
+    ...(digest === undefined ? [] : [['Digest', digest]]),
+    ...confirmedBy.map((source) => ['', `as ${source} says`]),
+  ];
+  return [
+    `${verdict.word}: ${path}`,
+    formatFields(rows),
+    ...(verdict.word === 'Verified' ? [] : ['', ...listProblems(verdict, report.base)]),
+  ].join('\n');
+}
