@@ -369,6 +369,23 @@ describe('the floors', () => {
   });
 });
 
+describe('the help of a program', () => {
+  it('loads nothing of the library that takes time', () => {
+    const loaded = new Set<string>();
+    const load = (path: string): void => {
+      const source = sources.find((each) => each.path === path);
+      if (!source || loaded.has(path)) return;
+      loaded.add(path);
+      const text = source.text.replace(/^import type [^;]*;|\bimport\([^)]*\)/gm, '');
+      importsOf(path, text).forEach(load);
+    };
+    for (const program of ['upgrade_bundle', 'mirror_registry']) load(`cmd/oc-adm_${program}.ts`);
+    const library = [...loaded].filter((path) => path.startsWith('lib/'));
+    expect(library.length).to.be.greaterThan(0);
+    expect(library.filter((path) => !/^lib\/(errors|failures|shellWord|context)\.ts$/.test(path))).to.deep.equal([]);
+  });
+});
+
 describe('importsOf', () => {
   it('finds static, type, side-effect, re-exported and dynamic imports', () => {
     const text = [

@@ -1,7 +1,7 @@
 import { defineCommand, type Arguments } from '../../cli/command.ts';
 import { fishHook } from './fishHook.ts';
 import { posixHook } from './posixHook.ts';
-import { globalFlags } from '../../cli/kubectlFlags.ts';
+import { globalFlags } from './globalFlags.ts';
 import { shellArgument } from '../../cli/shells.ts';
 
 /** Returns the hook of a shell. With `releaseMirror`, the plugin mirrors to directories too. */

@@ -1,5 +1,6 @@
 import { expect } from 'chai';
-import { globalFlags, readKubectlFlags } from '../../../cmd/cli/kubectlFlags.ts';
+import { readKubectlFlags } from '../../../cmd/cli/kubectlFlags.ts';
+import { globalFlags } from '../../../cmd/upgrade-bundle/shell-hook/globalFlags.ts';
 
 describe('readKubectlFlags', () => {
   const read: readonly (readonly [given: string, read: string])[] = [
