@@ -26,7 +26,8 @@ export interface InstallationOptions {
   readonly metrics?: boolean;
 }
 
-const nobody: WantedTrust = { fingerprints: [], keyrings: [], allowUnsigned: false };
+const redHatOnly: WantedTrust = { fingerprints: [], keyrings: [], allowUnsigned: false };
+
 /** The first Kubernetes version that evaluates the CEL rules of definitions by default. */
 const firstWithRules = '1.25.0';
 
@@ -38,7 +39,7 @@ const firstWithRules = '1.25.0';
  */
 export async function planInstallation(
   cluster: Cluster,
-  { executables, admission, trust: wanted = nobody, metrics = false }: InstallationOptions,
+  { executables, admission, trust: wanted = redHatOnly, metrics = false }: InstallationOptions,
   context: Context,
 ): Promise<KubernetesObject[]> {
   const { gitVersion } = await cluster.version();
