@@ -38,8 +38,8 @@ export async function readLayer(
   source: ContentSource,
   layer: Descriptor,
   limits: LayerLimits,
-  visit: (entry: LayerEntry) => EntryContent | undefined,
   { signal }: Context,
+  visit: (entry: LayerEntry) => EntryContent | undefined,
 ): Promise<void> {
   const where = `layer ${layer.digest} in ${source.name}`;
   if (layer.size > limits.packed) throw new PluginError('too-large', `${where} is too large for ${limits.of}`);

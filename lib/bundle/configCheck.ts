@@ -4,6 +4,7 @@ import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
 import type { UnknownObject } from '../config/objects.ts';
 import { annotatedVersion, signatureConfigMap, signatureLabel } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
+import { fieldsAt } from '../fields.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { repositoryIn } from '../oci/reference.ts';
 import type { Release } from '../release/release.ts';
@@ -121,10 +122,9 @@ export function judgeConfig(
 
 /** A CatalogSource must be, byte for byte, what this project writes for an extra image of the bundle. */
 function judgeCatalogFile({ described, metadata }: ConfiguredBundle, { path, text, objects }: ConfigFile): FileVerdict {
-  const { metadata: named, spec } = (objects[0] ?? {}) as Partial<
-    Record<string, Readonly<Record<string, unknown>> | null>
-  >;
-  const [name, image] = [named?.['name'], spec?.['image']];
+  const [object] = objects;
+  const { name } = fieldsAt(object, 'metadata');
+  const { image } = fieldsAt(object, 'spec');
   const isListed = described && typeof image === 'string' && metadata.extraImages.includes(image);
   if (isListed && typeof name === 'string' && /^[a-z0-9][a-z0-9-]{0,62}$/.test(name)) {
     const written = catalogSourceManifest(name, image);

@@ -2,6 +2,7 @@ import { basename, dirname } from 'node:path/posix';
 import { isFile, readLayer, type LayerEntry } from '../archive/layerReader.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import { fieldsAt, fieldsOf, textsOf } from '../fields.ts';
 import { parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
@@ -55,25 +56,19 @@ export async function readCatalog(image: BaseImage, context: Context): Promise<C
   for (const layer of manifest.layers.toReversed()) {
     context.log('debug', `looking for the catalog in ${layer.digest}`);
     const entries = { own: 0, other: 0 };
-    await readLayer(
-      source,
-      layer,
-      layerLimits,
-      (entry) => {
-        const path = normalize(entry.path);
-        const isOwn = [folder, cache].some((own) => own !== undefined && isWithin(path, own, entry));
-        entries[isOwn ? 'own' : 'other'] += 1;
-        if (!view.shows(path, entry) || !isWithin(path, folder) || !isFile(entry) || !isManifestName(path))
-          return undefined;
-        const found = new Set<string>();
-        files.push({ path, layer, packages: found });
-        return new DocumentSplitter(`${path} in ${where}`, ({ value }) => {
-          found.add(packageOf(value));
-          addDocument(packages, value);
-        });
-      },
-      context,
-    );
+    await readLayer(source, layer, layerLimits, context, (entry) => {
+      const path = normalize(entry.path);
+      const isOwn = [folder, cache].some((own) => own !== undefined && isWithin(path, own, entry));
+      entries[isOwn ? 'own' : 'other'] += 1;
+      if (!view.shows(path, entry) || !isWithin(path, folder) || !isFile(entry) || !isManifestName(path))
+        return undefined;
+      const found = new Set<string>();
+      files.push({ path, layer, packages: found });
+      return new DocumentSplitter(`${path} in ${where}`, ({ value }) => {
+        found.add(packageOf(value));
+        addDocument(packages, value);
+      });
+    });
     view.finishLayer();
     if (entries.own > 0 && entries.other === 0) ownLayers.add(layer.digest);
   }
@@ -89,21 +84,15 @@ export async function readPackageDocuments(
   context: Context,
 ): Promise<void> {
   const wanted = files.filter((file) => [...file.packages].some((name) => names.has(name)));
-  const paths = new Map(wanted.map((file) => [`${file.layer.digest} ${file.path}`, file]));
+  const paths = new Set(wanted.map((file) => `${file.layer.digest} ${file.path}`));
   for (const layer of new Set(wanted.map((file) => file.layer))) {
-    await readLayer(
-      source,
-      layer,
-      layerLimits,
-      (entry) => {
-        const path = normalize(entry.path);
-        if (!paths.has(`${layer.digest} ${path}`) || !isFile(entry)) return undefined;
-        return new DocumentSplitter(`${path} in ${source.name}`, (document) => {
-          if (names.has(packageOf(document.value))) onDocument(document);
-        });
-      },
-      context,
-    );
+    await readLayer(source, layer, layerLimits, context, (entry) => {
+      const path = normalize(entry.path);
+      if (!paths.has(`${layer.digest} ${path}`) || !isFile(entry)) return undefined;
+      return new DocumentSplitter(`${path} in ${source.name}`, (document) => {
+        if (names.has(packageOf(document.value))) onDocument(document);
+      });
+    });
   }
 }
 
@@ -158,17 +147,14 @@ async function readFolders(
   where: string,
 ): Promise<{ folder: string; cache: string | undefined }> {
   const bytes = config && (await readContent(source, config));
-  const value = (bytes ? parseJson(bytes.toString()) : {}) as {
-    config?: { Labels?: Record<string, unknown> | null; Cmd?: unknown; Entrypoint?: unknown } | null;
-  } | null;
-  const { Labels, Cmd, Entrypoint } = value?.config ?? {};
-  const label = Labels?.[folderLabel];
+  const settings = fieldsAt(bytes && parseJson(bytes.toString()), 'config');
+  const label = fieldsOf(settings['Labels'])[folderLabel];
   if (typeof label !== 'string' || normalize(label) === '') {
     throw new PluginError('unsupported', `${where} has no file-based catalog of operators (no label ${folderLabel})`, {
       hint: 'Name an operator index of 4.11 or later, such as registry.redhat.io/redhat/redhat-operator-index:v4.20.',
     });
   }
-  const words = [Entrypoint, Cmd].flatMap((list) => (Array.isArray(list) ? (list as unknown[]) : [])).map(String);
+  const words = [...textsOf(settings['Entrypoint']), ...textsOf(settings['Cmd'])];
   if (words.length === 0) {
     throw new PluginError('unsupported', `${where} has a catalog and no command that serves it`, {
       hint: 'Name a catalog image with opm, as “opm generate dockerfile” describes it.',

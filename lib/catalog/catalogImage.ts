@@ -1,6 +1,7 @@
 import { makeLayer } from '../archive/layer.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import { fieldsAt } from '../fields.ts';
 import { isIndex, parseManifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { deriveImage, listPlatforms, type BaseImage, type DerivedImage } from '../store/derivedImage.ts';
@@ -133,8 +134,8 @@ function formatEntry({
 
 /** Returns whether a deprecation is about something that is kept. */
 function isKept(entry: unknown, { channels, bundles }: SelectedPackage): boolean {
-  const { reference } = (entry ?? {}) as { reference?: { schema?: unknown; name?: unknown } };
-  if (reference?.schema === 'olm.channel') return channels.has(String(reference.name));
-  if (reference?.schema === 'olm.bundle') return bundles.some(({ name }) => name === reference.name);
+  const { schema, name: named } = fieldsAt(entry, 'reference');
+  if (schema === 'olm.channel') return channels.has(String(named));
+  if (schema === 'olm.bundle') return bundles.some(({ name }) => name === named);
   return true;
 }

@@ -1,4 +1,5 @@
 import { messageOf, PluginError } from '../errors.ts';
+import { fieldsOf } from '../fields.ts';
 import { digestOf } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 
@@ -64,7 +65,7 @@ function isReport(value: object): value is SiteReport {
 }
 
 function isOperator(value: unknown): value is SiteOperator {
-  const { name, channel, version } = (value ?? {}) as Partial<Record<keyof SiteOperator, unknown>>;
+  const { name, channel, version } = fieldsOf(value);
   return [name, channel, version].every((text) => typeof text === 'string');
 }
 

@@ -64,6 +64,6 @@ async function readManifestFiles(
     const chunks: Buffer[] = [];
     return { write: (chunk) => chunks.push(chunk), end: () => files.set(name, Buffer.concat(chunks)) };
   };
-  await readLayer(source, layer, layerLimits, visit, context);
+  await readLayer(source, layer, layerLimits, context, visit);
   return files;
 }

@@ -1,4 +1,5 @@
 import { PluginError } from '../errors.ts';
+import { fieldsOf, type Fields } from '../fields.ts';
 import { isIndex, mediaTypes, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
@@ -38,8 +39,6 @@ export interface DerivedImage {
   readonly root: Descriptor;
   readonly source: Overlay;
 }
-
-type Fields = Readonly<Record<string, unknown>>;
 
 // The same inputs give the same image.
 const created = '1980-01-01T00:00:00Z';
@@ -130,18 +129,18 @@ interface BaseConfig {
 }
 
 function parseConfig(bytes: Buffer, derivation: Derivation, where: string): BaseConfig {
-  let value: Record<string, unknown>;
+  let value: Fields;
   try {
-    value = (parseJson(bytes.toString('utf8')) ?? {}) as Record<string, unknown>;
+    value = fieldsOf(parseJson(bytes.toString('utf8')));
   } catch (cause) {
     throw unusable(derivation, where, 'its configuration is not JSON', cause);
   }
   const { architecture, os, variant, config, rootfs, history } = value;
   if (typeof architecture !== 'string' || os !== 'linux') throw unusable(derivation, where, 'it is not for linux');
-  const diffIds = (rootfs as { diff_ids?: unknown } | undefined)?.diff_ids;
+  const diffIds = fieldsOf(rootfs)['diff_ids'];
   return {
     platform: { architecture, os, ...(variant !== undefined && { variant }) },
-    settings: typeof config === 'object' && config !== null ? (config as Fields) : {},
+    settings: fieldsOf(config),
     diffIds: Array.isArray(diffIds) ? (diffIds as unknown[]) : [],
     history: Array.isArray(history) ? (history as unknown[]) : undefined,
   };
