@@ -140,6 +140,14 @@ function isWithin(path: string, folder: string, entry?: LayerEntry): boolean {
   return entry?.type === 'Directory' && (path === folder || folder.startsWith(`${path}/`) || path === '');
 }
 
+function parseConfig(bytes: Buffer, where: string): unknown {
+  try {
+    return parseJson(bytes.toString());
+  } catch (cause) {
+    throw new PluginError('invalid-manifest', `the configuration of ${where} is not JSON`, { cause });
+  }
+}
+
 /** Finds the folders of the catalog and of its cache: by the label, and by the command of the image. */
 async function readFolders(
   { source }: BaseImage,
@@ -147,7 +155,7 @@ async function readFolders(
   where: string,
 ): Promise<{ folder: string; cache: string | undefined }> {
   const bytes = config && (await readContent(source, config));
-  const settings = fieldsAt(bytes && parseJson(bytes.toString()), 'config');
+  const settings = fieldsAt(bytes && parseConfig(bytes, where), 'config');
   const label = fieldsOf(settings['Labels'])[folderLabel];
   if (typeof label !== 'string' || normalize(label) === '') {
     throw new PluginError('unsupported', `${where} has no file-based catalog of operators (no label ${folderLabel})`, {

@@ -11,7 +11,7 @@ import { readContent } from '../../lib/store/store.ts';
 import type { Origin } from '../../lib/bundle/create/origin.ts';
 import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 import { TestContent } from '../support/content/image.ts';
-import { makeFileLayer, type TestLayer } from '../support/content/layers.ts';
+import { makeBlob, makeFileLayer, type TestLayer } from '../support/content/layers.ts';
 import { openOrigin } from '../support/content/origin.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
@@ -254,6 +254,18 @@ describe('filterCatalog', () => {
       expect((await failureOf(filterLayers(catalogLayers(given), request), code)).message).to.match(message);
     });
   }
+
+  it('refuses a configuration that is not JSON', async () => {
+    const config = makeBlob(Buffer.from('{'));
+    content.addBlob(config);
+    const mediaType = 'application/vnd.oci.image.manifest.v1+json';
+    const { digest, size } = config;
+    const manifest = { schemaVersion: 2, mediaType, config: { mediaType: 'x', digest, size }, layers: [] };
+    const root = content.addManifest('index', mediaType, manifest);
+    expect((await failureOf(filter(root, []), 'invalid-manifest')).message).to.match(
+      /configuration of .* is not JSON$/,
+    );
+  });
 
   it('refuses an image without a catalog', async () => {
     const root = content.addImage('index', { architecture: 'amd64', layers: catalogLayers(new Map()) });
