@@ -2,6 +2,7 @@ import { createServer, request as forward, type IncomingMessage, type Server, ty
 import { createServer as createSecureServer } from 'node:https';
 import { appendFile, readFile } from 'node:fs/promises';
 import { once } from 'node:events';
+import { randomInt } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
 import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
@@ -304,12 +305,21 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
   }
 }
 
-/** Returns a port of the loopback interface that was free a moment ago. */
+/**
+ * Returns a free port of the loopback interface, 20000 to 29999. The kernel gives no port of this range to a
+ * connection, so that the registry finds its port free at each start.
+ */
 export async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
+  for (;;) {
+    const port = randomInt(20_000, 30_000);
+    const server = createServer();
+    try {
+      await once(server.listen(port, '127.0.0.1'), 'listening');
+    } catch {
+      continue;
+    }
+    server.close();
+    await once(server, 'close');
+    return port;
+  }
 }
