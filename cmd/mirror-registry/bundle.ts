@@ -1,21 +1,19 @@
-import { inspectBundle } from '../../lib/bundle/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { type Bundle } from '../../lib/bundle/bundle.ts';
 import { RegistryOrigin } from '../../lib/bundle/create/origin.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { pushRelease } from '../../lib/mirror-registry/releases/pushedRelease.ts';
-import { createRegistryBundle, imagesOfBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
+import { createRegistryBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
 import { openRegistryRelease } from '../../lib/mirror-registry/releases/registryRelease.ts';
-import { type RegistryRelease } from '../../lib/mirror-registry/releases/images.ts';
 import { formatReference, parseReference, type Reference } from '../../lib/oci/reference.ts';
 import { architectures, parseArchitecture } from '../../lib/release/version.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { checkImage } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatBytes, formatTable } from '../cli/format.ts';
+import { formatBytes } from '../cli/format.ts';
 import { formatOption, registryOptions } from '../cli/options.ts';
+import { describeBundle, describeRegistryRelease } from './bundleReport.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { openReading, ownAuthority, targetImages, targetOptions } from './target.ts';
 
@@ -172,43 +170,10 @@ async function inspect(
     context,
   );
   try {
-    return await (release.bundle ? describeBundle(release.bundle, asJson, context) : describeRelease(release, asJson));
+    return await (release.bundle
+      ? describeBundle(release.bundle, asJson, context)
+      : describeRegistryRelease(release, asJson));
   } finally {
     await release.close();
   }
-}
-
-function describeRelease({ name, version, arch, size, images }: RegistryRelease, asJson: boolean): string {
-  if (asJson) return JSON.stringify({ path: name, version, arch, size, verified: false, images }, null, 2);
-  const table = formatTable([
-    ['COMPONENT', 'IMAGE'],
-    ...Object.entries(images).map(([key, { image }]) => [key, image]),
-  ]);
-  return [
-    `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`,
-    '',
-    table,
-  ].join('\n');
-}
-
-/** Describes a bundle with the size of each image and whether it is complete. */
-async function describeBundle(bundle: Bundle, asJson: boolean, context: Context): Promise<string> {
-  const { path, metadata } = bundle;
-  const { images: found, totals, notes } = await inspectBundle(bundle, context);
-  const { version, arch, size } = metadata;
-  const rows = Object.entries(imagesOfBundle(metadata, path)).map(([name, { image, digest }]) => {
-    const { size: bytes = 0, complete = false } = found.find((each) => each.digest === digest) ?? {};
-    return { name, image, digest, size: bytes, complete };
-  });
-  if (asJson)
-    return JSON.stringify({ path, version, arch, size, verified: false, images: rows, totals, notes }, null, 2);
-  const cells = rows.map(({ name, image, size: bytes, complete }) => [
-    name,
-    image,
-    formatBytes(bytes),
-    complete ? '' : 'incomplete',
-  ]);
-  const table = formatTable([['COMPONENT', 'IMAGE', 'SIZE', ''], ...cells], ['SIZE']);
-  const title = `Mirror registry ${version} for ${arch}, ${formatBytes(size)}, not verified`;
-  return [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n');
 }

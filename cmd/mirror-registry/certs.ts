@@ -1,24 +1,18 @@
-import {
-  readCertificates,
-  trustedAuthorities,
-  type CertificateFacts,
-  type CertificateStatus,
-} from '../../lib/mirror-registry/certificates/certificates.ts';
+import { readCertificates, trustedAuthorities } from '../../lib/mirror-registry/certificates/certificates.ts';
 import type { Context } from '../../lib/context.ts';
 import { changeCertificates } from '../../lib/mirror-registry/change/certificateChange.ts';
-import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import {
   findRenewals,
   renewCertificates,
   type Renewal,
-  type RenewalNeed,
   type RenewalOptions,
 } from '../../lib/mirror-registry/certificates/renewal.ts';
 import { formatTrust } from '../../lib/mirror-registry/certificates/trust.ts';
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatTable, formatYaml } from '../cli/format.ts';
+import { formatYaml } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
+import { describeRenewal, describeStatus, describeAuthorities } from './certsReport.ts';
 import {
   executionOptions,
   findInstallation,
@@ -79,7 +73,7 @@ export const command = defineCommand({
     }
     if (action === 'trust') {
       const trust = formatTrust(trustedAuthorities(certificates), installation);
-      await print(trust, describeTrust(trust, installation));
+      await print(trust, describeAuthorities(trust, installation));
       return;
     }
     const renewal = dryRun
@@ -108,80 +102,4 @@ async function renew(
   } finally {
     await unlock();
   }
-}
-
-const kinds = {
-  automatic: 'made by mirror-registry; they can be renewed',
-  stranded: 'made by mirror-registry; they cannot be renewed, because the key of their CA is missing',
-  own: 'your own; they are never changed',
-  missing: 'missing',
-  external: 'those of a proxy in front of the registry, which terminates TLS',
-} as const;
-
-function describeStatus({ kind, server, authority, next, problems }: CertificateStatus, renew: RenewalNeed): string {
-  const row = (name: string, facts: CertificateFacts | undefined): string[][] =>
-    facts
-      ? [[name, facts.notAfter.slice(0, 10), String(facts.daysLeft), facts.key, facts.hosts.join(', '), facts.file]]
-      : [];
-  const rows = [...row('server', server), ...row('authority', authority), ...row('next authority', next)];
-  const table = formatTable([['CERTIFICATE', 'EXPIRES', 'DAYS', 'KEY', 'HOSTS', 'FILE'], ...rows], ['DAYS']);
-  const notes = [
-    ...problems.map((problem) => `problem: ${problem}`),
-    ...renew.server.map((reason) => `server to be renewed: ${reason}`),
-    ...renew.authority.map((reason) => `authority to be renewed: ${reason}`),
-    ...renew.key.map((reason) => `new key needed: ${reason}`),
-  ];
-  const parts = [`The certificates are ${kinds[kind]}`, ...(rows.length > 0 ? [table] : [])];
-  return [...parts, ...(notes.length > 0 ? [notes.join('\n')] : [])].join('\n\n');
-}
-
-function describeTrust(trust: ReturnType<typeof formatTrust>, { host }: Installation): string {
-  const { certificates, installConfig, configMap, certsFolder } = trust;
-  const parts = [
-    `# For hosts with podman, skopeo or CRI-O: ${certsFolder}\n${certificates}`,
-    `# For install-config.yaml\n${installConfig}`,
-    configMap === undefined
-      ? `# A cluster needs a name for ${host.value}: the keys of a ConfigMap cannot be IPv6 addresses.\n`
-      : `# For a cluster: name it in spec.additionalTrustedCA of image.config.openshift.io/cluster\n${configMap}`,
-  ];
-  return parts.join('---\n').trimEnd();
-}
-
-function describeRenewal(
-  { server, authority, key, changes }: Renewal,
-  { authority: old }: CertificateStatus,
-  { scope }: Installation,
-  {
-    dryRun,
-    restart,
-    newCa,
-  }: { readonly dryRun: boolean; readonly restart: boolean; readonly newCa: string | undefined },
-): string {
-  if (changes.length === 0) return 'No certificate needs renewal.';
-  const reasons = [
-    ...server.map((reason) => `server: ${reason}`),
-    ...authority.map((reason) => `authority: ${reason}`),
-    ...key.map((reason) => `new key: ${reason}`),
-  ];
-  const written = changes.map(({ path }) => `${dryRun ? 'would write' : 'wrote'} ${path}`);
-  const serves = server.length > 0;
-  const systemctl = scope === 'user' ? 'systemctl --user' : 'systemctl';
-  const next = [
-    ...(serves && !dryRun && restart ? ['Done: the registry is healthy with the new certificate.'] : []),
-    ...(serves && (dryRun || !restart) ? [`Next, restart the registry: ${systemctl} restart quay-app.service`] : []),
-    ...(serves && newCa === 'switch'
-      ? ["Clients that trust only the old CA can no longer connect: give them the new one, which 'certs trust' prints."]
-      : []),
-    ...(serves && newCa === undefined && authority.length > 0 && old
-      ? [
-          old.daysLeft < 0
-            ? `The previous CA certificate expired on ${old.notAfter.slice(0, 10)}: give clients the new one, with 'certs trust'.`
-            : `Clients trust the previous CA certificate until it expires on ${old.notAfter.slice(0, 10)}: give them the new one before then, with 'certs trust'.`,
-        ]
-      : []),
-    ...(serves
-      ? []
-      : [`Give both CAs to all clients, as 'certs trust' prints them. Then switch with --new-ca=switch.`]),
-  ];
-  return [...reasons, ...written, '', ...next].join('\n');
 }
