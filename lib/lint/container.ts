@@ -1,4 +1,4 @@
-import { fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
+import { fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { isByDigest } from './image.ts';
 
 /** The lists of a pod with containers, and the word for a container of each. */
@@ -8,12 +8,14 @@ export const containerLists = [
   ['ephemeralContainers', 'ephemeral container'],
 ] as const;
 
-/** A container of a pod, from any of its lists. */
+/** A container of a pod, from any of its lists, or a volume that an image is mounted as (Kubernetes 1.31). */
 export interface Container {
-  readonly kind: (typeof containerLists)[number][1];
-  readonly list: (typeof containerLists)[number][0];
+  readonly kind: (typeof containerLists)[number][1] | 'image volume';
+  readonly list: (typeof containerLists)[number][0] | 'volumes';
   readonly name: string;
   readonly image: string;
+  /** The paths of the fields with the image and the pull policy. */
+  readonly paths: { readonly image: string; readonly policy: string };
   /** The pull policy of the manifest; undefined if it has none. */
   readonly statedPolicy: string | undefined;
   /** The pull policy; if the manifest has none, the default of the API server. */
@@ -22,16 +24,30 @@ export interface Container {
   readonly fields: Fields;
 }
 
-/** Reads the containers of all lists of a pod’s spec. */
+const containerPaths = { image: 'image', policy: 'imagePullPolicy' };
+const volumePaths = { image: 'image.reference', policy: 'image.pullPolicy' };
+
+/** Reads the containers of all lists of a pod’s spec, and its image volumes. */
 export function readContainers(spec: Fields): Container[] {
-  return containerLists.flatMap(([list, kind]) =>
+  const containers = containerLists.flatMap(([list, kind]) =>
     listOf(spec[list]).map((fields): Container => {
-      const image = textOf(fields['image']) ?? '';
-      const statedPolicy = textOf(fields['imagePullPolicy']);
-      const policy = statedPolicy ?? defaultPolicy(image);
-      return { kind, list, name: String(fields['name']), image, statedPolicy, policy, fields };
+      const { image, imagePullPolicy } = fields;
+      return { kind, list, paths: containerPaths, ...readImage(fields, image, imagePullPolicy) };
     }),
   );
+  const volumes = listOf(spec['volumes']).flatMap((fields): Container[] => {
+    if (!isFields(fields['image'])) return [];
+    const { reference, pullPolicy } = fields['image'];
+    const own = { kind: 'image volume', list: 'volumes', paths: volumePaths } as const;
+    return [{ ...own, ...readImage(fields, reference, pullPolicy) }];
+  });
+  return [...containers, ...volumes];
+}
+
+function readImage(fields: Fields, named: unknown, policed: unknown) {
+  const image = textOf(named) ?? '';
+  const statedPolicy = textOf(policed);
+  return { name: String(fields['name']), image, statedPolicy, policy: statedPolicy ?? defaultPolicy(image), fields };
 }
 
 /** The command lines of a container, by the field that has each: its own, and those of its hooks and probes. */

@@ -78,7 +78,9 @@ function inspectObject(value: unknown, place: ManifestPlace, state: LintState): 
     object: place.field === '' ? own : place.object,
     hasTexts: /^(?:ConfigMap|MachineConfig|Secret)$/.test(own.kind),
   };
-  if (kind === 'CatalogSource') apply(rulesFor.catalog, fieldsOf(spec), 'the catalog', within(at, 'spec'), state);
+  if (kind === 'CatalogSource' || kind === 'ClusterCatalog') {
+    apply(rulesFor.catalog, fieldsOf(spec), 'the catalog', within(at, 'spec'), state);
+  }
   if (kind === 'ImageStream') inspectImageStream(spec, within(at, 'spec.tags'), state);
   for (const [key, field] of Object.entries(object)) {
     if (/^(?:apiVersion|kind|metadata|status)$/.test(key)) continue;

@@ -10,15 +10,20 @@ export const pullAlways: Rule<Container> = {
   id: 'pull-always',
   severity: 'blocker',
   check: 'pull-policy',
-  problem: 'pulls from a registry at every start (imagePullPolicy: Always)',
+  problem: 'pulls from a registry at every start (pull policy: Always)',
   why: 'The kubelet asks a registry at each start of the container, even if the node has the image.',
-  remedy: 'Set imagePullPolicy: IfNotPresent.',
-  find: ({ statedPolicy }) => when(statedPolicy === 'Always', 'imagePullPolicy', 'Always'),
+  remedy: 'Set imagePullPolicy: IfNotPresent, or image.pullPolicy of an image volume.',
+  find: ({ statedPolicy, paths }) => when(statedPolicy === 'Always', paths.policy, 'Always'),
 };
 
 /** Returns pullAlways as an expression of CEL about a container; when it is evaluated, the API server has set every policy. */
 export function pullAlwaysExpression(container: string): string {
   return `has(${container}.imagePullPolicy) && ${container}.imagePullPolicy == 'Always'`;
+}
+
+/** Returns pullAlways as an expression of CEL about a volume, which need not be an image. */
+export function volumePullsAlwaysExpression(volume: string): string {
+  return `has(${volume}.image) && has(${volume}.image.pullPolicy) && ${volume}.image.pullPolicy == 'Always'`;
 }
 
 /** The API server adds `Always` to a container whose image has no tag, or the tag latest. */
@@ -29,8 +34,8 @@ export const pullLatest: Rule<Container> = {
   problem: 'pulls from a registry at every start, because its image has no tag or the tag latest: %',
   why: 'Without an imagePullPolicy the API server sets Always if the image has no tag or the tag latest.',
   remedy: 'Name the image by digest, or set imagePullPolicy: IfNotPresent.',
-  find: ({ statedPolicy, policy, image }, release) =>
-    when(statedPolicy === undefined && policy === 'Always' && isForeign(image, release), 'image', image),
+  find: ({ statedPolicy, policy, image, paths }, release) =>
+    when(statedPolicy === undefined && policy === 'Always' && isForeign(image, release), paths.image, image),
 };
 
 /** Only a registry knows which image a tag means. */
@@ -41,7 +46,7 @@ export const imageByTag: Rule<Container> = {
   problem: 'names an image by tag: %',
   why: 'Only a registry knows which image a tag means. No pin and no mirror set for digests covers it.',
   remedy: 'Name the image by digest.',
-  find: ({ image }, release) => when(!isByDigest(image) && isForeign(image, release), 'image', image),
+  find: ({ image, paths }, release) => when(!isByDigest(image) && isForeign(image, release), paths.image, image),
 };
 
 /** Bundles and mirrors hold the images in image-references, and no others. */
@@ -52,7 +57,7 @@ const imageNotInRelease: Rule<Container> = {
   problem: 'runs an image that image-references does not have: %',
   why: 'Bundles, mirrors and pins hold the images in image-references only, so the pod cannot start.',
   remedy: 'Add the image to image-references of the release, or to the bundle as an extra image.',
-  find: ({ image }, release) => when(release !== undefined && isForeign(image, release), 'image', image),
+  find: ({ image, paths }, release) => when(release !== undefined && isForeign(image, release), paths.image, image),
 };
 
 /** An operator starts its operands from images that its environment, arguments or configuration name. */
@@ -73,10 +78,15 @@ const catalogPolls: Rule<Fields> = {
   check: 'catalogs',
   problem: 'polls a registry every %',
   why: 'OLM pulls the catalog at each interval. Without a registry its pod fails, and no operator can be installed.',
-  remedy: 'Name the catalog by digest, and remove spec.updateStrategy.',
-  find: ({ updateStrategy }) => {
+  remedy: 'Name the catalog by digest, and remove spec.updateStrategy or pollIntervalMinutes.',
+  find: ({ updateStrategy, source }) => {
     const interval = textOf(fieldsAt(updateStrategy, 'registryPoll')['interval']);
-    return when(interval !== undefined, 'updateStrategy.registryPoll.interval', interval ?? '');
+    // Of a ClusterCatalog.
+    const { pollIntervalMinutes: minutes } = fieldsAt(source, 'image');
+    return [
+      ...when(interval !== undefined, 'updateStrategy.registryPoll.interval', interval ?? ''),
+      ...when(typeof minutes === 'number', 'source.image.pollIntervalMinutes', `${String(minutes)}m`),
+    ];
   },
 };
 

@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import { stringify } from 'yaml';
 import { readContainers } from '../../lib/lint/container.ts';
 import { lintManifests } from '../../lib/lint/lint.ts';
-import { allRules, pullAlways, pullAlwaysExpression } from '../../lib/lint/rules.ts';
+import { allRules, pullAlways, pullAlwaysExpression, volumePullsAlwaysExpression } from '../../lib/lint/rules.ts';
 import { makeContext } from '../support/context.ts';
 import { headingsOf } from '../support/project/markdown.ts';
 
@@ -27,7 +27,11 @@ const object = (kind: string, content: object, apiVersion = 'v1'): object => ({
 });
 const pod = (container: object): object =>
   object('Pod', { spec: { containers: [{ name: 'c', image: known, ...container }] } });
+const volume = (image: object): object =>
+  object('Pod', { spec: { containers: [{ name: 'c', image: known }], volumes: [{ name: 'v', image }] } });
 const catalog = (spec: object): object => object('CatalogSource', { spec });
+const clusterCatalog = (image: object): object =>
+  object('ClusterCatalog', { spec: { source: { type: 'Image', image } } });
 const stream = (tag: object): object => object('ImageStream', { spec: { tags: [{ name: 't', ...tag }] } });
 const script = (text: string): object => object('ConfigMap', { data: { 'run.sh': text } });
 const unit = (contents: string): object =>
@@ -50,27 +54,48 @@ const pairs: Readonly<
           initContainers: [{ name: 'b', image: known, imagePullPolicy: 'Always' }],
         },
       }),
+      volume({ reference: known, pullPolicy: 'Always' }),
     ],
-    passed: [pod({ imagePullPolicy: 'IfNotPresent' }), pod({ env: [{ name: 'imagePullPolicy', value: 'Always' }] })],
+    passed: [
+      pod({ imagePullPolicy: 'IfNotPresent' }),
+      pod({ env: [{ name: 'imagePullPolicy', value: 'Always' }] }),
+      volume({ reference: known, pullPolicy: 'IfNotPresent' }),
+      object('Pod', {
+        spec: { containers: [{ name: 'c', image: known }], volumes: [{ name: 'image', emptyDir: {} }] },
+      }),
+    ],
   },
   'pull-latest': {
-    caught: [pod({ image: 'quay.io/x/y' }), pod({ image: 'quay.io:443/x/y:latest' })],
+    caught: [
+      pod({ image: 'quay.io/x/y' }),
+      pod({ image: 'quay.io:443/x/y:latest' }),
+      volume({ reference: 'quay.io/x/y' }),
+    ],
     passed: [
       ...[pod({ image: 'quay.io/x/y:v1' }), pod({ image: `quay.io/x/y:latest@sha256:${'a'.repeat(64)}` })],
       ...[
         pod({ image: 'quay.io/x/y', imagePullPolicy: 'IfNotPresent' }),
         pod({ image: '${IMAGE}' }),
         pod({ image: '{{.Image}}' }),
+        volume({ reference: 'quay.io/x/y', pullPolicy: 'Never' }),
       ],
     ],
   },
   'image-by-tag': {
-    caught: [pod({ image: 'quay.io/x/y:v1' })],
-    passed: [pod({}), pod({ image: 'quay.io/openshift/cli:v4' }), pod({ image: '<injected>' })],
+    caught: [pod({ image: 'quay.io/x/y:v1' }), volume({ reference: 'quay.io/x/y:v1' })],
+    passed: [
+      pod({}),
+      volume({ reference: known }),
+      pod({ image: 'quay.io/openshift/cli:v4' }),
+      pod({ image: '<injected>' }),
+    ],
   },
   'image-not-in-release': {
-    caught: [pod({ image: digest('b') })],
-    passed: [pod({ image: known.replace('quay.io', 'mirror.example.com:5000') })],
+    caught: [pod({ image: digest('b') }), volume({ reference: digest('b') })],
+    passed: [
+      pod({ image: known.replace('quay.io', 'mirror.example.com:5000') }),
+      volume({ reference: known.replace('quay.io', 'mirror.example.com:5000') }),
+    ],
   },
   'reference-not-in-release': {
     caught: [
@@ -85,8 +110,8 @@ const pairs: Readonly<
     ],
   },
   'catalog-polls': {
-    caught: [catalog({ image: known, ...poll })],
-    passed: [catalog({ image: known }), object('ConfigMap', { spec: poll })],
+    caught: [catalog({ image: known, ...poll }), clusterCatalog({ ref: known, pollIntervalMinutes: 10 })],
+    passed: [catalog({ image: known }), clusterCatalog({ ref: known }), object('ConfigMap', { spec: poll })],
   },
   'catalog-by-tag': {
     caught: [catalog({ image: 'quay.io/x/y:v1' })],
@@ -230,6 +255,13 @@ describe('the rules of lint', () => {
   });
 
   it('mean the same in the admission policy', () => {
+    for (const pullPolicy of ['Always', 'IfNotPresent', undefined]) {
+      const v = { name: 'v', image: { reference: known, ...(pullPolicy !== undefined && { pullPolicy }) } };
+      const [found] = readContainers({ volumes: [v] });
+      expect(evaluate(volumePullsAlwaysExpression('v'), { v }), pullPolicy).to.equal(
+        found && pullAlways.find(found).length > 0,
+      );
+    }
     for (const policy of ['Always', 'IfNotPresent', undefined]) {
       const c = { name: 'c', image: known, ...(policy !== undefined && { imagePullPolicy: policy }) };
       const [container] = readContainers({ containers: [c] });

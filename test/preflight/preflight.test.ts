@@ -172,7 +172,7 @@ describe('runPreflight', () => {
         'info pull-policy daemonset/asleep -n shop',
       ]);
       expect(await messageOf('warning pull-policy deployment/web -n shop')).to.equal(
-        'container main pulls from a registry at every start (imagePullPolicy: Always)',
+        'container main pulls from a registry at every start (pull policy: Always)',
       );
     });
 

@@ -1,7 +1,7 @@
 import { probeName } from '../../preflight/pullAdmission.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { containerLists } from '../../lint/container.ts';
-import { pullAlwaysExpression } from '../../lint/rules.ts';
+import { pullAlwaysExpression, volumePullsAlwaysExpression } from '../../lint/rules.ts';
 
 /**
  * The reaction of the cluster to workloads that pull at every start: a warning to the user who creates one, or a
@@ -57,7 +57,7 @@ export function pullPolicyAdmission(mode: AdmissionMode): KubernetesObject[] {
         {
           expression: 'size(variables.news) == 0',
           messageExpression:
-            "'pulls from a registry at every start, and this cluster has to do without one: container ' + variables.news.map(c, c.name).join(', ') + '; set imagePullPolicy: IfNotPresent'",
+            "'pulls from a registry at every start, and this cluster has to do without one: ' + variables.news.map(c, (has(c.imagePullPolicy) ? 'container ' : 'image volume ') + c.name).join(', ') + '; set IfNotPresent as the pull policy'",
           reason: 'Invalid',
         },
       ],
@@ -81,5 +81,6 @@ function podOf(object: string): string {
 
 function alwaysIn(pod: string): string {
   const all = containerLists.map(([list]) => `(has(${pod}.${list}) ? ${pod}.${list} : [])`).join(' + ');
-  return `(${all}).filter(c, ${pullAlwaysExpression('c')})`;
+  const volumes = `(has(${pod}.volumes) ? ${pod}.volumes : []).filter(v, ${volumePullsAlwaysExpression('v')})`;
+  return `(${all}).filter(c, ${pullAlwaysExpression('c')}) + ${volumes}`;
 }

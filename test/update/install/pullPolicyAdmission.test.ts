@@ -66,6 +66,18 @@ describe('pullPolicyAdmission', () => {
     expect(policy && evaluatePolicy(policy, request)).to.have.length(1);
   });
 
+  it('sees volumes that an image is mounted as', () => {
+    const model = { name: 'model', image: { reference: 'quay.io/site/model:1', pullPolicy: 'Always' } };
+    const plain = [
+      { name: 'tmp', emptyDir: {} },
+      { ...model, image: { ...model.image, pullPolicy: 'IfNotPresent' } },
+    ];
+    expect(judge(pod('x', 'shop', { volumes: [...plain, model] }))).to.contain(': image volume model; set');
+    expect(judge(pod('x', 'shop', { volumes: plain }))).to.equal('');
+    const running = pod('x', 'shop', { volumes: [model] });
+    expect(judge(running, running)).to.equal('');
+  });
+
   it('has nothing against an update that is about something else', () => {
     const before = workload('Deployment', 'x', 'shop', template);
     expect(judge({ ...before, spec: { ...template, replicas: 3 } }, before)).to.equal('');
