@@ -55,7 +55,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
       'podExec refusals serverSideApply waiting',
   ],
   ['lib/lint', 'baseline container embedded image lint lintFinding manifestSource rule rules'],
-  ['lib/mirroring', 'configFiles configuration mirroring registryTrust releases request'],
+  ['lib/mirroring', 'clusterConfig configFiles configuration mirroring pushedBundle registryTrust releases request'],
   [
     'lib/preflight',
     'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site versionCheck',

@@ -114,7 +114,8 @@ function dashed(name: string): string {
   return name.length === 1 ? `-${name}` : `--${name}`;
 }
 
-function camelCase(name: string): string {
+/** Returns the camel-case name of an argument for the name of its option. */
+export function camelCase(name: string): string {
   return name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
 }
 

@@ -1,28 +1,40 @@
 import { shellWord } from '../../lib/shellWord.ts';
-import { kebabCase } from '../cli/arguments.ts';
-import { clusterOptions, trustOptions } from '../cli/options.ts';
-import type { MirrorArguments } from './request.ts';
+import { camelCase } from '../cli/arguments.ts';
+import type { OptionRecord } from '../cli/command.ts';
+import { clusterOptions, registryOptions, trustOptions } from '../cli/options.ts';
+
+/** The arguments of a run by camel-case name. */
+type RunArguments = Readonly<Record<string, unknown>>;
 
 /** The options that a printed command must not repeat: credentials, and the store, whose signatures are in the configuration by now. */
 const left = new Set(['token', 'password', 'signature-store']);
 
 /** Returns the options of a run that say whom to trust, for a printed command that checks the same release. */
-export function trustWords(args: MirrorArguments): string {
-  return formatOptions(args, Object.keys(trustOptions));
+export function trustWords(args: RunArguments): string {
+  return formatOptions(args, trustOptions);
 }
 
 /** Returns the options of a run that choose the cluster, for a printed command for the same cluster. */
-export function clusterWords(args: MirrorArguments): string {
-  return formatOptions(args, Object.keys(clusterOptions));
+export function clusterWords(args: RunArguments): string {
+  return formatOptions(args, clusterOptions);
 }
 
-/** Returns options with a space before each; empty if none is given. */
-function formatOptions(args: MirrorArguments, names: readonly string[]): string {
-  const given = Object.entries(args).flatMap(([key, value]) => {
-    const name = kebabCase(key);
-    if (!names.includes(name) || left.has(name)) return [];
+/** Returns the options of a run that describe the access to registries, for a printed command for the same registry. */
+export function registryWords(args: RunArguments): string {
+  return formatOptions(args, registryOptions);
+}
+
+/** Returns the options that differ from their defaults, with a space before each; empty if there are none. */
+function formatOptions(args: RunArguments, options: OptionRecord): string {
+  const given = Object.entries(options).flatMap(([name, option]) => {
+    const value = args[camelCase(name)];
+    if (left.has(name) || value === option.default) return [];
     if (typeof value === 'boolean') return value ? [`--${name}`] : [];
-    return [value].flat().flatMap((each) => (each === undefined ? [] : [`--${name}=${shellWord(String(each))}`]));
+    const isWord = (each: unknown) => typeof each === 'string' || typeof each === 'number';
+    return [value]
+      .flat()
+      .filter(isWord)
+      .map((each) => `--${name}=${shellWord(String(each))}`);
   });
   return given.map((word) => ` ${word}`).join('');
 }

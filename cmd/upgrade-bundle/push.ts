@@ -1,26 +1,28 @@
 import { openComplete } from '../../lib/bundle/complete.ts';
-import type { Bundle } from '../../lib/bundle/bundle.ts';
-import { pushBundle, type PushResult } from '../../lib/bundle/deliver/push.ts';
+import { pushBundle } from '../../lib/bundle/deliver/push.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { isRepository, parseRepository, repositoryIn } from '../../lib/oci/reference.ts';
-import type { SignedRelease } from '../../lib/release/load.ts';
-import { shellWord } from '../../lib/shellWord.ts';
+import { pushAndApply } from '../../lib/mirroring/pushedBundle.ts';
+import { isRepository, parseRepository } from '../../lib/oci/reference.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
 import { checkRepository } from '../cli/checks.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatFields } from '../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
+  clusterOptions,
   outputOption,
   registryOptions,
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
-import { listExtraImages } from '../cli/extraImages.ts';
-import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
+import { fetcherOf, trustOf } from '../cli/trust.ts';
+import { checkOutcomes, warnOfOutcomes } from '../release-mirror-config/applyReport.ts';
+import { formatPushed, formatPushedJson, type PushOutcome } from './pushReport.ts';
+
+const configuration = 'Configuration:';
 
 const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
 
@@ -29,7 +31,8 @@ export const command = defineCommand({
   details:
     'Checks the signatures before anything is pushed, without a network unless --signature-store names one. The release, its ' +
     'components, extra images and sigstore attachments go into one repository, with their tags and unchanged digests. Existing ' +
-    'content is skipped, so an interrupted push resumes if the same command is run again.',
+    'content is skipped, so an interrupted push resumes if the same command is run again. With --apply-config, the cluster is ' +
+    'checked first, and gets what it needs for the update as soon as all images are there.',
   positionals: bundleArgument,
   options: {
     to: {
@@ -43,16 +46,37 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Another repository of the same registry, to take blobs over from that are there',
     },
+    'apply-config': {
+      type: 'boolean',
+      describe: 'Then apply the signatures of the release and a mirror set for the destination to the cluster',
+      group: configuration,
+    },
+    overwrite: {
+      type: 'boolean',
+      describe: 'With --apply-config, replace objects of the cluster that have other content',
+      group: configuration,
+    },
+    catalogs: {
+      type: 'boolean',
+      describe:
+        'With --apply-config, apply the catalogs of operators too, which the signature of the release does not cover',
+      group: configuration,
+    },
     ...baseOption,
     ...outputOption(['json']),
     ...ownOptions,
     ...trustOptions,
     ...signedImagesOption,
+    ...clusterOptions,
   },
   examples: [
     [
       'upgrade-4.20.3-x86_64.tar --to=registry.example.com:5000/openshift/release -a auth.json',
       'Push a bundle into the registry of a site',
+    ],
+    [
+      'upgrade-4.20.3-x86_64.tar --to=registry.example.com:5000/openshift/release -a auth.json --apply-config',
+      'Push it, and send the nodes of the cluster to that registry',
     ],
   ],
   resumes: 'images',
@@ -68,12 +92,28 @@ export const command = defineCommand({
         const options = { concurrency: args.maxPerRegistry, mountFrom };
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, pushing) };
         const signed = await checkSigned(bundle, trust, pushing);
-        const result = await pushBundle(bundle, signed, registries.repository(to), options, pushing);
+        const destination = registries.repository(to);
+        // The certificate authority is that of the registry.
+        const cluster = {
+          openCluster: () => openCluster({ ...args, certificateAuthority: undefined }, environment, context),
+        };
+        const result: PushOutcome = args.applyConfig
+          ? await pushAndApply(
+              bundle,
+              signed,
+              destination,
+              { ...options, overwrite: args.overwrite, catalogs: args.catalogs },
+              cluster,
+              pushing,
+            )
+          : await pushBundle(bundle, signed, destination, options, pushing);
+        const { applied = [], failure } = result;
+        warnOfOutcomes(applied, context);
         terminal.print(
-          args.output === 'json'
-            ? JSON.stringify(toPlain(result, signed), null, 2)
-            : toWords(result, signed, bundle, args.to),
+          args.output === 'json' ? formatPushedJson(result, signed) : formatPushed(result, signed, bundle, args),
         );
+        if (failure) throw failure;
+        checkOutcomes(applied, 'none');
       } finally {
         await registries.close();
       }
@@ -87,48 +127,4 @@ function parseNeighbour(text: string, registry: string): string {
   const repository = text.startsWith(`${registry}/`) ? text.slice(registry.length + 1) : text;
   if (isRepository(repository)) return repository;
   throw new PluginError('usage', `--mount-from ${text} is not a repository`);
-}
-
-function toPlain(result: PushResult, { signatures }: SignedRelease): Record<string, unknown> {
-  const signers = [...signatures.values()]
-    .flat()
-    .map(({ digest, fingerprint, userId }) => ({ digest, fingerprint, signer: userId }));
-  return { ...result, signatures: signers, command: upgradeCommand(result) };
-}
-
-// A release image in a private registry is not among the recommended updates, so the update must be explicit.
-function upgradeCommand({ release }: PushResult): string {
-  return `oc adm upgrade --allow-explicit-upgrade --to-image=${release}`;
-}
-
-function toWords(result: PushResult, signed: SignedRelease, { path, metadata, files }: Bundle, to: string): string {
-  const { release, images, attachments, tags, blobs, bytes } = result;
-  const nothing = blobs.uploaded + blobs.mounted === 0;
-  const sources = [...new Set([metadata.release, ...metadata.images].map(repositoryIn))];
-  const config = `oc adm-release-mirror-config apply ${shellWord(path)}`;
-  const rows = [
-    ['Release', release],
-    ['Version', `${metadata.version} ${metadata.arch}`],
-    ['Signed by', nameSigners(signed)],
-    ['Images', `${images}, ${attachments} sigstore attachments, ${tags} tags`],
-    ...listExtraImages(result.extraImages),
-    [
-      'Blobs',
-      `${blobs.uploaded} uploaded (${formatBytes(bytes)}), ${blobs.mounted} mounted, ${blobs.skipped} there already`,
-    ],
-  ];
-  const steps = [
-    ...(files.some((file) => file.path.startsWith('config/')) ? [['Signature of the release', config]] : []),
-    [
-      `An ImageDigestMirrorSet with ${to} as the mirror of ${sources.join(', ')}, unless there is one`,
-      'oc adm-release-mirror-config makes it',
-    ],
-    ['The update', upgradeCommand(result)],
-  ];
-  return [
-    nothing ? 'Nothing to do: everything is there' : 'Pushed',
-    formatFields(rows),
-    'Next, on the cluster:',
-    ...steps.map(([what = '', how = ''], index) => `  ${index + 1}. ${what}:\n     ${how}`),
-  ].join('\n');
 }

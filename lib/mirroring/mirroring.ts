@@ -1,15 +1,11 @@
 import { readConfigFolder } from '../bundle/bundledConfig.ts';
 import { openReleaseSource, type ReleaseSource } from '../bundle/create/releaseSource.ts';
-import type { ConfigManifest } from '../config/manifest.ts';
 import type { MirroredSource, MirrorSetKind } from '../config/mirrorSets.ts';
 import { releaseManifests, signatureManifests } from '../config/releaseManifests.ts';
 import { mergeSignatures, readAllSignatures } from '../config/signatures.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
 import type { Context } from '../context.ts';
-import { isPluginError, type PluginError } from '../errors.ts';
 import { RootFolder } from '../files/rootFolder.ts';
-import { applyManifests, type ApplyOutcome } from '../kubernetes/apply.ts';
-import type { Cluster } from '../kubernetes/client.ts';
 import { formatReference } from '../oci/reference.ts';
 import { Registries } from '../registry/registries.ts';
 import { resolveVersion } from '../release/graph/graph.ts';
@@ -19,19 +15,17 @@ import type { MirrorMeasure } from '../release/mirror/measure.ts';
 import type { MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
+import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
 import { mirrorImages, noteRepository, planCopies } from './copy.ts';
 import { importRelease } from './imageStream.ts';
 import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
 import { withResumeHint } from './interruption.ts';
-import { chooseMirrorSetKind } from './mirrorSetKind.ts';
-import { checkRights } from './places.ts';
-import { joinRegistryTrust } from './registryTrust.ts';
 import type { MirroringAccess, MirroringRequest } from './request.ts';
 
 /** The result of a run or a dry run. */
-export interface MirrorOutcome {
+export interface MirrorOutcome extends Applied {
   readonly signed: SignedRelease;
   readonly images: readonly MirrorImage[];
   /** The result of copying; undefined without images, and in a dry run. */
@@ -41,9 +35,6 @@ export interface MirrorOutcome {
   /** The number of images that the cluster imported into an image stream. */
   readonly imported: number;
   readonly files: readonly WrittenFile[];
-  readonly applied: readonly ApplyOutcome[];
-  /** The error that prevented applying the configuration. */
-  readonly failure?: PluginError;
   readonly mirrors: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
   readonly updateService?: UpdateServiceOptions | undefined;
 }
@@ -143,7 +134,7 @@ async function load(
 async function carryOut(run: Run): Promise<MirrorOutcome> {
   const { request, registries, source, signed, context } = run;
   const { destination, configFolder, signatureFolder } = request;
-  const kind = await checkCluster(run);
+  const kind = await chooseKind(run);
   const images = destination
     ? await listMirrorImages(signed, source, destination, request.skipReleaseImage, context)
     : [];
@@ -169,50 +160,21 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
   const groups = await planCopies(images, signed.release, context);
   // What is wrong with a place would be found hours later.
   await prepareFiles(files, isDryRun);
-  if (requested.length > 0) await checkRightsInCluster(run, requested);
+  if (requested.length > 0) await checkRightsInCluster(run.access, requested, request, context);
 
   const copied = await mirrorImages(groups, request, registries, context);
   if (copied.result) await noteRepository(images, signed.release);
   const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
   const written = await writeFiles(files, isDryRun);
-  const outcome = { signed, images, ...copied, imported, files: written, mirrors, updateService };
-  try {
-    return { ...outcome, applied: requested.length === 0 ? [] : await applyToCluster(run, requested) };
-  } catch (failure) {
-    if (!isPluginError(failure) || failure.code === 'interrupted') throw failure;
-    // The earlier steps may have taken hours, so the caller reports their results.
-    return { ...outcome, applied: [], failure };
-  }
+  const applied = await applyToCluster(run.access, requested, request, context);
+  return { signed, images, ...copied, imported, files: written, mirrors, updateService, ...applied };
 }
 
 /** Checks that the cluster responds, before the long copy, and returns the kind of mirror set to create. */
-async function checkCluster(run: Run): Promise<MirrorSetKind | undefined> {
-  const { apply, mirrorSet } = run.request;
+async function chooseKind({ access, request, context }: Run): Promise<MirrorSetKind | undefined> {
+  const { apply, mirrorSet, destination } = request;
   if (apply === 'nothing') return mirrorSet;
-  return withCluster(run, async (cluster) => {
-    await cluster.version();
-    const isApplied = mirrorSet !== undefined && apply === 'configuration' && run.request.destination !== undefined;
-    return isApplied ? chooseMirrorSetKind(cluster, mirrorSet, run.context) : mirrorSet;
-  });
-}
-
-function checkRightsInCluster(run: Run, manifests: readonly ConfigManifest[]): Promise<void> {
-  return withCluster(run, async (cluster) =>
-    checkRights(cluster, await joinRegistryTrust(cluster, manifests), run.request, run.context),
-  );
-}
-
-function applyToCluster(run: Run, manifests: readonly ConfigManifest[]): Promise<ApplyOutcome[]> {
-  return withCluster(run, async (cluster) =>
-    applyManifests(cluster, await joinRegistryTrust(cluster, manifests), run.request, run.context),
-  );
-}
-
-async function withCluster<R>({ access }: Pick<Run, 'access'>, use: (cluster: Cluster) => Promise<R>): Promise<R> {
-  const cluster = await access.openCluster();
-  try {
-    return await use(cluster);
-  } finally {
-    cluster.close();
-  }
+  const isApplied = apply === 'configuration' && destination !== undefined;
+  const accepted = await checkCluster(access, isApplied ? mirrorSet : undefined, context);
+  return accepted ?? mirrorSet;
 }

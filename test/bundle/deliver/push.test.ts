@@ -381,9 +381,8 @@ describe('push', () => {
     expect(stdout).to.match(/^Pushed\n/);
     expect(stdout).to.match(new RegExp(`Signed by +Test release key .*${bundle.key.fingerprint}`));
     expect(stdout).to.contain(`oc adm upgrade --allow-explicit-upgrade --to-image=${to}@${bundle.release.digest}`);
-    expect(stdout).to.contain(`oc adm-release-mirror-config apply ${bundle.path}\n`);
+    expect(stdout).to.match(new RegExp(`oc adm-upgrade-bundle push ${bundle.path} .* --apply-config\n`));
     expect(stdout).not.to.match(/tar -x|oc apply/);
-    expect(stdout).to.contain(`quay.io/${bundle.release.componentRepository}`);
     const image = JSON.parse(
       await skopeo(
         ...['inspect', '--tls-verify=false', `--creds=${basicUser.username}:${basicUser.password}`],

@@ -1,0 +1,75 @@
+import type { Bundle } from '../../lib/bundle/bundle.ts';
+import type { PushResult } from '../../lib/bundle/deliver/push.ts';
+import type { Applied } from '../../lib/mirroring/clusterConfig.ts';
+import type { SignedRelease } from '../../lib/release/load.ts';
+import { shellWord } from '../../lib/shellWord.ts';
+import { formatBytes, formatFields } from '../cli/format.ts';
+import { listExtraImages } from '../cli/extraImages.ts';
+import { nameSigners } from '../cli/trust.ts';
+import { formatOutcome, toPlainOutcome } from '../release-mirror-config/applyReport.ts';
+import { clusterWords, registryWords, trustWords } from '../release-mirror-config/carriedOptions.ts';
+
+/** The result of a push, and what was applied to the cluster if that was requested. */
+export type PushOutcome = PushResult & Partial<Applied>;
+
+/** The arguments of a push that its report repeats. */
+export interface PushArguments extends Readonly<Record<string, unknown>> {
+  readonly to: string;
+  readonly base: readonly string[];
+}
+
+/** Formats the result of a push as JSON. */
+export function formatPushedJson(outcome: PushOutcome, { signatures }: SignedRelease): string {
+  const { applied, failure, ...result } = outcome;
+  const signers = [...signatures.values()]
+    .flat()
+    .map(({ digest, fingerprint, userId }) => ({ digest, fingerprint, signer: userId }));
+  const plain = { ...result, signatures: signers, command: upgradeCommand(result) };
+  return JSON.stringify(
+    { ...plain, ...(applied && { applied: applied.map(toPlainOutcome), error: failure?.message }) },
+    null,
+    2,
+  );
+}
+
+/** Formats the result of a push as text, with the commands that follow on the cluster. */
+export function formatPushed(
+  outcome: PushOutcome,
+  signed: SignedRelease,
+  { path, metadata }: Pick<Bundle, 'path' | 'metadata'>,
+  args: PushArguments,
+): string {
+  const { images, attachments, tags, blobs, bytes, applied } = outcome;
+  const isNew = blobs.uploaded + blobs.mounted > 0;
+  const uploaded = `${blobs.uploaded} uploaded (${formatBytes(bytes)})`;
+  const rows = [
+    ['Release', outcome.release],
+    ['Version', `${metadata.version} ${metadata.arch}`],
+    ['Signed by', nameSigners(signed)],
+    ['Images', `${images}, ${attachments} sigstore attachments, ${tags} tags`],
+    ...listExtraImages(outcome.extraImages),
+    ['Blobs', `${uploaded}, ${blobs.mounted} mounted, ${blobs.skipped} there already`],
+  ];
+  const bases = args.base.map((base) => ` --base=${shellWord(base)}`).join('');
+  const again = `${shellWord(path)} --to=${shellWord(args.to)}${bases}${registryWords(args)}${trustWords(args)}`;
+  const steps = [
+    ...(applied
+      ? []
+      : [
+          'Apply the signature of the release, and a mirror set for the destination (from a machine that reaches the cluster):',
+          `  oc adm-upgrade-bundle push ${again} --apply-config${clusterWords(args)}`,
+        ]),
+    ...(outcome.failure ? [] : ['Update the cluster:', `  ${upgradeCommand(outcome)}${clusterWords(args)}`]),
+  ];
+  return [
+    isNew ? 'Pushed' : 'Nothing to do: everything is there',
+    formatFields(rows),
+    ...(applied ?? []).map((each) => formatOutcome(each, 'none')),
+    ...steps,
+  ].join('\n');
+}
+
+// A release image in a private registry is not among the recommended updates, so the update must be explicit.
+function upgradeCommand({ release }: PushResult): string {
+  return `oc adm upgrade --allow-explicit-upgrade --to-image=${release}`;
+}

@@ -1,0 +1,58 @@
+import type { Bundle } from '../bundle/bundle.ts';
+import { pushBundle, type PushOptions, type PushResult } from '../bundle/deliver/push.ts';
+import type { SignedBundle } from '../bundle/signedBundle.ts';
+import type { ConfigManifest } from '../config/manifest.ts';
+import { mirrorSetManifest } from '../config/mirrorSets.ts';
+import type { Context } from '../context.ts';
+import type { ApplyOptions } from '../kubernetes/apply.ts';
+import { repositoryIn } from '../oci/reference.ts';
+import type { ContentStore } from '../store/store.ts';
+import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
+import { withResumeHint } from './interruption.ts';
+import type { MirroringAccess } from './request.ts';
+
+/** Options for pushing a bundle and applying its configuration. */
+export interface PushAndApplyOptions extends PushOptions, Pick<ApplyOptions, 'overwrite'> {
+  /** Whether to apply the CatalogSources of the bundle too, which its release signature does not cover. */
+  readonly catalogs: boolean;
+}
+
+/**
+ * Pushes a bundle, then applies to the cluster its signatures and the mirror set that sends nodes to the destination.
+ * Checks the cluster and the rights there first. Throws the errors of both checks and of `pushBundle`.
+ */
+export function pushAndApply(
+  bundle: Bundle,
+  signed: SignedBundle,
+  destination: ContentStore,
+  options: PushAndApplyOptions,
+  access: Pick<MirroringAccess, 'openCluster'>,
+  context: Context,
+): Promise<PushResult & Applied> {
+  return withResumeHint(async () => {
+    const { catalogs, signatures } = signed.config;
+    const kind = (await checkCluster(access, 'idms', context)) ?? 'idms';
+    const sources = listPushedSources(bundle, destination.name);
+    const manifests: ConfigManifest[] = [
+      ...signatures,
+      ...(sources.length > 0
+        ? [
+            mirrorSetManifest(
+              kind,
+              sources.map((source) => ({ source, mirrors: [destination.name] })),
+            ),
+          ]
+        : []),
+      ...(options.catalogs ? catalogs : []),
+    ];
+    await checkRightsInCluster(access, manifests, options, context);
+    const result = await pushBundle(bundle, signed, destination, options, context);
+    return { ...result, ...(await applyToCluster(access, manifests, options, context)) };
+  });
+}
+
+// The repositories of all images of the bundle, extra images included.
+function listPushedSources({ metadata }: Pick<Bundle, 'metadata'>, destination: string): string[] {
+  const sources = new Set([metadata.release, ...metadata.images].map(repositoryIn));
+  return [...sources].filter((source) => source !== destination);
+}
