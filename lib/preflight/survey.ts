@@ -25,6 +25,12 @@ const kinds = {
 
 type Listing = Readonly<Record<keyof typeof kinds, readonly StoredObject[]>>;
 
+// Releases before 4.20 serve these kinds as v1alpha1 only (openshift/api), with the same fields.
+const earlierVersions: ReadonlyMap<string, string> = new Map([
+  ['ClusterImagePolicy', 'config.openshift.io/v1alpha1'],
+  ['ImagePolicy', 'config.openshift.io/v1alpha1'],
+]);
+
 /** The objects of a cluster that decide whether it works without a registry. */
 export interface ClusterSurvey extends Listing {
   readonly workloads: readonly StoredObject[];
@@ -46,7 +52,10 @@ const batch = 16;
 export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   const findings: Finding[] = [];
   const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> => {
-    if (!(await cluster.findKind(apiVersion, kind))) return [];
+    if (!(await cluster.findKind(apiVersion, kind))) {
+      const earlier = earlierVersions.get(kind);
+      return earlier === undefined || earlier === apiVersion ? [] : await list(earlier, kind);
+    }
     const request = { verb: 'list', object: { apiVersion, kind, metadata: { name: '', namespace: '' } } } as const;
     const [denied] = await listDenied(cluster, [request]);
     if (denied === undefined) return await cluster.list(apiVersion, kind);

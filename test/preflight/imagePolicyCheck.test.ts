@@ -23,6 +23,8 @@ interface Case {
   readonly mirrors?: boolean;
   readonly attachments?: string;
   readonly policy?: object;
+  /** Whether the cluster serves the policies as v1alpha1 only. */
+  readonly isEarlier?: true;
 }
 
 describe('checkImagePolicies', () => {
@@ -39,12 +41,25 @@ describe('checkImagePolicies', () => {
   });
 
   const find = async (given: Case): Promise<string[]> => {
+    const apiVersion = `config.openshift.io/${given.isEarlier ? 'v1alpha1' : 'v1'}`;
+    if (given.isEarlier) {
+      await connected.close();
+      await server.stop();
+      server = await startApiServer({ openshift: '4.18.3' });
+      connected = await connectTo(server);
+      furnish(server);
+    }
     if ('cluster' in given) {
       const [text = ''] = Object.values(imagePolicyFiles(given.cluster));
       const { metadata, ...policy } = parse(text) as Json & { metadata: Json };
       const { namespace } = given;
       const kind = namespace === undefined ? {} : { kind: 'ImagePolicy' };
-      server.put({ ...policy, ...kind, metadata: { ...metadata, ...(namespace !== undefined && { namespace }) } });
+      server.put({
+        ...policy,
+        apiVersion,
+        ...kind,
+        metadata: { ...metadata, ...(namespace !== undefined && { namespace }) },
+      });
     }
     if (given.mirrors === true) {
       const [source] = image.split('@');
@@ -81,6 +96,16 @@ describe('checkImagePolicies', () => {
       'another key than that of the target',
       { cluster: { key: otherKey } },
       /^warning ClusterImagePolicy\/openshift: has the key SHA256:\w{64}, and the policy of 4\.21\.4 has SHA256:\w{64}$/,
+    ],
+    [
+      'another key in a cluster that serves v1alpha1',
+      { cluster: { key: otherKey }, isEarlier: true },
+      /^warning ClusterImagePolicy\/openshift: has the key /,
+    ],
+    [
+      'a namespaced policy in a cluster that serves v1alpha1',
+      { cluster: {}, target: { scopes: ['example.com'] }, namespace: 'shop', isEarlier: true },
+      /^warning ImagePolicy\/openshift: is for its namespace/,
     ],
     [
       'a policy that the target does not know',

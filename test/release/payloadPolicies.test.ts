@@ -20,6 +20,14 @@ describe('readPayloadPolicies', () => {
     expect(policy?.trust.kind === 'key' && policy.trust.key.fingerprint).to.match(/^[0-9a-f]{64}$/);
   });
 
+  it('reads v1alpha1 as v1', () => {
+    const [[name, text] = ['', '']] = Object.entries(imagePolicyFiles());
+    const earlier = text.replace('config.openshift.io/v1', 'config.openshift.io/v1alpha1');
+    const read = (content: string) => readPayloadPolicies(filesOf({ [name]: content }), makeContext());
+    expect(earlier).not.to.equal(text);
+    expect(read(earlier)).to.deep.equal(read(text));
+  });
+
   it('reads JSON, and passes over definitions of the kind and policies of other groups', () => {
     const json = {
       apiVersion: 'config.openshift.io/v1',

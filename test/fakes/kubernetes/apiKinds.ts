@@ -110,6 +110,8 @@ export function openshiftKinds(minor: number): ApiKind[] {
     { ...config, kind: 'ImageDigestMirrorSet', resource: 'imagedigestmirrorsets', status: true },
     { ...config, kind: 'ImageTagMirrorSet', resource: 'imagetagmirrorsets', status: true },
   ];
+  // v1 is served from 4.20 on.
+  const policies = { ...config, version: minor >= 20 ? 'v1' : 'v1alpha1' };
   const pinning: ApiKind[] = [
     { ...machines, kind: 'PinnedImageSet', resource: 'pinnedimagesets' },
     { ...machines, kind: 'MachineConfigNode', resource: 'machineconfignodes' },
@@ -127,8 +129,8 @@ export function openshiftKinds(minor: number): ApiKind[] {
       custom: true,
     },
     { ...config, kind: 'FeatureGate', resource: 'featuregates', status: true },
-    { ...config, kind: 'ClusterImagePolicy', resource: 'clusterimagepolicies', status: true },
-    { ...config, kind: 'ImagePolicy', resource: 'imagepolicies', namespaced: true, status: true },
+    { ...policies, kind: 'ClusterImagePolicy', resource: 'clusterimagepolicies', status: true },
+    { ...policies, kind: 'ImagePolicy', resource: 'imagepolicies', namespaced: true, status: true },
     { ...machines, kind: 'MachineConfigPool', resource: 'machineconfigpools' },
     { ...machines, kind: 'KubeletConfig', resource: 'kubeletconfigs' },
     { ...machines, kind: 'MachineConfig', resource: 'machineconfigs', status: false },
