@@ -53,14 +53,28 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     refuse(bundle, verdict.problems);
     announceMirrors(verdict, context);
     const tags = await readBundleTags(bundle, signed, context);
-    const policies = await checkPolicies(bundle, signed, context);
-    requireVerified(policies, path, lenient, context);
+    const policies = await checkAttachments(bundle, signed, trust, context);
     return { ...signed, config: verdict, tags, extraImages: metadata.extraImages, policies };
   } catch (error) {
     if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(bundle.path)) throw error;
     const hint = `Do not use it. Copy it again from its source. 'verify' lists every problem of it.`;
     throw new PluginError(error.code, error.message, { hint, cause: error });
   }
+}
+
+/**
+ * Checks the sigstore signatures of the images by the image policies of a signed release. Throws `unsigned` and
+ * `untrusted` unless unsigned releases are allowed, and the errors of reading the bundle.
+ */
+export async function checkAttachments(
+  bundle: Bundle,
+  signed: SignedRelease,
+  { allowUnsigned }: Pick<VerifyTrust, 'allowUnsigned'>,
+  context: Context,
+): Promise<NamedResult[]> {
+  const policies = await checkPolicies(bundle, signed, context);
+  requireVerified(policies, bundle.path, allowUnsigned, context);
+  return policies;
 }
 
 /** The input of checkRelease: a bundle, or the stored part of one. */

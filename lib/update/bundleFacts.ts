@@ -4,7 +4,7 @@ import { isFields } from '../fields.ts';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import { readBundledSignatures } from '../bundle/bundledConfig.ts';
-import { checkRelease } from '../bundle/signedBundle.ts';
+import { checkAttachments, checkRelease } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
@@ -35,8 +35,8 @@ interface Evidence {
 
 /**
  * Verifies the signature of the release in a bundle with this digest, and that the metadata agrees with the release.
- * Writes the bytes of that proof to a file that only root can read. Throws the errors of checkRelease, `not-writable`
- * and `disk-full`.
+ * Writes the bytes of that proof to a file that only root can read. Verifies the sigstore signatures of the images too.
+ * Throws the errors of checkRelease and checkAttachments, `not-writable` and `disk-full`.
  */
 export async function gatherFacts(
   bundle: Bundle,
@@ -50,6 +50,7 @@ export async function gatherFacts(
   const signatures = await readBundledSignatures(bundle, context);
   const content = keepContent(bundle.content, contents);
   const signed = await checkRelease({ path, metadata, content, signatures }, trust, context);
+  await checkAttachments(bundle, signed, trust, context);
   const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };
   await writeAtomically(file, formatEvidence(evidence), { mode: 0o600 });
   return { digest, metadata, signatures: signed.signatures };

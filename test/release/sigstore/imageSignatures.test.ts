@@ -1,7 +1,4 @@
 import { createHash, generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { expect } from 'chai';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/oci/digest.ts';
@@ -11,7 +8,7 @@ import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/regi
 import { makeBlob } from '../../support/content/layers.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { putImage } from '../../support/content/smallImage.ts';
-import { hasPeer, run } from '../../support/peers.ts';
+import { PolicyJudge } from '../../support/release/policyJudge.ts';
 
 type Json = Record<string, unknown>;
 
@@ -33,26 +30,20 @@ describe('judgeImage', () => {
   let registry: TestRegistry;
   let host: string;
   let digest: Digest;
-  let folder: string;
-
-  /** Whether skopeo is installed and reads sigstore signatures, which Debian’s does not. */
-  let hasJudge = false;
+  let judge: PolicyJudge;
+  let isJudged = false;
 
   before(async () => {
     registry = await startRegistry({ content: emptyContent() });
     host = new URL(registry.url).host;
     ({ manifest: digest } = putImage(registry.content, 'team/app', '1.0'));
-    folder = await mkdtemp(join(tmpdir(), 'sigstore-'));
-    await mkdir(join(folder, 'registries.d'));
-    await writeFile(join(folder, 'registries.d', 'all.yaml'), 'default-docker:\n  use-sigstore-attachments: true\n');
-    if (!hasPeer('skopeo')) return;
+    judge = await PolicyJudge.open();
     attach([signed(statement())]);
-    hasJudge = await skopeoAccepts(policyWith());
-    if (!hasJudge) console.warn('      this skopeo has no sigstore: the cases are judged without it');
+    isJudged = await judge.isAble(...subjectOf(policyWith()));
   });
   after(async () => {
     await registry.stop();
-    await rm(folder, { recursive: true, force: true });
+    await judge.close();
   });
 
   const statement = (changes: { digest?: string; name?: string; type?: string; optional?: unknown } = {}): Json => ({
@@ -122,20 +113,12 @@ describe('judgeImage', () => {
     return (await judgeImage(image, policy, layers, readPayload)).outcome;
   }
 
-  /** Returns whether skopeo accepts the image with the same policy. */
-  async function skopeoAccepts(policy: ImagePolicy, signedIdentity?: Json): Promise<boolean> {
+  /** Returns the image and the policy for skopeo. */
+  function subjectOf(policy: ImagePolicy, signedIdentity?: Json): Parameters<PolicyJudge['accepts']> {
     if (policy.trust.kind !== 'key') throw new Error('the policy has no key');
     const keyData = Buffer.from(policy.trust.key.key.export({ type: 'spki', format: 'pem' })).toString('base64');
-    const rule = [{ type: 'sigstoreSigned', keyData, ...(signedIdentity && { signedIdentity }) }];
-    const file = join(folder, 'policy.json');
-    const scopes = Object.fromEntries(policy.scopes.map((scope) => [scope, rule]));
-    await writeFile(file, JSON.stringify({ default: [{ type: 'reject' }], transports: { docker: scopes } }));
-    const target = join(folder, 'copy');
-    await rm(target, { recursive: true, force: true });
-    const source = `docker://${host}/team/app@${digest}`;
-    const options = ['--policy', file, '--registries.d', join(folder, 'registries.d')];
-    const { code } = await run('skopeo', [...options, 'copy', '--src-tls-verify=false', source, `dir:${target}`]);
-    return code === 0;
+    const rule = { type: 'sigstoreSigned', keyData, ...(signedIdentity && { signedIdentity }) };
+    return [`docker://${host}/team/app@${digest}`, `${host}/team`, rule];
   }
 
   /** Expects a verdict of some signatures, and the same verdict of skopeo if it is installed. */
@@ -148,7 +131,9 @@ describe('judgeImage', () => {
     const manifest = attach(signatures);
     const payloads = signatures.map(({ payload }) => payload);
     expect(await ours(manifest, policy, payloads)).to.equal(expected);
-    if (hasJudge) expect(await skopeoAccepts(policy, signedIdentity), 'skopeo').to.equal(expected === 'verified');
+    if (!isJudged) return;
+    const accepted = await judge.accepts(...subjectOf(policy, signedIdentity));
+    expect(accepted, 'skopeo').to.equal(expected === 'verified');
   }
 
   const cases: readonly (readonly [title: string, make: () => readonly TestSignature[], expected: string])[] = [
