@@ -133,21 +133,21 @@ export const releaseOptions = {
   arch: {
     type: 'string',
     choices: ['x86_64', 'aarch64', 'ppc64le', 's390x', 'multi', 'amd64', 'arm64'],
-    describe: 'Architecture of the release; multi is all of them; x86_64, or that of --release-image, by default',
+    describe: 'Architecture of the release, multi for all (default: that of --release-image, else x86_64)',
   },
   'release-image': {
     type: 'string',
-    describe: 'The release payload image, by tag or digest, instead of a version',
+    describe: 'Release image to bundle, by tag or digest, instead of a version',
     check: checkImage,
   },
   'release-repository': {
     type: 'string',
-    describe: `Repository where versions are looked up; ${usualRepository}, or what the bundle of --from-dir says, by default`,
+    describe: `Repository to look up versions in (default: that of the bundle in --from-dir, else ${usualRepository})`,
     check: checkRepository,
   },
   'from-dir': {
     type: 'string',
-    describe: 'Mirror directory, or bundle, to read instead of a registry',
+    describe: 'Mirror directory or bundle to read instead of a registry',
     suggest: 'files',
   },
 } as const satisfies OptionRecord;

@@ -26,7 +26,7 @@ export const command = defineCommand({
     filename: {
       type: 'string',
       alias: 'f',
-      describe: 'The same, instead of the argument',
+      describe: 'Same as the argument',
       suggest: 'files',
     },
     overwrite: { type: 'boolean', describe: 'Replace objects of the cluster that have other content' },
@@ -34,7 +34,7 @@ export const command = defineCommand({
     'mirror-registry': {
       type: 'string',
       repeatable: true,
-      describe: 'Registry (HOST or HOST:PORT) that mirror sets and an update service may send nodes to',
+      describe: 'Registry (HOST or HOST:PORT) that mirror sets and an update service may refer to',
     },
     catalogs: {
       type: 'boolean',
@@ -46,8 +46,8 @@ export const command = defineCommand({
     ...clusterAccessOptions,
   },
   examples: [
-    ['/media/usb/upgrade-4.20.3-x86_64.tar', 'Apply what a bundle has, which is the signature of its release'],
-    ['/media/usb/mirror --dry-run=server', 'See what would be applied of a mirror directory'],
+    ['/media/usb/upgrade-4.20.3-x86_64.tar', 'Apply the release signature of a bundle'],
+    ['/media/usb/mirror --dry-run=server', 'Print what would be applied from a mirror directory'],
     ['-f config --allow-unsigned', 'Apply configuration that was made by hand'],
   ],
   async run(args, { context, terminal, environment, stdin }) {

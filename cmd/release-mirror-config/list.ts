@@ -24,8 +24,8 @@ export const command = defineCommand({
   options: {
     channel: { type: 'string', describe: 'Channel whose versions to list, such as stable-4.20' },
     version: { type: 'string', describe: 'Version whose channels to list', suggest: 'versions' },
-    'path-from': { ...pathFrom, describe: 'Version at the beginning of the path' },
-    'to-version': { ...toVersion, describe: 'Version at the end of the path' },
+    'path-from': { ...pathFrom, describe: 'First version of the path' },
+    'to-version': { ...toVersion, describe: 'Last version of the path' },
     'graph-data': {
       type: 'string',
       describe: 'Archive of graph data (path or URL), instead of a graph',

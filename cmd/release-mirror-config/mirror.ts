@@ -6,14 +6,13 @@ import { mirrorOptions } from './options.ts';
 /** The default command: mirrors a release and its configuration. */
 export const command = defineCommand({
   details:
-    'Names the release by a version, an image, a bundle or mirror directory, or as file://openshift/release:TAG with --from-dir. Its ' +
+    'The release is a version, an image, a bundle or mirror directory, or file://openshift/release:TAG with --from-dir. Its ' +
     'signature is checked first. Images and their sigstore signatures keep their digests. Existing content is not fetched again, so ' +
     'an interrupted run resumes if the same command is run again. Without a destination only the configuration is created.',
   positionals: {
     release: {
       type: 'string',
-      describe:
-        'A version such as 4.20.3, an image, a bundle, or file://REPOSITORY:TAG; several with commas between them',
+      describe: 'A version such as 4.20.3, an image, a bundle, or file://REPOSITORY:TAG; several separated by commas',
       suggest: 'versions',
     },
   },
@@ -22,14 +21,14 @@ export const command = defineCommand({
     ['4.20.3 --to-dir=/media/usb/mirror -a pull-secret.json', 'Mirror a release to disk'],
     [
       'file://openshift/release:4.20.3-x86_64 --from-dir=/media/usb/mirror --to=registry.example.com:5000/openshift/release --apply-config',
-      'From there into the registry of a site, and tell its cluster',
+      'Mirror it from disk to the registry of a site, and configure its cluster',
     ],
-    ['4.18.20,4.19.12 --to-dir=/media/usb/mirror', 'Mirror two releases; what both need is fetched once'],
+    ['4.18.20,4.19.12 --to-dir=/media/usb/mirror', 'Mirror two releases, and download shared blobs once'],
     [
       '--path-from=4.18.20 --to-version=4.20.3 --to-dir=/media/usb/mirror',
       'Mirror the releases of an update over several versions',
     ],
-    ['4.20.3 --apply-config', 'Only bring the signature of a release into the cluster'],
+    ['4.20.3 --apply-config', 'Apply only the signature of a release to the cluster'],
   ],
   resumes: 'images',
   async run(args, { context, terminal, environment }) {

@@ -16,22 +16,21 @@ export const mirrorOptions = {
   'to-version': { type: 'string', describe: 'Version to update to, with --path-from', suggest: 'versions' },
   'from-dir': {
     type: 'string',
-    describe: 'Mirror directory or bundle that file:// and versions are looked up in',
+    describe: 'Mirror directory or bundle to read the release from',
     suggest: 'files',
   },
   arch: {
     type: 'string',
     choices: ['x86_64', 'aarch64', 'ppc64le', 's390x', 'multi', 'amd64', 'arm64'],
-    describe: 'Architecture for a version; the cluster’s own, or else x86_64, by default',
+    describe: 'Architecture of a version (default: that of the cluster, else x86_64)',
   },
   'graph-url': {
     type: 'string',
-    describe: 'Update graph that finds the image of a version, instead of the cluster’s own or the public one',
+    describe: 'URL of the update graph that finds versions (default: that of the cluster, else the public one)',
   },
   'release-repository': {
     type: 'string',
-    describe:
-      'Repository that release images are published in: a version is looked up by its tag there, and not in a graph',
+    describe: 'Repository to look up a version in by its tag, instead of an update graph',
   },
   ...dryRunOption,
   ...outputOption(['json']),
@@ -48,7 +47,7 @@ export const mirrorOptions = {
   },
   'to-release-image': {
     type: 'string',
-    describe: 'Where the release image goes instead, such as REGISTRY/REPOSITORY:TAG',
+    describe: 'Destination of the release image, such as REGISTRY/REPOSITORY:TAG',
     group: destination,
   },
   'to-image-stream': {
@@ -58,18 +57,18 @@ export const mirrorOptions = {
   },
   'to-mirror': {
     type: 'boolean',
-    describe: 'Print what would go where, as SRC DST lines, and do nothing',
+    describe: 'Print SRC DST lines for oc image mirror, without mirroring',
     group: destination,
   },
   'skip-release-image': { type: 'boolean', describe: 'Leave out the release image', group: destination },
   'keep-manifest-list': {
     type: 'boolean',
-    describe: 'Accepted as oc does: lists are always kept byte for byte',
+    describe: 'Accepted for compatibility with oc: manifest lists are always kept',
     group: destination,
   },
   'verify-existing': {
     type: 'boolean',
-    describe: 'Read what is in the directory already, and replace what is corrupt',
+    describe: 'Verify the existing files of the directory, and replace corrupt ones',
     group: destination,
   },
   'print-mirror-instructions': {
@@ -78,7 +77,7 @@ export const mirrorOptions = {
     // oc accepts them in any case.
     anyCase: true,
     default: 'idms',
-    describe: 'Which kind of mirror set is written and printed, if any',
+    describe: 'Kind of mirror set to write and print',
     group: configuration,
   },
   'config-to-dir': {
@@ -89,7 +88,7 @@ export const mirrorOptions = {
   },
   'apply-config': {
     type: 'boolean',
-    describe: 'Apply the configuration to the cluster once the images are there',
+    describe: 'Apply the configuration to the cluster after the images are mirrored',
     group: configuration,
   },
   overwrite: {
@@ -99,7 +98,7 @@ export const mirrorOptions = {
   },
   'graph-data': {
     type: 'string',
-    describe: 'Archive of graph data (path or URL): make an image of it and what an update service needs',
+    describe: 'Archive of graph data (path or URL): mirror it as an image, with manifests for an update service',
     suggest: 'files',
     group: configuration,
   },
@@ -110,7 +109,7 @@ export const mirrorOptions = {
   },
   'release-image-signature-to-dir': {
     type: 'string',
-    describe: 'Folder for signatures in files named as oc does (signature-sha256-….json)',
+    describe: 'Folder for signatures, in files named as those of oc (signature-sha256-….json)',
     suggest: 'folders',
     group: configuration,
   },
@@ -118,7 +117,7 @@ export const mirrorOptions = {
   ...trustOptions,
   'skip-verification': {
     type: 'boolean',
-    describe: 'As --allow-unsigned; digests are still checked',
+    describe: 'Same as --allow-unsigned; digests are still checked',
     group: 'Trust:',
   },
   ...clusterOptions,

@@ -13,11 +13,11 @@ export const command = defineCommand({
     'changes nothing.',
   positionals: recordArgument,
   options: {
-    wait: { type: 'boolean', default: true, describe: 'Wait until it has been given up' },
+    wait: { type: 'boolean', default: true, describe: 'Wait until the update is aborted' },
     timeout: { type: 'number', default: 300, range: [1, 86_400], describe: 'How many seconds to wait' },
     ...clusterAccessOptions,
   },
-  examples: [['', 'Give up the update that the cluster is preparing']],
+  examples: [['', 'Abort the update that the cluster is preparing']],
   async run(args, { context, terminal, environment }) {
     const cluster = await openCluster(args, environment, context);
     try {

@@ -16,41 +16,40 @@ import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 /** `apply`: allows the bundle that the cluster updates with. */
 export const command = defineCommand({
   details:
-    'Allows one bundle by its digest, in an UpgradeBundle of the cluster. The bundle itself stays in its place. The agents find it ' +
-    'on a USB drive in a node, or in the place that --device names. They load it into every node, and start the update unless it is ' +
-    'on hold. If they have found it already, they wait for this permission. The argument can be the bundle, or the .yaml or .sha256 ' +
-    'file beside it. The signature of the release in a bundle is checked first, without a network; the agents check it again, with ' +
-    'every byte. A bundle that the agents would refuse is refused.',
+    'Allows the cluster to update itself from one bundle, which an UpgradeBundle names by its digest. The bundle itself is not ' +
+    'uploaded. The agents find it on a USB drive in a node, or at the place that --device names. They load it on every node, ' +
+    'and start the update unless it is on hold. Agents that have already found a bundle wait for this permission. The argument ' +
+    'can be the bundle, or the .yaml or .sha256 file beside it. The release signature of a bundle is checked first, without a ' +
+    'network, and a bundle that the agents would refuse is refused here. The agents check the signature and every byte again.',
   positionals: {
     bundle: {
       type: 'string',
       suggest: 'files',
-      describe: 'A bundle, or the .yaml or .sha256 beside it, on this machine',
+      describe: 'Bundle on this machine, or the .yaml or .sha256 file beside it',
     },
   },
   options: {
-    device: { type: 'string', describe: 'Where a node has the bundle: a device or a file of it, such as /dev/sdb' },
+    device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
     digest: {
       type: 'string',
-      describe: 'Digest that the bundle must have (sha256:<64 hex digits>)',
+      describe: 'Expected digest of the bundle (sha256:<64 hex digits>)',
     },
-    hold: { type: 'boolean', describe: 'Load everything, then wait for “resume” before the update itself begins' },
-    store: { type: 'string', choices: stores, describe: 'Where the nodes keep the images' },
+    hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
+    store: { type: 'string', choices: stores, describe: 'Image store of the nodes' },
     'allow-extra-images': {
       type: 'string',
       repeatable: true,
-      describe:
-        'Load the extra image with this digest, or “all” that the bundle has; the release signature covers none of them',
+      describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
     },
     ...offlineTrustOptions,
     ...signedImagesOption,
     ...clusterAccessOptions,
   },
   examples: [
-    ['upgrade-4.19.4-x86_64.tar.yaml', 'Allow the bundle that this file was made with'],
-    ['upgrade-4.19.4-x86_64.tar --hold', 'Load it on all nodes, and begin when told to'],
+    ['upgrade-4.19.4-x86_64.tar.yaml', 'Allow a bundle by the .yaml file beside it'],
+    ['upgrade-4.19.4-x86_64.tar --hold', 'Load it on all nodes, and wait for resume'],
     ['upgrade-4.19.4-x86_64.tar --allow-extra-images=all', 'Load the images outside the release too'],
-    ['--device=/dev/sdb --digest=sha256:…', 'Allow what a device of some node holds'],
+    ['--device=/dev/sdb --digest=sha256:…', 'Allow a bundle on a device of a node'],
   ],
   async run(args, { context, terminal, environment }) {
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };

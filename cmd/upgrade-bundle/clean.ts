@@ -10,11 +10,11 @@ export const command = defineCommand({
     'Removes the UpgradeBundles that are Completed or Failed: all of them, or the one with the given name. The agents then remove ' +
     'the files that they keep for them. Images that the cluster runs with stay, and stay pinned.',
   positionals: {
-    name: { ...recordArgument.name, describe: 'Name of an UpgradeBundle; all that have ended if not given' },
+    name: { ...recordArgument.name, describe: 'Name of an UpgradeBundle (default: all that have ended)' },
   },
   options: { ...dryRunOption, ...clusterAccessOptions },
   examples: [
-    ['', 'Remove what is left of updates that have ended'],
+    ['', 'Remove the records of all updates that have ended'],
     ['4.19.4-x86-64 --dry-run', 'Show whether one could be removed'],
   ],
   async run(args, { context, terminal, environment }) {

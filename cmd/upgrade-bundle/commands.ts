@@ -113,7 +113,7 @@ export const upgradeBundle: Program = {
     },
     {
       usage: 'mirror <bundle>',
-      describe: 'Answer for the registries of a bundle, on this machine',
+      describe: 'Serve a bundle to this machine in place of its registries',
       group: withoutRegistry,
       load: () => import('./node/mirror.ts'),
     },

@@ -28,19 +28,19 @@ const options = {
   output: {
     type: 'string',
     required: true,
-    describe: 'Folder for the bundle, created if absent',
+    describe: 'Folder for the bundle, created if missing',
     suggest: 'folders',
   },
   'extra-image': {
     type: 'string',
     repeatable: true,
-    describe: 'Image to add to those of the release',
+    describe: 'Additional image to include',
     check: checkImage,
   },
   ...catalogOptions,
   base: {
     type: 'string',
-    describe: 'Make a delta: leave out what this version, bundle or mirror directory has already',
+    describe: 'Create a delta bundle: leave out what this version, bundle or mirror directory has',
     suggest: 'files',
   },
   for: {
@@ -56,11 +56,11 @@ const options = {
   },
   'dry-run': {
     type: 'boolean',
-    describe: 'Say what would be fetched, how large, into what; write nothing',
+    describe: 'Print what would be downloaded and its size, without writing anything',
   },
   'verify-existing': {
     type: 'boolean',
-    describe: 'Check every byte of a finished bundle before leaving it as it is',
+    describe: 'Verify every byte of an existing bundle before it is kept',
   },
   ...formatOption(['json']),
   ...registryOptions,
@@ -84,15 +84,21 @@ export const command = defineCommand({
   examples: [
     [
       '--version=4.20.3 --arch=x86_64 --pull-secret=pull-secret.json --output=/media/usb',
-      'Make upgrade-4.20.3-x86_64.tar',
+      'Create upgrade-4.20.3-x86_64.tar on a USB drive',
     ],
-    ['--version=4.20.3 --output=. --dry-run', 'See how large it would be'],
-    ['--version=4.20.3 --base=4.20.2 --output=.', 'Make upgrade-4.20.3-x86_64-from-4.20.2.tar, which is smaller'],
+    ['--version=4.20.3 --output=. --dry-run', 'Show how large it would be'],
+    [
+      '--version=4.20.3 --base=4.20.2 --output=.',
+      'Create the smaller delta bundle upgrade-4.20.3-x86_64-from-4.20.2.tar',
+    ],
     [
       '--version=4.20.3 --output=. --catalog=registry.redhat.io/redhat/redhat-operator-index:v4.20 --operator=web-terminal@fast:1.10.0',
       'Add an operator, with its updates since 1.10.0',
     ],
-    ['--version=4.20.3 --output=/media/usb --volume-size=4G', 'Make upgrade-4.20.3-x86_64.tar.000 and so on'],
+    [
+      '--version=4.20.3 --output=/media/usb --volume-size=4G',
+      'Create volumes that fit on FAT32: upgrade-4.20.3-x86_64.tar.000 and so on',
+    ],
   ],
   resumes: 'bytes',
   async run(given, { context, terminal, environment }) {

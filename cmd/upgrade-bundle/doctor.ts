@@ -11,9 +11,9 @@ export const command = defineCommand({
     'of a shell are not listed: ‘type oc’ shows them.',
   options: { ...outputOption(['json', 'yaml']), ...clusterOptions },
   examples: [
-    ['', 'See what is installed'],
-    ['--kubeconfig=site.kubeconfig', 'See whether a cluster can be reached'],
-    ['-o json', 'The same for a script, or for a report of a defect'],
+    ['', 'Show what is installed'],
+    ['--kubeconfig=site.kubeconfig', 'Check whether a cluster can be reached'],
+    ['-o json', 'Print everything as JSON, for a bug report'],
   ],
   async run(args, session) {
     const diagnosis = await diagnose(args, session);

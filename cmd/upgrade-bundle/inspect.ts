@@ -13,15 +13,15 @@ const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 /** `inspect`: shows the contents of a bundle in place, without reading its blobs. */
 export const command = defineCommand({
   details:
-    'Reads the metadata and the manifests in place, within seconds for every size. Verifies nothing: the signers are listed as the ' +
-    'bundle names them, and the verify command checks them. -o wide lists everything, and -o html writes a page that can be passed ' +
-    'on.',
+    'Reads only the metadata and the manifests, so it takes seconds for a bundle of any size. Verifies nothing: it lists the ' +
+    'signers that the bundle names, and the verify command checks them. -o wide lists everything, and -o html writes a page in ' +
+    'one file.',
   positionals: bundleArgument,
   options: outputOption(['json', 'yaml', 'wide', 'html']),
   examples: [
-    ['upgrade-4.20.3-x86_64.tar', 'Show what is inside'],
-    ['/dev/sdb -o json', 'The same about a USB drive, for a script'],
-    ['upgrade-4.20.3-x86_64.tar -o html > report.html', 'Write a page with a picture of where the bytes are'],
+    ['upgrade-4.20.3-x86_64.tar', 'Show the contents of a bundle'],
+    ['/dev/sdb -o json', 'Print the contents of a bundle on a USB drive as JSON'],
+    ['upgrade-4.20.3-x86_64.tar -o html > report.html', 'Write a page with a map of the bundle'],
   ],
   async run(args, { context, terminal }) {
     const bundle = await openBundle(args.bundle, context, { tolerant: true });

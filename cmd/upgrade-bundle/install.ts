@@ -29,8 +29,7 @@ export const command = defineCommand({
       type: 'string',
       repeatable: true,
       suggest: 'files',
-      describe:
-        'The executable for the nodes, from an archive for Linux; one for each architecture (this program itself if it is one)',
+      describe: 'Linux executable for the nodes, one for each architecture (default: this program, if it is one)',
     },
     'admission-policy': {
       type: 'string',
@@ -42,21 +41,21 @@ export const command = defineCommand({
       type: 'string',
       choices: ['main', 'additional'],
       default: 'main',
-      describe: 'Let images go into the nodes’ own stores, or make the nodes know one beside them (OpenShift 4.17)',
+      describe: 'Image store to load into: the main one of each node, or an additional one (OpenShift 4.17 and later)',
     },
     'keep-images': {
       type: 'boolean',
-      describe: 'Make CRI-O keep the images of nodes after a power failure; included in --store=additional',
+      describe: 'Make CRI-O keep images after a power failure (included in --store=additional)',
     },
     metrics: {
       type: 'boolean',
-      describe: 'Let the monitoring of OpenShift read the progress and state of agents, with a token',
+      describe: 'Let OpenShift monitoring scrape the agents, with a token',
     },
     overwrite: { type: 'boolean', describe: 'Overwrite changes that another client made' },
     wait: {
       type: 'boolean',
       default: true,
-      describe: 'Wait until an agent is ready on every node; without, none gets its executable',
+      describe: 'Wait until an agent is ready on every node; otherwise none gets its executable',
     },
     timeout: {
       type: 'number',
@@ -71,9 +70,9 @@ export const command = defineCommand({
   },
   examples: [
     ['', 'Install on the cluster of the current context'],
-    ['--dry-run=server', 'Show what would be done, and let the cluster check it'],
+    ['--dry-run=server', 'Print what would be done, and let the cluster validate it'],
     ['--executable=x86/oc-disconnected --executable=arm/oc-disconnected', 'Install on nodes of two architectures'],
-    ['--signature-keyring=ours.asc --trust-fingerprint=…', 'Let agents trust your own key too'],
+    ['--signature-keyring=ours.asc --trust-fingerprint=…', 'Trust your own key too'],
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {

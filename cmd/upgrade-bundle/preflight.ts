@@ -36,14 +36,14 @@ export const command = defineCommand({
     'exit code is 1 if there is a blocker. The rights of cluster-reader suffice, with two additions. nodes/proxy shows how much ' +
     'space is free. Creating pods shows, in a dry run, whether the cluster makes every pod pull its images.',
   positionals: {
-    bundle: { type: 'string', describe: 'The bundle that the cluster is to be updated with', suggest: 'files' },
+    bundle: { type: 'string', describe: 'Bundle to update the cluster with', suggest: 'files' },
   },
   options,
   examples: [
-    ['', 'See whether the cluster could boot without a registry'],
-    ['upgrade-4.19.4-x86_64.tar', 'The same, and whether it could be updated with a bundle'],
-    ['/dev/sdb -o json', 'List everything, for a script'],
-    ['--export=site.json', 'Write a report from which create plans a bundle for this site'],
+    ['', 'Check whether the cluster can boot without a registry'],
+    ['upgrade-4.19.4-x86_64.tar', 'Check whether it can also be updated from a bundle'],
+    ['/dev/sdb -o json', 'Print all findings as JSON'],
+    ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, args, context);

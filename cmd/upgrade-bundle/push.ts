@@ -38,13 +38,13 @@ export const command = defineCommand({
     to: {
       type: 'string',
       required: true,
-      describe: 'Where the images go: REGISTRY/REPOSITORY, without a tag',
+      describe: 'Destination of the images: REGISTRY/REPOSITORY, without a tag',
       check: checkRepository,
     },
     'mount-from': {
       type: 'string',
       repeatable: true,
-      describe: 'Another repository of the same registry, to take blobs over from that are there',
+      describe: 'Another repository of the same registry to mount blobs from',
     },
     'apply-config': {
       type: 'boolean',

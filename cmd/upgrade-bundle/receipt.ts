@@ -16,7 +16,7 @@ const options = {
   },
   digest: {
     type: 'string',
-    describe: 'The digest of the bundle or release that it must be about (sha256:<64 hex digits>)',
+    describe: 'Expected digest of the bundle or release (sha256:<64 hex digits>)',
   },
   ...outputOption(['json']),
 } as const;
@@ -29,13 +29,14 @@ const positionals = {
 /** `receipt`: checks the signed report of a verification. */
 export const command = defineCommand({
   details:
-    'Checks the signature of a receipt, and that the bundle was good when it was verified. Does not read the bundle: compare its ' +
-    'digest, or name it by --digest. The exit code is 1 for a receipt of a bundle with problems.',
+    'Checks the signature of a receipt, and that the bundle was good when it was verified. Does not read the bundle: compare ' +
+    'the digest that is printed, or give the expected one with --digest. The exit code is 1 for a receipt of a bundle with ' +
+    'problems.',
   positionals,
   options,
   examples: [
     ['verify receipt.json --key=auditor.pub', 'Check a receipt'],
-    ['verify receipt.json --key=auditor.pub --digest=sha256:…', 'Check that it is about a bundle with this digest'],
+    ['verify receipt.json --key=auditor.pub --digest=sha256:…', 'Check the receipt of a bundle with this digest'],
   ],
   async run(args, { terminal }) {
     const { digest } = args;

@@ -5,7 +5,7 @@ import type { OptionRecord } from '../cli/command.ts';
 export const recordArgument = {
   name: {
     type: 'string',
-    describe: 'Name of an UpgradeBundle; by default the one in progress',
+    describe: 'Name of an UpgradeBundle (default: the one in progress)',
     suggest: 'upgrade-bundles',
   },
 } as const satisfies OptionRecord;

@@ -11,7 +11,7 @@ export const command = defineCommand({
     'Removes the hold from an UpgradeBundle. The update starts when every node has loaded everything, or at once if they have.',
   positionals: recordArgument,
   options: clusterAccessOptions,
-  examples: [['', 'Begin the update that is held']],
+  examples: [['', 'Start the update that is on hold']],
   async run(args, { context, terminal, environment }) {
     const cluster = await openCluster(args, environment, context);
     try {

@@ -17,26 +17,26 @@ import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
 /** `serve`: serves a bundle as a registry. */
 export const command = defineCommand({
   details:
-    'Checks the signatures before anything is served, without a network unless --signature-store names one. Clients find the images ' +
-    'under their original repositories, such as openshift-release-dev/ocp-release, and all of them under openshift/release. Nothing ' +
-    'is extracted, and nothing can be written. Only this machine has access, unless --listen names another address. The address is ' +
-    'printed; Ctrl-C ends it.',
+    'Checks the signatures before anything is served, without a network unless --signature-store names one. Clients find the ' +
+    'images under their original repositories, such as openshift-release-dev/ocp-release, and all of them under ' +
+    'openshift/release. Extracts nothing, and accepts no pushes. Only this machine has access, unless --listen names another ' +
+    'address. Prints its address, and runs until Ctrl-C.',
   positionals: bundleArgument,
   options: {
     listen: {
       type: 'string',
       default: '127.0.0.1:0',
-      describe: 'Address and port to listen at; port 0 is any that is free',
+      describe: 'Address and port to listen on; port 0 selects a free port',
     },
     host: {
       type: 'string',
       repeatable: true,
-      describe: 'Further name by which clients reach this server',
+      describe: 'Additional host name of this server',
     },
     ...baseOption,
     'token-file': {
       type: 'string',
-      describe: 'File with a token that every client must send: Authorization: Bearer',
+      describe: 'File with the bearer token that clients must send',
       suggest: 'files',
       check: checkFile,
     },
@@ -48,7 +48,7 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar', 'Serve a bundle to this machine'],
     ['/dev/sdb --listen=127.0.0.1:5000', 'Serve a bundle on a USB drive at a port of your choice'],
     ['/dev/sdb --listen=0.0.0.0:5000 --token-file=token', 'Serve it to other machines that have the token'],
-    ['/dev/sdb --listen=0.0.0.0:5000 --host=registry.example.com', 'Serve it under another name, too'],
+    ['/dev/sdb --listen=0.0.0.0:5000 --host=registry.example.com', 'Serve it under an additional host name'],
   ],
   async run(args, { context, terminal, environment }) {
     const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);

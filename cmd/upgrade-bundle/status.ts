@@ -30,7 +30,7 @@ export const command = defineCommand({
     '(exit code 0) or has failed (1): in place on a terminal, else with a line for each change.',
   positionals: recordArgument,
   options: {
-    watch: { type: 'boolean', alias: 'w', describe: 'Show every change, until the update has ended' },
+    watch: { type: 'boolean', alias: 'w', describe: 'Show changes until the update has ended' },
     ...outputOption(['json', 'yaml']),
     ...clusterAccessOptions,
   },

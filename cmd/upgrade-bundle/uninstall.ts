@@ -9,24 +9,26 @@ import { nodeStateFolder } from '../../lib/machine/paths.ts';
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({
   details:
-    'Ends the agents, removes what they keep on the nodes, and then every object, UpgradeBundles included. The images stay in the stores of the nodes, the ' +
-    'PinnedImageSets that keep them there, and release signatures in openshift-config-managed: the cluster runs with them. While an update is under way it refuses.',
+    'Stops the agents, removes their files from the nodes, and then deletes every object, including UpgradeBundles. The images ' +
+    'stay in the stores of the nodes, with the PinnedImageSets that keep them there and the release signatures in ' +
+    'openshift-config-managed: the cluster runs with them. Refuses to run while an update is in progress.',
   options: {
-    force: { type: 'boolean', describe: 'Uninstall although an update is under way; what it has paused is restored' },
+    force: { type: 'boolean', describe: 'Uninstall even if an update is in progress, and restore what it paused' },
     migrate: {
       type: 'boolean',
-      describe: 'Load the running release from its bundle into the nodes’ own stores before the additional store goes',
+      describe:
+        'Load the running release from its bundle into the nodes’ own stores before the additional store is removed',
     },
     'keep-store': { type: 'boolean', describe: 'Leave the additional store in the configuration of the nodes' },
     'remove-pins': {
       type: 'boolean',
       describe:
-        'Remove the pins too, in PinnedImageSets and in CRI-O: kubelets may then remove images that no registry can give back',
+        'Remove the pins too, in PinnedImageSets and in CRI-O: kubelets may then remove images that cannot be pulled again',
     },
     wait: {
       type: 'boolean',
       default: true,
-      describe: 'Wait until every node is clean and the namespace gone; without, files stay on the nodes',
+      describe: 'Wait until the nodes are clean and the namespace is deleted; otherwise files stay on the nodes',
     },
     timeout: { type: 'number', default: 600, range: [1, 86_400], describe: 'How many seconds to wait' },
     ...dryRunOption,
@@ -34,7 +36,7 @@ export const command = defineCommand({
   },
   examples: [
     ['--dry-run', 'List what would be removed'],
-    ['--remove-pins', 'Remove what keeps images on the nodes as well'],
+    ['--remove-pins', 'Remove the pins of the images too'],
   ],
   async run(args, { context, terminal, environment }) {
     const { force, migrate, keepStore, removePins, dryRun } = args;

@@ -25,10 +25,10 @@ import { fetcherOf, trustOf } from '../cli/trust.ts';
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
 const options = {
-  digest: { type: 'string', describe: 'The digest that the whole file must have (sha256:<64 hex digits>)' },
+  digest: { type: 'string', describe: 'Expected digest of the whole file (sha256:<64 hex digits>)' },
   sha256: {
     type: 'string',
-    describe: 'File of sha256sum with the digest that the whole file must have',
+    describe: 'File in the format of sha256sum with the expected digest of the whole file',
     suggest: 'files',
   },
   ...baseOption,
@@ -57,7 +57,7 @@ export const command = defineCommand({
   examples: [
     ['upgrade-4.20.3-x86_64.tar', 'Check a bundle'],
     ['/dev/sdb --sha256=upgrade-4.20.3-x86_64.tar.sha256', 'Check a bundle on a USB drive, in place'],
-    ['upgrade-4.20.3-x86_64.tar -o json', 'List every single problem, for a script'],
+    ['upgrade-4.20.3-x86_64.tar -o json', 'Print every problem as JSON'],
     ['upgrade-4.20.3-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
     ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],

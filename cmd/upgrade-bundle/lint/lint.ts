@@ -23,7 +23,7 @@ const options = {
   },
   baseline: {
     type: 'string',
-    describe: 'File with known findings, each with a reason and an end date, which do not fail',
+    describe: 'File with known findings that do not fail, each with a reason and an end date',
     suggest: 'files',
   },
   'write-baseline': {
@@ -35,16 +35,16 @@ const options = {
     type: 'string',
     choices: ['blocker', 'warning'],
     default: 'blocker',
-    describe: 'The least severity that makes the exit code 1',
+    describe: 'Lowest severity that makes the exit code 1',
   },
   ...outputOption(['json', 'yaml', 'junit', 'sarif']),
   arch: {
     ...releaseOptions.arch,
-    describe: 'Architecture of a release that is named by its version; x86_64 by default',
+    describe: 'Architecture of a release named by its version (default: x86_64)',
   },
   'release-repository': {
     ...releaseOptions['release-repository'],
-    describe: `Repository where versions are looked up; ${usualRepository} by default`,
+    describe: `Repository to look up versions in (default: ${usualRepository})`,
   },
   ...registryOptions,
 } as const;
@@ -69,8 +69,11 @@ export const command = defineCommand({
   positionals,
   options,
   examples: [
-    ['4.20.3', 'See what needs a registry in a release'],
-    ['upgrade-4.20.3-x86_64.tar --against=upgrade-4.20.2-x86_64.tar', 'See only what is new in a bundle'],
+    ['4.20.3', 'Show what needs a registry in a release'],
+    [
+      'upgrade-4.20.3-x86_64.tar --against=upgrade-4.20.2-x86_64.tar',
+      'Show only what the previous bundle does not have',
+    ],
     ['manifests/ --baseline=baseline.yaml --fail-on=warning -o sarif > lint.sarif', 'Gate a change of an operator'],
     ['-', 'Check a manifest from the standard input'],
   ],

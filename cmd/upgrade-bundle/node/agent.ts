@@ -15,41 +15,41 @@ import { offlineTrustOf } from '../../cli/trust.ts';
 const options = {
   listen: {
     type: 'string',
-    describe: 'Address and port for the agents of other nodes (port 8080 of $POD_IP, or of every address)',
+    describe: 'Address and port for the agents of other nodes (default: port 8080 of $POD_IP, or of all addresses)',
   },
   'token-file': {
     type: 'string',
     default: tokenPath,
     suggest: 'files',
-    describe: 'File with the token that all agents have',
+    describe: 'File with the token that the agents share',
   },
   'metrics-port': {
     type: 'number',
     range: [1, 65_535],
-    describe: 'Port for metrics in the format of Prometheus, which need a bearer token (none)',
+    describe: 'Port for Prometheus metrics, which require a bearer token (default: no metrics)',
   },
   'media-folder': {
     type: 'string',
     repeatable: true,
     suggest: 'folders',
-    describe: 'Folder in which to look for bundles, in addition to USB drives and discs',
+    describe: 'Folder to search for bundles, in addition to USB drives and discs',
   },
   device: {
     type: 'string',
     repeatable: true,
     suggest: 'files',
-    describe: 'Look at the file system of this device too, though it is neither removable nor labelled',
+    describe: 'Also check the file system of this device, even if it is not removable or labeled',
   },
   'disk-floor': {
     type: 'string',
-    describe: 'How much is to stay free where images are kept (16Gi, or 15 % where that is more)',
+    describe: 'Space to keep free for images (default: 16Gi, or 15 % if that is more)',
     check: (text: string) => void parseSize(text),
   },
   'mount-dir': {
     type: 'string',
     default: mountFolder,
     suggest: 'folders',
-    describe: 'Folder for the mounts, made if absent',
+    describe: 'Folder for the mounts, created if missing',
   },
   ...agentOptions,
 } as const;
@@ -64,11 +64,8 @@ export const command = defineCommand({
     'it uses the account of the pod. It must run as root.',
   options,
   examples: [
-    ['', 'Be the agent of this node, in a pod of the DaemonSet'],
-    [
-      '--kubeconfig=config --token-file=token --media-folder=/srv/bundles',
-      'The same by hand, with a folder of bundles',
-    ],
+    ['', 'Run the agent of this node, in a pod of the DaemonSet'],
+    ['--kubeconfig=config --token-file=token --media-folder=/srv/bundles', 'Run it by hand, with a folder of bundles'],
   ],
   async run(args, { context, environment }) {
     const { root, device: devices, mountDir: place, mediaFolder: folders, diskFloor } = args;

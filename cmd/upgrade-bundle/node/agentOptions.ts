@@ -7,7 +7,7 @@ import { nodeStateFolder } from '../../../lib/machine/paths.ts';
 export const agentOptions = {
   'node-name': {
     type: 'string',
-    describe: 'Name of the node ($NODE_NAME, or the name of this machine)',
+    describe: 'Name of the node (default: $NODE_NAME, or the host name)',
     suggest: 'nodes',
   },
   interval: {

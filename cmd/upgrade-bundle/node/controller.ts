@@ -17,7 +17,7 @@ export const command = defineCommand({
   options: agentOptions,
   examples: [
     ['', 'Run the controller of this node, in a pod of the DaemonSet'],
-    ['--kubeconfig=config', 'The same by hand'],
+    ['--kubeconfig=config', 'Run it by hand'],
   ],
   async run(args, { context, environment }) {
     const cluster = await openCluster(args, environment, context);

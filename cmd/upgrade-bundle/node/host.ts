@@ -5,7 +5,7 @@ export const hostOptions = {
   root: {
     type: 'string',
     default: '/',
-    describe: 'Where the file system of that machine is, such as /host in a container of its own',
+    describe: 'Root folder of the machine, such as /host in a container',
     suggest: 'folders',
   },
 } as const satisfies OptionRecord;

@@ -26,16 +26,16 @@ import { defaultStorePath, nodeStateFolder } from '../../../lib/machine/paths.ts
 /** `load`: loads the images of a bundle into the image store of a node. */
 export const command = defineCommand({
   details:
-    'Checks the signatures first, without a network unless --signature-store names one. Then skopeo or podman copies every image ' +
-    'into the store under its own name and digest, straight from the bundle, with lowered priority. Images that are present are ' +
-    'skipped, so an interrupted load resumes if the same command is run again. Each image is checked afterwards, and all are counted ' +
-    'again at the end. An additional store is created beside its path, and renamed when it is complete. A bundle that another ' +
-    'machine serves is fetched first, by its URL and its expected digest. It is kept, so that this machine can serve it to the next.',
+    'Checks the signatures first, without a network unless --signature-store names one. Then skopeo or podman copies every ' +
+    'image from the bundle into the store under its own name and digest, with low priority. Images that are present are ' +
+    'skipped, so an interrupted load resumes if the same command is run again. Each image is checked after it is copied, and ' +
+    'all are counted at the end. An additional store is created beside its path, and renamed when it is complete. A bundle at a ' +
+    'URL is downloaded first, and must have the expected digest. It is kept, so that this machine can serve it to the next.',
   positionals: {
     bundle: {
       type: 'string',
       required: true,
-      describe: 'A bundle, a device that holds one, a mirror directory, or the URL of a serve on another machine',
+      describe: 'Bundle, device that contains a bundle, mirror directory, or URL of serve on another machine',
       suggest: 'files',
     },
   },
@@ -44,11 +44,11 @@ export const command = defineCommand({
       type: 'string',
       choices: ['main', 'additional'],
       default: 'main',
-      describe: 'The image store of this machine, or one beside it that CRI-O and podman read as well',
+      describe: 'Main image store of this machine, or an additional store that CRI-O and podman read too',
     },
     'store-path': {
       type: 'string',
-      describe: `Folder of the additional store (${defaultStorePath} if not given)`,
+      describe: `Folder of the additional store (default: ${defaultStorePath})`,
       suggest: 'folders',
     },
     images: {
@@ -57,24 +57,29 @@ export const command = defineCommand({
       describe: 'Load only this image: a component such as etcd, release, a pullspec or a digest',
       suggest: 'components',
     },
-    'parallel-images': { type: 'number', default: 3, range: [1, 16], describe: 'How many images are loaded at a time' },
-    digest: { type: 'string', describe: 'The digest that the whole bundle must have (sha256:<64 hex digits>)' },
+    'parallel-images': {
+      type: 'number',
+      default: 3,
+      range: [1, 16],
+      describe: 'Maximum number of images to load in parallel',
+    },
+    digest: { type: 'string', describe: 'Expected digest of the whole bundle (sha256:<64 hex digits>)' },
     sha256: {
       type: 'string',
-      describe: 'File of sha256sum with the digest that the whole bundle must have',
+      describe: 'File in the format of sha256sum with the expected digest of the whole bundle',
       suggest: 'files',
       check: checkFile,
     },
     'token-file': {
       type: 'string',
-      describe: 'File with the token of the server, for a bundle that another machine has',
+      describe: 'File with the token of the server, for a URL',
       suggest: 'files',
       check: checkFile,
     },
     'download-dir': {
       type: 'string',
       default: nodeStateFolder,
-      describe: 'Where a bundle from another machine is kept',
+      describe: 'Folder for a bundle from a URL',
       suggest: 'folders',
     },
     ...baseOption,
@@ -87,7 +92,7 @@ export const command = defineCommand({
   },
   examples: [
     ['/dev/sdb', 'Load a bundle from a USB drive into the image store of this machine'],
-    ['/dev/sdb --store=additional', 'Make an additional image store of it'],
+    ['/dev/sdb --store=additional', 'Load it into an additional image store'],
     ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Load the bundle that another machine serves'],
     ['upgrade-4.20.3-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
   ],

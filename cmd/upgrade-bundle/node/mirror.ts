@@ -22,22 +22,22 @@ import { mirrorFile } from '../../../lib/machine/paths.ts';
 /** `mirror`: serves a bundle to this machine instead of the registries of its images. */
 export const command = defineCommand({
   details:
-    `For parts of the system that always ask a registry. The signatures are checked first. Then this machine serves the bundle to ` +
-    `itself only: ${mirrorFile} makes CRI-O, podman, skopeo and rpm-ostree ask here for the repositories of the bundle. Each request ` +
-    `is printed. Ctrl-C ends it, removes the file, and prints how often each image was requested: the list of what still needs a ` +
-    `registry.`,
+    `For components that always contact a registry. Checks the signatures first. Then serves the bundle at 127.0.0.1, and ` +
+    `writes ${mirrorFile}: CRI-O, podman, skopeo and rpm-ostree then send their requests for the repositories of the bundle ` +
+    `there. Prints each request. Ctrl-C stops it, removes the file, and prints how often each image was requested: the list of ` +
+    `what still needs a registry.`,
   positionals: bundleArgument,
   options: {
     port: {
       type: 'number',
       default: 0,
       range: [0, 65535],
-      describe: 'Port to listen at on 127.0.0.1; 0 is any that is free',
+      describe: 'Port to listen on at 127.0.0.1; 0 selects a free port',
     },
     also: {
       type: 'string',
       repeatable: true,
-      describe: 'Registry or repository whose requests are to come here too, such as registry.redhat.io',
+      describe: 'Another registry or repository to answer requests for, such as registry.redhat.io',
     },
     ...baseOption,
     ...hostOptions,
@@ -47,8 +47,8 @@ export const command = defineCommand({
     ...signedImagesOption,
   },
   examples: [
-    ['/dev/sdb', 'Answer what asks for the images of a bundle'],
-    ['/dev/sdb --also=quay.io --also=registry.redhat.io', 'See who asks these registries for anything'],
+    ['/dev/sdb', 'Serve the images of a bundle to this machine'],
+    ['/dev/sdb --also=quay.io --also=registry.redhat.io', 'Record the requests to other registries too'],
   ],
   async run(args, { context, terminal, environment }) {
     const bundle = await openComplete(args.bundle, { bases: args.base }, context);

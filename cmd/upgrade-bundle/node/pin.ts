@@ -18,14 +18,14 @@ export const command = defineCommand({
   options: {
     remove: {
       type: 'boolean',
-      describe: 'Take the images of the bundle out of the list again; without a bundle, remove the list',
+      describe: 'Unpin the images of the bundle; without a bundle, remove the drop-in',
     },
     ...hostOptions,
     ...outputOption(['json']),
   },
   examples: [
-    ['/dev/sdb', 'Keep the images of a bundle'],
-    ['--remove', 'Let go of everything'],
+    ['/dev/sdb', 'Pin the images of a bundle'],
+    ['--remove', 'Unpin all images'],
   ],
   async run(args, { context, terminal, environment }) {
     const host = { root: args.root, environment };

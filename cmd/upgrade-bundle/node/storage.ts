@@ -24,7 +24,7 @@ export const command = defineCommand({
     ...hostOptions,
   },
   examples: [
-    ['', 'Show what has to be in the file'],
+    ['', 'Print the configuration'],
     ['--write', 'Configure the store on a machine without a configuration manager'],
   ],
   async run({ storePath, write, remove, root }, { terminal, environment }) {

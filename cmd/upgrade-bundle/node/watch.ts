@@ -17,32 +17,32 @@ export const command = defineCommand({
     'drive is removed or the command ends. Nothing on a USB drive is executed, no link on it is followed, and nothing is verified: ' +
     'load and verify do that. It must run as root.',
   options: {
-    once: { type: 'boolean', describe: 'Look once, and fail when no bundle is there' },
+    once: { type: 'boolean', describe: 'Check once, and fail if there is no bundle' },
     device: {
       type: 'string',
       repeatable: true,
-      describe: 'Look at the file system of this device too, though it is neither removable nor labelled',
+      describe: 'Also check the file system of this device, even if it is not removable or labeled',
       suggest: 'files',
     },
     interval: {
       type: 'number',
       default: 15,
       range: [1, 3600],
-      describe: 'Look at least every so many seconds, should the events of the kernel not get here',
+      describe: 'Maximum number of seconds between two checks',
     },
     'mount-dir': {
       type: 'string',
       default: mountFolder,
-      describe: 'Folder for the mounts, made if absent',
+      describe: 'Folder for the mounts, created if missing',
       suggest: 'folders',
     },
     ...hostOptions,
     ...outputOption(['json']),
   },
   examples: [
-    ['', 'Say which bundles come and go, until Ctrl-C'],
+    ['', 'Report bundles until Ctrl-C'],
     ['--once -o json', 'List the present bundles, one line of JSON each'],
-    ['--once --device=/dev/vdb1', 'Look at a disk of a virtual machine too'],
+    ['--once --device=/dev/vdb1', 'Also check a disk of a virtual machine'],
   ],
   async run(args, { context, terminal, environment }) {
     const { root, device: devices, mountDir: place } = args;

@@ -14,25 +14,26 @@ export function hookOf(shell: Arguments<typeof shellArgument>['shell'], releaseM
 /** `shell-hook`: prints a shell function that sends some command lines of `oc` to the plugins. */
 export const command = defineCommand({
   details:
-    'oc never hands a plugin the words “oc adm upgrade create bundle”, because oc adm is built in. The function that is printed sends these ' +
-    'words, and “oc adm release mirror” with --apply-config or --config-to-dir, to the plugins. Flags such as --context may come before ' +
-    'them. Every other command line goes to oc as it is. An alias that is an oc, with or without options, is taken over; any other alias or function is left alone, with a word about it.\n\n' +
-    'Load it last in the file that your shell starts with:\n\n' +
+    'oc does not pass “oc adm upgrade create bundle” to plugins, because oc adm is built in. The printed function passes these words to ' +
+    'the plugins, and “oc adm release mirror” with --apply-config or --config-to-dir. Flags such as --context may come before them. Every ' +
+    'other command line goes to oc unchanged. An alias of oc, with or without options, is included. Any other alias or function ' +
+    'is left alone, with a warning.\n\n' +
+    'Load it at the end of the file that your shell reads at its start:\n\n' +
     '  ~/.bashrc                   source <(oc adm-upgrade-bundle shell-hook bash)\n' +
     '  ~/.zshrc                    source <(oc adm-upgrade-bundle shell-hook zsh)\n' +
     '  ~/.config/fish/config.fish  oc adm-upgrade-bundle shell-hook fish | source\n\n' +
-    'Scripts, sudo and xargs know nothing of it: there, write oc adm-upgrade-bundle create.',
+    'Scripts, sudo and xargs do not use it: write oc adm-upgrade-bundle create there.',
   positionals: shellArgument,
   options: {
     'release-mirror': {
       type: 'boolean',
-      describe: 'Also send “oc adm release mirror” with --to-dir to the plugin',
+      describe: 'Also pass “oc adm release mirror” with --to-dir to the plugin',
     },
   },
   examples: [
     ['bash', 'Print the function'],
     ['bash --release-mirror', 'Print the function that also mirrors to directories'],
-    ['fish | source', 'Use it in this fish'],
+    ['fish | source', 'Load it into the current fish shell'],
   ],
   run({ shell, releaseMirror }, { terminal }) {
     terminal.print(hookOf(shell, releaseMirror));

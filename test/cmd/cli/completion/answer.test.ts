@@ -53,7 +53,7 @@ describe('what a plugin answers to a shell', () => {
   it('is in the lines that shells and kubectl read', async () => {
     expect(await told(['insp'])).to.equal('inspect\tShow the contents of a bundle\n:4\n');
     expect(await told(['create', '--arc'])).to.equal(
-      '--arch=\tArchitecture of the release; multi is all of them; x86_64, or that of --release-image, by default\n:6\n',
+      '--arch=\tArchitecture of the release, multi for all (default: that of --release-image, else x86_64)\n:6\n',
     );
     expect(await told(['inspect', ''])).to.equal(':0\n');
     expect(await told(['create', '--output='])).to.equal(':16\n');
