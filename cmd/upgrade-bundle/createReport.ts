@@ -11,6 +11,7 @@ import { describePolicies, toPlainPolicies } from './policies.ts';
 export interface TrustArguments {
   readonly signatureKeyring: readonly string[];
   readonly trustFingerprint: readonly string[];
+  readonly trustKey: readonly string[];
 }
 
 /** Formats the result of `create`, as words or JSON. Words end with what to carry to the site. */
@@ -69,15 +70,19 @@ function toWords(
 /** Lists what a site needs, with the command to verify the bundle there. */
 function describeTransport(
   { path, metadata }: CreateResult,
-  { signatureKeyring, trustFingerprint }: TrustArguments,
+  { signatureKeyring, trustFingerprint, trustKey }: TrustArguments,
 ): string {
-  const { volumes } = metadata;
+  const { volumes, base } = metadata;
   const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;
-  const keys = signatureKeyring.map((key) => `--signature-keyring=${shellWord(basename(key))}`);
+  const keys = [
+    ...signatureKeyring.map((key) => `--signature-keyring=${shellWord(basename(key))}`),
+    ...trustKey.map((key) => `--trust-key=${shellWord(basename(key))}`),
+  ];
   const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
   return [
     'Carry to the site',
-    ...[bundle, `${path}.sha256`, ...signatureKeyring].map((file) => `  ${file}`),
+    ...[bundle, `${path}.sha256`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
+    ...(base ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
     '  oc-adm_upgrade_bundle, the executable for a machine there',
     'There',
     `  ${['oc adm-upgrade-bundle verify', shellWord(basename(path)), ...options].join(' ')}`,
