@@ -39,7 +39,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/bundle',
-    'bundle bundledConfig complete configCheck extraImages identity images inspect metadata open problem releaseRepositories sidecars signatureCheck signatureFolder signedBundle',
+    'additionalImages bundle bundledConfig complete configCheck extraImages identity images inspect metadata open problem releaseRepositories sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
   ['lib/bundle/create', 'base catalogs contents create layout localOrigin origin releaseSource writeBundle'],

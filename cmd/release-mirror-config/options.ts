@@ -1,3 +1,4 @@
+import { checkImage } from '../cli/checks.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
 
 const destination = 'Destination:';
@@ -31,6 +32,13 @@ export const mirrorOptions = {
   'release-repository': {
     type: 'string',
     describe: 'Repository to look up a version in by its tag, instead of an update graph',
+  },
+  'additional-image': {
+    type: 'string',
+    alias: 'extra-image',
+    repeatable: true,
+    describe: 'Image to mirror in addition to those of the release, which the release signature does not cover',
+    check: checkImage,
   },
   ...dryRunOption,
   ...outputOption(['json']),

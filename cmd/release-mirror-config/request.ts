@@ -33,6 +33,7 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
   if (!hasPlace && toReleaseImage !== undefined)
     refuse('--to-release-image needs --to or --to-dir for the other images');
   if (!hasPlace && args.graphData !== undefined) refuse('--graph-data needs --to or --to-dir: it makes an image');
+  if (!hasPlace && args.additionalImage.length > 0) refuse('--additional-image needs --to or --to-dir');
   if (args.overwrite && !args.applyConfig && !args.applyReleaseImageSignature) {
     refuse(
       '--overwrite replaces objects of the cluster, and neither --apply-config nor --apply-release-image-signature is given',
@@ -46,6 +47,7 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
     arch: arch === undefined ? undefined : parseArchitecture(arch),
     graphUrl: args.graphUrl,
     releaseRepository: args.releaseRepository,
+    additionalImages: args.additionalImage,
     destination: hasPlace ? parseDestination({ to: place, toDir, toReleaseImage }) : undefined,
     skipReleaseImage,
     verifyExisting: args.verifyExisting,

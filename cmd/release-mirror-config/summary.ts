@@ -1,4 +1,4 @@
-import { formatMirrorInstructions, mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
+import { formatMirrorInstructions, mirrorSetManifests } from '../../lib/config/mirrorSets.ts';
 import { formatTrustInstructions, formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
 import type { WrittenFile } from '../../lib/mirroring/configFiles.ts';
 import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
@@ -48,7 +48,7 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
     changes.join('\n'),
     formatUpload(outcome, args),
     // In a dry run too, because many users run it only for these lines.
-    mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
+    mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(mirrors) : '',
     ...(dryRun === 'none'
       ? [
           formatConfigAdvice(outcome, args),
@@ -66,6 +66,7 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
 /** Returns the result as plain data. */
 function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): object {
   const { signed, images, result, measure, imported, files, applied, mirrors } = outcome;
+  const mirrorSets = mirrors ? mirrorSetManifests(mirrors).map(({ object }) => object) : [];
   const { version, arch, pullspec, digest } = signed.release;
   return {
     version,
@@ -90,7 +91,7 @@ function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): ob
     })),
     ...(measure && { total: measure.total, missing: measure.missing }),
     ...(imported > 0 && { imported }),
-    ...(mirrors && { mirrorSet: mirrorSetManifest(mirrors.kind, mirrors.sources).object }),
+    ...(mirrorSets.length > 0 && { mirrorSet: mirrorSets[0], mirrorSets }),
     files,
     applied: applied.map(toPlainOutcome),
   };

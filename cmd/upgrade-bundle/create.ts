@@ -33,6 +33,7 @@ const options = {
   },
   'extra-image': {
     type: 'string',
+    alias: 'additional-image',
     repeatable: true,
     describe: 'Additional image to include',
     check: checkImage,

@@ -115,7 +115,9 @@ export function judgeConfig(
   // Without metadata.json, the repository of the release image is unknown. It is usually next to
   // its components.
   const near = bundle.described ? [] : [...subject.repositories].map((repository) => `${dirname(repository)}/`);
-  const mirrors = judgeMirrorFiles(others, new Set([...subject.repositories, ...near]));
+  // The user names the registry, which gets no more than these images by their digests.
+  const extras = bundle.metadata.extraImages.map(repositoryIn);
+  const mirrors = judgeMirrorFiles(others, new Set([...subject.repositories, ...near, ...extras]));
   problems.push(...mirrors.problems);
   return { problems, signatures: [...signatures.values()], mirrors: mirrors.manifests, catalogs };
 }

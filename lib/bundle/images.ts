@@ -17,17 +17,34 @@ export async function resolveExtraImages(
 ): Promise<ExtraImage[]> {
   const resolved = await Promise.all(
     pullspecs.map(async (pullspec): Promise<[string, ExtraImage]> => {
-      const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
-      const descriptor = await origin
-        .sourceOf({ registry, repository, ...(digest && { digest }) })
-        .resolve(digest ?? tag);
-      const reference = { registry, repository, digest: descriptor.digest };
+      const { registry, repository, digest } = await resolveExtraImage(pullspec, origin);
+      const reference = { registry, repository, digest };
       const name = formatReference(reference);
       return [name, { name, reference }];
     }),
   );
   // The same images give the same bundle, in any order and spelling of their names.
   return [...new Map(resolved)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
+}
+
+/** Finds the digest of an extra image, and keeps its tag; `latest` without tag and digest. Throws the errors of `resolve`. */
+export async function resolveExtraImage(
+  pullspec: string,
+  origin: {
+    sourceOf(reference: Reference): ContentSource;
+  },
+): Promise<Reference & { readonly digest: Digest }> {
+  const { registry, repository, digest, ...named } = parseReference(pullspec);
+  const tag = named.tag ?? (digest ? undefined : 'latest');
+  const source = origin.sourceOf({ registry, repository, ...(digest && { digest }) });
+  const found = await source.resolve(digest ?? tag ?? '');
+  return { registry, repository, ...(tag !== undefined && { tag }), digest: found.digest };
+}
+
+/** Returns the tag of an extra image beside a release: the tag of the release, its name, and 12 digits of its digest. */
+export function extraImageTag(tag: string, { repository, digest }: Reference & { readonly digest: Digest }): string {
+  const name = repository.split('/').at(-1) ?? '';
+  return `${tag}-extra-${name}`.slice(0, 115) + `-${digest.slice(7, 19)}`;
 }
 
 /** Lists the images of a bundle: the release, its components and the extra images. */
@@ -40,9 +57,7 @@ export function listImages(
     return { name, reference: { ...image.reference, digest: image.digest }, tag: componentTag(version, arch, name) };
   });
   const extras = extraImages.map((image): BundleImage => {
-    const name = image.reference.repository.split('/').at(-1) ?? '';
-    const suffix = image.reference.digest.slice(7, 19);
-    return { ...image, tag: `${releaseTag(version, arch)}-extra-${name}`.slice(0, 115) + `-${suffix}` };
+    return { ...image, tag: extraImageTag(releaseTag(version, arch), image.reference) };
   });
   return [
     { name: 'release', reference: { ...reference, digest }, tag: releaseTag(version, arch) },

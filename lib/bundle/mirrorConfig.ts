@@ -22,8 +22,9 @@ export interface MirrorManifest {
   readonly registries: readonly string[];
 }
 
-const setKinds: Readonly<Record<string, { kind: MirrorSetKind; field: string }>> = {
+const setKinds: Readonly<Record<string, { kind: MirrorSetKind | 'itms'; field: string }>> = {
   imagedigestmirrorset: { kind: 'idms', field: 'imageDigestMirrors' },
+  imagetagmirrorset: { kind: 'itms', field: 'imageTagMirrors' },
   imagecontentsourcepolicy: { kind: 'icsp', field: 'repositoryDigestMirrors' },
 };
 const setPath = /^config\/mirrors\/([a-z]+)(-[0-9a-f]{8})?\.yaml$/;
@@ -32,7 +33,7 @@ const servicePath = 'config/update-service/updateservice.yaml';
 /**
  * Checks the files that mirroring writes in addition to signatures: a mirror set for repositories of the release, an
  * update service, and the CAs of its registries. Each is rebuilt from its own fields, and must be equal byte for byte.
- * `repositories` are those of the release; a name that ends with a slash includes all repositories below it.
+ * `repositories` are those of the release and of the images beside it; a name that ends with a slash includes all repositories below it.
  */
 export function judgeMirrorFiles(
   files: readonly ConfigFile[],
@@ -79,7 +80,7 @@ function rebuild(
 
 function rebuildSet(
   path: string,
-  { kind, field }: { kind: MirrorSetKind; field: string },
+  { kind, field }: { kind: MirrorSetKind | 'itms'; field: string },
   { spec }: UnknownObject,
   repositories: ReadonlySet<string>,
 ): MirrorManifest | string {
@@ -93,7 +94,8 @@ function rebuildSet(
   if (foreign) return `is for ${foreign.source.slice(0, 200)}, which is not a repository of this release`;
   const registries = sources.flatMap(({ mirrors }) => mirrors.map((mirror) => parseRepository(mirror).registry));
   // Earlier versions had one name for all mirror sets.
-  const manifests = [mirrorSetManifest, sharedMirrorSetManifest].map((make) => make(kind, sources));
+  const shared = kind === 'itms' ? [] : [sharedMirrorSetManifest(kind, sources)];
+  const manifests = [mirrorSetManifest(kind, sources), ...shared];
   const found = manifests.find((each) => each.path === path);
   return found ? { manifest: found, registries: [...new Set(registries)] } : 'has another name than its content';
 }

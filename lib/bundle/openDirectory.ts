@@ -1,5 +1,6 @@
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import { formatReference } from '../oci/reference.ts';
 import { readPayload } from '../release/release.ts';
 import { isReleaseTag, usualRepository } from '../release/version.ts';
 import { shellWord } from '../shellWord.ts';
@@ -12,6 +13,8 @@ import type { Bundle } from './bundle.ts';
 import type { Scanner } from './bundle.ts';
 import type { BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
+import { additionalImagesPath, readAdditionalImages } from './additionalImages.ts';
+import { extraImageTag } from './images.ts';
 import { readReleaseRepositories, repositoriesPath } from './releaseRepositories.ts';
 
 /**
@@ -80,7 +83,7 @@ async function listFiles(folder: RootFolder, { signal }: Context): Promise<Bundl
   const entries = await folder.tree(signal);
   return entries.flatMap(({ path, stats, target }) => {
     if (target !== undefined) return [{ path, size: 0, target }];
-    if (path === repositoriesPath) return [];
+    if (path === repositoriesPath || path === additionalImagesPath) return [];
     return stats.isFile() ? [{ path, size: stats.size }] : [];
   });
 }
@@ -93,7 +96,8 @@ async function describeContent(
   context: Context,
 ): Promise<BundleMetadata> {
   const { path } = folder;
-  const releases = (await content.tags()).filter(isReleaseTag).sort();
+  const tags = new Set(await content.tags());
+  const releases = [...tags].filter(isReleaseTag).sort();
   const [tag] = releases;
   if (tag === undefined) {
     throw new PluginError('not-found', `${path} has no release: it has no tag such as 4.12.4-x86_64`);
@@ -108,7 +112,10 @@ async function describeContent(
   const descriptor = await content.resolve(tag);
   const repository = (await readReleaseRepositories(folder)).get(descriptor.digest) ?? usualRepository;
   const release = await readPayload(content, descriptor, { repository }, context);
-  const facts = describeRelease({ release, signatures: new Map() }, [], 'another tool');
+  const extras = (await readAdditionalImages(folder))
+    .filter((image) => tags.has(extraImageTag(tag, image)))
+    .map(({ registry, repository: from, digest }) => formatReference({ registry, repository: from, digest }));
+  const facts = describeRelease({ release, signatures: new Map() }, [...new Set(extras)].sort(), 'another tool');
   const placed = files.map((file) => ({ ...entryKindOf(file), size: file.size }));
   const manifests = new Set(placed.flatMap((place) => (place.kind === 'manifest' ? [place.digest] : [])));
   const blobs = placed.flatMap((place) =>

@@ -2,8 +2,17 @@ import { stringify } from 'yaml';
 import { digestOf, hexOf } from '../oci/digest.ts';
 import { formatManifest, type ConfigManifest, type KubernetesObject } from './manifest.ts';
 
-/** The kinds of mirror sets: ImageDigestMirrorSet (since 4.13) and the older ImageContentSourcePolicy. */
+/** The kinds of mirror sets for digests: ImageDigestMirrorSet (since 4.13) and the older ImageContentSourcePolicy. */
 export type MirrorSetKind = 'idms' | 'icsp';
+
+/** The mirrors of a release and of additional images, and the kind of object for those of digests. */
+export interface Mirrors {
+  readonly kind: MirrorSetKind;
+  /** The repositories of the release. */
+  readonly sources: readonly MirroredSource[];
+  /** The repositories of additional images by digest, and by tag. */
+  readonly additional: Readonly<Record<'digest' | 'tag', readonly MirroredSource[]>>;
+}
 
 /** A repository, and its mirrors in order of precedence. */
 export interface MirroredSource {
@@ -20,8 +29,8 @@ interface KindTraits {
   readonly installField: string;
 }
 
-/** Both kinds, as the API server defines them. */
-export const mirrorSetKinds: Readonly<Record<MirrorSetKind, KindTraits>> = {
+/** All kinds, as the API server defines them. `itms` is for images by tag, the others are for images by digest. */
+export const mirrorSetKinds: Readonly<Record<MirrorSetKind | 'itms', KindTraits>> = {
   idms: {
     apiVersion: 'config.openshift.io/v1',
     kind: 'ImageDigestMirrorSet',
@@ -33,6 +42,13 @@ export const mirrorSetKinds: Readonly<Record<MirrorSetKind, KindTraits>> = {
     kind: 'ImageContentSourcePolicy',
     field: 'repositoryDigestMirrors',
     installField: 'imageContentSources',
+  },
+  itms: {
+    apiVersion: 'config.openshift.io/v1',
+    kind: 'ImageTagMirrorSet',
+    field: 'imageTagMirrors',
+    // The installer takes no mirrors of tags.
+    installField: '',
   },
 };
 
@@ -55,10 +71,23 @@ const sharedName = 'release-mirror';
  * Name and path depend on the content, so that objects with other mirrors can exist beside it, in a cluster and in a
  * folder.
  */
-export function mirrorSetManifest(kind: MirrorSetKind, sources: readonly MirroredSource[]): ConfigManifest {
+export function mirrorSetManifest(kind: MirrorSetKind | 'itms', sources: readonly MirroredSource[]): ConfigManifest {
   const id = hexOf(digestOf(Buffer.from(JSON.stringify(mergeSources(sources))))).slice(0, 8);
   const path = `config/mirrors/${mirrorSetKinds[kind].kind.toLowerCase()}-${id}.yaml`;
   return { path, object: makeObject(kind, sources, `${sharedName}-${id}`) };
+}
+
+/**
+ * Returns the mirror sets of a release: one for its own repositories, and one each for additional images by digest and by tag.
+ * There is no kind for tags beside ImageContentSourcePolicy.
+ */
+export function mirrorSetManifests({ kind, sources, additional }: Mirrors): ConfigManifest[] {
+  const sets = [
+    [kind, sources],
+    [kind, additional.digest],
+    ['itms', kind === 'icsp' ? [] : additional.tag],
+  ] as const;
+  return sets.flatMap(([each, entries]) => (entries.length > 0 ? [mirrorSetManifest(each, entries)] : []));
 }
 
 /** Returns the mirror set with the name of earlier versions: one for all mirrors. */
@@ -91,14 +120,19 @@ export function keepMirrors(
  * Formats the instructions of `oc adm release mirror`: the section for install-config.yaml, and the object to create.
  * Scripts cut out the YAML between the blank lines. There is no empty first line and no line break at the end.
  */
-export function formatMirrorInstructions(kind: MirrorSetKind, sources: readonly MirroredSource[]): string {
+export function formatMirrorInstructions({ kind, sources: own, additional }: Mirrors): string {
   const { kind: name, installField } = mirrorSetKinds[kind];
+  const sources = [...own, ...additional.digest];
+  const tags = makeObject('itms', additional.tag, 'example-tags');
   return [
     'To use the new mirrored repository to install, add the following section to the install-config.yaml:\n',
     // The indentation of oc.
     stringify({ [installField]: mergeSources(sources) }, { indentSeq: false, lineWidth: 0 }),
     `\nTo use the new mirrored repository for upgrades, use the following to create an ${name}:\n`,
     formatManifest(makeObject(kind, sources, 'example'), { indentSeq: false }).trimEnd(),
+    ...(kind === 'icsp' || additional.tag.length === 0
+      ? []
+      : ['---', formatManifest(tags, { indentSeq: false }).trimEnd()]),
   ].join('\n');
 }
 
@@ -118,7 +152,7 @@ function entriesOf(
   return Array.isArray(entries) ? (entries as { source?: unknown; mirrors?: unknown[] }[]) : [];
 }
 
-function makeObject(kind: MirrorSetKind, sources: readonly MirroredSource[], name: string): KubernetesObject {
+function makeObject(kind: MirrorSetKind | 'itms', sources: readonly MirroredSource[], name: string): KubernetesObject {
   const { field, apiVersion, kind: kindName } = mirrorSetKinds[kind];
   return { apiVersion, kind: kindName, metadata: { name }, spec: { [field]: mergeSources(sources) } };
 }

@@ -1,13 +1,13 @@
 import type { SignedRelease } from '../release/load.ts';
 import type { ConfigManifest } from './manifest.ts';
-import { mirrorSetManifest, type MirroredSource, type MirrorSetKind } from './mirrorSets.ts';
+import { mirrorSetManifests, type Mirrors } from './mirrorSets.ts';
 import { signatureConfigMap } from './signatures.ts';
 import { updateServiceManifests, type UpdateServiceOptions } from './updateService.ts';
 
 /** The configuration of a release, without its images. */
 export interface ReleaseConfiguration {
   /** The mirrors of the images; without sources there is no mirror set. */
-  readonly mirrors?: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
+  readonly mirrors?: Mirrors | undefined;
   readonly updateService?: UpdateServiceOptions | undefined;
 }
 
@@ -32,7 +32,7 @@ export function releaseManifests(
 ): ConfigManifest[] {
   return [
     ...signatureManifests(signed),
-    ...(mirrors && mirrors.sources.length > 0 ? [mirrorSetManifest(mirrors.kind, mirrors.sources)] : []),
+    ...(mirrors ? mirrorSetManifests(mirrors) : []),
     ...(updateService ? updateServiceManifests(updateService) : []),
   ];
 }

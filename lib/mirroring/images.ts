@@ -2,7 +2,6 @@ import { readFile } from 'node:fs/promises';
 import type { ReleaseSource } from '../bundle/create/releaseSource.ts';
 import type { MirroredSource } from '../config/mirrorSets.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
-import { describeExtraImages } from '../bundle/extraImages.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { collectFailures } from '../failures.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
@@ -36,14 +35,6 @@ export async function listMirrorImages(
   skipReleaseImage: boolean,
   context: Context,
 ): Promise<MirrorImage[]> {
-  const words = describeExtraImages(source.extraImages.map(({ name }) => name));
-  if (words !== undefined) context.log('warn', words);
-  const extras = source.extraImages.map(({ name, digest }) => ({
-    name,
-    digest,
-    target: destination(name, release),
-    source: source.found.source,
-  }));
   const images = namedImages(release, skipReleaseImage).map(async ([name, reference]) => ({
     name,
     digest: reference.digest ?? release.digest,
@@ -64,18 +55,12 @@ export async function listMirrorImages(
       hint: 'Mirror the release to the directory again: only what is missing is fetched.',
     });
   }
-  return [...found.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : [])), ...extras];
+  return found.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
 }
 
 /** Lists the repositories of a release with their mirrors in registries. Warns if components have repositories of their own. */
-export function listMirrors(
-  release: Release,
-  { extraImages }: Pick<ReleaseSource, 'extraImages'>,
-  destination: Destination,
-  context: Context,
-): MirroredSource[] {
-  const extras = extraImages.flatMap(({ name, origin }) => (origin ? [[name, origin] as const] : []));
-  const mirrored = [...namedImages(release, false), ...extras].flatMap(([name, { registry, repository }]) => {
+export function listMirrors(release: Release, destination: Destination, context: Context): MirroredSource[] {
+  const mirrored = namedImages(release, false).flatMap(([name, { registry, repository }]) => {
     const source = formatReference({ registry, repository });
     const { place } = destination(name, release);
     const mirror = formatPlace(place);

@@ -1,6 +1,6 @@
 import { readConfigFolder } from '../bundle/bundledConfig.ts';
 import { openReleaseSource, type ReleaseSource } from '../bundle/create/releaseSource.ts';
-import type { MirroredSource, MirrorSetKind } from '../config/mirrorSets.ts';
+import type { Mirrors, MirrorSetKind } from '../config/mirrorSets.ts';
 import { releaseManifests, signatureManifests } from '../config/releaseManifests.ts';
 import { mergeSignatures, readAllSignatures } from '../config/signatures.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
@@ -10,11 +10,17 @@ import { formatReference } from '../oci/reference.ts';
 import { Registries } from '../registry/registries.ts';
 import { resolveVersion } from '../release/graph/graph.ts';
 import { loadRelease, type SignedRelease } from '../release/load.ts';
-import { formatTarget } from '../release/mirror/destination.ts';
+import { formatTarget, type Destination } from '../release/mirror/destination.ts';
 import type { MirrorMeasure } from '../release/mirror/measure.ts';
 import type { MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
+import {
+  findAdditionalImages,
+  listAdditionalMirrors,
+  noteAdditionalImages,
+  type AdditionalImage,
+} from './additionalImages.ts';
 import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
@@ -35,7 +41,7 @@ export interface MirrorOutcome extends Applied {
   /** The number of images that the cluster imported into an image stream. */
   readonly imported: number;
   readonly files: readonly WrittenFile[];
-  readonly mirrors: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
+  readonly mirrors: Mirrors | undefined;
   readonly updateService?: UpdateServiceOptions | undefined;
 }
 
@@ -69,7 +75,11 @@ export function listMapping(
   access: MirroringAccess,
   context: Context,
 ): Promise<(readonly [source: string, destination: string])[]> {
-  return withRelease(request, access, context, ({ signed: { release }, source }) => {
+  return withRelease(request, access, context, async (run) => {
+    const {
+      signed: { release },
+      source,
+    } = run;
     const pairs = namedImages(release, request.skipReleaseImage).map(async ([name, reference]) => {
       const { repository } = await source.sourceOf(name, reference);
       const from =
@@ -77,7 +87,11 @@ export function listMapping(
       const target = request.destination?.(name, release);
       return [from, target ? formatTarget(target) : ''] as const;
     });
-    return Promise.all(pairs);
+    const additional = (await listAdditional(run)).map(({ origin, digest, target }) => {
+      const from = source.isLocal || !origin ? `${source.found.source.name}@${digest}` : formatReference(origin);
+      return [from, formatTarget(target)] as const;
+    });
+    return [...(await Promise.all(pairs)), ...additional];
   });
 }
 
@@ -141,9 +155,10 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
   const graphData =
     destination && (await findGraphData(request.graphData, signed, source, destination, run.fetchFile, context));
   if (graphData) images.push(graphData);
+  const additional = await listAdditional(run);
+  images.push(...additional);
 
-  const sources = destination && kind !== undefined ? listMirrors(signed.release, source, destination, context) : [];
-  const mirrors = kind === undefined || sources.length === 0 ? undefined : { kind, sources };
+  const mirrors = kind && destination && describeMirrors(kind, destination, additional, run);
   const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, context));
   const manifests = releaseManifests(signed, { mirrors, updateService });
   const signatures = signatureManifests(signed);
@@ -163,11 +178,43 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
   if (requested.length > 0) await checkRightsInCluster(run.access, requested, request, context);
 
   const copied = await mirrorImages(groups, request, registries, context);
-  if (copied.result) await noteRepository(images, signed.release);
+  if (copied.result) {
+    await noteRepository(images, signed.release);
+    await noteAdditionalImages(additional);
+  }
   const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
   const written = await writeFiles(files, isDryRun);
   const applied = await applyToCluster(run.access, requested, request, context);
   return { signed, images, ...copied, imported, files: written, mirrors, updateService, ...applied };
+}
+
+async function listAdditional({
+  request,
+  source,
+  signed: { release },
+  registries,
+  context,
+}: Run): Promise<AdditionalImage[]> {
+  const { destination, additionalImages } = request;
+  return destination
+    ? findAdditionalImages(additionalImages, source, { release, destination }, registries, context)
+    : [];
+}
+
+function describeMirrors(
+  kind: MirrorSetKind,
+  destination: Destination,
+  images: readonly AdditionalImage[],
+  { signed, context }: Run,
+): Mirrors | undefined {
+  const sources = listMirrors(signed.release, destination, context);
+  const additional = listAdditionalMirrors(images);
+  if (kind === 'icsp' && additional.tag.length > 0) {
+    const names = additional.tag.map(({ source }) => source).join(', ');
+    context.log('warn', `ImageContentSourcePolicy has no mirrors for tags: nodes find ${names} there by digest only`);
+  }
+  const all = [...sources, ...additional.digest, ...additional.tag];
+  return all.length === 0 ? undefined : { kind, sources, additional };
 }
 
 /** Checks that the cluster responds, before the long copy, and returns the kind of mirror set to create. */

@@ -22,6 +22,8 @@ export interface MirroringRequest {
   /** The URL of the only update graph to ask for a version. */
   readonly graphUrl?: string | undefined;
   readonly releaseRepository?: string | undefined;
+  /** Names of images to mirror in addition to those of the release. */
+  readonly additionalImages: readonly string[];
   /** The destination of the images; undefined if only the configuration or an image stream is requested. */
   readonly destination?: Destination | undefined;
   readonly skipReleaseImage: boolean;

@@ -77,12 +77,15 @@ describe('mirrorSetManifest', () => {
 describe('formatMirrorInstructions', () => {
   for (const kind of kinds) {
     it(`says of ${kind} what oc says`, async () => {
-      await expectGolden(`config/mirrors/instructions-${kind}.txt`, `${formatMirrorInstructions(kind, sources)}\n`);
+      await expectGolden(
+        `config/mirrors/instructions-${kind}.txt`,
+        `${formatMirrorInstructions({ kind, sources, additional: { digest: [], tag: [] } })}\n`,
+      );
     });
   }
 
   it('has its YAML in the place that scripts read: two lines below its title, up to an empty line or the end', () => {
-    const lines = formatMirrorInstructions('idms', sources).split('\n');
+    const lines = formatMirrorInstructions({ kind: 'idms', sources, additional: { digest: [], tag: [] } }).split('\n');
     const install = lines.indexOf(
       'To use the new mirrored repository to install, add the following section to the install-config.yaml:',
     );

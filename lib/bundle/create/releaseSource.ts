@@ -24,6 +24,8 @@ import { readContent, type ContentSource } from '../../store/store.ts';
 import { openComplete } from '../complete.ts';
 import { openBundle } from '../open.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
+import { readAdditionalImages } from '../additionalImages.ts';
+import { extraImageTag } from '../images.ts';
 import { readReleaseRepositories } from '../releaseRepositories.ts';
 import { findSplit } from '../split.ts';
 
@@ -158,7 +160,7 @@ async function openLocal(
       wanted: parseReleaseTag(tag) ?? {},
       signatures: await readSignaturesBeside(location, context),
       ...localImages(path, name, content, opened),
-      extraImages: isDigest(tag) ? [] : await findExtraImages(content, tag, []),
+      extraImages: isDigest(tag) ? [] : await findExtraImages(content, tag, await namesBeside(location)),
       close: () => opened.close(),
     };
   } catch (error) {
@@ -182,7 +184,7 @@ async function openPath(path: string, repository: string | undefined, context: C
     extraImages: await findExtraImages(
       content,
       releaseTag(metadata.version, parseArchitecture(metadata.arch)),
-      metadata.extraImages,
+      metadata.extraImages.map(parseReference),
     ),
     close: () => bundle.close(),
   };
@@ -231,19 +233,25 @@ async function findMissing(source: ContentSource, node: Descriptor): Promise<Des
   return node;
 }
 
-/** Finds extra images by their tags, which begin with the tag of the release. */
+/** Finds extra images by their tags, which begin with the tag of the release. One image may have several origins. */
 async function findExtraImages(
   content: ContentSource,
   tag: string,
-  pullspecs: readonly string[],
+  names: readonly Reference[],
 ): Promise<LocalExtraImage[]> {
-  const origins = new Map(pullspecs.map(parseReference).map((reference) => [reference.digest, reference]));
+  const origins = Map.groupBy(names, ({ digest, ...name }) => digest && extraImageTag(tag, { ...name, digest }));
   const tags = (await content.tags()).filter((each) => each.startsWith(`${tag}-extra-`)).sort();
   const images = tags.map(async (each) => {
     const { digest } = await content.resolve(each);
-    return { name: each.slice(tag.length + 1), digest, origin: origins.get(digest) };
+    const own = (origins.get(each) ?? [undefined]).filter((origin) => !origin || origin.digest === digest);
+    return own.map((origin) => ({ name: each.slice(tag.length + 1), digest, origin }));
   });
-  return Promise.all(images);
+  return (await Promise.all(images)).flat();
+}
+
+/** Returns the original names of the additional images in a mirror directory; none for another location. */
+async function namesBeside(location: Location): Promise<readonly Reference[]> {
+  return location.kind === 'directory' ? readAdditionalImages(new RootFolder(location.path)) : [];
 }
 
 function parseLocal(text: string): { name: string; wanted: string } {

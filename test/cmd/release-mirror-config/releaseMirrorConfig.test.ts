@@ -340,12 +340,12 @@ describe('oc adm-release-mirror-config', () => {
       const { code, stdout, stderr } = await mirroring.run([`--to=${site.host}/site/release`], bundle);
       expect(code, stderr).to.equal(0);
       expect(stderr).to.contain('warning: 1 image not covered by the release signature');
-      const tag = `${release.tag}-extra-extra-${digest.slice(7, 19)}`;
-      expect(pushed('site/release')?.tags.get(tag)).to.equal(digest);
+      const tag = `digest-${digest.slice(7, 19)}`;
+      expect(pushed('site/tools/extra')?.tags.get(tag)).to.equal(digest);
       expect(stdout).to.contain(`source: ${repository}\n`);
       await mirroring.succeed(['--to-dir=mirror'], bundle);
       await mirroring.succeed(['--from-dir=mirror', `--to=${site.host}/again/release`], release.version);
-      expect(pushed('again/release')?.tags.get(tag)).to.equal(digest);
+      expect(pushed('again/tools/extra')?.tags.get(tag)).to.equal(digest);
     });
 
     it('names existing versions if the requested one is missing', async () => {
