@@ -55,6 +55,14 @@ function toPlain(
   };
 }
 
+function describeChanges({ changes }: VerifyReport): string[][] {
+  if (!changes) return [];
+  const kinds = Map.groupBy(changes.images, ({ kind }) => kind);
+  const counts = [...kinds].map(([kind, images]) => `${images.length} ${kind}`);
+  counts.push(`${changes.unchanged} unchanged`);
+  return [['Changes', `since ${changes.version}: ${counts.join(', ')}`]];
+}
+
 function toWords(report: VerifyReport, keys: ExpectedKeys): string {
   const { path, version, arch, release, digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
   const verdict = verdictOf(report);
@@ -76,6 +84,7 @@ function toWords(report: VerifyReport, keys: ExpectedKeys): string {
     ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
     ...listExtraImages(report.extraImages),
     ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
+    ...describeChanges(report),
     ['Read', formatBytes(report.bytes)],
     ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),
     ...(digest === undefined ? [] : [['Digest', digest]]),

@@ -55,6 +55,8 @@ export interface Bundle {
   /** The faults of the volumes: a missing volume, or another size. */
   readonly faults: readonly Problem[];
   readonly content: ContentSource & LocalContent;
+  /** The content of the opened bases of a delta bundle, which `content` has too. */
+  readonly bases?: readonly ContentSource[];
   readonly files: readonly BundleFile[];
   /** The damage if the tar is truncated or corrupt; only set if opened with `tolerant`. */
   readonly damage?: PluginError | undefined;

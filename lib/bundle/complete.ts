@@ -73,7 +73,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
       const names = others.map(({ path }) => path).join(', ');
       context.log('info', `the base blobs of ${basename(bundle.path)} are read from ${names}`);
     }
-    return { ...addContents(bundle, others), close };
+    return { ...addContents(bundle, others), bases: others.map(({ content }) => content), close };
   } catch (error) {
     await close();
     throw error;

@@ -7,6 +7,12 @@ import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage } from './page.ts';
 import { verdictOf } from './verdict.ts';
 
+/** The names of parts that administrators know. */
+const partNames = new Map([
+  ['kubernetes', 'Kubernetes'],
+  ['machine-os', 'RHCOS'],
+]);
+
 /** The time of a verification, and the program. */
 export interface AuditContext {
   readonly date: Date;
@@ -30,7 +36,7 @@ export function formatAudit(report: VerifyReport, { date, tool, keys }: AuditCon
         ${date.toISOString()}, by ${tool}.
       </p>`,
     main: markup`${describeBundle(report, basename(path))} ${describeKeys(report, keys)} ${listProblems(report)}
-      ${listContents(report)}`,
+      ${listChanges(report)} ${listContents(report)}`,
     footer: `${tool} verified this bundle on ${date.toISOString()}.`,
   });
 }
@@ -47,7 +53,10 @@ function describeBundle(report: VerifyReport, name: string): Markup {
     ...(base === undefined ? [] : [['Delta', `to ${base}`] satisfies [string, string]]),
     ['Not signed', extraImages.length === 0 ? 'no extra images' : extraImages.join(', ')],
     ...(provenance?.errata === undefined ? [] : [['Errata', linkTo(provenance.errata)] satisfies [string, Markup]]),
-    ...Object.entries(provenance?.versions ?? {}).map(([part, version]): [string, string] => [part, version]),
+    ...Object.entries(provenance?.versions ?? {}).map(([part, version]): [string, string] => [
+      partNames.get(part) ?? part,
+      version,
+    ]),
   ];
   return formatFacts(rows);
 }
@@ -72,6 +81,22 @@ function listProblems({ problems }: VerifyReport): Markup | undefined {
   if (problems.length === 0) return undefined;
   const rows = problems.map(({ kind, subject, message, images }) => [kind, subject, message, images.join(', ')]);
   return listTable('Problems', ['Kind', 'Of', 'Problem', 'Images'], rows);
+}
+
+function listChanges({ changes }: VerifyReport): Markup | undefined {
+  if (!changes) return undefined;
+  const { version, images, unchanged } = changes;
+  const rows = images.map((image) => {
+    const commits = [image.from?.commit, image.to?.commit].map((commit) => commit?.slice(0, 12) ?? 'unknown');
+    const { name, kind } = image;
+    const isRebuilt = image.from?.commit === image.to?.commit;
+    const commit = { added: commits[1], removed: commits[0], changed: isRebuilt ? 'the same' : commits.join(' → ') }[
+      kind
+    ];
+    return [name, kind, image.to?.digest ?? '', commit ?? ''];
+  });
+  const title = `Changes since ${version}: ${images.length} of ${images.length + unchanged} images`;
+  return listTable(title, ['Image', 'Change', 'Digest', 'Commit'], rows);
 }
 
 function listContents({ contents, policies, provenance }: VerifyReport): Markup {
@@ -99,7 +124,7 @@ function describeOutcomes(results: readonly NamedResult[]): string {
 function listTable(title: string, heads: readonly string[], rows: readonly (readonly (string | Markup)[])[]): Markup {
   return markup`<h2>${title}</h2>
     <div class="scroll">
-      <table class="sortable">
+      <table class="sortable stacked">
         <thead>
           <tr>
             ${heads.map((head) => markup`<th scope="col">${head}</th>`)}
@@ -109,7 +134,7 @@ function listTable(title: string, heads: readonly string[], rows: readonly (read
           ${rows.map(
             (row) =>
               markup`<tr>
-                ${row.map((cell) => markup`<td class="digest">${cell}</td>`)}
+                ${row.map((cell, column) => markup`<td class="digest" data-label="${heads[column] ?? ''}">${cell}</td>`)}
               </tr>`,
           )}
         </tbody>

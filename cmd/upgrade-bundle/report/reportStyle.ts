@@ -66,7 +66,17 @@ tbody th small { font-weight: 400; color: var(--quiet); }
 .number { text-align: right; white-space: nowrap; }
 td.digest { min-width: 15rem; color: var(--quiet); }
 footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); color: var(--quiet); }
-@media (max-width: 40rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 0.5rem; } }
+@media (max-width: 40rem) {
+  body { padding: 1.25rem 1rem 3rem; }
+  dl { grid-template-columns: 1fr; gap: 0; }
+  dd { margin-bottom: 0.5rem; }
+  .stacked thead { display: none; }
+  .stacked tr { display: block; padding: 0.6rem 0; border-bottom: 1px solid var(--line); }
+  .stacked td.digest { display: block; min-width: 0; padding: 0; border: 0; }
+  .stacked td:empty { display: none; }
+  .stacked td:first-child { color: var(--text); font-weight: 600; }
+  .stacked td:not(:first-child)::before { content: attr(data-label) ": "; font-family: system-ui, sans-serif; }
+}
 @media print {
   :root {
     color-scheme: light;

@@ -1,4 +1,5 @@
 import { basename } from 'node:path';
+import { findChanges, type ReleaseChanges } from './changes.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import { isDigest, parseDigest, type Digest } from '../../oci/digest.ts';
@@ -74,6 +75,8 @@ export interface VerifyReport {
   readonly extraImages: readonly string[];
   /** The version of the base release, if the bundle is a delta. */
   readonly base: string | undefined;
+  /** The differences from the base of a delta bundle, if the base is there. */
+  readonly changes: ReleaseChanges | undefined;
   /** The number of bytes that were read. */
   readonly bytes: number;
   /** The good signatures of the release, and of its images. */
@@ -87,9 +90,7 @@ export interface VerifyReport {
   readonly warnings: readonly VerifyWarning[];
 }
 
-/**
- * A warning. `repacked`: another tar program packed the bundle, and every tar program extracts the same files from it.
- */
+/** A warning. `repacked`: another tar program packed the bundle, but the files in it are the same. */
 export interface VerifyWarning {
   readonly kind: 'repacked';
   readonly message: string;
@@ -161,6 +162,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     blobs: walk.blobs.size,
     extraImages: metadata.extraImages,
     base: metadata.base?.version,
+    changes: release && (await findChanges(bundle, release, context)),
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],
     policies,

@@ -2,6 +2,8 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { formatAudit } from '../../../../cmd/upgrade-bundle/report/auditReport.ts';
+import { formatVerified } from '../../../../cmd/upgrade-bundle/verifyReport.ts';
+import { addBases } from '../../../../lib/bundle/complete.ts';
 import { openBundle } from '../../../../lib/bundle/open.ts';
 import { verifyBundle, type VerifyReport } from '../../../../lib/bundle/verify/verify.ts';
 import { releaseRepository } from '../../../../lib/store/directory.ts';
@@ -58,8 +60,35 @@ describe('formatAudit', () => {
   it('has each image with its digest, its result and its source', () => {
     const page = formatAudit(report, audit);
     for (const [name, { digest }] of made.release.images) {
-      const row = new RegExp(`>${name}</td>\\s*<td class="digest">${digest}</td>.*?</tr>`, 's').exec(page)?.[0] ?? '';
+      const row =
+        new RegExp(`>${name}</td>\\s*<td class="digest" data-label="Digest">${digest}</td>.*?</tr>`, 's').exec(
+          page,
+        )?.[0] ?? '';
       expect(row, name).to.match(/complete.*verified.*github\.com.*<code>[0-9a-f]{40}/s);
+    }
+  });
+
+  it('lists the images that changed since the base of a delta bundle', async () => {
+    const base = await makeBundle({ version: '4.12.3', components: ['etcd', 'cli'] });
+    const delta = await makeBundle({ version: '4.12.4', components: ['etcd', 'console'], base: base.path });
+    try {
+      const opened = await addBases(await openBundle(delta.path, makeContext()), [base.path], makeContext());
+      const compared = await verifyBundle(opened, { trust: believeAll }, makeContext());
+      await opened.close();
+      const { changes } = compared;
+      expect(changes?.release).to.equal(base.release.pullspec);
+      expect(changes?.images.map((each) => `${each.kind} ${each.name}`)).to.include.members([
+        'removed cli',
+        'added console',
+      ]);
+      const page = formatAudit(compared, audit);
+      const title = `Changes since 4.12.3: ${String(changes?.images.length)} of 3 images`;
+      expect(page).to.include(title);
+      expect(page).to.match(/console<\/td>\s*<td class="digest" data-label="Change">added<\/td>/);
+      expect(formatVerified(compared, new Map(), undefined)).to.match(/Changes +since 4\.12\.3: .*1 added/);
+    } finally {
+      await base.remove();
+      await delta.remove();
     }
   });
 
