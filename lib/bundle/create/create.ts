@@ -20,6 +20,7 @@ import { sumSizes, type BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
+import { reuseBundle } from './reusedBundle.ts';
 import { checkSite } from './siteCheck.ts';
 import { writeBundle } from './writeBundle.ts';
 
@@ -99,9 +100,15 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, [...signatureManifests(signed), ...config], split);
   if (request.dryRun) return { ...plan(path, layout), policies, catalogs };
-  const { digests, fetched } = await writeBundle(path, layout, contents, {}, origin, context);
   const { metadata } = layout;
-  return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies, catalogs };
+  const reused = await reuseBundle(path, contents, origin, context);
+  try {
+    const { digests, fetched: moved } = await writeBundle(path, layout, contents, {}, reused ?? origin, context);
+    const fetched = moved - (reused?.reused ?? 0);
+    return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies, catalogs };
+  } finally {
+    await reused?.close();
+  }
 }
 
 /** Returns the file name of a bundle. `base` is the version of the base release of a delta bundle. */

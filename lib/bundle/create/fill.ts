@@ -5,6 +5,7 @@ import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
 import { settleTasks, type FetchTask, type Contents, type StoredBlob } from './contents.ts';
 import { type BundleImage } from '../images.ts';
+import { sumSizes } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { digestWhole } from './wholeDigest.ts';
 
@@ -19,7 +20,7 @@ export async function fillBundle(
   context: Context,
 ): Promise<{ digests: ArchiveDigests; fetched: number }> {
   const wanted = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
-  await announcePlan(writer, contents, wanted, context);
+  await announcePlan(writer, contents, wanted, origin, context);
   const completeImages = watchImages(contents.images, wanted, context);
   let fetched = 0;
   const fetchBlob = async (blob: StoredBlob): Promise<void> => {
@@ -70,6 +71,7 @@ async function announcePlan(
   writer: ArchiveWriter,
   { images, blobs }: Contents,
   wanted: readonly StoredBlob[],
+  { held }: Origin,
   context: Context,
 ): Promise<void> {
   let [bytes, present] = [0, 0];
@@ -80,7 +82,9 @@ async function announcePlan(
   context.onEvent({ kind: 'plan', images: images.length, blobs: wanted.length, bytes, present });
   const { folder, free } = await measureFree(writer.name);
   const kept = present === 0 ? '' : `, ${describeBytes(present)} is kept`;
-  const amount = `${describeBytes(bytes - present)} in ${wanted.length} blobs`;
+  const copied = wanted.filter(({ descriptor }) => held?.has(descriptor.digest)).map(({ descriptor }) => descriptor);
+  const missing = bytes - present - sumSizes(copied);
+  const amount = `${describeBytes(Math.max(0, missing))} in ${wanted.length - copied.length} blobs`;
   context.log(
     'info',
     `fetching ${amount} of ${images.length} images${kept}; ${folder} has ${describeBytes(free)} free`,

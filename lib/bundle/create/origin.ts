@@ -3,6 +3,7 @@ import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { fetchFile, type FetchFile } from '../../http/fetchFile.ts';
+import type { Digest } from '../../oci/digest.ts';
 import type { Reference } from '../../oci/reference.ts';
 import { Registries, type RegistryAccess } from '../../registry/registries.ts';
 import type { ContentSource } from '../../store/store.ts';
@@ -14,6 +15,8 @@ export interface Origin {
   readonly signatures: SignaturesByDigest;
   /** The repository of the release, if the content names it. */
   readonly repository?: string | undefined;
+  /** Blobs that are copied from this machine; undefined if that is none or all of them. */
+  readonly held?: ReadonlySet<Digest>;
   /** Gets files from signature stores. */
   readonly fetchFile: FetchFile;
   /** Returns the repository that has an image. */

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { cp, readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises';
+import { cp, open, readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
@@ -123,6 +123,31 @@ describe('create --volume-size', () => {
       await workshop.make(changes);
       await expectClean(workshop.bundle, count);
     }
+  });
+
+  it('splits a finished bundle without fetching it again, except for a blob that is corrupt', async () => {
+    const path = await workshop.make();
+    const payload = payloadBlobs(workshop.release);
+    const from = workshop.registry.requests.length;
+    const { stdout, stderr } = await workshop.create(split);
+    expect(stdout)
+      .to.match(/Volumes +4 files of 3\.8 MiB/)
+      .and.to.match(/Fetched +0 B$/m);
+    expect(stderr)
+      .to.match(/MiB in \d+ blobs are copied from /)
+      .and.to.match(/fetching 0\.0 MiB in 0 blobs of /);
+    expect(blobBytes(workshop.registry, from, payload)).to.equal(0);
+    await expectClean(path, 4);
+    expect((await joinVolumes(path)).equals(joined)).to.equal(true);
+    // The second volume begins in the middle of a layer.
+    const volume = await open(`${path}.001`, 'r+');
+    await volume.write('corrupt!', 100);
+    await volume.close();
+    const again = await workshop.create({ 'volume-size': '2M' });
+    expect(again.stderr).to.match(/^warning: .*digest.*: fetching it$/m);
+    expect(blobBytes(workshop.registry, from, payload)).to.be.within(2_000_000, 3_000_000);
+    await expectClean(path, 7);
+    expect((await program('verify', path)).code).to.equal(0);
   });
 
   it('takes away what was begun in another form', async () => {
