@@ -23,6 +23,8 @@ export interface ProgramOptions {
   readonly environment?: Readonly<Record<string, string>>;
   /** The encoding of its output; `latin1` keeps each byte. */
   readonly encoding?: 'utf8' | 'latin1';
+  /** Its standard input; empty by default. */
+  readonly input?: AsyncIterable<Buffer>;
 }
 
 /** The environment of a run, and the signal that ends it. */
@@ -75,8 +77,13 @@ export async function runProgram(
   const command = commandOnHost(host, program, args);
   context.log('debug', `run: ${[name, ...args].join(' ')}`);
   const environment = { ...host.environment, ...options.environment };
-  const { gentle, encoding } = options;
-  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, { environment, signal, encoding });
+  const { gentle, encoding, input } = options;
+  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, {
+    environment,
+    signal,
+    encoding,
+    input,
+  });
 }
 
 /**

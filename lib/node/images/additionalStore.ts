@@ -7,7 +7,7 @@ import { renameDurably } from '../../files/atomicWrite.ts';
 import { describeWriteError, makeFolders, syncFolder } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { runFolder } from '../../machine/paths.ts';
-import { findProgram, runProgram } from '../../machine/programs.ts';
+import { commandOnHost, findProgram, readCommand, runProgram } from '../../machine/programs.ts';
 import type { HostStorage } from './hostStorage.ts';
 import type { ImageStore } from './imageStore.ts';
 import { storeMarker, writeMarker } from '../runtime/storeConfig.ts';
@@ -201,10 +201,18 @@ async function relabel(host: Host, path: string, context: Context): Promise<void
 
 /**
  * Makes all files of the store durable, because containers/storage does not. A sync of the whole file system would stall etcd, which
- * waits for the same disk.
+ * waits for the same disk. Files that are synced together share commits of the journal, so this is several times as fast as one by one.
  */
 async function flush(host: Host, path: string, context: Context): Promise<void> {
-  const args = [path, '-xdev', '(', '-type', 'f', '-o', '-type', 'd', ')', '-exec', 'sync', '{}', '+'];
-  const { code, stderr } = await runProgram(host, 'find', args, context, { gentle: true });
-  if (code !== 0) context.log('warn', `cannot sync ${path}: ${stderr.trim().slice(-1000)}`);
+  const { environment } = host;
+  const list = commandOnHost(host, 'find', [path, '-xdev', '(', '-type', 'f', '-o', '-type', 'd', ')', '-print0']);
+  const input = readCommand(list, { environment, signal: context.signal });
+  const args = ['-0', '-r', '-n', '64', '-P', '16', 'sync'];
+  try {
+    const { code, stderr } = await runProgram(host, 'xargs', args, context, { gentle: true, input });
+    if (code !== 0) context.log('warn', `cannot sync ${path}: ${stderr.trim().slice(-1000)}`);
+  } catch (error) {
+    if (!isPluginError(error, 'command-failed')) throw error;
+    context.log('warn', `cannot sync ${path}: ${error.message}`);
+  }
 }

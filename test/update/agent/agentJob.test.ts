@@ -41,6 +41,20 @@ describe('AgentJob', () => {
     expect(job.failure).to.equal(undefined);
   });
 
+  it('logs a job that is retried without a result once, and again after a change', async () => {
+    const context = makeContext();
+    const job = new AgentJob(context);
+    const run = async (name: string, outcome: boolean): Promise<void> => {
+      job.start('fetch', name, () => Promise.resolve(outcome));
+      await until(() => job.kind === undefined);
+    };
+    for (const outcome of [false, false, false, true, false]) await run('fetching', outcome);
+    const lines = context.lines.filter((line) => line.endsWith('fetching'));
+    expect(lines.map((line) => line.split(':')[0])).to.deep.equal(['info', 'debug', 'debug', 'debug', 'info']);
+    await run('fetching the base', false);
+    expect(context.lines.at(-1)).to.equal('info: fetching the base');
+  });
+
   it('can be stopped, which is no failure', async () => {
     const job = new AgentJob(makeContext());
     job.start('fetch', 'fetching', ({ signal }) => sleep(60_000, undefined, { signal }));
