@@ -5,7 +5,9 @@ import { connectTo } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { describeCluster } from './contract.ts';
+import { describeCustomObjects } from './contractObjects.ts';
 import { describeUpdates } from './contractUpdate.ts';
+import { describeWatches } from './contractWatch.ts';
 
 /** Connects to an API server in this process: OpenShift, or plain Kubernetes. */
 const connectHere = async (options: ApiServerOptions) => {
@@ -20,6 +22,8 @@ const connectHere = async (options: ApiServerOptions) => {
   };
 };
 describeCluster('Cluster, with the API server in this process', () => connectHere({ openshift: '4.14.3' }));
+describeCustomObjects('custom objects, with the API server in this process', () => connectHere({}));
+describeWatches('watches, with the API server in this process', () => connectHere({}));
 describeUpdates('an update, with the API server in this process', () => connectHere({}));
 describeUpdates('an update, with one before rules in definitions', () => connectHere({ kubernetes: 'v1.24.9' }));
 
@@ -57,6 +61,8 @@ if (kubeconfig) {
     };
   };
   describeCluster('Cluster, with the one of TEST_KUBECONFIG', connectThere);
+  describeCustomObjects('custom objects, with the API server of TEST_KUBECONFIG', connectThere);
+  describeWatches('watches, with the API server of TEST_KUBECONFIG', connectThere);
   describeUpdates('an update, with the API server of TEST_KUBECONFIG', connectThere);
 } else {
   describe('Cluster, with a real one', () => {

@@ -78,7 +78,7 @@ describe('leadWithLease', () => {
   });
 
   it('takes over from a dead holder, independent of its clock', async () => {
-    const renewTime = new Date(Date.now() + 3_600_000).toISOString();
+    const renewTime = new Date(Date.now() + 3_600_000).toISOString().replace('Z', '000Z');
     server.put(lease({ holderIdentity: 'dead', leaseDurationSeconds: 1, renewTime, leaseTransitions: 4 }));
     const a = contend('a');
     await until(() => a.log.length > 0);
@@ -87,7 +87,7 @@ describe('leadWithLease', () => {
 
   it('accepts a leader whose clock is far behind, as long as it renews', async () => {
     const renew = (count: number): void => {
-      const renewTime = new Date(count * 1000).toISOString();
+      const renewTime = new Date(count * 1000).toISOString().replace('Z', '000Z');
       server.put(lease({ holderIdentity: 'slow', leaseDurationSeconds: 1, renewTime }));
     };
     renew(0);

@@ -47,11 +47,14 @@ export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: stri
     return { status: 200, headers, body: Buffer.from(line({ type: 'ERROR', object: expired.object })) };
   }
   const wanted = selector(query);
-  const concerns = ({ kind: other, object }: Change): boolean =>
-    other.group === kind.group &&
-    other.resource === kind.resource &&
-    (namespace === '' || object.metadata.namespace === namespace) &&
-    wanted(object);
+  /** Returns a change as this watch sees it: an object that begins or ceases to match is new or gone. */
+  const noticed = ({ type, kind: other, object, before = object }: Change): WatchEvent | undefined => {
+    const isOther = other.group !== kind.group || other.resource !== kind.resource;
+    if (isOther || (namespace !== '' && object.metadata.namespace !== namespace)) return undefined;
+    const [matched, matches] = [wanted(before), wanted(object)];
+    if (!matches) return matched ? { type: 'DELETED', object } : undefined;
+    return { type: matched ? type : 'ADDED', object };
+  };
   const bookmark = (): string => {
     const metadata = { resourceVersion: String(objects.revision) };
     return line({ type: 'BOOKMARK', object: { apiVersion: apiVersionOf(kind), kind: kind.kind, metadata } });
@@ -62,10 +65,14 @@ export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: stri
     const existing = objects.list(kind, namespace).filter(wanted);
     if (from === 0) for (const object of existing) stream.push(line({ type: 'ADDED', object }));
     else
-      for (const change of objects.history) if (change.revision > from && concerns(change)) stream.push(line(change));
+      for (const change of objects.history) {
+        const event = change.revision > from ? noticed(change) : undefined;
+        if (event) stream.push(line(event));
+      }
     if (bookmarks) stream.push(bookmark());
     const tell = (change: Change): void => {
-      if (concerns(change)) stream.push(line(change));
+      const event = noticed(change);
+      if (event) stream.push(line(event));
       else if (bookmarks) stream.push(bookmark());
     };
     objects.on('change', tell);
@@ -79,7 +86,12 @@ export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: stri
   return { status: 200, headers, body: { size: Infinity, open } };
 }
 
-function line({ type, object }: { type: string; object: object }): string {
+interface WatchEvent {
+  readonly type: string;
+  readonly object: object;
+}
+
+function line({ type, object }: WatchEvent): string {
   return `${JSON.stringify({ type, object })}\n`;
 }
 

@@ -4,9 +4,9 @@ import { isDeepStrictEqual } from 'node:util';
 import { applyFields, noteUpdate } from './apiFields.ts';
 import { apiVersionOf, type ApiKind } from './apiKinds.ts';
 import { isJson, type Json } from './apiPatch.ts';
-import { shapeBySchema } from './apiSchema.ts';
+import { checkDeclared, shapeBySchema } from './apiSchema.ts';
 import { Refusal } from './apiStatus.ts';
-import { validate } from './apiValidation.ts';
+import { decode, validate } from './apiValidation.ts';
 
 /** A stored object. */
 export interface ApiObject extends Json {
@@ -21,6 +21,8 @@ export interface Change {
   readonly revision: number;
   readonly kind: ApiKind;
   readonly object: ApiObject;
+  /** The object before it was modified. A watch with a selector may have told of only one of them. */
+  readonly before?: ApiObject | undefined;
 }
 
 /** The place of an object: its kind, its namespace ('' for none), its name. */
@@ -117,8 +119,10 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     const before = this.demand(place);
     const stated = body['metadata'] as Partial<ApiObject['metadata']> | undefined;
     if (place.kind.custom && !stated?.resourceVersion) {
-      const message = `${qualified(place.kind)} "${place.name}" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update`;
-      throw new Refusal(422, 'Invalid', message);
+      const field = 'metadata.resourceVersion';
+      const message = 'Invalid value: 0: must be specified for an update';
+      const words = `${qualified(place.kind)} "${place.name}" is invalid: ${field}: ${message}`;
+      throw new Refusal(422, 'Invalid', words, { causes: [{ field, message }] });
     }
     this.#checkCurrent(place, before, stated);
     const after = shape(place.kind, this.#carryOver(place.kind, before, body, writing));
@@ -135,6 +139,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     const before = writing.status ? this.demand(place) : this.get(place);
     const { status, ...rest } = body;
     const { apiVersion, kind: stated, metadata } = body;
+    if (kind.schema) checkDeclared(kind.schema, body);
     const part = writing.status ? { apiVersion, kind: stated, metadata, status } : kind.status ? rest : body;
     if (!before) {
       const made = applyFields({ apiVersion, kind: stated, metadata: {} }, part, writing, force, kind.schema);
@@ -219,9 +224,10 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     const { resourceVersion: _, ...metadata } = object.metadata;
     const stored = { ...object, metadata: { ...metadata, ...(resourceVersion && { resourceVersion }) } } as ApiObject;
     if (dryRun) return stored;
+    const before = this.get({ kind, namespace, name });
     this.revision = revision;
     this.#objects.set(keyOf(kind, namespace, name), { kind, object: stored });
-    this.#tell({ type, revision, kind, object: stored });
+    this.#tell({ type, revision, kind, object: stored, before });
     return stored;
   }
 
@@ -231,8 +237,11 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
   }
 }
 
-function shape({ schema }: ApiKind, object: ApiObject): ApiObject {
-  return schema ? (shapeBySchema(schema, object) as ApiObject) : object;
+function shape(kind: ApiKind, object: ApiObject): ApiObject {
+  if (!kind.schema) return decode(kind, object);
+  // Every object has these three, whether its schema names them or not.
+  const { apiVersion, kind: name, metadata } = object;
+  return { ...(shapeBySchema(kind.schema, object) as Json), apiVersion, kind: name, metadata };
 }
 
 function entries(body: Json): boolean {

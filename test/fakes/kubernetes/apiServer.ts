@@ -66,6 +66,7 @@ export class TestApiServer extends FaultyServer {
     this.kinds = [...kubernetesKinds, ...(openshift === undefined ? [] : openshiftKinds(minor)), ...kinds];
     this.objects.on('change', ({ type, kind, object }) => {
       if (kind.kind !== 'CustomResourceDefinition') return;
+      if (type === 'ADDED') queueMicrotask(() => this.#establish({ kind, namespace: '', name: object.metadata.name }));
       const defined = kindsOfDefinition(object);
       const others = this.kinds.filter(
         (known) => !defined.some((made) => made.resource === known.resource && made.group === known.group),
@@ -81,6 +82,16 @@ export class TestApiServer extends FaultyServer {
       this.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
     }
     if (openshift !== undefined) this.put(clusterVersion(openshift));
+  }
+
+  /** Accepts a definition, which a real server does some moments after it was created. */
+  #establish(place: Place): void {
+    const definition = this.objects.get(place);
+    if (!definition || isJson(definition['status'])) return;
+    const { names } = definition['spec'] as Json;
+    const conditions = ['NamesAccepted', 'Established'].map((type) => ({ type, status: 'True' }));
+    const body = { ...definition, status: { conditions, acceptedNames: names, storedVersions: [] } };
+    this.objects.replace(place, body, { manager: 'kube-apiserver', dryRun: false, status: true });
   }
 
   /** Stores an object with its status, as if it had always existed. */
@@ -170,7 +181,13 @@ export class TestApiServer extends FaultyServer {
   }
 
   #reviewAccess(body: Json, user: ApiUser): Answer {
-    const { resourceAttributes } = body['spec'] as { resourceAttributes: Record<string, string> };
+    const { resourceAttributes } = body['spec'] as { resourceAttributes?: Record<string, string> };
+    if (!resourceAttributes)
+      throw new Refusal(
+        422,
+        'Invalid',
+        'spec.resourceAttributes: exactly one of nonResourceAttributes or resourceAttributes must be specified',
+      );
     return json(201, { ...body, status: this.#access.review(user, resourceAttributes) });
   }
 
@@ -213,7 +230,7 @@ export class TestApiServer extends FaultyServer {
     checkIdentity(target, body);
     if (method === 'PUT') return json(200, this.objects.replace(target, body, writing));
     const { name, generateName } = body['metadata'] as { name?: string; generateName?: string };
-    const made = name ?? (generateName === undefined ? '' : `${generateName}${this.objects.revision}`);
+    const made = name || (generateName === undefined ? '' : `${generateName}${this.objects.revision}`);
     if (made === '')
       throw new Refusal(
         422,
