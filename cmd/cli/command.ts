@@ -2,12 +2,13 @@ import type { Context } from '../../lib/context.ts';
 import type { Terminal } from './terminal.ts';
 
 /**
- * The kind of values that a shell suggests. Versions are those of local bundles and mirror directories; components are
+ * The kind of values that a shell suggests. Bundles are the tars in the typed folder, and otherwise files. Versions are those of local bundles and mirror directories; components are
  * those of the bundle on the command line. Nodes and UpgradeBundles are read from the cluster.
  */
 export type Suggestion =
   | 'files'
   | 'folders'
+  | 'bundles'
   | 'contexts'
   | 'clusters'
   | 'users'

@@ -14,7 +14,7 @@ export const bundleArgument = {
     type: 'string',
     required: true,
     describe: 'A bundle, one of its volumes, a device that contains a bundle, or a mirror directory',
-    suggest: 'files',
+    suggest: 'bundles',
   },
 } as const satisfies OptionRecord;
 
@@ -24,7 +24,7 @@ export const baseOption = {
     type: 'string',
     repeatable: true,
     describe: 'For a delta bundle: the bundle or mirror directory of its base release, if it is not in the same folder',
-    suggest: 'files',
+    suggest: 'bundles',
   },
 } as const satisfies OptionRecord;
 
@@ -148,7 +148,7 @@ export const releaseOptions = {
   'from-dir': {
     type: 'string',
     describe: 'Mirror directory or bundle to read instead of a registry',
-    suggest: 'files',
+    suggest: 'bundles',
   },
 } as const satisfies OptionRecord;
 

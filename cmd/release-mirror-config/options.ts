@@ -18,7 +18,7 @@ export const mirrorOptions = {
   'from-dir': {
     type: 'string',
     describe: 'Mirror directory or bundle to read the release from',
-    suggest: 'files',
+    suggest: 'bundles',
   },
   arch: {
     type: 'string',

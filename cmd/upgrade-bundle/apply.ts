@@ -24,7 +24,7 @@ export const command = defineCommand({
   positionals: {
     bundle: {
       type: 'string',
-      suggest: 'files',
+      suggest: 'bundles',
       describe: 'Bundle on this machine, or the .yaml or .sha256 file beside it',
     },
   },

@@ -42,7 +42,7 @@ const options = {
   base: {
     type: 'string',
     describe: 'Create a delta bundle: leave out what this version, bundle or mirror directory has',
-    suggest: 'files',
+    suggest: 'bundles',
   },
   for: {
     type: 'string',

@@ -36,7 +36,7 @@ export const command = defineCommand({
     'exit code is 1 if there is a blocker. The rights of cluster-reader suffice, with two additions. nodes/proxy shows how much ' +
     'space is free. Creating pods shows, in a dry run, whether the cluster makes every pod pull its images.',
   positionals: {
-    bundle: { type: 'string', describe: 'Bundle to update the cluster with', suggest: 'files' },
+    bundle: { type: 'string', describe: 'Bundle to update the cluster with', suggest: 'bundles' },
   },
   options,
   examples: [

@@ -21,6 +21,7 @@ export interface Completion {
 export type FindValues = (
   kind: Exclude<Suggestion, 'files' | 'folders'>,
   values: TypedLine['values'],
+  typed: string,
 ) => Promise<readonly string[]>;
 
 /** Finds the candidates for the last of the words after the program’s name. Throws the errors of `find`. */
@@ -71,10 +72,10 @@ async function findValues(
 ): Promise<Completion> {
   const { suggest, anyCase } = option ?? {};
   if (suggest === 'files' || suggest === 'folders') return { candidates: [], otherwise: suggest };
-  const offered = option?.choices ?? (suggest === undefined ? [] : await find(suggest, values));
+  const offered = option?.choices ?? (suggest === undefined ? [] : await find(suggest, values, typed));
   const begun = anyCase ? typed.toLowerCase() : typed;
   const candidates = [...new Set(offered)]
     .filter((value) => value.startsWith(begun))
     .map((value) => ({ word: value, describe: value === String(option?.default ?? '') ? 'the default' : '' }));
-  return { candidates, otherwise: 'nothing' };
+  return { candidates, otherwise: suggest === 'bundles' ? 'files' : 'nothing' };
 }

@@ -10,9 +10,9 @@ import type { TypedLine } from './line.ts';
  * function throws the errors of reading.
  */
 export function suggestionsFrom(environment: NodeJS.ProcessEnv, patience = 2000): FindValues {
-  return async (kind, typed) => {
+  return async (kind, given, typed) => {
     const signal = AbortSignal.timeout(patience);
-    const values = expandHome(typed, environment['HOME']);
+    const values = expandHome(given, environment['HOME']);
     switch (kind) {
       case 'contexts':
       case 'clusters':
@@ -21,6 +21,8 @@ export function suggestionsFrom(environment: NodeJS.ProcessEnv, patience = 2000)
         const kubeconfig = values['kubeconfig']?.at(-1);
         return Object.keys((await loadKubeconfig({ kubeconfig, environment })).config[kind]).sort();
       }
+      case 'bundles':
+        return findBundles(typed, environment['HOME']);
       case 'registry-versions':
         return (await import('../../../lib/mirror-registry/versions.ts')).knownVersions();
       case 'versions':
@@ -38,6 +40,14 @@ export function suggestionsFrom(environment: NodeJS.ProcessEnv, patience = 2000)
 function expandHome(values: TypedLine['values'], home = '~'): TypedLine['values'] {
   const expand = (list: readonly string[]): string[] => list.map((value) => value.replace(/^~(?=\/)/, () => home));
   return Object.fromEntries(Object.entries(values).map(([name, list]) => [name, expand(list)]));
+}
+
+/** Finds bundles in the folder that is typed, those in volumes by their common names. The words begin as typed. */
+async function findBundles(typed: string, home = '~'): Promise<string[]> {
+  const [folder = ''] = /^.*\//s.exec(typed) ?? [];
+  const names = await namesIn(folder === '' ? '.' : folder.replace(/^~(?=\/)/, () => home));
+  const bundles = names.flatMap((name) => /^([^.].*\.tar)(?:\.000)?$/s.exec(name)?.[1] ?? []);
+  return bundles.sort().map((name) => folder + name);
 }
 
 /** Finds versions in the names of finished and unfinished bundles, or in the tags of a mirror directory. */

@@ -36,7 +36,7 @@ export const command = defineCommand({
       type: 'string',
       required: true,
       describe: 'Bundle, device that contains a bundle, mirror directory, or URL of serve on another machine',
-      suggest: 'files',
+      suggest: 'bundles',
     },
   },
   options: {

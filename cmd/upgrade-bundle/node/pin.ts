@@ -13,7 +13,11 @@ export const command = defineCommand({
     'from a full disk, but not the images in this list. Images that were pinned before stay pinned. On clusters with PinnedImageSets ' +
     '(4.19 and later) use one of those. If another file has such a list, a second list is refused, because CRI-O reads only one.',
   positionals: {
-    bundle: { type: 'string', describe: 'A bundle, a device that holds one, or a mirror directory', suggest: 'files' },
+    bundle: {
+      type: 'string',
+      describe: 'A bundle, a device that holds one, or a mirror directory',
+      suggest: 'bundles',
+    },
   },
   options: {
     remove: {

@@ -50,12 +50,25 @@ describe('what a plugin answers to a shell', () => {
     return stdout;
   };
 
+  it('has the bundles of the typed folder, volumes by their common name, and else leaves files to the shell', async () => {
+    const [home, place] = [folder, join(folder, 'usb drive')];
+    await mkdir(place);
+    for (const name of ['a b.tar', 'c.tar.000', 'c.tar.001', 'c.tar.sha256', '.d.tar', 'e.tar.partial', 'notes.txt'])
+      await writeFile(join(place, name), '');
+    for (const command of [['verify'], ['push', '--to=r.test/a'], ['verify', '--base']])
+      expect(await told([...command, `${place}/`])).to.equal(`${place}/a b.tar\n${place}/c.tar\n:0\n`);
+    expect(await told(['verify', '~/usb drive/c'], undefined, { HOME: home })).to.equal('~/usb drive/c.tar\n:0\n');
+    expect(await told(['verify', `${place}/n`])).to.equal(':0\n');
+    const bundles = await executeProgram('oc-adm_upgrade_bundle', ['__complete', 'verify', ''], { cwd: place });
+    expect(bundles.stdout).to.equal('a b.tar\nc.tar\n:0\n');
+  });
+
   it('is in the lines that shells and kubectl read', async () => {
     expect(await told(['insp'])).to.equal('inspect\tShow the contents of a bundle\n:4\n');
     expect(await told(['create', '--arc'])).to.equal(
       '--arch=\tArchitecture of the release, multi for all (default: that of --release-image, else x86_64)\n:6\n',
     );
-    expect(await told(['inspect', ''])).to.equal(':0\n');
+    expect(await told(['inspect', '/nonexistent/'])).to.equal(':0\n');
     expect(await told(['create', '--output='])).to.equal(':16\n');
   });
 

@@ -53,7 +53,7 @@ describe('findCandidates', () => {
   });
 
   it('leaves files and folders to the shell, and offers nothing if neither is possible', async () => {
-    expect(await complete('inspect Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
+    expect(await complete('create -a Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
     expect(await complete('inspect -- -Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
     expect(await complete('create --output=/m')).to.deep.equal({ candidates: [], otherwise: 'folders' });
     expect(await complete('create -a Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
