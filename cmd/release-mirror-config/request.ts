@@ -13,8 +13,7 @@ export type MirrorArguments = Arguments<typeof mirrorOptions> & { readonly relea
 /** Converts the arguments to a request. Throws `usage` for contradicting arguments, as `oc adm release mirror` does. */
 export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'release'> {
   const { to, toDir, toImageStream, toMirror, toReleaseImage, skipReleaseImage } = args;
-  if (to !== undefined && toImageStream !== undefined)
-    refuse('--to and --to-image-stream are two destinations; give one');
+  if (to !== undefined && toImageStream !== undefined) refuse('--to and --to-image-stream exclude each other');
   if (skipReleaseImage && toReleaseImage !== undefined) {
     refuse('--skip-release-image leaves out the image for which --to-release-image gives a place');
   }

@@ -174,12 +174,12 @@ function applyWords({ files, images, mirrors, updateService }: MirrorOutcome, ar
   return [...registries].map((host) => ` --mirror-registry=${shellWord(host)}`).join('') + trustWords(args);
 }
 
-/** Formats the numbers of blobs: `12 blobs copied (3 MiB), 4 there already`. */
+/** Formats the numbers of blobs: `12 blobs copied (3 MiB), 4 present`. */
 function formatCounts({ blobs: { copied, mounted, skipped }, bytes }: MirrorResult): string {
   return [
     `${copied} blobs copied (${formatBytes(bytes)})`,
     ...(mounted > 0 ? [`${mounted} mounted from other repositories`] : []),
-    ...(skipped > 0 ? [`${skipped} there already`] : []),
+    ...(skipped > 0 ? [`${skipped} present`] : []),
   ].join(', ');
 }
 

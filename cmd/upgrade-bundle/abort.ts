@@ -14,7 +14,7 @@ export const command = defineCommand({
   positionals: recordArgument,
   options: {
     wait: { type: 'boolean', default: true, describe: 'Wait until the update is aborted' },
-    timeout: { type: 'number', default: 300, range: [1, 86_400], describe: 'How many seconds to wait' },
+    timeout: { type: 'number', default: 300, range: [1, 86_400], describe: 'Seconds to wait' },
     ...clusterAccessOptions,
   },
   examples: [['', 'Abort the update that the cluster is preparing']],

@@ -91,7 +91,7 @@ async function readRequest(
   const own = bundle === undefined ? undefined : await identifyBundle(bundle, offlineTrustOf(args), context);
   if (own && digest !== undefined && own.digest !== digest) {
     throw new PluginError('digest-mismatch', `${String(bundle)} has another digest than --digest: ${own.digest}`, {
-      hint: 'One of the two is not what it should be. Do not apply it before you know which.',
+      hint: 'One of the two is wrong. Do not apply the bundle before you know which.',
     });
   }
   const hold = args.hold ? true : undefined;

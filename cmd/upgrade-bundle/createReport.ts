@@ -47,7 +47,7 @@ function toWords(
   const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
   const title = {
     created: 'Created',
-    unchanged: 'Nothing to do: the bundle is there and complete',
+    unchanged: 'Nothing to do: the bundle exists and is complete',
     planned: 'Would create',
   }[outcome];
   const rows = [

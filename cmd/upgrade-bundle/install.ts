@@ -61,7 +61,7 @@ export const command = defineCommand({
       type: 'number',
       default: 600,
       range: [1, 86_400],
-      describe: 'How many seconds to wait for the agents, and for each pool of nodes',
+      describe: 'Seconds to wait for the agents, and for each machine config pool',
     },
     ...offlineTrustOptions,
     ...dryRunOption,

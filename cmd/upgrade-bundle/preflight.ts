@@ -81,13 +81,13 @@ function failureOf({ findings, target }: Preflight): PluginError {
   const what = target === undefined ? 'boot without a registry' : `update to ${target} without a registry`;
   const reasons = count === 1 ? '1 blocker' : `${count} blockers`;
   return new PluginError('not-ready', `The cluster cannot ${what}: ${reasons}`, {
-    hint: 'Do what is said above, then run this again.',
+    hint: 'Follow the advice above, then run this again.',
   });
 }
 
 function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight): string {
   const plan = target === undefined ? '' : `, to be updated to ${target}`;
-  const title = `${cluster}: OpenShift ${version}${plan}; ${nodes} nodes and ${workloads} workloads looked at`;
+  const title = `${cluster}: OpenShift ${version}${plan}; ${nodes} nodes and ${workloads} workloads checked`;
   if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
   const groups = [...Map.groupBy(findings, ({ severity, check }) => `${severity} ${check}`).values()];
   const rows = groups.flatMap((group) => [

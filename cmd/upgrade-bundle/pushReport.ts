@@ -48,7 +48,7 @@ export function formatPushed(
     ['Signed by', nameSigners(signed)],
     ['Images', `${images}, ${attachments} sigstore attachments, ${tags} tags`],
     ...listExtraImages(outcome.extraImages),
-    ['Blobs', `${uploaded}, ${blobs.mounted} mounted, ${blobs.skipped} there already`],
+    ['Blobs', `${uploaded}, ${blobs.mounted} mounted, ${blobs.skipped} present`],
   ];
   const bases = args.base.map((base) => ` --base=${shellWord(base)}`).join('');
   const again = `${shellWord(path)} --to=${shellWord(args.to)}${bases}${registryWords(args)}${trustWords(args)}`;
@@ -62,7 +62,7 @@ export function formatPushed(
     ...(outcome.failure ? [] : ['Update the cluster:', `  ${upgradeCommand(outcome)}${clusterWords(args)}`]),
   ];
   return [
-    isNew ? 'Pushed' : 'Nothing to do: everything is there',
+    isNew ? 'Pushed' : 'Nothing to do: everything is present',
     formatFields(rows),
     ...(applied ?? []).map((each) => formatOutcome(each, 'none')),
     ...steps,

@@ -30,7 +30,7 @@ export const command = defineCommand({
       default: true,
       describe: 'Wait until the nodes are clean and the namespace is deleted; otherwise files stay on the nodes',
     },
-    timeout: { type: 'number', default: 600, range: [1, 86_400], describe: 'How many seconds to wait' },
+    timeout: { type: 'number', default: 600, range: [1, 86_400], describe: 'Seconds to wait' },
     ...dryRunOption,
     ...clusterAccessOptions,
   },

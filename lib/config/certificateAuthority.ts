@@ -76,15 +76,19 @@ export function keepAuthorities(
 function keyOf(registry: string): string {
   const key = registry.replace(/:(?=\d+$)/, '..');
   if (/^[\w.-]+$/.test(key)) return key;
-  throw new PluginError('usage', `a cluster cannot be told whom to trust for ${registry}: it is not a host name`, {
-    hint: 'Give the registry a name and use that.',
-  });
+  throw new PluginError(
+    'usage',
+    `a cluster cannot trust a certificate authority for ${registry}: it is not a host name`,
+    {
+      hint: 'Give the registry a name and use that.',
+    },
+  );
 }
 
 function normalizeCertificates(text: string): string {
   const found = text.match(certificatePattern) ?? [];
   if (found.length === 0) {
-    throw new PluginError('invalid-file', 'the certificate authority holds no certificate', {
+    throw new PluginError('invalid-file', 'the certificate authority has no certificate', {
       hint: 'Give a PEM file: it has lines that say BEGIN CERTIFICATE and END CERTIFICATE.',
     });
   }

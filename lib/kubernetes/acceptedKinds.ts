@@ -28,11 +28,11 @@ export function checkKinds(manifests: readonly ConfigManifest[], where: string):
   const kinds = [...acceptedKinds.values()].flat();
   throw new PluginError(
     'unsupported',
-    `${where} has what is no configuration of a release, and nothing of it is applied: ${[...named, ...more].join(', ')}`,
+    `${where} has objects that are not configuration of a release, so nothing is applied: ${[...named, ...more].join(', ')}`,
     {
       hint:
-        `Applied are ${kinds.join(', ')}. Find out how the rest got there; ` +
-        'what is meant to be in the cluster, “oc apply -f FILE” brings there; then take it out and apply this again.',
+        `Applied are ${kinds.join(', ')}. Find out where the rest came from; ` +
+        'apply what belongs in the cluster with “oc apply -f FILE”, remove it from here, and run this again.',
     },
   );
 }

@@ -56,7 +56,7 @@ const firstSignatureReader = '4.4.0-0';
 
 function warnOfSignature(name: string, age: ClusterVersionInfo): string | undefined {
   if (age === 'unknown') return undefined;
-  if (!age) return `${name}: this is no OpenShift cluster: nothing reads signatures of releases here.`;
+  if (!age) return `${name}: this is not an OpenShift cluster: nothing reads release signatures here.`;
   if (age.version === '' || !isOlder(age.version, firstSignatureReader)) return undefined;
   return (
     `${name}: the version operator of OpenShift ${age.version} may not read signatures from ConfigMaps, ` +

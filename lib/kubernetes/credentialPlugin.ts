@@ -50,7 +50,7 @@ export async function runCredentialPlugin(
     throw failure(`${command} has ${has} in the kubeconfig, which is not supported`, hint);
   }
   if (interactiveMode === 'Always' && !options.hasTerminal) {
-    throw failure(`${command} wants a terminal to ask on`, 'Run this at a terminal, or log in first: oc login');
+    throw failure(`${command} needs a terminal for its prompt`, 'Run this at a terminal, or log in first: oc login');
   }
   const interactive = options.hasTerminal === true && interactiveMode !== 'Never';
   const info = {

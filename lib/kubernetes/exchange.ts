@@ -239,7 +239,7 @@ export function parseTimeout(given: number | string | undefined): number | undef
   if (given === undefined || typeof given === 'number') return given;
   const match = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(given.trim());
   if (!match) {
-    throw new PluginError('usage', `“${given}” is not a time that a request may take`, {
+    throw new PluginError('usage', `“${given}” is not a valid request timeout`, {
       hint: 'Give seconds, such as 30, or a time such as 30s or 2m; 0 for no limit.',
     });
   }

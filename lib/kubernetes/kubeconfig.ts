@@ -203,7 +203,7 @@ function readExtra(fields: readonly string[]): Fields {
   const pairs = fields.map((field) => {
     const [, key = '', value = ''] = /^([^=]+)=(.*)$/s.exec(field) ?? [];
     if (key === '')
-      throw new PluginError('usage', `“${field}” is no extra field of a user`, { hint: 'Give KEY=VALUE.' });
+      throw new PluginError('usage', `“${field}” is not an extra field of a user`, { hint: 'Give KEY=VALUE.' });
     return { key, value };
   });
   return Object.fromEntries(

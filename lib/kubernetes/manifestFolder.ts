@@ -78,10 +78,10 @@ const largestFile = 1024 * 1024;
 /** Throws `invalid-file` for pipes, devices, large files, and links that lead out of the folder `root`. */
 async function checkFile(file: string, root?: string): Promise<void> {
   const found = await stat(file);
-  if (!found.isFile()) throw new PluginError('invalid-file', `${file} is no regular file`);
+  if (!found.isFile()) throw new PluginError('invalid-file', `${file} is not a regular file`);
   if (root !== undefined && !(await realpath(file)).startsWith(join(root, sep))) {
     throw new PluginError('invalid-file', `${file} is a link that leads out of the folder`, {
-      hint: 'See where it leads (ls -l), and put a copy in its place if it is meant.',
+      hint: 'Check its target (ls -l), and replace the link with a copy if it is intended.',
     });
   }
   if (found.size <= largestFile) return;
@@ -102,8 +102,5 @@ function checkIdentity(object: UnknownObject, file: string): asserts object is K
     .filter(([, value]) => typeof value !== 'string' || value === '')
     .map(([field]) => field);
   if (lacking.length === 0) return;
-  throw new PluginError(
-    'invalid-file',
-    `${file} has something that is no Kubernetes object: no ${lacking.join(', no ')}`,
-  );
+  throw new PluginError('invalid-file', `${file} has an object without ${lacking.join(' and ')}`);
 }

@@ -207,7 +207,7 @@ function exitCodeOf(answer: unknown, { pod, command }: PodCommand): number {
   if (reason === 'NonZeroExitCode' && cause) return Number(cause['message']);
   const words = typeof message === 'string' ? message : 'the cluster does not say why';
   throw new PluginError('command-failed', `${command[0] ?? ''} could not be run in the pod ${pod}: ${words}`, {
-    hint: 'See what the pod does: oc describe pod, oc logs.',
+    hint: 'Check the pod: oc describe pod, oc logs.',
   });
 }
 

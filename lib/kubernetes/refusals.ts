@@ -119,7 +119,7 @@ function hintOf(code: ErrorCode, said: string, target: KubeTarget): string | und
   if (code !== 'denied') return undefined;
   const match =
     /User "([^"]*)" cannot (\S+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?/.exec(said);
-  if (!match) return 'The message is the cluster’s own; an administrator of the cluster can tell more.';
+  if (!match) return 'This is the message of the cluster. Ask an administrator of the cluster.';
   const [, user = '', verb = '', resource = '', group = '', namespace] = match;
   const scope = namespace === undefined ? '' : ` -n ${namespace}`;
   const full = group === '' ? resource : `${resource}.${group}`;

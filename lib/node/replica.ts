@@ -259,7 +259,7 @@ async function askSize(transport: Transport, request: Request): Promise<number> 
   });
   const size = Number(headers['content-length'] ?? Number.NaN);
   if (Number.isSafeInteger(size) && size > 0) return size;
-  throw new PluginError('server-error', `${request.registry} does not say how large the bundle is`, {
+  throw new PluginError('server-error', `${request.registry} did not send the size of the bundle`, {
     hint: 'Name a server of this program, or a bundle on a server that states its Content-Length.',
   });
 }

@@ -95,7 +95,8 @@ function parseObject(bytes: Uint8Array, where: string): Record<string, unknown> 
 
 function descriptors(value: unknown, where: string): Descriptor[] {
   if (value === undefined || value === null) return [];
-  if (!Array.isArray(value)) throw new PluginError('invalid-manifest', `${where} has a list that is not one`);
+  if (!Array.isArray(value))
+    throw new PluginError('invalid-manifest', `${where} has a field that must be a list, and is not`);
   return value.map((entry) => descriptor(entry, where));
 }
 

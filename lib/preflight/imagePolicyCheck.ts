@@ -124,7 +124,7 @@ function checkAttachments(
   const lacking = places.filter((place) => !scopesOf(place).some((scope) => configured.has(scope)));
   const names = [...new Set(lacking.map(formatReference))];
   if (names.length === 0 || configured.has('')) return [];
-  const message = `its nodes look for no sigstore signatures in ${names.join(', ')}, and refuse images from there`;
+  const message = `its nodes do not read sigstore signatures in ${names.join(', ')}, and refuse images from there`;
   const subject = { kind: 'MachineConfigPool', name: pool };
   return [{ check: 'signatures', severity: 'warning', subject, message, advice: advice.attachments }];
 }

@@ -35,14 +35,14 @@ const unpackedFactor = 2;
 
 const advice = {
   ready: 'Bring the node up, or remove it from the cluster: an update waits for every node.',
-  cordon: (name: string): string => `If it need not stay so: oc adm uncordon ${name}`,
+  cordon: (name: string): string => `To allow pods on it again: oc adm uncordon ${name}`,
   pressure: 'Make room on the node: a kubelet in this state removes images.',
   arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
   space: 'Make room, or give the node a larger disk; oc adm prune and crictl rmi remove images that no container uses.',
-  stats: 'Look on the node (df /var/lib/containers), or run this as a user who may get nodes/proxy.',
+  stats: 'Check it on the node (df /var/lib/containers), or run this as a user with the right to get nodes/proxy.',
   list: 'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
   missing:
-    'Load them into the storage of the node before its registry is gone: a pod that is moved or started there needs them.',
+    'Load them into the image store of the node before its registry is unreachable: a pod that is moved or started there needs them.',
   next: 'They must be on every node, and pinned, before the update begins.',
 };
 

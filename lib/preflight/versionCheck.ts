@@ -31,14 +31,14 @@ export interface ImageSupply {
 const firstLocalSystem = { byDefault: '4.19.0-0', preview: '4.17.0-0' };
 
 const advice = {
-  busy: 'Wait until the cluster version operator is done (oc adm upgrade), or help it: nothing is updated meanwhile.',
-  failing: 'See what the operator says (oc adm upgrade), and fix that first.',
+  busy: 'Wait until the cluster version operator is done (oc adm upgrade), or fix what blocks it: nothing else is updated meanwhile.',
+  failing: 'Check the message of the operator (oc adm upgrade), and fix that first.',
   upgradeable:
-    'See what it says: it keeps the cluster at this minor version. Updates to later patches are not concerned.',
+    'Read its message: it keeps the cluster at this minor version. Updates to later patch releases are possible.',
   path: 'Take bundles of the versions in between, one after the other; inspect -o wide lists from which versions a bundle updates.',
   older: 'A cluster cannot go back to an earlier version: take a bundle of a later one.',
   same: 'There is nothing to update.',
-  unknown: 'Compare with the update graph if there is a network: the release itself says nothing.',
+  unknown: 'Check the update graph if there is a network: the release does not list them.',
   arch: 'Take the bundle for multi.',
   system:
     'Keep a registry within reach of the nodes until all pools are updated: the push and serve commands make one of the bundle. ' +
@@ -87,7 +87,9 @@ export function checkPath(object: KubernetesObject, target: UpdateTarget, supply
   if (isOlder(target.version, version))
     return [find('blocker', `runs ${version}, which is later than ${target.version}`, advice.older)];
   return [
-    ...(asked !== undefined && asked !== desired ? [find('blocker', `was told to become ${asked}`, advice.busy)] : []),
+    ...(asked !== undefined && asked !== desired
+      ? [find('blocker', `was asked to update to ${asked}`, advice.busy)]
+      : []),
     ...(target.previous.length === 0
       ? [
           find(

@@ -50,7 +50,7 @@ export async function followProposals(
   const metadata = { name, annotations: { [proposalAnnotation]: node } };
   try {
     await cluster.create({ ...upgradeBundleKind, metadata, spec: { bundle: {} } });
-    context.log('info', `${node} has ${version} ${arch}: made UpgradeBundle ${name}`);
+    context.log('info', `${node} has ${version} ${arch}: created UpgradeBundle ${name}`);
   } catch (error) {
     if (!isPluginError(error, 'conflict')) throw error;
   }

@@ -79,13 +79,13 @@ const message = { type: 'string', maxLength: 32768 };
 
 const bundle: Schema = {
   type: 'object',
-  description: 'Which bundle the cluster may be updated with.',
+  description: 'The bundle that the cluster may be updated from.',
   default: {},
   properties: {
     file: {
       type: 'string',
       description:
-        'A device or file on one of the nodes, /dev/sdb for instance. Media are searched where it is absent.',
+        'A device or file on one of the nodes, such as /dev/sdb. If absent, the media of all nodes are searched.',
       maxLength: 4096,
       pattern: '^(/[^/\\x00-\\x1f\\x7f]+)+$',
       [rulesField]: [rule("!self.matches('(^|/)[.][.]?(/|$)')", 'must be a path without . and ..')],
@@ -93,7 +93,7 @@ const bundle: Schema = {
     digest: {
       ...digest,
       description:
-        'Digest of the whole bundle, as the .sha256 file beside it says. Without it nothing goes past Detected.',
+        'Digest of the whole bundle, as in the .sha256 file beside it. Without it, the update does not go past Detected.',
     },
   },
   [rulesField]: [
@@ -112,13 +112,13 @@ const spec: Schema = {
     hold: {
       type: 'boolean',
       default: false,
-      description: 'Load and pin the images, then wait before the update itself begins.',
+      description: 'Load and pin the images, then wait before the update starts.',
     },
     store: {
       type: 'string',
       default: 'auto',
       enum: stores,
-      description: 'Where nodes keep the images: in their own storage (main) or in an additional store.',
+      description: 'Image store of the nodes: their own (main), or an additional one.',
     },
     allowExtraImages: {
       type: 'array',
@@ -179,7 +179,7 @@ const status: Schema = {
 
 const root: Schema = {
   type: 'object',
-  description: 'A bundle that the cluster updates itself with, and how far that has come.',
+  description: 'A bundle to update the cluster from, and the progress of that update.',
   required: ['spec'],
   properties: { apiVersion: { type: 'string' }, kind: { type: 'string' }, metadata: { type: 'object' }, spec, status },
   [rulesField]: [
@@ -187,7 +187,7 @@ const root: Schema = {
     rule(
       "!has(oldSelf.status) || !has(oldSelf.status.phase) || oldSelf.status.phase != 'Completed' || " +
         "(has(self.status) && has(self.status.phase) && self.status.phase == 'Completed')",
-      'what is completed stays so',
+      'a completed update stays completed',
     ),
     rule(
       `${duringPhases('self', ['Detected', 'Failed'])} || has(self.spec.bundle.digest)`,
@@ -195,11 +195,11 @@ const root: Schema = {
     ),
     rule(
       `!self.spec.hold || oldSelf.spec.hold || ${duringPhases('oldSelf', phases.filter(canBeHeld))}`,
-      'the update has begun: it cannot be held any more',
+      'the update has begun: it can no longer be put on hold',
     ),
     rule(
       `self.spec.store == oldSelf.spec.store || ${duringPhases('oldSelf', ['Detected', 'Verified', 'Failed'])}`,
-      'images are being loaded: the store cannot be changed any more',
+      'images are being loaded: the store can no longer be changed',
     ),
   ],
 };

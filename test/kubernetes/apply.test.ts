@@ -277,7 +277,7 @@ describe('applyManifests', () => {
       server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-config-managed' } });
       const [outcome] = await apply([signature]);
       expect(outcome).to.include({ outcome: 'created' });
-      expect(outcome?.warning).to.contain('no OpenShift cluster');
+      expect(outcome?.warning).to.contain('not an OpenShift cluster');
     });
 
     it('does not need the right to read the version', async () => {

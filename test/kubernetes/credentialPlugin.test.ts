@@ -44,7 +44,7 @@ describe('runCredentialPlugin', () => {
       expect(spec, `${String(interactiveMode)} ${String(hasTerminal)}`).to.deep.equal({ interactive });
     }
     const failure = await failureOf(run('true', { interactiveMode: 'Always' }), 'bad-credentials-file');
-    expect(failure.message).to.contain('wants a terminal');
+    expect(failure.message).to.contain('needs a terminal');
   });
 
   it('ends one that hangs, although what it has started holds its output open', async () => {

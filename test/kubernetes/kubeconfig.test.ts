@@ -130,7 +130,7 @@ describe('findTarget', () => {
       [{ asUid: '7' }, 'needs a user to impersonate'],
       [{ asGroup: ['g'] }, 'needs a user to impersonate'],
       [{ asUserExtra: ['a=b'] }, 'needs a user to impersonate'],
-      [{ as: 'carol', asUserExtra: ['a'] }, '“a” is no extra field'],
+      [{ as: 'carol', asUserExtra: ['a'] }, '“a” is not an extra field'],
       [{ clientCertificate: '/cert' }, 'a client certificate needs its key'],
       [{ clientKey: '/key' }, 'a client certificate needs its key'],
     ] as const) {

@@ -60,7 +60,7 @@ describe('readManifestTexts and parseManifests', () => {
     expect((await failureOf(readManifests(folder), 'invalid-file')).message).to.contain('leads out of the folder');
     await rm(join(folder, 'c.yaml'));
     await symlink('/dev/zero', join(folder, 'c.yaml'));
-    expect((await failureOf(readManifests(folder), 'invalid-file')).message).to.contain('no regular file');
+    expect((await failureOf(readManifests(folder), 'invalid-file')).message).to.contain('not a regular file');
   });
 
   it('refuses files that are too large, and aliases that multiply', async () => {

@@ -296,7 +296,7 @@ describe('Session', () => {
         [exec('./nonsense'), /nonsense printed something that is not JSON/, /by hand/],
         [exec('./older'), /answered as client.authentication.k8s.io\/v1beta1/, /by hand/],
         [exec('./empty'), /returned neither a token nor a certificate/, /by hand/],
-        [exec('./empty', { interactiveMode: 'Always' }), /wants a terminal/, /oc login/],
+        [exec('./empty', { interactiveMode: 'Always' }), /needs a terminal/, /oc login/],
       ];
       for (const [user, message, hint] of cases) {
         const kubeconfig = await folder.write({ cluster: trusted(server), user: user as Record<string, unknown> });

@@ -125,7 +125,7 @@ describe('checkImagePolicies', () => {
     [
       'a mirror where nodes look for no signatures',
       { cluster: {}, mirrors: true },
-      /^warning MachineConfigPool\/worker: its nodes look for no sigstore signatures in mirror\.example:8443\/ocp,/,
+      /^warning MachineConfigPool\/worker: its nodes do not read sigstore signatures in mirror\.example:8443\/ocp,/,
     ],
     ...[
       'docker:\n  mirror.example:8443:\n    use-sigstore-attachments: true',
@@ -134,7 +134,7 @@ describe('checkImagePolicies', () => {
     [
       'a mirror whose setting is off',
       { cluster: {}, mirrors: true, attachments: 'docker: {"mirror.example:8443/ocp": {}}' },
-      /look for no sigstore signatures/,
+      /do not read sigstore signatures/,
     ],
     [
       'a policy.json that rejects by default',

@@ -365,7 +365,7 @@ describe('runPreflight', () => {
       expect(await find({ ...plan, version: '4.19.3' })).to.deep.equal(['info version clusterversion/version']);
       expect(await find({ ...plan, previous: [] })).to.deep.equal(['warning version clusterversion/version']);
       change(config, 'ClusterVersion', 'version', { spec: { desiredUpdate: { version: '4.19.9' } } });
-      expect(await messageOf(version, plan)).to.equal('was told to become 4.19.9');
+      expect(await messageOf(version, plan)).to.equal('was asked to update to 4.19.9');
     });
 
     it('waits for the version operator, and for what it says about other minor versions', async () => {

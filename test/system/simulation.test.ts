@@ -152,7 +152,7 @@ describe('a cluster of three nodes', function () {
     await pulled?.pull();
     await until(() => ['master-0', 'worker-0'].every((name) => cluster.progress(name)?.phase === 'Loaded'));
     await until(() => conditionOf('Loaded').includes('worker-1'));
-    expect(conditionOf('Loaded')).to.match(/^False NodesMissing: nothing was heard of worker-1/);
+    expect(conditionOf('Loaded')).to.match(/^False NodesMissing: no report from worker-1/);
     expect(phase()).to.equal('Loading');
     // A node that the cluster did not know joins too.
     nodes.push(...(await addNodes('worker-1', 'worker-2')));

@@ -187,8 +187,8 @@ describe('the status of an UpgradeBundle', () => {
 
   it('may move forward, and not back from its end', async () => {
     expect(await change({ phase: 'Detected' }, { phase: 'Verified' })).to.equal('done');
-    expect(await change({ phase: 'Completed' }, { phase: 'Loading' })).to.contain('what is completed stays so');
-    expect(await change({ phase: 'Completed' }, null)).to.contain('what is completed stays so');
+    expect(await change({ phase: 'Completed' }, { phase: 'Loading' })).to.contain('a completed update stays completed');
+    expect(await change({ phase: 'Completed' }, null)).to.contain('a completed update stays completed');
     expect(await change({}, { phase: 'Extracted' })).to.contain('Unsupported value: "Extracted"');
   });
 
@@ -208,10 +208,14 @@ describe('the status of an UpgradeBundle', () => {
   });
 
   it('tells what may still be changed', async () => {
-    expect(await change({ phase: 'Upgrading' }, {}, { hold: false }, { hold: true })).to.contain('cannot be held');
+    expect(await change({ phase: 'Upgrading' }, {}, { hold: false }, { hold: true })).to.contain(
+      'can no longer be put on hold',
+    );
     expect(await change({ phase: 'Pinned' }, {}, { hold: false }, { hold: true })).to.equal('done');
     expect(await change({ phase: 'Held' }, {}, { hold: true }, { hold: false })).to.equal('done');
-    expect(await change({ phase: 'Loading' }, {}, { store: 'main' }, { store: 'auto' })).to.contain('store cannot be');
+    expect(await change({ phase: 'Loading' }, {}, { store: 'main' }, { store: 'auto' })).to.contain(
+      'store can no longer be',
+    );
     expect(await change({ phase: 'Verified' }, {}, { store: 'main' }, { store: 'auto' })).to.equal('done');
   });
 });

@@ -149,7 +149,7 @@ function failureOf({ target, version, failing }: LintResult): PluginError {
     'needs-registry',
     `${version ?? target} needs a registry: ${what} that ${failing === 1 ? 'is' : 'are'} not in a baseline`,
     {
-      hint: 'Do what is said above. Accept a finding with an entry in a baseline, with a reason and an end date.',
+      hint: 'Follow the advice above. Accept a finding with an entry in a baseline, with a reason and an end date.',
       settings: ['baseline', 'writeBaseline'],
     },
   );

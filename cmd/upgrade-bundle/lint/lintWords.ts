@@ -11,7 +11,7 @@ const shown = 20;
 export function toWords(result: LintResult): string {
   const { target, version, against, files, objects, knowsImages, findings, unused } = result;
   const name = version === undefined || version === target ? target : `${target}: OpenShift ${version}`;
-  const title = `${name}; ${objects} objects in ${files} files looked at`;
+  const title = `${name}; ${objects} objects in ${files} files checked`;
   const notes = [
     ...(knowsImages ? [] : ['Images are not compared with a release, because there is no image-references.']),
     ...unused.map(({ rule, object }) => `The baseline has an entry without a finding: ${rule} of ${object}.`),

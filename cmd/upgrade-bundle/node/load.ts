@@ -147,7 +147,7 @@ async function bringBundle(
   if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
   if (digest === undefined) {
     throw new PluginError('usage', 'a bundle from another machine needs --digest or --sha256', {
-      hint: 'It is in the .sha256 file that stands beside the bundle.',
+      hint: 'It is in the .sha256 file beside the bundle.',
     });
   }
   const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
@@ -185,11 +185,11 @@ function toWords(result: LoadResult, signed: SignedBundle, { metadata, path }: B
     ['Release', `${metadata.version} ${metadata.arch}`],
     ['', metadata.release],
     ['Signed by', nameSigners(signed)],
-    ['Images', `${images.length}: ${loaded} loaded (${formatBytes(bytes)}), ${skipped} there already`],
+    ['Images', `${images.length}: ${loaded} loaded (${formatBytes(bytes)}), ${skipped} present`],
     ...listExtraImages(signed.extraImages),
     ['Store', `${store.graphRoot} (${store.driver})`],
     ['Bundle', path],
     ['Counted', `all are there${countedBy === undefined ? '' : `, ${countedBy} says so too`}`],
   ];
-  return [loaded === 0 ? 'Nothing to do: everything is there' : 'Loaded', formatFields(rows)].join('\n');
+  return [loaded === 0 ? 'Nothing to do: everything is present' : 'Loaded', formatFields(rows)].join('\n');
 }

@@ -61,7 +61,7 @@ export const command = defineCommand({
       const mirror = await startMirror(bundle, { host, port: args.port, also: args.also, tags }, context);
       try {
         context.log('info', `${mirror.server.url} stands for ${mirror.prefixes.join(', ')} until Ctrl-C`);
-        context.log('info', 'CRI-O has to be told: systemctl reload crio');
+        context.log('info', 'Next, reload CRI-O: systemctl reload crio');
         // An interruption is the normal end of a server, and not a failure.
         if (!context.signal.aborted) await once(context.signal, 'abort');
       } finally {
@@ -77,7 +77,7 @@ export const command = defineCommand({
 });
 
 function toWords(requests: readonly RuntimeMirrorRequest[]): string {
-  if (requests.length === 0) return 'Nothing was asked for';
+  if (requests.length === 0) return 'Nothing to do: no action was requested';
   const rows = requests.map(({ count, status, method, path, client }) => {
     return [String(count), status < 400 ? 'yes' : `no (${status})`, `${method} ${path}`, client];
   });

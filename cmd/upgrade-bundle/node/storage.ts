@@ -30,7 +30,7 @@ export const command = defineCommand({
   async run({ storePath, write, remove, root }, { terminal, environment }) {
     const host = { root, environment };
     const next = 'Next: systemctl restart crio';
-    if (write && remove) throw new PluginError('usage', '--write and --remove are two things');
+    if (write && remove) throw new PluginError('usage', '--write and --remove exclude each other');
     if (remove) {
       terminal.print(
         (await removeStoreConfig(host))

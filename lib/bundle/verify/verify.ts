@@ -181,7 +181,7 @@ function checkForm(
   if (faults.length > 0) return [...faults];
   if (isCut) {
     const share = String(Math.floor((100 * size) / metadata.size));
-    const words = `of its ${metadata.size} bytes only the first ${size} (${share}%) can be used`;
+    const words = `only the first ${size} of its ${metadata.size} bytes (${share}%) can be used`;
     return [inTar('truncated', `${path} is cut short: ${words}`)];
   }
   if (damage) return [inTar('corrupt', `${damage.message}; nothing after byte ${size} can be read`)];

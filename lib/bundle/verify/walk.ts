@@ -57,7 +57,7 @@ export class Walk {
       truncated: `the ${key} is cut short`,
       corrupt: `the ${key} is corrupt`,
       malformed: `the ${key} is not an image manifest`,
-      resized: `the ${key} has not the size that its manifest says`,
+      resized: `the ${key} has another size than its manifest says`,
     }[fault];
     const kind = fault === 'malformed' || fault === 'resized' ? 'inconsistent' : fault;
     const noted = this.#lacking.get(key) ?? { ...describeProblem(kind, subject, what, words), images: [] };

@@ -125,7 +125,7 @@ async function checkReplaceable(host: Host, path: string, driver: string): Promi
   const own = ['', '-images', '-layers', '-containers'].map((end) => driver + end);
   const strange = names.find((name) => !leftovers.has(name) && !own.includes(name));
   if (strange !== undefined) {
-    throw new PluginError('usage', `${path} is no image store: ${strange} is in it`, {
+    throw new PluginError('usage', `${path} is not an image store: it contains ${strange}`, {
       hint: 'Name a folder that does not exist, or one that is empty.',
     });
   }

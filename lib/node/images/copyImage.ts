@@ -29,7 +29,7 @@ export interface CopySetting {
 export async function findCopyProgram(host: Host): Promise<CopyProgram> {
   for (const name of copyPrograms) if ((await findProgram(host, name)) !== undefined) return name;
   throw new PluginError('not-found', `${describeHost(host)} has neither ${copyPrograms.join(' nor ')}`, {
-    hint: 'Images are brought into the image store by one of them: install it. An OpenShift node has both.',
+    hint: 'One of them copies images into the image store: install it. An OpenShift node has both.',
   });
 }
 

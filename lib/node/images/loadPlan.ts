@@ -79,7 +79,7 @@ function listImages({ metadata, path }: Pick<Bundle, 'metadata' | 'path'>): Bund
   for (const { name, pullspec } of listNamedImages(metadata)) if (!labels.has(pullspec)) labels.set(pullspec, name);
   return [...labels].map(([pullspec, name]) => {
     const { digest, ...reference } = parseReference(pullspec);
-    if (!digest) throw new PluginError('invalid-bundle', `${path} names ${pullspec}, which is not by digest`);
+    if (!digest) throw new PluginError('invalid-bundle', `${path} names ${pullspec}, which has no digest`);
     // A tag is not part of the name in a store.
     const { tag: _tag, ...bare } = reference;
     return { name, tag: '', reference: { ...bare, digest } };

@@ -152,7 +152,7 @@ export function classify(
   if (filesystem === undefined || !(removable || named || labels.test(label ?? ''))) return { kind: 'nothing' };
   if (Object.hasOwn(mountOptions, filesystem)) return { kind: 'filesystem', filesystem, label };
   const known = Object.keys(mountOptions).join(', ');
-  return { kind: 'nothing', reason: `it has ${filesystem}, and bundles are looked for on ${known}` };
+  return { kind: 'nothing', reason: `it has ${filesystem}, and bundles are read from ${known}` };
 }
 
 function text(value: unknown): string | undefined {

@@ -31,7 +31,7 @@ export class DeviceEvents {
   static async open(host: Host, context: Context): Promise<DeviceEvents> {
     const program = await findProgram(host, 'udevadm');
     if (program === undefined) {
-      context.log('debug', 'there is no udevadm: devices are looked at now and then');
+      context.log('debug', 'udevadm is missing: devices are checked periodically');
       return new DeviceEvents(undefined);
     }
     const args = ['monitor', '--kernel', '--udev', '--subsystem-match=block'];
@@ -41,7 +41,7 @@ export class DeviceEvents {
       context.log('debug', `udevadm cannot be run: ${error.message}`);
     });
     child.once('exit', () => {
-      context.log('debug', 'udevadm has ended: devices are looked at now and then');
+      context.log('debug', 'udevadm has ended: devices are checked periodically');
     });
     return new DeviceEvents(child);
   }

@@ -157,7 +157,7 @@ export class Media {
         this.#known.get(device.path)?.isMounted ? { ...device, mountpoint: undefined } : device,
       );
     } catch (cause) {
-      throw new PluginError('not-readable', `lsblk printed what cannot be read: ${messageOf(cause)}`, { cause });
+      throw new PluginError('not-readable', `the output of lsblk is malformed: ${messageOf(cause)}`, { cause });
     }
   }
 

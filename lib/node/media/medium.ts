@@ -114,7 +114,7 @@ export async function listFiles(folder: string): Promise<ReadonlyMap<string, str
     .sort(([a], [b]) => (a < b ? -1 : 1));
   if (listBundles(files.map(([name]) => name)).length > bundleLimit)
     throw new PluginError('too-large', `${folder} has more than ${bundleLimit} bundles`, {
-      hint: 'Leave those on it that are needed.',
+      hint: 'Keep the bundles that are needed.',
     });
   return new Map(files);
 }
@@ -168,7 +168,7 @@ async function describe(path: string, place: MediumSource, context: Context): Pr
     const { version, arch, release, size, base } = metadata;
     if (bundle.faults.length > 0) throw new PluginError('invalid-bundle', bundle.faults[0]?.message ?? '');
     if (bundle.size !== size) {
-      const words = `of its ${size} bytes only the first ${bundle.size} are there`;
+      const words = `only the first ${bundle.size} of its ${size} bytes are present`;
       throw new PluginError('invalid-bundle', `${path} is not written to its end: ${words}`);
     }
     if (base) context.log('debug', `${path} is a delta. ${baseHint(metadata)}`);

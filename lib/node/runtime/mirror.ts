@@ -97,7 +97,7 @@ async function checkOthers(host: Host, prefixes: readonly string[]): Promise<voi
     const both = prefixes.find((prefix) => said.includes(prefix));
     if (both === undefined) continue;
     throw new PluginError('conflict', `${path} says where ${both} is, and would not count beside a mirror of it here`, {
-      hint: 'Is that a mirror that still answers? Then none is needed here. Otherwise take it out first.',
+      hint: 'If that mirror still answers, none is needed here. Otherwise remove it first.',
     });
   }
 }

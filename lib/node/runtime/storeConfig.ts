@@ -51,7 +51,7 @@ export function addStore(text: string, additionalStores: readonly string[], stor
   } catch (error) {
     if (!isPluginError(error, 'invalid-file')) throw error;
   }
-  throw new PluginError('unsupported', `${storageFile} lists additional stores in a form that is not understood`, {
+  throw new PluginError('unsupported', `${storageFile} lists additional stores in an unsupported form`, {
     hint: `Add ${store} to additionalimagestores by hand.`,
   });
 }

@@ -82,7 +82,7 @@ export class AgentPeers {
         return 'fetched';
       } catch (error) {
         if (!isPluginError(error) || ownFaults.has(error.code)) throw error;
-        context.log('debug', `${name} does not give the ${content}: ${messageOf(error)}`);
+        context.log('debug', `${name} cannot provide the ${content}: ${messageOf(error)}`);
       }
     }
     return outcome;

@@ -90,7 +90,7 @@ export class BundleCache {
     const names = (await readdir(this.#folder).catch(() => [])).filter((name) => /^bundle-[0-9a-f]{12}\./.test(name));
     const stems = [...kept].map((digest) => replicaPath('', digest).replace(/tar$/, ''));
     for (const name of names.filter((each) => !stems.some((stem) => each.startsWith(stem)))) {
-      context.log('info', `${name} is not needed any more`);
+      context.log('info', `${name} is no longer needed`);
       await rm(join(this.#folder, name), { force: true });
     }
   }

@@ -25,7 +25,7 @@ export async function endFormerAgent(
   const words = own ?? agentCommand(await readWords('self'));
   const theirs = await readWords(pid);
   if (words.length === 0 || !words.every((word, position) => theirs[position] === word)) return;
-  context.log('warn', `another agent runs on this node, as process ${pid}: it is ended, because this one replaces it`);
+  context.log('warn', `another agent runs on this node, as process ${pid}: stopping it, because this one replaces it`);
   await runProgram(host, 'kill', ['-TERM', String(pid)], context);
   for (let waited = 0; waited < gracePeriod && (await isHolder(lock, pid)); waited += interval) await sleep(interval);
   if (await isHolder(lock, pid)) await runProgram(host, 'kill', ['-KILL', String(pid)], context);

@@ -36,7 +36,7 @@ export async function runController(
     try {
       await controlRollout(cluster, { identity, namespace: agentNamespace, readBundle, pace }, context);
     } catch (error) {
-      context.log('warn', `the rollout is not led from this node: ${messageOf(error)}`);
+      context.log('warn', `this node cannot lead the rollout: ${messageOf(error)}`);
     }
     await sleep(pace, undefined, { signal }).catch(() => undefined);
   }

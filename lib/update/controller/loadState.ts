@@ -93,7 +93,7 @@ function describe(entries: readonly NodeProgress[], silent: readonly string[], d
   const left = entries.filter((entry) => !hasAll(entry)).map(({ name }) => name);
   const words = [
     ...failed.slice(0, 10).map(({ name, message = 'failed' }) => `${name}: ${message}`),
-    ...(silent.length > 0 ? [`nothing was heard of ${listNames(silent)}`] : []),
+    ...(silent.length > 0 ? [`no report from ${listNames(silent)}`] : []),
     `${listNames(left)} ${left.length === 1 ? 'does' : 'do'} not have all images yet`,
   ];
   const reason = failed.length > 0 ? 'NodesFailed' : silent.length > 0 ? 'NodesMissing' : 'Loading';

@@ -84,7 +84,7 @@ async function detect(observation: Observation): Promise<Step> {
   if (!facts)
     return wait('NotFound', `the node of the controller has not verified a bundle with the digest ${digest} yet`);
   if (facts.digest !== digest)
-    return wait('OtherBundle', `what was found is ${facts.digest}, and ${digest} is allowed`);
+    return wait('OtherBundle', `the bundle that was found has the digest ${facts.digest}, and ${digest} is allowed`);
   const { version, release, base } = facts.metadata;
   const condition = { type: 'Verified', status: 'True', reason: 'Verified', message: `it is ${version}` } as const;
   return { phase: 'Verified', version, release, base: base?.version, conditions: [condition] };
@@ -121,7 +121,7 @@ async function update(observation: Observation): Promise<Step> {
     await observation.restore();
     return {
       phase: 'Held',
-      conditions: [updated('Held', 'everything is ready; spec.hold keeps the update from beginning')],
+      conditions: [updated('Held', 'everything is ready; spec.hold delays the update')],
     };
   }
   const facts = await observation.facts();
@@ -138,7 +138,7 @@ async function update(observation: Observation): Promise<Step> {
       await cluster.apply(object, { manager: 'controller', force: true });
     await requestUpdate(cluster, site.clusterVersion, { version, release });
   }
-  const requested = updated('Updating', `the cluster was told to become ${version}`);
+  const requested = updated('Updating', `the cluster was asked to update to ${version}`);
   return { phase: 'Upgrading', progress: '0%', conditions: [ready, requested] };
 }
 
@@ -149,7 +149,7 @@ async function follow(observation: Observation): Promise<Step> {
     await observation.restore();
     return {
       phase: 'Failed',
-      conditions: [updated('Superseded', 'the cluster was told to become something else meanwhile')],
+      conditions: [updated('Superseded', 'another update was requested meanwhile')],
     };
   }
   await observation.pause();

@@ -38,7 +38,7 @@ const limits: readonly Limit[] = [
       [
         "variables.spec.all(k, k == 'desiredUpdate' || (k in variables.oldSpec && variables.spec[k] == variables.oldSpec[k])) && " +
           "variables.oldSpec.all(k, k == 'desiredUpdate' || k in variables.spec)",
-        'may change nothing of the spec but desiredUpdate',
+        'may change only desiredUpdate in the spec',
       ],
       [keepsMetadata, 'may not change the metadata'],
       [
@@ -115,7 +115,7 @@ const limits: readonly Limit[] = [
           'object.spec.template.metadata == oldObject.spec.template.metadata && ' +
           'size(object.spec.template.spec.containers) == 1 && size(oldObject.spec.template.spec.containers) == 1 && ' +
           [sameBut('Spec', 'template'), sameBut('Pod', 'containers'), sameBut('Container', 'image')].join(' && '),
-        'may change nothing of the agents but their image',
+        'may change only the image of the agents',
       ],
       [
         "object == null || string(variables.objectContainer['image']).matches('@sha256:[0-9a-f]{64}$')",

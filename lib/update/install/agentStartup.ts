@@ -44,7 +44,7 @@ export async function startAgents(
     told = lasting;
     const next = executables.flatMap((executable) => choose(survey, executable, { brought, since, peerTime }) ?? []);
     for (const { pod, executable } of next) {
-      context.log('info', `bringing the executable to ${pod.node}`);
+      context.log('info', `uploading the executable to ${pod.node}`);
       await bringExecutable(cluster, pod, executable, context);
       brought.add(pod.pod);
     }

@@ -43,11 +43,11 @@ async function readHeader(path: string): Promise<Pick<Executable, 'architecture'
   const { size } = await file.stat();
   if (!isElf || size < smallest) {
     throw new PluginError('usage', `${path} is not an executable that runs on a node: it needs other files`, {
-      hint: 'Take the one of an archive for Linux, which brings its Node.js along.',
+      hint: 'Use the executable of an archive for Linux, which includes Node.js.',
     });
   }
   const machine = buffer.readUInt16LE(18);
   const architecture = elfMachines[machine];
   if (architecture) return { architecture, size };
-  throw new PluginError('usage', `${path} is for a machine (ELF ${machine}) that there are no agents for`);
+  throw new PluginError('usage', `${path} is for a machine (ELF ${machine}) that no agent supports`);
 }

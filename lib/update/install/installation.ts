@@ -45,7 +45,7 @@ export async function planInstallation(
   const { gitVersion } = await cluster.version();
   const rules = !isOlder(gitVersion.replace(/^v/, '').replace(/\+.*$/, ''), firstWithRules);
   if (!rules) {
-    const words = `Kubernetes ${gitVersion} does not evaluate rules of definitions: only their schema keeps nonsense out`;
+    const words = `Kubernetes ${gitVersion} does not evaluate rules of definitions: only their schema is enforced`;
     context.log('warn', words);
   }
   const policies =

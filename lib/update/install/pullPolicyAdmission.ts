@@ -57,7 +57,7 @@ export function pullPolicyAdmission(mode: AdmissionMode): KubernetesObject[] {
         {
           expression: 'size(variables.news) == 0',
           messageExpression:
-            "'pulls from a registry at every start, and this cluster has to do without one: ' + variables.news.map(c, (has(c.imagePullPolicy) ? 'container ' : 'image volume ') + c.name).join(', ') + '; set IfNotPresent as the pull policy'",
+            "'pulls from a registry at every start, and this cluster has no registry: ' + variables.news.map(c, (has(c.imagePullPolicy) ? 'container ' : 'image volume ') + c.name).join(', ') + '; set IfNotPresent as the pull policy'",
           reason: 'Invalid',
         },
       ],

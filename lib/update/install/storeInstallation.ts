@@ -47,7 +47,7 @@ export async function installStore(
   const { policy, configs } = await planStore(cluster, { additional });
   if (!options.dryRun) {
     const [first] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
-    if (first !== undefined) throw notReady(`Files of nodes are not changed while something is wrong: ${first}`);
+    if (first !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${first}`);
   }
   const stated = await applyObjects(cluster, [policy], options, context);
   if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster), patience, context);

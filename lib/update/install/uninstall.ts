@@ -129,14 +129,14 @@ async function cleanNodes(
 ): Promise<void> {
   const agents = await cluster.read(agentSet);
   if (!agents) return;
-  context.log('info', 'ending the agents, and removing what they keep on the nodes');
+  context.log('info', 'stopping the agents, and removing their files from the nodes');
   await cluster.apply(cleaningSet({ ...agents, ...agentSet }, { removePins }), { force: true });
   const look = async (): Promise<PluginError | undefined> => {
     const { pods, complete } = await surveyAgents(cluster);
     if (complete) return undefined;
     const late = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
     const words = late.join('; ') || 'their pods are not up to date';
-    return new PluginError('not-ready', `Not every node could be cleaned up: ${words}`, {
+    return new PluginError('not-ready', `Some nodes could not be cleaned up: ${words}`, {
       hint: 'Run it again when these nodes are healthy. Without waiting, /var/lib/oc-upgrade-bundle stays on the nodes.',
       settings: ['wait', 'timeout'],
     });

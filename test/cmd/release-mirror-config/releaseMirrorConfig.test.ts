@@ -438,7 +438,7 @@ describe('oc adm-release-mirror-config', () => {
     await mirroring.succeed(args);
     const from = registry.requests.length;
     const { stderr } = await mirroring.run(args);
-    expect(stderr).to.match(/^0 blobs copied \(0 B\), \d+ there already$/m);
+    expect(stderr).to.match(/^0 blobs copied \(0 B\), \d+ present$/m);
     const writes = registry.requests.slice(from).filter(({ method }) => method !== 'GET' && method !== 'HEAD');
     expect(writes).to.deep.equal([]);
   });
@@ -579,7 +579,7 @@ describe('oc adm-release-mirror-config', () => {
       [[to, '--to-release-image=registry.test/a/b:c'], /several releases need one each/, '4.12.4,4.12.5'],
       [['--from=4.12.4', to], /named twice/, '4.12.4'],
       [[], /nothing says where the release goes/, '4.12.4'],
-      [[to, '--to-image-stream=release'], /two destinations/, '4.12.4'],
+      [[to, '--to-image-stream=release'], /exclude each other/, '4.12.4'],
       [[to, '--skip-release-image', '--to-release-image=registry.test/a/c:d'], /leaves out the image/, '4.12.4'],
       [['--to-release-image=registry.test/a/c:d', '--config-to-dir=c'], /needs --to or --to-dir/, '4.12.4'],
       [[to, '--overwrite'], /--overwrite replaces objects/, '4.12.4'],

@@ -36,7 +36,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(stderr).to.equal('');
     expect(code).to.equal(0);
     expect(stdout).to.equal(
-      'test: OpenShift 4.19.3; 3 nodes and 3 workloads looked at\nNothing was found that needs a registry.\n',
+      'test: OpenShift 4.19.3; 3 nodes and 3 workloads checked\nNothing was found that needs a registry.\n',
     );
   });
 
@@ -50,11 +50,9 @@ describe('oc adm-upgrade-bundle preflight', () => {
     const { code, stdout, stderr } = await preflight(bundle.path, ...trusted);
     expect(code).to.equal(1);
     expect(stderr).to.equal(
-      'error: The cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Do what is said above, then run this again.\n',
+      'error: The cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Follow the advice above, then run this again.\n',
     );
-    expect(stdout).to.match(
-      /^test: OpenShift 4\.19\.3, to be updated to 4\.19\.4; 3 nodes and 15 workloads looked at\n/,
-    );
+    expect(stdout).to.match(/^test: OpenShift 4\.19\.3, to be updated to 4\.19\.4; 3 nodes and 15 workloads checked\n/);
     expect(stdout).to.match(
       /\nSEVERITY +CHECK +OBJECT +FINDING\nblocker +pull-policy +daemonset\/dns -n openshift-dns +container/,
     );

@@ -33,7 +33,7 @@ describe('oc adm-upgrade-bundle uninstall', () => {
     expect(code, stderr).to.equal(0);
     expect(stdout).to.equal(tried.stdout.replaceAll(' (dry run)', ''));
     expect(stdout).to.match(/\ncustomresourcedefinition\/upgradebundles\.upgrade-bundle\.openshift\.io deleted\n/);
-    expect(stderr).to.equal('ending the agents, and removing what they keep on the nodes\n');
+    expect(stderr).to.equal('stopping the agents, and removing their files from the nodes\n');
     expect((await uninstall()).stdout).to.equal('There is nothing to remove.\n');
   });
 

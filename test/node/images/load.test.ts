@@ -155,7 +155,7 @@ describe('loadBundle', function () {
     expect(existsSync(join(folder, 'store'))).to.equal(false);
     const { code, stdout, stderr } = await start().ended;
     expect(code, stderr).to.equal(0);
-    expect(stdout).to.match(/: \d loaded .*, [1-9] there already/);
+    expect(stdout).to.match(/: \d loaded .*, [1-9] present/);
     expect(stdout).to.contain(`Signed by  Test release key <release@example.com>, key ${made.key.fingerprint}`);
     const store = { kind: 'additional', path: join(folder, 'store') } as const;
     expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);

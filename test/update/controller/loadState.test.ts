@@ -53,7 +53,7 @@ describe('readLoadState', () => {
     const loading = { ...waiting, 'master-0': 'Loading', 'worker-0': 'Loaded' } as const;
     const state = read(loading, 'master-0', ['master-0', 'worker-0']);
     expect(state.turn).to.equal('master-1');
-    expect(state.condition.message).to.contain('nothing was heard of master-0;');
+    expect(state.condition.message).to.contain('no report from master-0;');
     expect(state.nodes[0]).to.include({ phase: 'Loading' });
     const loaded = { 'master-0': 'Loaded', 'master-1': 'Loaded', 'master-2': 'Loaded', 'worker-0': 'Loaded' } as const;
     expect(read(loaded, undefined, ['worker-0']).done).to.equal(true);

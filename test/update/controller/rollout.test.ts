@@ -285,7 +285,7 @@ describe('controlRollout', () => {
       put();
       await rollout.control();
       await rollout.until(() => rollout.condition('Loaded').includes('worker-1 does not have'));
-      expect(rollout.condition('Loaded')).to.contain('False NodesMissing: nothing was heard of worker-1');
+      expect(rollout.condition('Loaded')).to.contain('False NodesMissing: no report from worker-1');
       expect(rollout.bundle()?.status?.nodesReady).to.equal('2/3');
       rollout.site.silent.clear();
       rollout.site.wake();
@@ -314,7 +314,7 @@ describe('controlRollout', () => {
       rollout.site.silent.add('worker-2');
       rollout.server.put(node('worker-2', 'worker'));
       await rollout.untilPhase('Loading');
-      expect(rollout.condition('Loaded')).to.contain('nothing was heard of worker-2');
+      expect(rollout.condition('Loaded')).to.contain('no report from worker-2');
       rollout.site.silent.clear();
       rollout.site.wake();
       await rollout.untilPhase('Held');

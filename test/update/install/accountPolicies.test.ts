@@ -97,22 +97,22 @@ describe('accountPolicies', () => {
       [
         'a channel',
         { spec: { channel: 'other', desiredUpdate: { image } } },
-        'may change nothing of the spec but desiredUpdate',
+        'may change only desiredUpdate in the spec',
       ],
       [
         'no channel',
         { spec: { channel: null, desiredUpdate: { image } } },
-        'may change nothing of the spec but desiredUpdate',
+        'may change only desiredUpdate in the spec',
       ],
       [
         'overrides',
         { spec: { overrides: [{}], desiredUpdate: { image } } },
-        'may change nothing of the spec but desiredUpdate',
+        'may change only desiredUpdate in the spec',
       ],
       [
         'a signature store',
         { spec: { signatureStores: [{ url: 'https://x' }], desiredUpdate: { image } } },
-        'may change nothing of the spec but desiredUpdate',
+        'may change only desiredUpdate in the spec',
       ],
       [
         'a label',

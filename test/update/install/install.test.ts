@@ -37,7 +37,7 @@ describe('install', () => {
     const content = await readFile(site.executable.path);
     for (const name of siteNodes) expect(await onNode(name), name).to.deep.equal(content);
     expect(uploads()).to.have.length(1);
-    expect(site.context.lines).to.include('info: bringing the executable to master-0');
+    expect(site.context.lines).to.include('info: uploading the executable to master-0');
   });
 
   it('brings it to each node that cannot fetch it from another', async () => {
