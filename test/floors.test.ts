@@ -42,7 +42,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'additionalImages bundle bundledConfig complete configCheck extraImages identity images inspect metadata open problem releaseRepositories sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
-  ['lib/bundle/create', 'base catalogs contents create layout localOrigin origin releaseSource writeBundle'],
+  ['lib/bundle/create', 'artifacts base catalogs contents create layout localOrigin origin releaseSource writeBundle'],
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
   ['lib/node', 'baseBlobs replica'],

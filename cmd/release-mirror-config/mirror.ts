@@ -31,14 +31,16 @@ export const command = defineCommand({
     ['4.20.3 --apply-config', 'Apply only the signature of a release to the cluster'],
   ],
   resumes: 'images',
-  async run(args, { context, terminal, environment }) {
+  async run(args, { context, terminal, environment, stdin }) {
     // The help of the program loads this file, so other code is loaded when the command runs.
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
     const { printMirrorOutcome } = await import('./summary.ts');
+    const { readImageList } = await import('../cli/imageList.ts');
     const { readReleases, readRequest } = await import('./request.ts');
     const { listReleases } = await import('../../lib/mirroring/releases.ts');
     const choice = readReleases(args);
-    const request = readRequest(args);
+    const listed = await readImageList(args.imagesFrom, stdin);
+    const request = readRequest({ ...args, additionalImage: [...args.additionalImage, ...listed] });
     if (args.skipVerification) {
       context.log('info', '--skip-verification accepts releases without a trusted signature; digests are checked');
     }

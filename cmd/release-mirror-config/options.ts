@@ -1,4 +1,5 @@
 import { checkImage } from '../cli/checks.ts';
+import { imageListOption } from '../cli/imageList.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
 
 const destination = 'Destination:';
@@ -40,6 +41,7 @@ export const mirrorOptions = {
     describe: 'Image to mirror in addition to those of the release, which the release signature does not cover',
     check: checkImage,
   },
+  ...imageListOption,
   ...dryRunOption,
   ...outputOption(['json']),
   to: {

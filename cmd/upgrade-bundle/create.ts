@@ -20,6 +20,7 @@ import { openAccess, tool } from '../cli/access.ts';
 import { checkFile, checkImage } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
+import { imageListOption, readImageList } from '../cli/imageList.ts';
 import { parseSize } from '../cli/size.ts';
 import { trustOf } from '../cli/trust.ts';
 
@@ -38,6 +39,7 @@ const options = {
     describe: 'Additional image to include',
     check: checkImage,
   },
+  ...imageListOption,
   ...catalogOptions,
   base: {
     type: 'string',
@@ -102,9 +104,10 @@ export const command = defineCommand({
     ],
   ],
   resumes: 'bytes',
-  async run(given, { context, terminal, environment }) {
+  async run(given, { context, terminal, environment, stdin }) {
     checkRelease(given);
     const expectedKeys = await loadExpectedKeys(given.trustKey);
+    const images = await readImageList(given.imagesFrom, stdin);
     const site = await readSiteReport(given.for);
     const args = { ...given, arch: given.arch ?? (site && parseArchitecture(site.arch)) };
     const access = await openAccess(args, environment);
@@ -119,7 +122,7 @@ export const command = defineCommand({
       const result = await createBundle(
         {
           release: requestOf(args, origin),
-          extraImages: args.extraImage,
+          extraImages: [...args.extraImage, ...images],
           operators: requestOperators(args),
           site,
           output: args.output,

@@ -93,6 +93,18 @@ export function listNamedImages({
   return [...named, ...others.map((pullspec) => ({ name: pullspec, pullspec }))];
 }
 
+/** Returns the images of a bundle without OCI artifacts. Only these are loaded and pinned. */
+export function listContainerImages({
+  release,
+  components,
+  images,
+  artifacts = [],
+}: Pick<BundleMetadata, 'release' | 'components' | 'images' | 'artifacts'>): string[] {
+  // The release signature does not cover the list of artifacts, so it must not hide an image of the release.
+  const signed = new Set([release, ...Object.values(components)]);
+  return images.filter((image) => signed.has(image) || !artifacts.includes(image));
+}
+
 /** An image that is not part of the release, before it has a tag. */
 export type ExtraImage = Omit<BundleImage, 'tag'>;
 

@@ -50,6 +50,8 @@ export interface BundleMetadata {
   readonly images: readonly string[];
   readonly components: Readonly<Record<string, string>>;
   readonly extraImages: readonly string[];
+  /** The extra images that are OCI artifacts, which no image store takes; absent if there are none. */
+  readonly artifacts?: readonly string[];
   /** The images that nodes boot from. */
   readonly osImages: readonly string[];
   /** The versions that can update to this one. */
@@ -138,6 +140,7 @@ const releaseNames = { version, arch: /^[a-z][a-z0-9_]{1,15}$/, release: pullspe
 function findBadName(value: Record<string, unknown>): string | undefined {
   const { components, base } = value;
   const lists = { previous: version, images: pullspec, extraImages: pullspec, osImages: pullspec };
+  if (value['artifacts'] !== undefined && !isList(value['artifacts'], matches(pullspec))) return 'artifacts';
   const bad =
     Object.entries(releaseNames).find(([field, pattern]) => !matches(pattern)(value[field])) ??
     Object.entries(lists).find(([field, pattern]) => !isList(value[field], matches(pattern)));

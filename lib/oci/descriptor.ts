@@ -55,6 +55,16 @@ export interface Manifest {
   readonly manifests: readonly Descriptor[];
 }
 
+const imageConfigs = new Set([
+  'application/vnd.oci.image.config.v1+json',
+  'application/vnd.docker.container.image.v1+json',
+]);
+
+/** Returns whether a manifest is of a container image, and not of another OCI artifact. False for a manifest list. */
+export function isContainerImage({ config }: Manifest): boolean {
+  return config !== undefined && imageConfigs.has(config.mediaType);
+}
+
 /** Parses a manifest. Its media type is its own, or derived from its fields. Throws `invalid-manifest`. */
 export function parseManifest(bytes: Uint8Array, where: string): Manifest {
   const value = parseObject(bytes, where);

@@ -1,4 +1,5 @@
 import { fieldsOf, listOf } from '../fields.ts';
+import { listContainerImages } from '../bundle/images.ts';
 import { digestIn } from '../oci/reference.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import { listNames, type BundleCondition } from './conditions.ts';
@@ -15,7 +16,8 @@ export interface AllowedFacts extends BundleFacts {
  * signed payload alone names the images of the release.
  */
 export function leaveOutExtras(facts: BundleFacts, { spec }: Pick<UpgradeBundle, 'spec'>): AllowedFacts {
-  const { release, components, images, extraImages } = facts.metadata;
+  const { release, components, extraImages } = facts.metadata;
+  const images = listContainerImages(facts.metadata);
   const signed = new Set([release, ...Object.values(components)]);
   const allowed = new Set(spec.allowExtraImages);
   const isChosen = (image: string): boolean => signed.has(image) || allowed.has(digestIn(image));

@@ -1,3 +1,4 @@
+import { listContainerImages } from '../../../lib/bundle/images.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
@@ -43,7 +44,7 @@ export const command = defineCommand({
 async function readImages(path: string, context: Context): Promise<string[]> {
   const bundle = await openBundle(path, context);
   await bundle.close();
-  return [...new Set([bundle.metadata.release, ...bundle.metadata.images])];
+  return [...new Set([bundle.metadata.release, ...listContainerImages(bundle.metadata)])];
 }
 
 function toWords({ file, pinned, changed }: PinResult): string {

@@ -7,6 +7,7 @@ import type { ContentSource } from '../../store/store.ts';
 import { findRelease, loadRelease } from '../../release/load.ts';
 import type { Architecture } from '../../release/version.ts';
 import { withAdvice } from './advice.ts';
+import { listArtifacts } from './artifacts.ts';
 import { leaveOut, readBase } from './base.ts';
 import { gatherAdditions, type Additions, type BundledCatalog } from './catalogs.ts';
 import { gatherContents } from './contents.ts';
@@ -95,7 +96,12 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   requireVerified(policies, formatReference(found.reference), request.trust.allowUnsigned, context);
   const { contents, left } = leaveOut(checked, base);
   const extras = extraImages.map(({ name }) => name);
-  const facts = { ...describeRelease(signed, extras, request.tool), ...(left && { base: left }) };
+  const artifacts = listArtifacts(extraImages, checked.manifests);
+  const facts = {
+    ...describeRelease(signed, extras, request.tool),
+    ...(artifacts.length > 0 && { artifacts }),
+    ...(left && { base: left }),
+  };
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, [...signatureManifests(signed), ...config], split);

@@ -1,9 +1,11 @@
 import { arch } from 'node:os';
+import { listArtifacts } from '../../bundle/create/artifacts.ts';
 import { gatherContents } from '../../bundle/create/contents.ts';
-import { listNamedImages, type BundleImage } from '../../bundle/images.ts';
+import { listContainerImages, listNamedImages, type BundleImage } from '../../bundle/images.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
 import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, parseReference } from '../../oci/reference.ts';
@@ -50,8 +52,11 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
   }
   const chosen = wanted.length === 0 ? all : all.filter((image) => wanted.some((word) => isNamed(image, word)));
   const { manifests } = await gatherContents(chosen, () => bundle.content, context);
+  const artifacts = listArtifacts(chosen, manifests);
+  if (artifacts.length > 0) context.log('info', `not loaded, because no container images: ${nameSome(artifacts)}`);
   context.log('debug', `load: ${chosen.length} of the ${all.length} images of ${path}`);
-  return chosen.map(({ name: label, reference }) => {
+  const loadable = chosen.filter(({ name }) => !artifacts.includes(name));
+  return loadable.map(({ name: label, reference }) => {
     const blobs = new Map<Digest, number>();
     const manifestOf = (digest: Digest): Manifest | undefined => manifests.get(digest)?.manifest;
     for (const { children } of walkManifests(reference.digest, manifestOf, chooseHere)) {
@@ -76,7 +81,9 @@ export function storeImagesOf(bundle: Pick<Bundle, 'metadata' | 'path'>): StoreI
 /** Lists each image under each of its names, because a store finds an image by its exact name. */
 function listImages({ metadata, path }: Pick<Bundle, 'metadata' | 'path'>): BundleImage[] {
   const labels = new Map<string, string>();
-  for (const { name, pullspec } of listNamedImages(metadata)) if (!labels.has(pullspec)) labels.set(pullspec, name);
+  const images = listContainerImages(metadata);
+  for (const { name, pullspec } of listNamedImages({ ...metadata, images }))
+    if (!labels.has(pullspec)) labels.set(pullspec, name);
   return [...labels].map(([pullspec, name]) => {
     const { digest, ...reference } = parseReference(pullspec);
     if (!digest) throw new PluginError('invalid-bundle', `${path} names ${pullspec}, which has no digest`);

@@ -8,6 +8,7 @@ import {
   runProgram,
   type Workshop,
 } from '../../support/content/creation.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 
 describe('oc adm-upgrade-bundle create', () => {
@@ -41,6 +42,25 @@ describe('oc adm-upgrade-bundle create', () => {
     expect(stdout).to.include(workshop.bundle);
     expect(stdout).to.include(workshop.release.pullspec);
     expect(stdout).to.include(`Test release key <release@example.com> (${workshop.key.fingerprint})`);
+  });
+
+  it('adds the images of a list, from a file or the standard input', async () => {
+    const { host: registry, content } = workshop.registry;
+    const [first, second] = ['a', 'b'].map((seed) => extraImage({ registry, repository: `tools/${seed}`, seed }));
+    for (const each of [first, second]) each?.addTo(content);
+    const list = `# tools\n\n${first?.tagged ?? ''}  # the first\r\n${second?.pullspec ?? ''}\n`;
+    const file = await workshop.write('images.txt', list);
+    const options = workshop.options({ 'dry-run': true, output: join(workshop.folder, 'listed') });
+    const run = (...more: string[]): Promise<{ code: number; stdout: string; stderr: string }> =>
+      executeProgram('oc-adm_upgrade_bundle', ['create', ...options, ...more], { stdin: list });
+    for (const name of [file, '-']) {
+      const { code, stdout, stderr } = await run(`--images-from=${name}`);
+      expect(code, stderr).to.equal(0);
+      expect(stdout).to.match(/Images +7 \(/);
+    }
+    const bad = await run(`--images-from=${await workshop.write('bad.txt', '# x\nquay.io/a/b:1\nhttps://x/y\n')}`);
+    expect(bad.code).to.equal(1);
+    expect(bad.stderr).to.match(/bad\.txt, line 3: a URL is not an image reference/);
   });
 
   it('gives the same as JSON, alone on stdout', async () => {
