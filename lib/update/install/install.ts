@@ -12,6 +12,7 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { checkImageRetention } from '../../preflight/imageRetention.ts';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
+import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { requireRights } from './installRights.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { installStore, type StoreChoice } from './storeInstallation.ts';
@@ -43,7 +44,11 @@ export interface InstallResult {
  */
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
   const objects = await planInstallation(cluster, options, context);
-  const unneeded = [...formerAccess, ...(options.metrics ? [] : metricsReferences)];
+  const unneeded = [
+    ...formerAccess,
+    ...(options.metrics ? [] : metricsReferences),
+    ...(options.admission ? [] : pullPolicyReferences),
+  ];
   const secrets = [tokenSecret, ...(options.metrics ? [metricsSecret] : [])];
   const tokens = secrets.map((metadata) => ({ apiVersion: 'v1', kind: 'Secret', metadata }));
   if (options.dryRun !== 'client') await requireRights(cluster, [...objects, ...tokens], unneeded);

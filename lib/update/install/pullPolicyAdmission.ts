@@ -11,6 +11,12 @@ export type AdmissionMode = 'warn' | 'deny';
 
 const name = 'oc-upgrade-bundle-pull-policy';
 
+/** The policy and its binding, which an installation without them removes; the binding comes first. */
+export const pullPolicyReferences = ['ValidatingAdmissionPolicyBinding', 'ValidatingAdmissionPolicy'].map((kind) => ({
+  ...{ apiVersion: 'admissionregistration.k8s.io/v1', kind },
+  metadata: { name },
+}));
+
 const resources = [
   { apiGroups: [''], apiVersions: ['v1'], resources: ['pods', 'pods/ephemeralcontainers', 'replicationcontrollers'] },
   { apiGroups: ['apps'], apiVersions: ['v1'], resources: ['deployments', 'daemonsets', 'statefulsets', 'replicasets'] },

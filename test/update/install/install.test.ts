@@ -71,6 +71,18 @@ describe('install', () => {
     expect(site.server.find('rbac.authorization.k8s.io/v1', 'ClusterRole', 'oc-upgrade-bundle')).to.equal(undefined);
   });
 
+  it('removes the admission policy of an earlier run if it is off', async () => {
+    await run({ admission: 'deny' });
+    const kinds = ['ValidatingAdmissionPolicyBinding', 'ValidatingAdmissionPolicy'];
+    const find = (kind: string) =>
+      site.server.find('admissionregistration.k8s.io/v1', kind, 'oc-upgrade-bundle-pull-policy');
+    expect(kinds.map((kind) => find(kind) !== undefined)).to.deep.equal([true, true]);
+    const { removed } = await run({ admission: undefined });
+    expect(removed.map(({ kind }) => kind)).to.deep.equal(kinds);
+    expect(kinds.map(find)).to.deep.equal([undefined, undefined]);
+    expect((await run({ admission: undefined })).removed).to.deep.equal([]);
+  });
+
   it('reports an error of a container runtime once, though its times change', async () => {
     let count = 0;
     const change = setInterval(() => {
