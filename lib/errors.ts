@@ -39,7 +39,7 @@ export const errorCodes = {
   'command-failed': 'A program of the host, podman or systemctl, failed or is missing.',
   'rolled-back': 'An upgrade failed and was rolled back.',
   'rollback-failed': 'An upgrade failed, and so did its rollback.',
-  unsupported: 'The object is of a kind that this program does not support.',
+  unsupported: 'The object is of a kind that this program does not support, or the registry lacks the operation.',
   internal: 'A defect of this program.',
 } as const;
 
@@ -51,7 +51,15 @@ export const settings = [
   ...(['allowUnsigned', 'signatureKeyring', 'signatureStore', 'trustFingerprint', 'requireSignedImages'] as const),
   ...(['certificateAuthority', 'insecure', 'pullSecret', 'idmsFile', 'tokenFile'] as const),
   ...(['arch', 'base', 'fromDir', 'graphUrl', 'releaseRepository', 'volumeSize', 'images'] as const),
-  ...(['to', 'toDir', 'toReleaseImage', 'mirrorRegistry', 'printMirrorInstructions', 'overwrite'] as const),
+  ...([
+    'to',
+    'toDir',
+    'toReleaseImage',
+    'mirrorRegistry',
+    'printMirrorInstructions',
+    'overwrite',
+    'ignoreCluster',
+  ] as const),
   ...(['context', 'kubeconfig', 'server', 'token', 'user', 'username', 'insecureSkipTlsVerify'] as const),
   ...([
     'store',

@@ -17,7 +17,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/http',
     'certificates connections fetchFile idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',
   ],
-  ['lib/store', 'attachments derivedImage directory directoryNames imageGraph ociLayout repositories store'],
+  [
+    'lib/store',
+    'attachments derivedImage directory directoryNames directoryRemoval imageGraph ociLayout repositories store',
+  ],
   [
     'lib/archive',
     'archive archiveWriter digestThread layer layerReader tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
@@ -56,6 +59,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   ['lib/lint', 'baseline container embedded image lint lintFinding manifestSource rule rules'],
   ['lib/mirroring', 'clusterConfig configFiles configuration mirroring pushedBundle registryTrust releases request'],
+  ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',
     'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site versionCheck',

@@ -22,6 +22,11 @@ export const releaseMirrorConfig: Program = {
       describe: 'List the versions of a channel, the channels of a version, or a path of updates',
       load: () => import('./list.ts'),
     },
+    {
+      usage: 'prune',
+      describe: 'Remove releases that are no longer needed from a registry or a mirror directory',
+      load: () => import('./prune.ts'),
+    },
     ...shellCommands,
     optionsCommand,
   ],

@@ -91,7 +91,10 @@ export function readReleases(args: MirrorArguments): ReleaseChoice {
 }
 
 /** Returns the folder for configuration manifests. */
-export function configFolderOf({ configToDir, toDir }: MirrorArguments): string | undefined {
+export function configFolderOf({
+  configToDir,
+  toDir,
+}: Pick<MirrorArguments, 'configToDir' | 'toDir'>): string | undefined {
   if (configToDir !== undefined) return configToDir;
   return toDir === undefined ? undefined : join(toDir, 'config');
 }

@@ -98,6 +98,13 @@ export function sharedMirrorSetManifest(kind: MirrorSetKind, sources: readonly M
   };
 }
 
+/** Lists the repositories that a mirror set leads to; none for another object. */
+export function listMirrorPlaces(object: Readonly<Record<string, unknown>>): string[] {
+  const field = listFields[String(object['kind'])];
+  if (field === undefined) return [];
+  return entriesOf(object['spec'], field).flatMap(({ mirrors }) => (mirrors ?? []).map(String));
+}
+
 /**
  * Adds to a mirror set the other mirrors of the stored object, so that writing it removes no mirror. Returns other
  * objects unchanged. Stored entries come first, in their order and with their other fields.

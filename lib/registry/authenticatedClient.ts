@@ -14,7 +14,9 @@ export interface RegistryRequest extends RequestSubject {
   readonly headers?: Readonly<Record<string, string>>;
   /** The body. A function is called for each attempt, and needs a Content-Length header. */
   readonly body?: Buffer | (() => Promise<Readable>);
-  readonly actions: 'pull' | 'pull,push';
+  readonly actions: 'pull' | 'pull,push' | 'pull,push,delete';
+  /** The scope of the login, if it is not a repository. */
+  readonly scope?: string;
   /** Another repository that the request reads. */
   readonly from?: string;
   /** Statuses other than 2xx that are not an error. */
@@ -52,7 +54,8 @@ export class AuthenticatedClient {
   /** Sends a request with an Authorization header, and repeats it once if the registry requires another one. */
   async send(request: RegistryRequest, perform: Perform): Promise<Reply> {
     const { registry, repository, actions, from } = request;
-    const scopes = [`repository:${repository}:${actions}`, ...(from === undefined ? [] : [`repository:${from}:pull`])];
+    const own = request.scope ?? `repository:${repository}:${actions}`;
+    const scopes = [own, ...(from === undefined ? [] : [`repository:${from}:pull`])];
     const subject = { registry, repository, scope: scopes.join(' ') };
     const authorization = await this.#authorizer.authorize(subject);
     const reply = await this.#follow(request, authorization, perform);

@@ -74,6 +74,11 @@ export class Registries {
     return this.#session.repository(reference);
   }
 
+  /** Lists the repositories of a registry. Throws `not-found` and `denied` if the registry does not list them. */
+  repositories(registry: string): Promise<string[]> {
+    return this.#session.repositories(registry);
+  }
+
   /** Starts the download threads. That takes some time, so call it while manifests are read. */
   startThreads(): Promise<DownloadThreads> {
     const { settings } = this.#access;

@@ -6,6 +6,7 @@ import type { Environment } from '../http/proxy.ts';
 import { ReferrersApi } from './referrersApi.ts';
 import { Registry } from './registry.ts';
 import type { Authorizer } from './auth/tokens.ts';
+import { listRepositoryNames } from './tags.ts';
 import { Transport } from './transport.ts';
 
 /** Settings for registries, as plain data for use in other threads. */
@@ -26,6 +27,8 @@ export interface RegistrySession {
   readonly connections: Connections;
   /** Returns the repository of a reference. Its tag and digest are ignored. */
   repository(reference: Pick<Reference, 'registry' | 'repository'>): Registry;
+  /** Lists the repositories of a registry. Throws the errors of listRepositoryNames. */
+  repositories(registry: string): Promise<string[]>;
   close(): void;
 }
 
@@ -56,6 +59,7 @@ export function openSession(
   return {
     connections,
     repository: (reference) => new Registry(reference, transport, context, { referrersApi }),
+    repositories: (registry) => listRepositoryNames(transport, registry),
     close: () => {
       connections.close();
     },

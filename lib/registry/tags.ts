@@ -1,6 +1,8 @@
 import { PluginError } from '../errors.ts';
+import { fieldsOf } from '../fields.ts';
 import type { Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
+import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
 
@@ -17,34 +19,61 @@ export async function readTags(
   transport: Transport,
   { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
 ): Promise<string[]> {
-  const what = 'list of tags';
-  const tags = new Set<string>();
-  let target: string | URL | undefined = `tags/list?n=${pageSize}`;
+  const request = { registry, repository, what: 'list of tags', target: `tags/list?n=${pageSize}` };
+  return readPages(transport, { ...request, field: 'tags', accept: [404] });
+}
+
+/**
+ * Reads the names of the repositories of a registry, page by page. Throws `not-found` and `denied` if the registry does
+ * not list them.
+ */
+export async function listRepositoryNames(transport: Transport, registry: string): Promise<string[]> {
+  // The path of the catalog is beside those of the repositories.
+  const request = {
+    registry,
+    repository: '_catalog',
+    what: 'list of repositories',
+    target: `../_catalog?n=${pageSize}`,
+  };
+  return readPages(transport, { ...request, field: 'repositories', scope: 'registry:catalog:*' });
+}
+
+async function readPages(
+  transport: Transport,
+  {
+    field,
+    ...request
+  }: Pick<RegistryRequest, 'registry' | 'repository' | 'what' | 'target' | 'scope' | 'accept'> & {
+    readonly field: string;
+  },
+): Promise<string[]> {
+  const { registry, repository, what } = request;
+  const names = new Set<string>();
+  let target: string | URL | undefined = request.target;
   for (let page = 0; target !== undefined; page += 1) {
     if (page === pageCountLimit)
       throw new PluginError(
         'too-large',
         `${registry}/${repository} has more than ${pageCountLimit} pages in its ${what}`,
       );
-    const request = { method: 'GET', registry, repository, what, target, actions: 'pull', limit: pageLimit } as const;
-    const reply: Reply = await transport.send({ ...request, accept: [404] });
+    const reply: Reply = await transport.send({ ...request, target, method: 'GET', actions: 'pull', limit: pageLimit });
     if (reply.status === 404) break;
-    for (const tag of tagsOf(reply, `${registry}/${repository}`)) tags.add(tag);
+    for (const name of namesIn(reply, field, `${registry}/${repository} sent a malformed ${what}`)) names.add(name);
     target = nextPage(reply);
   }
-  return [...tags];
+  return [...names];
 }
 
-function tagsOf({ body }: Reply, where: string): string[] {
+function namesIn({ body }: Reply, field: string, fault: string): string[] {
   try {
-    const { tags } = parseJson(body.toString()) as { tags?: unknown };
-    // Registries return null if there are no tags.
-    if (tags === null || tags === undefined) return [];
-    if (Array.isArray(tags) && tags.every((tag) => typeof tag === 'string')) return tags;
+    const names = fieldsOf(parseJson(body.toString()))[field];
+    // Registries return null if there are none.
+    if (names === null || names === undefined) return [];
+    if (Array.isArray(names) && names.every((name) => typeof name === 'string')) return names;
   } catch {
     // Reported below.
   }
-  throw new PluginError('server-error', `${where} sent a malformed list of tags`);
+  throw new PluginError('server-error', fault);
 }
 
 /**

@@ -23,6 +23,8 @@ export interface DockerRegistryOptions {
   /** `basic` for basicUser, or the token server. */
   readonly authentication?: 'basic' | DockerTokens;
   readonly readOnly?: boolean;
+  /** Whether images can be removed; default true. */
+  readonly deletes?: boolean;
 }
 
 /** A running docker-registry of Debian. */
@@ -77,14 +79,14 @@ export async function startDockerRegistry(options: DockerRegistryOptions = {}): 
 }
 
 function configurationOf(options: DockerRegistryOptions, folder: string, storage: string): object {
-  const { certificate, authentication, readOnly = false } = options;
+  const { certificate, authentication, readOnly = false, deletes = true } = options;
   return {
     version: '0.1',
     log: { level: 'info', accesslog: { disabled: true } },
     storage: {
       filesystem: { rootdirectory: storage },
       cache: { blobdescriptor: 'inmemory' },
-      delete: { enabled: true },
+      delete: { enabled: deletes },
       maintenance: { uploadpurging: { enabled: false }, readonly: { enabled: readOnly } },
     },
     http: {

@@ -1,0 +1,81 @@
+import { PluginError } from '../../lib/errors.ts';
+import { pruneTarget } from '../../lib/mirroring/prune/prune.ts';
+import { parseDestination } from '../../lib/release/mirror/destination.ts';
+import { openAccess } from '../cli/access.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { clusterOptions, outputOption, registryOptions } from '../cli/options.ts';
+import { mirrorOptions } from './options.ts';
+import { formatPruned, toPlainPruned } from './pruneReport.ts';
+import { configFolderOf } from './request.ts';
+
+const { to, 'to-dir': toDir, 'to-release-image': toReleaseImage, 'config-to-dir': configToDir } = mirrorOptions;
+const { 'idms-file': _, ...registries } = registryOptions;
+
+/** `prune`: removes releases from a registry or a mirror directory. */
+export const command = defineCommand({
+  details:
+    'Shows which releases at a target would be removed, and how many bytes that frees. Removes nothing unless --yes is given. ' +
+    'With a release go its images, their sigstore signatures, its graph data and its files in the config folder. Releases of --keep and ' +
+    'releases in the history of the cluster stay, and so do images that the cluster runs or has pinned. Images that belong to no known ' +
+    'release stay too. If the run is interrupted, run it again: it resumes.',
+  positionals: {},
+  options: {
+    keep: {
+      type: 'string',
+      repeatable: true,
+      describe: 'Release to keep, such as 4.20.3 or 4.20.3-x86_64; several with commas between them',
+    },
+    yes: { type: 'boolean', describe: 'Remove the other releases, and do not only show them' },
+    'ignore-cluster': { type: 'boolean', describe: 'Do not ask the cluster which images it needs' },
+    ...outputOption(['json']),
+    to: { ...to, describe: 'REGISTRY/REPOSITORY that releases were mirrored to, as in the mirror command' },
+    'to-dir': { ...toDir, describe: 'Mirror directory that releases were mirrored to' },
+    'to-release-image': { ...toReleaseImage, describe: 'Repository of the release images, if it is another one' },
+    'config-to-dir': {
+      ...configToDir,
+      describe: 'Folder with the configuration manifests, instead of config in --to-dir',
+    },
+    ...registries,
+    ...clusterOptions,
+  },
+  examples: [
+    [
+      '--to=registry.example.com:5000/openshift/release --keep=4.19.12,4.20.3',
+      'See what would be removed from a registry',
+    ],
+    ['--to-dir=/media/usb/mirror --keep=4.20.3 --yes', 'Keep one release in a directory'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const keep = args.keep.flatMap((each) => each.split(',')).filter((each) => each !== '');
+    if (keep.length === 0)
+      throw new PluginError('usage', 'no release is kept', { hint: 'Name each with --keep, such as --keep=4.20.3.' });
+    if (args.to === undefined && args.toDir === undefined) {
+      throw new PluginError('usage', 'nothing says where the releases are', {
+        hint: 'Give --to=REGISTRY/REPOSITORY or --to-dir=FOLDER.',
+      });
+    }
+    const outcome = await pruneTarget(
+      {
+        destination: parseDestination(args),
+        keep,
+        configFolder: configFolderOf(args),
+        isConfirmed: args.yes,
+        ignoreCluster: args.ignoreCluster,
+      },
+      {
+        registries: await openAccess(args, environment),
+        openCluster: (requestTimeout?: string) => {
+          const options = { ...args, certificateAuthority: undefined };
+          return openCluster(
+            { ...options, requestTimeout: args.requestTimeout ?? requestTimeout },
+            environment,
+            context,
+          );
+        },
+      },
+      context,
+    );
+    terminal.print(args.output === 'json' ? JSON.stringify(toPlainPruned(outcome), null, 2) : formatPruned(outcome));
+  },
+});

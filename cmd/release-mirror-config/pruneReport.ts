@@ -1,0 +1,79 @@
+import { nameSome } from '../../lib/failures.ts';
+import type { JudgedRelease } from '../../lib/mirroring/prune/prunePlan.ts';
+import type { PruneOutcome } from '../../lib/mirroring/prune/prune.ts';
+import { formatPlace } from '../../lib/release/mirror/destination.ts';
+import { formatBytes, formatTable } from '../cli/format.ts';
+
+/** Formats what a run of `prune` removed, or would remove. */
+export function formatPruned(outcome: PruneOutcome): string {
+  const { releases, unreadable, isDone, refusal } = outcome;
+  const rows = releases.map((release) => [release.tag, String(release.images.length), actionOf(release, outcome)]);
+  const broken = unreadable.map((tag) => [tag, '-', 'keep: its payload cannot be read']);
+  const ends = isDone
+    ? []
+    : [
+        ...(refusal ? [`This target cannot be pruned: ${refusal.message}. ${refusal.hint ?? ''}`.trimEnd()] : []),
+        hasWork(outcome)
+          ? 'Nothing was removed. To remove this, run the same command with --yes.'
+          : 'There is nothing to remove.',
+      ];
+  return [
+    formatTable([['RELEASE', 'IMAGES', 'ACTION'], ...rows, ...broken]),
+    [...formatSums(outcome), ...ends].join('\n'),
+  ].join('\n\n');
+}
+
+/** Returns the same as plain data. */
+export function toPlainPruned(outcome: PruneOutcome): object {
+  const { releases, repositories, files, bytes, unreadable, cluster, refusal, isDone } = outcome;
+  return {
+    releases: releases.map((release) => ({
+      version: release.version,
+      arch: release.arch,
+      digest: release.digest,
+      images: release.images.length,
+      keep: release.reason !== undefined,
+      ...(release.reason && { reason: release.reason }),
+    })),
+    repositories: repositories.map(({ repository, manifests, tags, blobs, foreign, needed }) => ({
+      name: formatPlace(repository.place),
+      ...{ manifests, tags, blobs: blobs.length, foreign, needed },
+    })),
+    ...{ files, bytes, unreadable },
+    cluster: cluster?.name,
+    ...(refusal && { refusal: refusal.message }),
+    removed: isDone,
+  };
+}
+
+function actionOf({ reason }: JudgedRelease, { isDone, cluster }: PruneOutcome): string {
+  if (reason === 'named') return 'keep';
+  if (reason === 'cluster') return `keep: ${cluster?.name ?? 'the cluster'} runs it, ran it or has pinned it`;
+  return isDone ? 'removed' : 'remove';
+}
+
+function formatSums({ repositories, files, bytes, cluster, isDone }: PruneOutcome): string[] {
+  const sum = (count: (each: PruneOutcome['repositories'][number]) => number): number =>
+    repositories.reduce((total, each) => total + count(each), 0);
+  const manifests = sum((each) => each.manifests.length);
+  const attachments = sum((each) => each.attachments);
+  const [foreign, needed] = [repositories.flatMap((each) => each.foreign), repositories.flatMap((each) => each.needed)];
+  const isRegistry = repositories.some(({ repository }) => repository.place.kind === 'registry');
+  const frees = isRegistry ? 'The registry frees' : isDone ? 'That freed' : 'That frees';
+  const when = isRegistry ? ' when it collects garbage' : '';
+  return [
+    `${isDone ? 'Removed' : 'To remove'}: ${manifests} manifests, ${attachments} of them for signatures and other attachments; ${files.length} files.`,
+    `${frees} ${formatBytes(bytes)}${when}.`,
+    ...(needed.length > 0
+      ? [`Kept, because ${cluster?.name ?? 'the cluster'} needs them: ${nameSome(needed, 5)}.`]
+      : []),
+    ...(foreign.length > 0
+      ? [`Kept, because they belong to no known release: ${foreign.length} tags (${nameSome(foreign, 3)}).`]
+      : []),
+    ...(cluster ? [] : ['No cluster was asked which images it needs.']),
+  ];
+}
+
+function hasWork({ repositories, files }: PruneOutcome): boolean {
+  return files.length > 0 || repositories.some(({ manifests, blobs }) => manifests.length + blobs.length > 0);
+}

@@ -1,0 +1,212 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { Registries } from '../../registry/registries.ts';
+import { formatPlace, type Destination } from '../../release/mirror/destination.ts';
+import { compareVersions } from '../../release/version.ts';
+import type { MirroringAccess } from '../request.ts';
+import { withResumeHint } from '../interruption.ts';
+import { readClusterNeeds, type ClusterNeeds } from './inUse.ts';
+import { readInventory } from './inventory.ts';
+import { forgetReleases, listPrunedFiles, removeFiles } from './prunedConfig.ts';
+import { judgeReleases, planRepository, type JudgedRelease, type RepositoryPlan } from './prunePlan.ts';
+import { recordTag, writeRecord } from './pruneRecord.ts';
+import { ignoreUnreadable } from './repository.ts';
+
+/** The target to prune, and the releases that stay. */
+export interface PruneRequest {
+  readonly destination: Destination;
+  /** Versions, or tags of releases with their architecture. */
+  readonly keep: readonly string[];
+  /** The folder with the configuration of the releases. */
+  readonly configFolder?: string | undefined;
+  /** Remove, and do not only plan. */
+  readonly isConfirmed: boolean;
+  /** Do not ask the cluster what it needs. */
+  readonly ignoreCluster: boolean;
+}
+
+/** What a run removed, or would remove. */
+export interface PruneOutcome {
+  readonly releases: readonly JudgedRelease[];
+  readonly repositories: readonly RepositoryPlan[];
+  /** The configuration files. */
+  readonly files: readonly string[];
+  /** The size in bytes of the content that nothing else at the target needs. */
+  readonly bytes: number;
+  /** The tags of releases that cannot be read, and stay. */
+  readonly unreadable: readonly string[];
+  /** The cluster that was asked. */
+  readonly cluster: ClusterNeeds | undefined;
+  /** Why the target would not remove images. */
+  readonly refusal: PluginError | undefined;
+  readonly isDone: boolean;
+}
+
+/**
+ * Removes the releases at a target that are not kept, with their signatures and configuration; or only plans that.
+ * Images that belong to no known release stay. Throws `not-found` for a missing release to keep. Throws `unsupported`
+ * and `denied` if the registry does not remove images, `conflict` if the target changed, and the errors of the cluster.
+ */
+export function pruneTarget(request: PruneRequest, access: MirroringAccess, context: Context): Promise<PruneOutcome> {
+  return withResumeHint(async () => {
+    const registries = new Registries(access.registries, context);
+    try {
+      const plan = await makePlan(request, access, registries, context);
+      if (!request.isConfirmed) return plan;
+      if (plan.refusal) throw plan.refusal;
+      await carryOut(plan, context);
+      return { ...plan, isDone: true };
+    } finally {
+      await registries.close();
+    }
+  });
+}
+
+async function makePlan(
+  { destination, keep, configFolder, ignoreCluster }: PruneRequest,
+  access: MirroringAccess,
+  registries: Registries,
+  context: Context,
+): Promise<PruneOutcome> {
+  const cluster = ignoreCluster ? undefined : await askCluster(access);
+  const inventory = await readInventory(destination, registries, context);
+  checkKept(keep, inventory);
+  const releases = judgeReleases(inventory, keep, cluster).sort((a, b) => compareVersions(a.version, b.version));
+  const repositories: RepositoryPlan[] = [];
+  for (const repository of inventory.repositories) {
+    repositories.push(await planRepository(repository, releases, cluster));
+  }
+  const removed = releases.filter(({ reason }) => reason === undefined);
+  const kept = releases.filter(({ reason }) => reason !== undefined);
+  const staying = new Set(kept.flatMap(({ digest, children }) => [digest, ...children]));
+  const digests = new Set(removed.flatMap(({ digest, children }) => [digest, ...children]));
+  const emptied = repositories.filter(({ isEmptied, manifests }) => isEmptied && manifests.length > 0);
+  const gone = {
+    digests: new Set([...digests].filter((digest) => !staying.has(digest))),
+    places: new Set(emptied.map(({ repository }) => formatPlace(repository.place))),
+  };
+  return {
+    releases,
+    repositories,
+    files: configFolder === undefined ? [] : await listPrunedFiles(configFolder, gone, context),
+    bytes: sumFreed(repositories),
+    unreadable: inventory.unreadable,
+    cluster,
+    refusal: await findRefusal(repositories),
+    isDone: false,
+  };
+}
+
+async function askCluster(access: MirroringAccess): Promise<ClusterNeeds | undefined> {
+  try {
+    return await readClusterNeeds(access);
+  } catch (cause) {
+    if (!isPluginError(cause) || cause.code === 'interrupted') throw cause;
+    throw new PluginError(cause.code, `the cluster cannot be asked which images it needs: ${cause.message}`, {
+      hint: 'Only if no cluster uses this target, leave the cluster out.',
+      settings: ['ignoreCluster'],
+      cause,
+    });
+  }
+}
+
+function checkKept(
+  keep: readonly string[],
+  { releases, unreadable: broken, repositories }: Awaited<ReturnType<typeof readInventory>>,
+): void {
+  const where = repositories
+    .map(({ store }) => store.name)
+    .slice(0, 1)
+    .join('');
+  const known = releases.map(({ tag }) => tag).sort(compareVersions);
+  for (const each of keep) {
+    const damaged = broken.find((tag) => tag === each || tag.startsWith(`${each}-`));
+    if (damaged !== undefined) {
+      throw new PluginError(
+        'incomplete',
+        `the release ${damaged} in ${where} cannot be read, so its images are unknown`,
+        {
+          hint: 'Mirror it again, and then prune.',
+        },
+      );
+    }
+    if (releases.some(({ version, tag }) => version === each || tag === each)) continue;
+    throw new PluginError('not-found', `${where === '' ? 'the target' : where} has no release ${each} to keep`, {
+      hint: known.length > 0 ? `It has ${nameSome(known, 10)}.` : 'Check the repository.',
+    });
+  }
+}
+
+async function findRefusal(repositories: readonly RepositoryPlan[]): Promise<PluginError | undefined> {
+  const [first] = repositories.filter(({ manifests }) => manifests.length > 0);
+  try {
+    await first?.repository.checkRemovable();
+    return undefined;
+  } catch (error) {
+    if (isPluginError(error, 'unsupported') || isPluginError(error, 'denied') || isPluginError(error, 'unauthorized')) {
+      return error;
+    }
+    throw error;
+  }
+}
+
+/** Sums the sizes of content that no repository at the target keeps. Repositories of one target share blobs. */
+function sumFreed(repositories: readonly RepositoryPlan[]): number {
+  const kept = new Set(repositories.flatMap((each) => [...each.kept]));
+  const freed = new Map(repositories.flatMap(({ sizes }) => [...sizes]));
+  return [...freed].reduce((sum, [digest, size]) => sum + (kept.has(digest) ? 0 : size), 0);
+}
+
+async function carryOut({ repositories, releases, files }: PruneOutcome, context: Context): Promise<void> {
+  const removed = releases.filter(({ reason }) => reason === undefined);
+  for (const { repository } of repositories) await checkUnchanged(repository);
+  // All records come first: the release image of one repository tells what is in the others.
+  const records = new Map<RepositoryPlan, readonly Digest[]>();
+  for (const plan of repositories) {
+    const { repository, tags, manifests, blobs, formerRecord } = plan;
+    if (manifests.length + blobs.length + formerRecord.length === 0) continue;
+    // In a fixed order, so that the next run replaces what a killed run wrote of the record.
+    const record = {
+      releases: removed.map(({ tag }) => tag),
+      tags: tags.filter((tag) => tag !== recordTag).toSorted(),
+      manifests: manifests.toSorted(),
+      blobs: blobs.toSorted(),
+    };
+    records.set(plan, await writeRecord(repository.store, record));
+  }
+  const digests = new Set(removed.map(({ digest }) => digest));
+  for (const { repository, tags, manifests } of records.keys()) {
+    const own = manifests.filter((digest) => digests.has(digest));
+    const ownTags = tags.filter((tag) => own.includes(repository.tags.get(tag) ?? 'sha256:'));
+    await repository.remove({ tags: ownTags, manifests: own, blobs: [] });
+  }
+  for (const [plan, record] of records) {
+    const { repository, tags, manifests, blobs } = plan;
+    context.log('info', `removing ${manifests.length} manifests from ${repository.store.name}`);
+    await repository.remove({ tags: tags.filter((tag) => tag !== recordTag), manifests, blobs });
+    const [root, ...parts] = record;
+    const own = [...parts, ...plan.formerRecord].filter((digest) => !plan.kept.has(digest));
+    const former = plan.formerRecord.slice(0, 1);
+    if (root) await repository.remove({ tags: [recordTag], manifests: [root, ...former], blobs: own });
+  }
+  await removeFiles(files);
+  const roots = new Set(
+    repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
+  );
+  for (const root of roots) await forgetReleases(root, digests);
+}
+
+/** Throws `conflict` if the tags of a repository changed since they were read. */
+async function checkUnchanged({ store, tags }: RepositoryPlan['repository']): Promise<void> {
+  const now = await store.tags();
+  const added = now.filter((tag) => !tags.has(tag));
+  // A tag that leads to nothing was left out before.
+  for (const tag of added) {
+    if (!(await store.resolve(tag).catch(ignoreUnreadable))) continue;
+    throw new PluginError('conflict', `${store.name} changed since it was read: it has the new tag ${tag}`, {
+      hint: 'Wait until no other program writes there, and run the same command again.',
+    });
+  }
+}

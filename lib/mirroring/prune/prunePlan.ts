@@ -1,0 +1,140 @@
+import type { Digest } from '../../oci/digest.ts';
+import { attachedTo } from '../../oci/attachment.ts';
+import { blobsIn } from './blobs.ts';
+import type { ClusterNeeds } from './inUse.ts';
+import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
+import { readRecord, recordTag } from './pruneRecord.ts';
+import type { PrunedRepository, ReadManifest, RemovedContent } from './repository.ts';
+
+/** Why a release stays; undefined for a release to remove. */
+export type KeepReason = 'named' | 'cluster' | undefined;
+
+/** A release with the decision about it. */
+export interface JudgedRelease extends StoredRelease {
+  readonly reason: KeepReason;
+}
+
+/** What to remove from one repository. */
+export interface RepositoryPlan extends RemovedContent {
+  readonly repository: PrunedRepository;
+  /** The tags that belong to no known release. They stay, with all that they lead to. */
+  readonly foreign: readonly string[];
+  /** Whether anything stays. */
+  readonly isEmptied: boolean;
+  /** Images of removed releases that the cluster needs. */
+  readonly needed: readonly string[];
+  /** The number of signatures and other attachments among the manifests. */
+  readonly attachments: number;
+  /** The sizes in bytes of the content to remove, and the content that stays, by digest. */
+  readonly sizes: ReadonlyMap<Digest, number>;
+  readonly kept: ReadonlySet<Digest>;
+  /** The content of the record of an unfinished run, which this run continues. */
+  readonly formerRecord: readonly Digest[];
+}
+
+/** Decides which releases stay: releases that the user names by version or tag, and releases that the cluster runs or ran. */
+export function judgeReleases(
+  { releases }: Pick<Inventory, 'releases'>,
+  keep: readonly string[],
+  needs: ClusterNeeds | undefined,
+): JudgedRelease[] {
+  return releases.map((release) => {
+    const { version, tag, digest, children } = release;
+    if (keep.includes(version) || keep.includes(tag)) return { ...release, reason: 'named' };
+    const isNeeded =
+      needs?.versions.has(version) === true || [digest, ...children].some((each) => needs?.digests.has(each));
+    return { ...release, reason: isNeeded ? 'cluster' : undefined };
+  });
+}
+
+/**
+ * Plans what to remove from a repository: the content of images of removed releases that nothing else there needs. Everything
+ * that another tag or a kept release leads to stays. Throws what the repository throws.
+ */
+export async function planRepository(
+  repository: PrunedRepository,
+  releases: readonly JudgedRelease[],
+  needs: ClusterNeeds | undefined,
+): Promise<RepositoryPlan> {
+  const { tags } = repository;
+  const own = releases.flatMap((release) =>
+    release.images.flatMap((image) => (image.repository === repository ? [{ ...image, release }] : [])),
+  );
+  const isKept = ({ release, name }: (typeof own)[number]): boolean =>
+    release.reason !== undefined || (name === graphDataName && isLastGraphData(release, releases));
+  const removed = own.filter((image) => !isKept(image));
+  const record = await readRecord(repository);
+  const formerRecord = await repository.reach(
+    [...tags].flatMap(([tag, digest]) => (tag === recordTag ? [digest] : [])),
+  );
+
+  // A tag that leads elsewhere by now is no longer the recorded tag.
+  const recorded = (record?.tags ?? []).filter((tag) => record?.manifests.some((digest) => digest === tags.get(tag)));
+  const known = new Set([recordTag, ...recorded, ...own.flatMap(({ tag }) => tag ?? [])]);
+  const attached = [...tags].flatMap(([tag, digest]) => {
+    const subject = attachedTo(tag);
+    return subject && !known.has(tag) ? [{ tag, digest, subject }] : [];
+  });
+  const attachedTags = new Set(attached.map(({ tag }) => tag));
+  const others = [...tags].filter(([tag]) => !known.has(tag) && !attachedTags.has(tag));
+  const needed: StoredImage[] = [];
+  for (const image of removed) {
+    const below = await repository.reach([image.digest]);
+    if ([image.digest, ...below.keys()].some((digest) => needs?.digests.has(digest))) needed.push(image);
+  }
+  const kept = await repository.reach([
+    ...own.filter(isKept).map(({ digest }) => digest),
+    ...needed.map(({ digest }) => digest),
+    ...others.map(([, digest]) => digest),
+  ]);
+  const candidates = await repository.reach([...removed.map(({ digest }) => digest), ...(record?.manifests ?? [])]);
+
+  const isRemoved = (digest: Digest): boolean => candidates.has(digest) && !kept.has(digest);
+  // An attachment of an image that is in no known release is not ours.
+  const mine = attached.filter(({ subject }) => isRemoved(subject));
+  const theirs = attached.filter((each) => !mine.includes(each));
+  add(kept, await repository.reach(theirs.map(({ digest }) => digest)));
+  const subjects = [...candidates.keys()].filter(isRemoved);
+  const referrers = (await Promise.all(subjects.map((subject) => repository.referrers(subject)))).flat();
+  const attachments = await repository.reach([...mine, ...referrers].map(({ digest }) => digest));
+  add(candidates, attachments);
+
+  const going = new Map([...candidates].filter(([digest]) => !kept.has(digest)));
+  const keptBlobs = blobsIn(kept.values());
+  const blobs = new Map([...blobsIn(going.values())].filter(([digest]) => !keptBlobs.has(digest)));
+  const rest = (digests: readonly Digest[] = []): Digest[] =>
+    digests.filter((digest) => !keptBlobs.has(digest) && !kept.has(digest));
+  return {
+    repository,
+    tags: [...tags].flatMap(([tag, digest]) => (going.has(digest) ? [tag] : [])),
+    // A killed run may have removed one of the two copies that a directory has of a manifest.
+    manifests: releaseFirst([...new Set([...going.keys(), ...rest(record?.manifests)])], removed),
+    blobs: [...new Set([...blobs.keys(), ...rest(record?.blobs)])],
+    foreign: [
+      ...others.map(([tag]) => tag),
+      ...theirs.filter(({ subject }) => !kept.has(subject)).map(({ tag }) => tag),
+    ],
+    isEmptied: kept.size === 0,
+    needed: needed.map(({ name, digest }) => `${name} (${digest})`),
+    attachments: [...attachments.keys()].filter((digest) => going.has(digest)).length,
+    sizes: new Map([...[...going].map(([digest, { size }]) => [digest, size] as const), ...blobs]),
+    kept: new Set([...kept.keys(), ...keptBlobs.keys()]),
+    formerRecord: [...formerRecord.keys(), ...blobsIn(formerRecord.values()).keys()],
+  };
+}
+
+/** Returns whether a release has the newest graph data, and no kept release has any. An update service may use it. */
+function isLastGraphData(release: JudgedRelease, releases: readonly JudgedRelease[]): boolean {
+  const having = releases.filter(({ images }) => images.some(({ name }) => name === graphDataName));
+  return having.every(({ reason }) => reason === undefined) && having.at(-1) === release;
+}
+
+/** Puts release images first, so that no release is offered while its components go. */
+function releaseFirst(digests: readonly Digest[], removed: readonly StoredImage[]): Digest[] {
+  const releases = new Set(removed.filter(({ name }) => name === 'release').map(({ digest }) => digest));
+  return digests.toSorted((a, b) => Number(releases.has(b)) - Number(releases.has(a)));
+}
+
+function add(target: Map<Digest, ReadManifest>, more: ReadonlyMap<Digest, ReadManifest>): void {
+  for (const [digest, read] of more) target.set(digest, read);
+}

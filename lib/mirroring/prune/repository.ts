@@ -1,0 +1,119 @@
+import type { Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
+import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
+import { digestOf, type Digest } from '../../oci/digest.ts';
+import type { Registries } from '../../registry/registries.ts';
+import type { Place } from '../../release/mirror/destination.ts';
+import { Directory } from '../../store/directory.ts';
+import { removeFromDirectory } from '../../store/directoryRemoval.ts';
+import { listReferrers } from '../../store/attachments.ts';
+import { readContent, type ContentStore } from '../../store/store.ts';
+
+/** Content to remove from a repository. */
+export interface RemovedContent {
+  readonly tags: readonly string[];
+  readonly manifests: readonly Digest[];
+  readonly blobs: readonly Digest[];
+}
+
+/** A manifest with its size in bytes. */
+export interface ReadManifest {
+  readonly manifest: Manifest;
+  readonly size: number;
+}
+
+/** A repository of the target, with the means to remove content. Reads each manifest once. */
+export class PrunedRepository {
+  readonly place: Place;
+  readonly store: ContentStore;
+  /** The tags with their digests. */
+  readonly tags = new Map<string, Digest>();
+  readonly #registries: Registries;
+  readonly #manifests = new Map<Digest, Promise<ReadManifest | undefined>>();
+
+  constructor(place: Place, registries: Registries, context: Context) {
+    this.place = place;
+    this.#registries = registries;
+    this.store =
+      place.kind === 'registry'
+        ? registries.repository(place)
+        : new Directory(place.root, place.repository, {}, context);
+  }
+
+  /** Reads all tags. Leaves out tags that lead to nothing readable, because nothing is reachable by them. */
+  async readTags(): Promise<void> {
+    const names = await this.store.tags();
+    const roots = await Promise.all(names.map((name) => this.store.resolve(name).catch(ignoreUnreadable)));
+    for (const [index, name] of names.entries()) {
+      const root = roots[index];
+      if (root) this.tags.set(name, root.digest);
+    }
+  }
+
+  /** Returns the manifests that are reachable from some digests, with their digests. Missing manifests are left out. */
+  async reach(roots: Iterable<Digest>): Promise<Map<Digest, ReadManifest>> {
+    const found = new Map<Digest, ReadManifest>();
+    const visit = async (digest: Digest): Promise<void> => {
+      if (found.has(digest)) return;
+      const read = await this.#read(digest);
+      if (!read || found.has(digest)) return;
+      found.set(digest, read);
+      const below = childrenOf(read.manifest).filter(isManifest);
+      await Promise.all(below.map((child) => visit(child.digest)));
+    };
+    await Promise.all([...new Set(roots)].map(visit));
+    return found;
+  }
+
+  /** Lists the manifests that refer to an image, if the registry has the API for it. Those of the tag have that tag. */
+  async referrers(subject: Digest): Promise<readonly Descriptor[]> {
+    if (!this.store.referrers) return [];
+    return (await listReferrers(this.store, subject).catch(ignoreUnreadable)) ?? [];
+  }
+
+  /** Throws `unsupported` or `denied` if the registry would not remove images. Changes nothing. */
+  async checkRemovable(): Promise<void> {
+    // No image has the digest of this text.
+    if (this.place.kind === 'registry') await this.#registries.repository(this.place).remove(digestOf('no image'));
+  }
+
+  /** Removes manifests with their tags; in a directory blobs too. Missing content is no error. */
+  async remove(content: RemovedContent): Promise<void> {
+    const { place, store } = this;
+    if (store instanceof Directory) await removeFromDirectory(store, content);
+    else if (place.kind === 'registry') {
+      const registry = this.#registries.repository(place);
+      await Promise.all(content.manifests.map((digest) => registry.remove(digest)));
+    }
+  }
+
+  #read(digest: Digest): Promise<ReadManifest | undefined> {
+    const known = this.#manifests.get(digest) ?? this.#fetch(digest);
+    this.#manifests.set(digest, known);
+    return known;
+  }
+
+  async #fetch(digest: Digest): Promise<ReadManifest | undefined> {
+    try {
+      const root = await this.store.resolve(digest);
+      const bytes = await readContent(this.store, root);
+      return { manifest: parseManifest(bytes, `${digest} in ${this.store.name}`), size: bytes.length };
+    } catch (error) {
+      ignoreUnreadable(error);
+      return undefined;
+    }
+  }
+}
+
+/** Returns undefined for the error of content that is missing or damaged. Throws other errors. */
+export function ignoreUnreadable(error: unknown): undefined {
+  const codes = [
+    'not-found',
+    'incomplete',
+    'invalid-manifest',
+    'digest-mismatch',
+    'size-mismatch',
+    'too-large',
+  ] as const;
+  if (!codes.some((code) => isPluginError(error, code))) throw error;
+}

@@ -1,0 +1,44 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { hexOf, type Digest } from '../oci/digest.ts';
+import { describeWriteError } from '../files/disk.ts';
+import { RootFolder } from '../files/rootFolder.ts';
+import type { Directory } from './directory.ts';
+
+/**
+ * Removes content from a mirror directory: tags, then manifests, then blobs. Missing content is no error. Follows no
+ * links. Throws `not-writable`.
+ */
+export async function removeFromDirectory(
+  { root, repository, name }: Directory,
+  content: {
+    readonly tags: readonly string[];
+    readonly manifests: readonly Digest[];
+    readonly blobs: readonly Digest[];
+  },
+): Promise<void> {
+  const folder = new RootFolder(root);
+  const remove = async (
+    path: string,
+    isRemovable: (isLink: boolean) => boolean = (isLink) => !isLink,
+  ): Promise<void> => {
+    const whole = `v2/${repository}/${path}`;
+    const found = await folder.statOf(whole);
+    if (!found || found.isDirectory() || !isRemovable(found.isSymbolicLink())) return;
+    await rm(join(root, whole), { force: true }).catch((error: unknown) => {
+      throw describeWriteError(error, name);
+    });
+  };
+  for (const tag of content.tags) await remove(`manifests/${tag}`, () => true);
+  for (const digest of content.manifests) {
+    for (const file of fileNamesOf(digest)) await remove(`manifests/${file}`);
+  }
+  for (const digest of [...content.manifests, ...content.blobs]) {
+    for (const file of fileNamesOf(digest)) await remove(`blobs/${file}`);
+  }
+}
+
+// oc on Windows writes a dash. In manifests/, a link of that name is the tag of another image.
+function fileNamesOf(digest: Digest): string[] {
+  return [digest, `sha256-${hexOf(digest)}`];
+}

@@ -1,0 +1,227 @@
+import { cp, readdir, writeFile } from 'node:fs/promises';
+import { expect } from 'chai';
+import type { Digest } from '../../../lib/oci/digest.ts';
+import { digestIn } from '../../../lib/oci/reference.ts';
+import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { openWorkshop, runExecutable, runProgram, sign, type Workshop } from '../../support/content/creation.ts';
+import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
+import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
+import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+
+/** A run of `prune` as JSON. */
+interface Pruned {
+  readonly releases: { version: string; keep: boolean; reason?: string }[];
+  readonly repositories: { manifests: Digest[]; foreign: string[]; needed: string[] }[];
+  readonly files: string[];
+  readonly bytes: number;
+  readonly refusal?: string;
+}
+
+describe('oc adm-release-mirror-config prune', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let old: TestRelease;
+  let site: DockerRegistry;
+
+  before(async function () {
+    requirePeer(this, 'docker-registry', 'skopeo');
+    site = await startDockerRegistry();
+  });
+  after(() => site.stop());
+
+  beforeEach(async () => {
+    workshop = await openWorkshop();
+    mirroring = new Mirroring(workshop);
+    const { registry, release } = workshop;
+    // The same seed gives images that both releases share.
+    old = buildRelease({
+      ...{ version: '4.12.3', components: 4, registry: registry.host, seed: 'old' },
+      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
+    });
+    old.addTo(registry.content);
+    await sign(workshop, [old.digest]);
+    expect(release.version).to.equal('4.12.4');
+  });
+  afterEach(() => workshop.close());
+
+  const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
+  const prune = (...args: string[]): Promise<Execution> =>
+    runExecutable('oc-adm_release_mirror_config', workshop.folder, ['prune', '--insecure', ...args]);
+  const succeed = async (...args: string[]): Promise<Pruned> => {
+    const { code, stdout, stderr } = await prune(...args, '-o', 'json');
+    expect(code, stderr).to.equal(0);
+    return JSON.parse(stdout) as Pruned;
+  };
+  const tagsOf = ({ tag, images, digest }: TestRelease): string[] => [
+    ...[tag, attachmentTag(digest)],
+    ...[...images.keys()].map((name) => `${tag}-${name}`),
+  ];
+
+  it('removes the releases that are not kept from a registry, with their signatures, and nothing else', async () => {
+    const to = `${site.host}/site/release`;
+    await mirroring.succeed([`--to=${to}`], both());
+    const copy = ['copy', '--all', '--preserve-digests', '--src-tls-verify=false', '--dest-tls-verify=false'];
+    const [own] = [...old.images.values()];
+    // Another tag leads to an image of the release that goes.
+    await runSuccessfully('skopeo', [...copy, `docker://${own?.pullspec ?? ''}`, `docker://${to}:site-tool`]);
+    const before = await listTags(to);
+
+    const plan = await prune(`--to=${to}`, '--keep=4.12.4');
+    expect(plan.stdout)
+      .to.match(/^4\.12\.3-x86_64 +5 +remove$/m)
+      .and.match(/^4\.12\.4-x86_64 +5 +keep$/m);
+    expect(plan.stdout).to.contain('Nothing was removed').and.contain('1 tags (site-tool)');
+    expect(await listTags(to)).to.have.members(before);
+
+    const done = await succeed(`--to=${to}`, '--keep=4.12.4', '--yes');
+    expect(done.bytes).to.be.greaterThan(10_000);
+    const left = await listTags(to);
+    expect(left).to.include.members([...tagsOf(workshop.release), 'site-tool', `${old.tag}-${own?.name ?? ''}`]);
+    expect(left.filter((tag) => tag.startsWith(old.tag))).to.deep.equal([`${old.tag}-${own?.name ?? ''}`]);
+    expect(left).not.to.include(attachmentTag(old.digest)).and.not.to.include('prune-unfinished');
+    await pullWhole(`${to}:site-tool`, mirroring.path('tool'));
+    for (const tag of tagsOf(workshop.release)) await pullWhole(`${to}:${tag}`, mirroring.path(`copy-${tag}`));
+    const again = await prune(`--to=${to}`, '--keep=4.12.4');
+    expect(again.stdout).to.contain('There is nothing to remove.');
+  });
+
+  it('says that a registry does not delete, in the plan already', async () => {
+    const fixed = await startDockerRegistry({ deletes: false });
+    const to = `${fixed.host}/site/release`;
+    try {
+      await mirroring.succeed([`--to=${to}`], both());
+      const before = await listTags(to);
+      const plan = await prune(`--to=${to}`, '--keep=4.12.4');
+      expect(plan.stdout).to.contain('does not delete images: it answered 405').and.contain('delete.enabled');
+      const { code, stderr } = await prune(`--to=${to}`, '--keep=4.12.4', '--yes');
+      expect(code).to.equal(1);
+      expect(stderr).to.contain('does not delete images');
+      expect(await listTags(to)).to.have.members(before);
+    } finally {
+      await fixed.stop();
+    }
+  });
+
+  it('removes releases from a directory, with files of the config folder, and leaves a verified mirror', async () => {
+    await mirroring.succeed(['--to-dir=mirror', '--release-image-signature-to-dir=mirror/config'], both());
+    await cp(mirroring.path('mirror'), mirroring.path('fresh'), { recursive: true });
+    await mirroring.succeed(['--to-dir=alone'], workshop.release.pullspec);
+    const plan = await succeed('--to-dir=mirror', '--keep=4.12.4');
+    expect(plan.files).to.have.length(2);
+    const done = await succeed('--to-dir=mirror', '--keep=4.12.4', '--yes');
+    expect(done.bytes).to.equal(plan.bytes);
+    const blobs = (root: string): Promise<string[]> => readdir(mirroring.path(root, 'v2/openshift/release/blobs'));
+    expect(await blobs('mirror')).to.have.members(await blobs('alone'));
+    const links = async (root: string): Promise<string[]> => [...(await readTagLinks(mirroring.path(root))).keys()];
+    expect(await links('mirror')).to.have.members(await links('alone'));
+    const trust = `--trust-fingerprint=${workshop.key.fingerprint}`;
+    const verified = await runProgram(workshop.folder, 'verify', ['mirror', trust]);
+    expect(verified.code, verified.stdout + verified.stderr).to.equal(0);
+  });
+
+  it('finds the repositories of ${version}, and removes mirror sets that lead nowhere', async () => {
+    const to = `--to=${site.host}/each/\${version}`;
+    await mirroring.succeed([to, '--config-to-dir=config'], both());
+    expect(await readdir(mirroring.path('config/mirrors'))).to.have.length(2);
+    const done = await succeed(to, '--config-to-dir=config', '--keep=4.12.4-x86_64', '--yes');
+    expect(done.files.filter((path) => path.includes('mirrors/'))).to.have.length(1);
+    expect(await readdir(mirroring.path('config/mirrors'))).to.have.length(1);
+    expect(await readdir(mirroring.path('config/signature/sha256'))).to.have.length(1);
+    await pullWhole(`${site.host}/each/4.12.4:${workshop.release.tag}`, mirroring.path('copy'));
+  });
+
+  it('refuses to keep a release that is not there, and to keep none', async () => {
+    await mirroring.succeed(['--to-dir=mirror'], both());
+    const missing = await prune('--to-dir=mirror', '--keep=4.12.9', '--yes');
+    expect(missing.code).to.equal(1);
+    expect(missing.stderr).to.match(/has no release 4\.12\.9 to keep\nhint: It has 4\.12\.3-x86_64, 4\.12\.4-x86_64/);
+    expect((await prune('--to-dir=mirror')).code).to.equal(2);
+    expect((await prune('--keep=4.12.4')).code).to.equal(2);
+  });
+
+  it('keeps a release whose payload cannot be read, and its images', async () => {
+    await mirroring.succeed(['--to-dir=mirror'], both());
+    const payload = JSON.parse(
+      String(workshop.registry.content.repositories.get(old.releaseRepository)?.manifests.get(old.digest)?.bytes),
+    ) as { layers: { digest: string }[] };
+    const layer = payload.layers.at(-1)?.digest ?? '';
+    await writeFile(mirroring.path('mirror/v2/openshift/release/blobs', layer), 'x');
+    const done = await succeed('--to-dir=mirror', '--keep=4.12.4', '--yes');
+    expect(done.repositories[0]?.manifests).to.deep.equal([]);
+    expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.include.members(tagsOf(old));
+    expect((await prune('--to-dir=mirror', '--keep=4.12.3')).stderr).to.contain('cannot be read');
+  });
+
+  describe('with a cluster', () => {
+    const withCluster = async (
+      objects: readonly object[],
+      use: (kubeconfig: string) => Promise<void>,
+      history: readonly object[] = [],
+    ): Promise<void> => {
+      const server = await startApiServer({ openshift: '4.20.3' });
+      const folder = await makeKubeconfigFolder();
+      try {
+        const version = server.find('config.openshift.io/v1', 'ClusterVersion', 'version');
+        const status = version?.['status'] as { history: object[] };
+        server.put({ ...version, status: { ...status, history: [...status.history, ...history] } });
+        for (const object of objects) server.put(object as never);
+        await use(`--kubeconfig=${await folder.write({ cluster: { server: server.url } })}`);
+      } finally {
+        await server.stop();
+        await folder.remove();
+      }
+    };
+
+    it('keeps what is in its history', async () => {
+      await mirroring.succeed(['--to-dir=mirror'], both());
+      const run = { version: '4.12.3', state: 'Completed', image: `registry.test/x@${old.digest}`, startedTime: 'x' };
+      await withCluster(
+        [],
+        async (kubeconfig) => {
+          const done = await succeed('--to-dir=mirror', '--keep=4.12.4', '--yes', kubeconfig);
+          expect(done.releases.map(({ keep, reason }) => [keep, reason])).to.deep.equal([
+            [true, 'cluster'],
+            [true, 'named'],
+          ]);
+        },
+        [run],
+      );
+    });
+
+    it('keeps images that pods run or nodes have pinned', async () => {
+      await mirroring.succeed(['--to-dir=mirror'], both());
+      const [first, second] = [...old.images.values()];
+      const pod = {
+        ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'debug', namespace: 'default' } },
+        spec: { containers: [{ name: 'x', image: first?.pullspec }] },
+      };
+      const pin = {
+        ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'PinnedImageSet', metadata: { name: 'own' } },
+        spec: { pinnedImages: [{ name: second?.pullspec }] },
+      };
+      await withCluster(
+        [{ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'default' } }, pod, pin],
+        async (kubeconfig) => {
+          const done = await succeed('--to-dir=mirror', '--keep=4.12.4', '--yes', kubeconfig);
+          expect(done.repositories[0]?.needed).to.have.length(2);
+          const links = await readTagLinks(mirroring.path('mirror'));
+          expect([...links.values()]).to.include.members([first, second].map((each) => digestIn(each?.pullspec ?? '')));
+          expect([...links.keys()]).not.to.include(old.tag);
+        },
+      );
+    });
+
+    it('removes nothing if it does not answer, unless it is left out', async () => {
+      await mirroring.succeed(['--to-dir=mirror'], both());
+      const args = ['--to-dir=mirror', '--keep=4.12.4', '--yes', '--server=https://127.0.0.1:1'];
+      const { code, stderr } = await prune(...args);
+      expect(code).to.equal(1);
+      expect(stderr).to.contain('cannot be asked which images it needs').and.contain('--ignore-cluster');
+      await succeed(...args, '--ignore-cluster');
+    });
+  });
+});

@@ -1,0 +1,136 @@
+import { once } from 'node:events';
+import { cp, readdir, rm } from 'node:fs/promises';
+import { createServer, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { openWorkshop, sign, startExecutable, type Outcome, type Workshop } from '../support/content/creation.ts';
+import { startDockerRegistry } from '../support/dockerRegistry.ts';
+import { requirePeer } from '../support/peers.ts';
+import { listTags, Mirroring, readTagLinks } from '../support/release/mirroring.ts';
+import { buildRelease, type TestRelease } from '../support/release/release.ts';
+
+const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
+
+/** A proxy in front of a registry, which calls a function before each request that changes something. */
+async function startProxy(
+  host: string,
+  beforeChange: () => void,
+): Promise<{ host: string; stop: () => Promise<void> }> {
+  const server = createServer((incoming, outgoing) => {
+    if (incoming.method === 'DELETE' || incoming.method === 'PUT') beforeChange();
+    const { method, url, headers } = incoming;
+    const forwarded = request(`http://${host}${url ?? ''}`, { method, headers }, (reply) => {
+      outgoing.writeHead(reply.statusCode ?? 500, reply.headers);
+      reply.pipe(outgoing);
+    });
+    forwarded.on('error', () => outgoing.destroy());
+    incoming.pipe(forwarded);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    host: `127.0.0.1:${(server.address() as AddressInfo).port}`,
+    stop: async () => {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+describe('oc adm-release-mirror-config prune, killed at many steps', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let old: TestRelease;
+
+  before(async () => {
+    workshop = await openWorkshop();
+    mirroring = new Mirroring(workshop);
+    old = buildRelease({
+      ...{ version: '4.12.3', components: 4, registry: workshop.registry.host, seed: 'old' },
+      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
+    });
+    old.addTo(workshop.registry.content);
+    await sign(workshop, [old.digest]);
+  });
+  after(() => workshop.close());
+
+  const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
+  const prune = (target: string, env: NodeJS.ProcessEnv = {}) =>
+    startExecutable(
+      'oc-adm_release_mirror_config',
+      workshop.folder,
+      ['prune', '--insecure', target, '--keep=4.12.4', '--yes'],
+      env,
+    );
+  const finish = async (target: string): Promise<void> => {
+    const { code, stderr } = await prune(target).outcome;
+    expect(code, stderr).to.equal(0);
+  };
+  /** Checks that the kept release is complete, and that the other one has its tag only if it is complete too. */
+  const checkTarget = async (target: string, tags: readonly string[], at: number): Promise<void> => {
+    const kept = await mirroring.succeed([target, '--dry-run']);
+    expect(kept, `killed at ${at}`).to.contain('To copy: 0 of');
+    if (!tags.includes(old.tag)) return;
+    expect(await mirroring.succeed([target, '--dry-run'], old.pullspec), `killed at ${at}`).to.contain('To copy: 0 of');
+  };
+
+  it('serves the kept release from a directory, and the next run removes the rest', async function () {
+    this.timeout(180_000);
+    await mirroring.succeed(['--to-dir=full'], both());
+    await mirroring.succeed(['--to-dir=alone']);
+    const tagsOf = async (root: string): Promise<string[]> => [...(await readTagLinks(mirroring.path(root))).keys()];
+    const contentOf = async (root: string): Promise<string[]> =>
+      (await readdir(mirroring.path(root, 'v2'), { recursive: true })).sort();
+    let outcome: Pick<Outcome, 'code'> = { code: null };
+    let kills = 0;
+    for (let at = 0; outcome.code === null; at = Math.ceil(at * 1.7) + 3) {
+      await rm(mirroring.path('mirror'), { recursive: true, force: true });
+      await cp(mirroring.path('full'), mirroring.path('mirror'), { recursive: true, verbatimSymlinks: true });
+      const target = '--to-dir=mirror';
+      outcome = await prune(target, { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` }).outcome;
+      if (outcome.code === null) kills += 1;
+      await checkTarget(target, await tagsOf('mirror'), at);
+      await finish(target);
+      expect(await contentOf('mirror'), `killed at ${at}`).to.deep.equal(await contentOf('alone'));
+    }
+    expect(kills).to.be.at.least(6);
+  });
+
+  it('serves the kept release from a registry, and the next run removes the rest', async function () {
+    requirePeer(this, 'docker-registry', 'skopeo');
+    this.timeout(180_000);
+    const site = await startDockerRegistry();
+    let left = Infinity;
+    let kill: () => void = () => undefined;
+    const proxy = await startProxy(site.host, () => {
+      left -= 1;
+      if (left === 0) kill();
+    });
+    try {
+      await mirroring.succeed([`--to=${site.host}/alone/release`]);
+      const expected = await listTags(`${site.host}/alone/release`);
+      let outcome: Pick<Outcome, 'code'> = { code: null };
+      let kills = 0;
+      for (let at = 1; outcome.code === null; at = Math.ceil(at * 1.5) + 2) {
+        const repository = `site${at}/release`;
+        await mirroring.succeed([`--to=${site.host}/${repository}`], both());
+        const target = `--to=${site.host}/${repository}`;
+        const running = prune(`--to=${proxy.host}/${repository}`);
+        kill = () => void running.child.kill('SIGKILL');
+        left = at;
+        outcome = await running.outcome;
+        left = Infinity;
+        if (outcome.code === null) kills += 1;
+        await checkTarget(target, await listTags(`${site.host}/${repository}`), at);
+        await finish(target);
+        expect(await listTags(`${site.host}/${repository}`), `killed at ${at}`).to.have.members(expected);
+      }
+      expect(kills).to.be.at.least(4);
+    } finally {
+      await proxy.stop();
+      await site.stop();
+    }
+  });
+});
