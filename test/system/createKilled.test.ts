@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { cp, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -87,6 +88,50 @@ describe('create, killed at each rename and removal', () => {
       expect((await readdir(output)).sort()).to.deep.equal(['', '.sha256'].map((suffix) => basename(path) + suffix));
     } finally {
       await images.stop();
+    }
+  });
+});
+
+describe('create --volume-size, killed at renames and removals', () => {
+  const split = { 'volume-size': '4M' };
+  let workshop: Workshop;
+  before(async () => {
+    workshop = await openWorkshop({ release: { components: 4, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
+  });
+  after(() => workshop.close());
+
+  /** Returns the bytes of the volumes, and checks that nothing else is there. */
+  const joinVolumes = async (): Promise<Buffer> => {
+    const volumes = [0, 1, 2, 3].map((index) => `${basename(workshop.bundle)}.00${index}`);
+    const others = ['.sha256', '.yaml'].map((suffix) => basename(workshop.bundle) + suffix);
+    expect((await readdir(workshop.output)).sort()).to.deep.equal([...volumes, ...others].sort());
+    return Buffer.concat(await Promise.all(volumes.map((name) => readFile(join(workshop.output, name)))));
+  };
+  const checkDigests = (): void => {
+    const sum = ['--check', '--strict', '--quiet', `${workshop.bundle}.sha256`];
+    execFileSync('sha256sum', sum, { cwd: workshop.output });
+  };
+
+  it('never mixes two forms', async function () {
+    this.timeout(600_000);
+    await workshop.make(split);
+    const joined = await joinVolumes();
+    for (const [first, former] of [{}, { 'volume-size': '5M' }].entries()) {
+      await rm(workshop.output, { recursive: true });
+      await workshop.make(former);
+      const made = join(workshop.folder, `former-${first}`);
+      await rename(workshop.output, made);
+      for (let at = first, killed = true; killed; at += 5) {
+        await rm(workshop.output, { recursive: true, force: true });
+        await cp(made, workshop.output, { recursive: true, preserveTimestamps: true });
+        const { code } = await workshop.start(split, { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` })
+          .outcome;
+        killed = code === null;
+        if ((await readdir(workshop.output)).includes(`${basename(workshop.bundle)}.sha256`)) checkDigests();
+        await workshop.make(split);
+        checkDigests();
+        expect((await joinVolumes()).equals(joined), String(at)).to.equal(true);
+      }
     }
   });
 });

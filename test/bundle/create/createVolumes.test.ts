@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { cp, open, readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises';
+import { cp, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
@@ -21,7 +21,6 @@ import {
 import type { Execution } from '../../support/program/execution.ts';
 import { run } from '../../support/peers.ts';
 
-const killAt = fileURLToPath(new URL('../../support/program/killAt.ts', import.meta.url));
 const split = { 'volume-size': '4M' };
 
 describe('create --volume-size', () => {
@@ -292,33 +291,5 @@ describe('create --volume-size', () => {
     expect(digestOf(Buffer.from(await tar.arrayBuffer()))).to.equal(digestOf(joined));
     child.kill('SIGINT');
     await outcome;
-  });
-
-  it('never mixes two forms, if killed at any rename or removal of files', async function () {
-    this.timeout(600_000);
-    const before = [{}, { 'volume-size': '5M' }];
-    for (const [first, former] of before.entries()) {
-      await workshop.make(former);
-      const made = join(workshop.folder, `former-${first}`);
-      await rename(workshop.output, made);
-      let killed = true;
-      for (let at = first; killed; at += 3) {
-        await rm(workshop.output, { recursive: true, force: true });
-        await cp(made, workshop.output, { recursive: true, preserveTimestamps: true });
-        const { code } = await workshop.start(split, {
-          KILL_AT: String(at),
-          NODE_OPTIONS: `--import=${killAt}`,
-        }).outcome;
-        killed = code === null;
-        const noted = await readFile(`${workshop.bundle}.sha256`, 'utf8').catch(() => '');
-        if (noted !== '') {
-          const sum = ['--check', '--strict', '--quiet', `${workshop.bundle}.sha256`];
-          execFileSync('sha256sum', sum, { cwd: workshop.output });
-        }
-        await workshop.make(split);
-        await expectClean(workshop.bundle, 4);
-        expect((await joinVolumes(workshop.bundle)).equals(joined), String(at)).to.equal(true);
-      }
-    }
   });
 });
