@@ -42,9 +42,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/bundle',
-    'additionalImages bundle bundledConfig complete configCheck extraImages identity images inspect metadata open problem releaseRepositories sidecars signatureCheck signatureFolder signedBundle',
+    'additionalImages bundle bundledConfig complete configCheck extraImages identity images metadata open problem releaseRepositories releases sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
+  ['lib/bundle/inspect', 'inspect'],
   ['lib/bundle/create', 'artifacts base catalogs contents create layout localOrigin origin releaseSource writeBundle'],
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],

@@ -110,3 +110,14 @@ export async function formatYaml(value: unknown): Promise<string> {
   const { stringify } = await import('yaml');
   return stringify(value, { lineWidth: 0, aliasDuplicateObjects: false });
 }
+
+/** Returns the versions of a bundle in words: of its only release, or of several in the order of the updates. */
+export function nameReleases({
+  version,
+  releases,
+}: {
+  readonly version: string;
+  readonly releases?: readonly { readonly version: string }[] | undefined;
+}): string {
+  return (releases ?? [{ version }]).map((each) => each.version).join(', ');
+}

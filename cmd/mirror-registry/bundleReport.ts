@@ -1,5 +1,5 @@
 import type { Bundle } from '../../lib/bundle/bundle.ts';
-import { inspectBundle } from '../../lib/bundle/inspect.ts';
+import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 import type { Context } from '../../lib/context.ts';
 import { imagesOfBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
 import type { RegistryRelease } from '../../lib/mirror-registry/releases/images.ts';

@@ -10,6 +10,7 @@ import { readSmallFile } from '../../lib/files/smallFile.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
 import { loadExpectedKeys, warnOfOtherKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import {
+  compareVersions,
   isVersion,
   parseArchitecture,
   parseVersion,
@@ -72,7 +73,11 @@ const options = {
 } as const;
 
 const positionals = {
-  release: { type: 'string', describe: 'Version of the release, such as 4.20.3', suggest: 'versions' },
+  release: {
+    type: 'string',
+    describe: 'Version of the release, such as 4.20.3; several with commas',
+    suggest: 'versions',
+  },
 } as const;
 
 type CreateArguments = Arguments<typeof options & typeof positionals>;
@@ -121,7 +126,7 @@ export const command = defineCommand({
     try {
       const result = await createBundle(
         {
-          release: requestOf(args, origin),
+          releases: requestOf(args, origin),
           extraImages: [...args.extraImage, ...images],
           operators: requestOperators(args),
           site,
@@ -154,11 +159,19 @@ function checkRelease({ release, version, releaseImage }: CreateArguments): void
   throw new PluginError('usage', 'give a version, or --release-image');
 }
 
-function requestOf(args: CreateArguments, origin: Origin): ReleaseRequest {
+function requestOf(args: CreateArguments, origin: Origin): [ReleaseRequest, ...ReleaseRequest[]] {
   const { release = '', version = release, arch, releaseImage } = args;
-  if (releaseImage === undefined)
-    return { version, arch: architectureOf(args), repository: repositoryOf(args, origin) };
-  return { image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) };
+  if (releaseImage !== undefined)
+    return [{ image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) }];
+  const place = { arch: architectureOf(args), repository: repositoryOf(args, origin) };
+  const [first = '', ...others] = readVersions(version);
+  return [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))];
+}
+
+/** Reads versions with commas between them, and returns each once, the oldest first. */
+function readVersions(text: string): string[] {
+  const versions = text.split(',');
+  return versions.length === 1 ? versions : [...new Set(versions.map(parseVersion))].sort(compareVersions);
 }
 
 function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {

@@ -1,9 +1,9 @@
 import { basename } from 'node:path';
 import type { CreateResult } from '../../lib/bundle/create/create.ts';
-import type { BundleBase } from '../../lib/bundle/metadata.ts';
+import type { BundleBase, BundledRelease } from '../../lib/bundle/metadata.ts';
 import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { formatBytes, formatFields, formatVolumes } from '../cli/format.ts';
+import { formatBytes, formatFields, formatVolumes, nameReleases } from '../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from './policies.ts';
 
@@ -32,11 +32,20 @@ function toPlain(
 ): Record<string, unknown> {
   const { version, arch, release, size, images, blobs, signatures } = metadata;
   const counts = { images: images.length, blobs: blobs.length };
-  const { volumes, base } = metadata;
+  const { volumes, base, releases } = metadata;
   const sigstore = policies && { sigstore: toPlainPolicies(policies, expectedKeys) };
   const operators = catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) };
-  const parts = { ...(base && { base }), ...(volumes && { volumes }), ...operators };
+  const parts = {
+    ...(base && { base }),
+    ...(volumes && { volumes }),
+    ...(releases && { releases: releases.map(toPlainRelease) }),
+    ...operators,
+  };
   return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures, ...sigstore };
+}
+
+function toPlainRelease({ version, release, risks, bytes }: BundledRelease): Record<string, unknown> {
+  return { version, release, risks, bytes };
 }
 
 function toWords(
@@ -56,7 +65,7 @@ function toWords(
     ['Size', `${formatBytes(metadata.size)} (${metadata.size} bytes)`],
     ...(digest === undefined ? [] : [['Digest', digest]]),
     ['Release', metadata.release],
-    ['Version', `${metadata.version} ${metadata.arch}`],
+    ['Version', `${nameReleases(metadata)} ${metadata.arch}`],
     ['Signed by', signer],
     ...describePolicies(policies ?? [], expectedKeys),
     ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],

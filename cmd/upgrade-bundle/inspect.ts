@@ -1,9 +1,9 @@
 import { countAttachments } from '../../lib/oci/attachment.ts';
-import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect.ts';
+import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { formatReport } from './report/report.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml } from '../cli/format.ts';
+import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml, nameReleases } from '../cli/format.ts';
 import { bundleArgument, outputOption } from '../cli/options.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 
@@ -50,13 +50,17 @@ async function format(inspection: Inspection, form: 'json' | 'yaml' | 'wide' | '
 }
 
 function toWords(inspection: Inspection, wide: boolean): string {
-  const parts = [describe(inspection, wide), listImages(inspection, wide), listShared(inspection, wide)];
+  const parts = [
+    describe(inspection, wide),
+    listReleases(inspection),
+    listImages(inspection, wide),
+    listShared(inspection, wide),
+  ];
   return parts.filter((part) => part !== '').join('\n\n');
 }
 
 function describe(inspection: Inspection, wide: boolean): string {
-  const { path, size, volumes, base, digest, version, arch, release, previous, tool, totals, images, notes } =
-    inspection;
+  const { path, size, volumes, base, digest, arch, release, previous, tool, totals, images, notes } = inspection;
   const signers = inspection.signatures.flatMap(({ signers: keys }) =>
     keys.map(({ signer, fingerprint }) => `${signer} (${fingerprint})`),
   );
@@ -89,7 +93,23 @@ function describe(inspection: Inspection, wide: boolean): string {
     ...noted.map((note) => ['Note', note]),
     ...(notes.length > noted.length ? [['', `… and ${notes.length - noted.length} more notes`]] : []),
   ];
-  return `OpenShift ${version} for ${arch}\n${formatFields(rows)}`;
+  return `OpenShift ${nameReleases(inspection)} for ${arch}\n${formatFields(rows)}`;
+}
+
+/** Lists the releases in the order of the updates, if there are several. */
+function listReleases({ releases = [] }: Inspection): string {
+  if (releases.length === 0) return '';
+  const rows = releases.map(({ version, images, added, size, risks }) => [
+    ...[version, String(images), formatBytes(added), formatBytes(size)],
+    risks.map(({ name }) => name).join(', ') || '-',
+  ]);
+  const table = formatTable(
+    [['RELEASE', 'IMAGES', 'ADDS', 'TOTAL', 'KNOWN RISKS'], ...rows],
+    ['IMAGES', 'ADDS', 'TOTAL'],
+  );
+  const risks = new Map(releases.flatMap((each) => each.risks.map((risk) => [risk.name, risk])));
+  const texts = [...risks.values()].map(({ name, message, url }) => `${name}: ${[message, url].join(' ').trim()}`);
+  return [table, ...texts].join('\n');
 }
 
 function describeBase({ totals }: Inspection, { version, blobs, bytes }: NonNullable<Inspection['base']>): string {

@@ -3,7 +3,7 @@ import type { PushResult } from '../../lib/bundle/deliver/push.ts';
 import type { Applied } from '../../lib/mirroring/clusterConfig.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { formatBytes, formatFields } from '../cli/format.ts';
+import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 import { nameSigners } from '../cli/trust.ts';
 import { formatOutcome, toPlainOutcome } from '../release-mirror-config/applyReport.ts';
@@ -44,7 +44,7 @@ export function formatPushed(
   const uploaded = `${blobs.uploaded} uploaded (${formatBytes(bytes)})`;
   const rows = [
     ['Release', outcome.release],
-    ['Version', `${metadata.version} ${metadata.arch}`],
+    ['Version', `${nameReleases(metadata)} ${metadata.arch}`],
     ['Signed by', nameSigners(signed)],
     ['Images', `${images}, ${attachments} sigstore attachments, ${tags} tags`],
     ...listExtraImages(outcome.extraImages),
@@ -52,6 +52,9 @@ export function formatPushed(
   ];
   const bases = args.base.map((base) => ` --base=${shellWord(base)}`).join('');
   const again = `${shellWord(path)} --to=${shellWord(args.to)}${bases}${registryWords(args)}${trustWords(args)}`;
+  const updates = (outcome.releases ?? [outcome.release]).map(
+    (release) => `  ${upgradeCommand({ release })}${clusterWords(args)}`,
+  );
   const steps = [
     ...(applied
       ? []
@@ -59,7 +62,7 @@ export function formatPushed(
           'Apply the signature of the release, and a mirror set for the destination (from a machine that reaches the cluster):',
           `  oc adm-upgrade-bundle push ${again} --apply-config${clusterWords(args)}`,
         ]),
-    ...(outcome.failure ? [] : ['Update the cluster:', `  ${upgradeCommand(outcome)}${clusterWords(args)}`]),
+    ...(outcome.failure ? [] : ['Update the cluster:', ...updates]),
   ];
   return [
     isNew ? 'Pushed' : 'Nothing to do: everything is present',
@@ -70,6 +73,6 @@ export function formatPushed(
 }
 
 // A release image in a private registry is not among the recommended updates, so the update must be explicit.
-function upgradeCommand({ release }: PushResult): string {
+function upgradeCommand({ release }: Pick<PushResult, 'release'>): string {
   return `oc adm upgrade --allow-explicit-upgrade --to-image=${release}`;
 }

@@ -8,7 +8,7 @@ import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { tool } from '../cli/access.ts';
 import type { Accents } from '../cli/colors.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
-import { formatBytes, formatFields } from '../cli/format.ts';
+import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { describePolicies, toPlainPolicies } from './policies.ts';
 import { formatAudit } from './report/auditReport.ts';
 import { listProblems, verdictOf } from './report/verdict.ts';
@@ -28,9 +28,10 @@ export function formatVerified(report: VerifyReport, keys: ExpectedKeys, form: '
 
 /** Returns the report as a signed statement about the bundle and its release. */
 export function toReceipt(report: VerifyReport, keys: ExpectedKeys, key: KeyObject): string {
-  const { path, digest, release } = report;
-  const subjects = [...(digest === undefined ? [] : [[basename(path), digest] as const]), [release, digestIn(release)]];
-  const subject = subjects.map(([name = '', of = '']) => ({ name, digest: { sha256: of.replace('sha256:', '') } }));
+  const { path, digest } = report;
+  const releases = (report.releases ?? [report]).map((each) => [each.release, digestIn(each.release)] as const);
+  const subjects = [...(digest === undefined ? [] : [[basename(path), digest] as const]), ...releases];
+  const subject = subjects.map(([name, of]) => ({ name, digest: { sha256: of.replace('sha256:', '') } }));
   const predicate = { date: new Date().toISOString(), tool, ...toPlain(report, keys) };
   return signReceipt({ subject, predicate }, key).trimEnd();
 }
@@ -64,20 +65,21 @@ function describeChanges({ changes }: VerifyReport): string[][] {
 }
 
 function toWords(report: VerifyReport, keys: ExpectedKeys): string {
-  const { path, version, arch, release, digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
+  const { path, arch, release, releases = [], digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
   const verdict = verdictOf(report);
   const all = images.whole === images.expected;
   const signers = report.signatures
-    .filter((signature) => release.endsWith(signature.digest))
+    .filter(({ digest: signed }) => [release, ...releases.map((each) => each.release)].map(digestIn).includes(signed))
     .map(
       ({ userId, fingerprint, created }) => `${userId}, key ${fingerprint}, on ${created.toISOString().slice(0, 10)}`,
     );
   const others = report.signatures.length - signers.length;
+  const [first = 'no trusted key', ...more] = new Set(signers);
   const rows = [
-    ['Release', `${version} ${arch}`],
-    ['', release],
-    ['Signed by', signers[0] ?? 'no trusted key'],
-    ...signers.slice(1).map((signer) => ['', signer]),
+    ['Release', `${nameReleases(report)} ${arch}`],
+    ...(report.releases ?? [report]).map((each) => ['', each.release]),
+    ['Signed by', first],
+    ...more.map((signer) => ['', signer]),
     ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
     ...describePolicies(report.policies, keys),
     ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} whole`],

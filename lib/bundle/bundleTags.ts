@@ -10,30 +10,33 @@ import { listImages } from './images.ts';
 import type { Bundle } from './bundle.ts';
 
 /**
- * Lists the images of a bundle with their tags: the images of the signed payload, and the extra images with the tags
- * that `create` gives them.
+ * Lists the images of each release of a bundle with their tags: the images of the signed payload, and the extra images
+ * with the tags that `create` gives them.
  */
-export function listSignedImages({ metadata }: Pick<Bundle, 'metadata'>, signed: SignedRelease): BundleImage[] {
+export function listSignedImages(
+  { metadata }: Pick<Bundle, 'metadata'>,
+  releases: readonly Pick<SignedRelease, 'release'>[],
+): BundleImage[][] {
   const extras = metadata.extraImages.flatMap((name) => {
     const { registry, repository, digest } = parseReference(name);
     return digest ? [{ name, reference: { registry, repository, digest } }] : [];
   });
-  return listImages(signed, extras);
+  return listImages(releases, extras);
 }
 
 /**
- * Returns the tags of the images of a bundle by the signed payload, never by the tag files of the bundle. Skips a tag
+ * Returns the tags of the images of a bundle by the signed payloads, never by the tag files of the bundle. Skips a tag
  * whose image cannot be read, with a warning. Throws `invalid-bundle` for a tag file that names another image than the
  * payload.
  */
 export async function readBundleTags(
   bundle: Bundle,
-  signed: SignedRelease,
+  releases: readonly SignedRelease[],
   context: Context,
 ): Promise<ReadonlyMap<string, Digest>> {
   const { content, path } = bundle;
   const expected = new Map<string, Digest>();
-  for (const { tag, reference } of listSignedImages(bundle, signed)) {
+  for (const { tag, reference } of listSignedImages(bundle, releases).flat()) {
     if (!expected.has(tag)) expected.set(tag, reference.digest);
   }
   const files = new Set(await content.tags());
@@ -49,7 +52,7 @@ export async function readBundleTags(
   }
   const others = [...files].filter((tag) => isTag(tag) && !expected.has(tag) && !attachedTo(tag)).sort();
   if (others.length > 0) {
-    context.log('warn', `${nameSome(others)}: left out, because the signed release has no such tag`);
+    context.log('warn', `${nameSome(others)}: left out, because no signed release has such a tag`);
   }
   return tags;
 }

@@ -5,21 +5,24 @@ import type { UnknownObject } from '../config/objects.ts';
 import { annotatedVersion, signatureConfigMap, signatureLabel } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { fieldsAt } from '../fields.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
-import { repositoryIn } from '../oci/reference.ts';
+import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
+import { digestIn, repositoryIn } from '../oci/reference.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import type { BundledConfig, ConfigFile } from './bundledConfig.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { judgeMirrorFiles, type MirrorManifest } from './mirrorConfig.ts';
+import { splitReleases } from './releases.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** The release that the configuration of a bundle must agree with. */
+/** The releases that the configuration of a bundle must agree with. */
 export interface ConfigSubject {
-  readonly version: string;
-  /** The digest of the release; for a multi-architecture release, also those of its images. */
-  readonly digests: ReadonlySet<Digest>;
+  /**
+   * The versions of the releases by their digests; for a multi-architecture release, also by those of its images.
+   * Undefined for an image of one of several releases if none of them is read.
+   */
+  readonly digests: ReadonlyMap<Digest, string | undefined>;
   /** The repositories that its images come from: REGISTRY/REPOSITORY. */
   readonly repositories: ReadonlySet<string>;
 }
@@ -50,24 +53,29 @@ export interface ConfigVerdict {
   readonly catalogs: readonly ConfigManifest[];
 }
 
-/** Returns the subject for the configuration of a release. */
-export function signatureSubjectOf({ version, digest, children, reference, images }: Release): ConfigSubject {
-  const references = [reference, ...[...images.values()].map((image) => image.reference)];
+/** Returns the subject for the configuration of some releases. */
+export function signatureSubjectOf(releases: readonly Release[]): ConfigSubject {
+  const references = releases.flatMap(({ reference, images }) => [
+    reference,
+    ...[...images.values()].map((image) => image.reference),
+  ]);
+  const digests = releases.flatMap(({ version, digest, children }) =>
+    [digest, ...children.map((child) => child.digest)].map((each) => [each, version] as const),
+  );
   return {
-    version,
-    digests: new Set([digest, ...children.map((child) => child.digest)]),
+    digests: new Map(digests),
     repositories: new Set(references.map(({ registry, repository }) => `${registry}/${repository}`)),
   };
 }
 
-/** Returns the subject by metadata.json, if the release itself is not read. */
-export function describedSubject(
-  { version, release, images, signatures }: BundleMetadata,
-  digest: Digest,
-): ConfigSubject {
+/** Returns the subject by metadata.json, if the releases themselves are not read. */
+export function describedSubject(metadata: BundleMetadata): ConfigSubject {
+  const { release, images, signatures } = metadata;
+  const version = metadata.releases ? undefined : metadata.version;
+  const others = Object.keys(signatures).filter(isDigest);
+  const own = splitReleases(metadata).map((each) => [parseDigest(digestIn(each.release)), each.version] as const);
   return {
-    version,
-    digests: new Set([digest, ...Object.keys(signatures).filter(isDigest)]),
+    digests: new Map<Digest, string | undefined>([...others.map((each) => [each, version] as const), ...own]),
     repositories: new Set([release, ...images].map(repositoryIn)),
   };
 }
@@ -144,7 +152,7 @@ interface FileVerdict {
 function judgeSignatureFile(
   { form, described, metadata }: ConfiguredBundle,
   { path, text, objects, signatures }: ConfigFile,
-  { version, digests }: ConfigSubject,
+  { digests }: ConfigSubject,
   { good, lenient }: ConfigTrust,
 ): FileVerdict {
   const refuse = (kind: Problem['kind'], words: string): FileVerdict => {
@@ -163,7 +171,7 @@ function judgeSignatureFile(
     if (verified.length > 0 && !list.every((bytes) => verified.some((each) => each.bytes.equals(bytes)))) {
       return refuse('corrupt', `is corrupt: it has a signature of ${digest} that no trusted key made`);
     }
-    const known = isOwn ? version : objects.map(annotatedVersion).find((each) => each !== undefined);
+    const known = digests.get(digest) ?? objects.map(annotatedVersion).find((each) => each !== undefined);
     const signer = (verified[0] ?? metadata.signatures[digest]?.[0])?.fingerprint ?? '';
     manifests.push(signatureConfigMap(digest, list, { version: known, signer }));
   }
@@ -174,7 +182,7 @@ function judgeSignatureFile(
   return isAsWritten || (!isOwnForm && objects.every(isPlain)) ? { manifests } : refuse('corrupt', 'is corrupt');
 }
 
-function isSubset(signatures: ReadonlyMap<Digest, unknown>, digests: ReadonlySet<Digest>): boolean {
+function isSubset(signatures: ReadonlyMap<Digest, unknown>, digests: ConfigSubject['digests']): boolean {
   return [...signatures.keys()].every((digest) => digests.has(digest));
 }
 

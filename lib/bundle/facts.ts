@@ -1,6 +1,7 @@
 import type { SignedRelease } from '../release/load.ts';
 import type { Release } from '../release/release.ts';
-import type { BundleMetadata } from './metadata.ts';
+import { PluginError } from '../errors.ts';
+import type { BundledRelease, BundleMetadata } from './metadata.ts';
 
 /** The part of metadata.json that describes the release, without the blobs. */
 export type MetadataFacts = Omit<BundleMetadata, 'formatVersion' | 'size' | 'blobs' | 'volumes'>;
@@ -29,6 +30,31 @@ export function describeRelease(
       ]),
     ),
     tool,
+  };
+}
+
+/**
+ * Returns the same for several releases in the order of the updates: the facts about the last one, the images and
+ * signatures of all, and the list of releases. `more` has the risks and bytes of each release.
+ */
+export function describeReleases(
+  signed: readonly SignedRelease[],
+  extras: readonly string[],
+  tool: string,
+  more: readonly Pick<BundledRelease, 'risks' | 'bytes'>[],
+): MetadataFacts {
+  const all = signed.map((each) => describeRelease(each, extras, tool));
+  const last = all.at(-1);
+  if (!last) throw new PluginError('internal', 'a bundle without a release');
+  if (all.length === 1) return last;
+  return {
+    ...last,
+    images: [...new Set(all.flatMap(({ images }) => images))],
+    signatures: Object.assign({}, ...all.map(({ signatures }) => signatures)) as MetadataFacts['signatures'],
+    releases: all.map(({ version, release, components, osImages, previous }, index) => {
+      const { risks, bytes } = more[index] ?? { risks: [], bytes: 0 };
+      return { version, release, components, osImages, previous, risks, bytes };
+    }),
   };
 }
 

@@ -7,6 +7,7 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../files/smallFile.ts';
 import { openBundle } from './open.ts';
 import { readBundledSignatures } from './bundledConfig.ts';
+import { requireOneRelease } from './releases.ts';
 import { checkSigned, type SignedBundle } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
 import type { VerifyTrust } from './signatureCheck.ts';
@@ -46,6 +47,7 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
   }
   const bundle = await openBundle(path, context);
   try {
+    requireOneRelease(bundle);
     const name = upgradeBundleName(bundle.metadata);
     if (!bundle.chunks) {
       throw new PluginError('usage', `${path} is a mirror directory, which has no digest to allow`, {
@@ -92,11 +94,11 @@ async function readManifest(path: string): Promise<BundleIdentity> {
 }
 
 /**
- * Returns the name of the UpgradeBundle by the name of a file: `upgrade-4.12.4-x86_64.tar`, or for a delta bundle
- * `upgrade-4.12.4-x86_64-from-4.12.3.tar`.
+ * Returns the name of the UpgradeBundle by the name of a file: `upgrade-4.12.4-x86_64.tar`, for a delta bundle
+ * `upgrade-4.12.4-x86_64-from-4.12.3.tar`, for several releases `upgrade-4.12.4-x86_64-via-4.11.9.tar`.
  */
 function nameFrom(path: string): string {
-  const pattern = /^upgrade-(\d+\.\d+\.\d+.*?)-([a-z0-9_]+)(?:-from-\d+\.\d+\.\d+[^/]*)?\.tar$/;
+  const pattern = /^upgrade-(\d+\.\d+\.\d+.*?)-([a-z0-9_]+)(?:-(?:via|from)-\d+\.\d+\.\d+[^/]*)?\.tar$/;
   const [, version, arch] = pattern.exec(basename(path)) ?? [];
   if (version !== undefined && arch !== undefined) return upgradeBundleName({ version, arch });
   throw new PluginError('usage', `${path} does not have the name of a bundle: upgrade-VERSION-ARCH.tar`, {

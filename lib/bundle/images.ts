@@ -1,8 +1,9 @@
 import type { Digest } from '../oci/digest.ts';
 import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import type { SignedRelease } from '../release/load.ts';
+import type { Release } from '../release/release.ts';
 import type { ContentSource } from '../store/store.ts';
-import type { BundleMetadata } from './metadata.ts';
+import type { BundledRelease, BundleMetadata } from './metadata.ts';
 import { componentTag, releaseTag } from '../release/version.ts';
 
 /**
@@ -47,20 +48,32 @@ export function extraImageTag(tag: string, { repository, digest }: Reference & {
   return `${tag}-extra-${name}`.slice(0, 115) + `-${digest.slice(7, 19)}`;
 }
 
-/** Lists the images of a bundle: the release, its components and the extra images. */
+/**
+ * Lists the images of each release of a bundle: the release, its components and the extra images, which have tags for
+ * each release. If there are several releases, the names of their images begin with the version.
+ */
 export function listImages(
-  { release }: Pick<SignedRelease, 'release'>,
+  releases: readonly Pick<SignedRelease, 'release'>[],
   extraImages: readonly ExtraImage[],
+): BundleImage[][] {
+  return releases.map(({ release }) => listOwnImages(release, extraImages, releases.length > 1));
+}
+
+function listOwnImages(
+  { version, arch, reference, digest, images }: Release,
+  extraImages: readonly ExtraImage[],
+  isOneOfSeveral: boolean,
 ): BundleImage[] {
-  const { version, arch, reference, digest, images } = release;
-  const components = [...images].map(([name, image]): BundleImage => {
-    return { name, reference: { ...image.reference, digest: image.digest }, tag: componentTag(version, arch, name) };
+  const prefix = isOneOfSeveral ? `${version}/` : '';
+  const components = [...images].map(([component, image]): BundleImage => {
+    const tag = componentTag(version, arch, component);
+    return { name: `${prefix}${component}`, reference: { ...image.reference, digest: image.digest }, tag };
   });
   const extras = extraImages.map((image): BundleImage => {
     return { ...image, tag: extraImageTag(releaseTag(version, arch), image.reference) };
   });
   return [
-    { name: 'release', reference: { ...reference, digest }, tag: releaseTag(version, arch) },
+    { name: `${prefix}release`, reference: { ...reference, digest }, tag: releaseTag(version, arch) },
     ...components,
     ...extras,
   ];
@@ -77,17 +90,23 @@ export interface MetadataImage {
 
 /**
  * Lists the names of all images of a bundle: the release, each component, and the other images in `images`. A pullspec
- * of several components is listed for each of them.
+ * of several components is listed for each of them. If there are several releases, the names begin with the version.
  */
 export function listNamedImages({
   release,
   components,
   images,
-}: Pick<BundleMetadata, 'release' | 'components' | 'images'>): MetadataImage[] {
-  const named = [
-    { name: 'release', pullspec: release },
-    ...Object.entries(components).map(([name, pullspec]) => ({ name, pullspec })),
+  releases,
+}: Pick<BundleMetadata, 'release' | 'components' | 'images'> & {
+  readonly releases?: readonly Pick<BundledRelease, 'version' | 'release' | 'components'>[] | undefined;
+}): MetadataImage[] {
+  const all = releases?.map((each) => ({ ...each, prefix: `${each.version}/` })) ?? [
+    { release, components, prefix: '' },
   ];
+  const named = all.flatMap((each) => [
+    { name: `${each.prefix}release`, pullspec: each.release },
+    ...Object.entries(each.components).map(([name, pullspec]) => ({ name: `${each.prefix}${name}`, pullspec })),
+  ]);
   const known = new Set(named.map(({ pullspec }) => pullspec));
   const others = [...new Set(images)].filter((pullspec) => !known.has(pullspec));
   return [...named, ...others.map((pullspec) => ({ name: pullspec, pullspec }))];

@@ -1,4 +1,5 @@
-import { isFields } from '../fields.ts';
+import { isDeepStrictEqual } from 'node:util';
+import { fieldsOf, isFields, listOf, textsOf } from '../fields.ts';
 import { PluginError, messageOf } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
@@ -37,16 +38,36 @@ export interface BundleBase {
   readonly blobs: readonly BlobRecord[];
 }
 
+/** A known risk of an update for some clusters, as an update graph describes it. */
+export interface UpdateRisk {
+  readonly name: string;
+  readonly message: string;
+  /** The page about the risk; empty if the graph names none. */
+  readonly url: string;
+}
+
+/** One release of a bundle with several releases. */
+export interface BundledRelease extends Pick<
+  BundleMetadata,
+  'version' | 'release' | 'components' | 'osImages' | 'previous'
+> {
+  /** The known risks of the update to it from the release before it. */
+  readonly risks: readonly UpdateRisk[];
+  /** The size of the blobs that no earlier release of the bundle has, in bytes. */
+  readonly bytes: number;
+}
+
 /**
  * The content of metadata.json. `version`, `arch`, `release` and `images` have the names of jhernand/upgrade-tool. All
- * pullspecs are by digest, and all sizes in bytes.
+ * pullspecs are by digest, and all sizes in bytes. With several releases, the fields of a release are those of the last.
  */
 export interface BundleMetadata {
-  readonly formatVersion: 1;
+  /** 2 for a bundle with several releases. */
+  readonly formatVersion: 1 | 2;
   readonly version: string;
   readonly arch: string;
   readonly release: string;
-  /** All images, with the release image and the extra images. */
+  /** All images of all releases, with the release images and the extra images. */
   readonly images: readonly string[];
   readonly components: Readonly<Record<string, string>>;
   readonly extraImages: readonly string[];
@@ -65,6 +86,8 @@ export interface BundleMetadata {
   /** The good signatures of the release and, in a multi-architecture release, of its signed images, by digest. */
   readonly signatures: Readonly<Record<string, readonly SignatureRecord[]>>;
   readonly tool: string;
+  /** The releases in the order of the updates; undefined if there is only one. */
+  readonly releases?: readonly BundledRelease[] | undefined;
   /** The volumes of the tar, in order; undefined if it is one file. */
   readonly volumes?: readonly { readonly name: string; readonly size: number }[] | undefined;
 }
@@ -106,12 +129,15 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
 
 function checkMetadata(value: unknown, where: string): asserts value is BundleMetadata {
   if (!isFields(value)) throw invalid(where, 'is not an object');
-  if (value['formatVersion'] !== 1) {
-    const has = value['formatVersion'];
+  const format = value['formatVersion'];
+  if (format !== 1 && format !== 2) {
     const which =
-      typeof has === 'number' && has > 0 && has < 100 ? `formatVersion ${Math.floor(has)}` : 'no formatVersion';
-    throw invalid(where, `has ${which}; this program reads 1`);
+      typeof format === 'number' && format > 0 && format < 100
+        ? `formatVersion ${Math.floor(format)}`
+        : 'no formatVersion';
+    throw invalid(where, `has ${which}; this program reads 1 and 2`);
   }
+  if ((format === 2) !== (value['releases'] !== undefined)) throw invalid(where, 'has malformed releases');
   if (!isText(value['tool'])) throw invalid(where, 'has no tool');
   const fault = findBadName(value);
   if (fault !== undefined) throw invalid(where, `has a malformed ${fault}`);
@@ -145,11 +171,59 @@ function findBadName(value: Record<string, unknown>): string | undefined {
     Object.entries(releaseNames).find(([field, pattern]) => !matches(pattern)(value[field])) ??
     Object.entries(lists).find(([field, pattern]) => !isList(value[field], matches(pattern)));
   if (bad) return bad[0];
-  if (!isFields(components) || !isList(Object.keys(components), matches(component))) return 'components';
-  if (!isList(Object.values(components), matches(pullspec))) return 'components';
+  if (!isComponents(components)) return 'components';
+  if (value['releases'] !== undefined && !isReleases(value)) return 'releases';
   const isGood = (each: Record<string, unknown>): boolean =>
     Object.entries(releaseNames).every(([field, pattern]) => matches(pattern)(each[field]));
   return base === undefined || (isFields(base) && isGood(base)) ? undefined : 'base';
+}
+
+function isComponents(value: unknown): boolean {
+  if (!isFields(value) || !isList(Object.keys(value), matches(component))) return false;
+  return isList(Object.values(value), matches(pullspec));
+}
+
+/** The largest number of releases in a bundle. */
+const releaseLimit = 16;
+
+/**
+ * Returns whether the releases are well formed and distinct, the last one is the release of the other fields, and
+ * `images` has the images of all of them.
+ */
+function isReleases(value: Record<string, unknown>): boolean {
+  const { releases, extraImages, images } = value;
+  if (!isList(releases, isRelease)) return false;
+  const all = listOf(releases);
+  if (all.length < 2 || all.length > releaseLimit) return false;
+  const isDistinct = ['version', 'release'].every(
+    (field) => new Set(all.map((each) => each[field])).size === all.length,
+  );
+  const fields = ['version', 'release', 'components', 'osImages', 'previous'];
+  const last = all.at(-1) ?? {};
+  const needed = all.flatMap(({ release, components }) => [release, ...Object.values(fieldsOf(components))]);
+  const listed = new Set(textsOf(images));
+  return (
+    isDistinct &&
+    fields.every((field) => isDeepStrictEqual(last[field], value[field])) &&
+    isDeepStrictEqual(listed, new Set([...needed, ...textsOf(extraImages)]))
+  );
+}
+
+function isRelease(value: unknown): boolean {
+  if (!isFields(value)) return false;
+  const lists = { previous: version, osImages: pullspec };
+  return (
+    matches(version)(value['version']) &&
+    matches(pullspec)(value['release']) &&
+    isComponents(value['components']) &&
+    Object.entries(lists).every(([field, pattern]) => isList(value[field], matches(pattern))) &&
+    isList(value['risks'], isRisk) &&
+    isSize(value['bytes'])
+  );
+}
+
+function isRisk(value: unknown): boolean {
+  return isFields(value) && isText(value['name']) && isText(value['message']) && isText(value['url']);
 }
 
 function matches(pattern: RegExp): (text: unknown) => boolean {

@@ -6,18 +6,22 @@ import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /**
- * Checks the images of a bundle against the image policies of its release, offline. Throws the errors of reading the
- * bundle.
+ * Checks the images of each release of a bundle against the image policies of that release, offline. Throws the errors
+ * of reading the bundle.
  */
-export function checkPolicies(bundle: Bundle, signed: SignedRelease, context: Context): Promise<NamedResult[]> {
-  const { imagePolicies } = signed.release;
-  if (imagePolicies.length === 0) return Promise.resolve([]);
-  return checkReleaseImages(
-    listSignedImages(bundle, signed),
-    imagePolicies,
-    readerOf(() => bundle.content),
-    context.signal,
-  );
+export async function checkPolicies(
+  bundle: Bundle,
+  releases: readonly Pick<SignedRelease, 'release'>[],
+  context: Context,
+): Promise<NamedResult[]> {
+  const images = listSignedImages(bundle, releases);
+  const results: NamedResult[] = [];
+  for (const [index, { release }] of releases.entries()) {
+    if (release.imagePolicies.length === 0) continue;
+    const reader = readerOf(() => bundle.content);
+    results.push(...(await checkReleaseImages(images[index] ?? [], release.imagePolicies, reader, context.signal)));
+  }
+  return results;
 }
 
 /** Returns the images that a cluster would refuse, as problems. */

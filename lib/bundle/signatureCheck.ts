@@ -42,14 +42,14 @@ export function findUnsigned(
 /** Returns the valid signatures of other releases in a mirror directory with several releases. */
 export async function verifyUntrusted(
   known: SignaturesByDigest,
-  own: ReadonlySet<Digest>,
-  release: Release | undefined,
+  own: ReadonlyMap<Digest, unknown>,
+  releases: readonly Release[],
   trust: VerifyTrust,
   context: Context,
 ): Promise<VerifiedSignature[]> {
   const others = [...known].filter(([digest]) => !own.has(digest));
   if (others.length === 0) return [];
-  const keys = release?.verification.keys ?? [];
+  const keys = releases.flatMap((release) => release.verification.keys);
   const keyring = await loadKeyring({ files: trust.keyrings, others: keys }, trust.fingerprints, context);
   const good: VerifiedSignature[] = [];
   for (const [digest, list] of others) {
@@ -59,14 +59,47 @@ export async function verifyUntrusted(
   return good;
 }
 
+/** A release of a bundle; `release` is undefined if its payload cannot be read. */
+interface SignedSubject {
+  readonly digest: Digest;
+  readonly release: Release | undefined;
+}
+
 /**
- * Checks the signatures of a release and of its images with trusted keys, which the payload may contain. An image of a
- * release needs no signature, but an existing one must be valid.
+ * Checks the signatures of each release of a bundle and of its images with trusted keys, which its payload may contain.
+ * An image of a release needs no signature, but an existing one must be valid.
  */
 export async function verifySignatures(
   bundle: Bundle,
-  digest: Digest,
-  release: Release | undefined,
+  subjects: readonly SignedSubject[],
+  known: SignaturesByDigest,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<{ signatures: VerifiedSignature[]; problems: Problem[] }> {
+  const ownOf = ({ digest, release }: SignedSubject): string[] => [
+    digest,
+    ...(release?.children ?? []).map((child) => child.digest),
+  ];
+  const all = new Set(subjects.flatMap(ownOf));
+  const signatures: VerifiedSignature[] = [];
+  const problems: Problem[] = [];
+  for (const [index, subject] of subjects.entries()) {
+    const own = new Set(ownOf(subject));
+    const isLast = index === subjects.length - 1;
+    const listed = Object.entries(bundle.metadata.signatures).filter(
+      ([digest]) => own.has(digest) || (isLast && !all.has(digest)),
+    );
+    const metadata = { ...bundle.metadata, signatures: Object.fromEntries(listed) };
+    const judged = await verifyRelated({ ...bundle, metadata }, subject, known, trust, context);
+    signatures.push(...judged.signatures);
+    problems.push(...judged.problems);
+  }
+  return { signatures, problems };
+}
+
+async function verifyRelated(
+  bundle: Bundle,
+  { digest, release }: SignedSubject,
   known: SignaturesByDigest,
   trust: VerifyTrust,
   context: Context,

@@ -17,9 +17,8 @@ export async function checkSignatureFolder(
   context: Context,
 ): Promise<readonly ConfigManifest[]> {
   const config = await parseConfig(texts, context);
-  const none = new Set<never>();
-  const good = await verifyUntrusted(config.signatures, none, undefined, trust, context);
-  const subject = { version: '', digests: none, repositories: none };
+  const subject = { digests: new Map<never, never>(), repositories: new Set<never>() };
+  const good = await verifyUntrusted(config.signatures, subject.digests, [], trust, context);
   const bundle = { form: 'directory', described: false, metadata: { signatures: {}, extraImages: [] } } as const;
   const { signatures, problems } = judgeConfig(bundle, config, subject, { good, lenient: false });
   const message = firstMessage(problems);

@@ -5,6 +5,7 @@ import { firstMessage } from '../failures.ts';
 import type { Digest } from '../oci/digest.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import type { ContentSource } from '../store/store.ts';
+import type { BundleMetadata } from './metadata.ts';
 import { checkReleaseFacts } from './metadataCheck.ts';
 import { readBundledConfig } from './bundledConfig.ts';
 import { readBundleTags } from './bundleTags.ts';
@@ -13,26 +14,33 @@ import { checkExtraImages } from './extraImages.ts';
 import type { Bundle } from './bundle.ts';
 import type { Problem } from './problem.ts';
 import { checkPolicies } from './policyCheck.ts';
+import { splitReleases } from './releases.ts';
 import { requireVerified, type NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { findUnsigned, verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
-/** A bundle whose release is signed by a trusted key, and the checked parts of the bundle. */
+/**
+ * A bundle whose releases are signed by a trusted key, and the checked parts of the bundle. `release` is the last one,
+ * and `signatures` are those of all releases.
+ */
 export interface SignedBundle extends SignedRelease {
+  /** All releases in the order of the updates. */
+  readonly releases: readonly SignedRelease[];
   readonly config: ConfigVerdict;
   /**
-   * The tags of the release and its images by the signed payload, and the tags of extra images as `create` writes them.
+   * The tags of the releases and their images by the signed payloads, and the tags of extra images as `create` writes
+   * them.
    */
   readonly tags: ReadonlyMap<string, Digest>;
   /** The images by digest that the release signature does not cover. */
   readonly extraImages: readonly string[];
-  /** The sigstore signatures of the images, by the image policies of the release. */
+  /** The sigstore signatures of the images, by the image policies of their releases. */
   readonly policies: readonly NamedResult[];
 }
 
 /**
- * Checks that a trusted key signed the release in a bundle, and that metadata.json, the tags and the configuration
- * agree with the release. Its images can then be trusted if their digests are checked. Reads only the configuration,
- * the payload and the tags, and uses no network unless `trust` names a store. Throws `unsigned` and `untrusted` unless
+ * Checks that a trusted key signed each release in a bundle, and that metadata.json, the tags and the configuration
+ * agree with the releases. Their images can then be trusted if their digests are checked. Reads only the configuration,
+ * the payloads and the tags, and uses no network unless `trust` names a store. Throws `unsigned` and `untrusted` unless
  * unsigned releases are allowed, `invalid-bundle` for a contradiction, and the errors of reading the payload.
  */
 export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<SignedBundle> {
@@ -41,20 +49,23 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     const config = await readBundledConfig(bundle, context);
     refuse(bundle, config.problems);
     const known = config.signatures;
-    const signed = await checkRelease({ path, metadata, content, signatures: known }, trust, context);
-    const { release, signatures } = signed;
+    const releases = await checkReleases({ path, metadata, content, signatures: known }, trust, context);
     checkExtraImages(bundle, trust);
-    const subject = signatureSubjectOf(release);
+    const { release } = releases.at(-1) ?? releases[0];
+    const payloads = releases.map((each) => each.release);
+    const subject = signatureSubjectOf(payloads);
+    const signatures = new Map(releases.flatMap((each) => [...each.signatures]));
     const own = [...signatures.values()].flat();
-    refuse(bundle, findUnsigned(release, known, own, trust));
-    const others = form === 'tar' ? [] : await verifyUntrusted(known, subject.digests, release, trust, context);
+    for (const each of payloads) refuse(bundle, findUnsigned(each, known, own, trust));
+    const others = form === 'tar' ? [] : await verifyUntrusted(known, subject.digests, payloads, trust, context);
     const lenient = trust.allowUnsigned;
     const verdict = judgeConfig(bundle, config, subject, { good: [...own, ...others], lenient });
     refuse(bundle, verdict.problems);
     announceMirrors(verdict, context);
-    const tags = await readBundleTags(bundle, signed, context);
-    const policies = await checkAttachments(bundle, signed, trust, context);
-    return { ...signed, config: verdict, tags, extraImages: metadata.extraImages, policies };
+    const tags = await readBundleTags(bundle, releases, context);
+    const policies = await checkAttachments(bundle, releases, trust, context);
+    const { extraImages } = metadata;
+    return { release, signatures, releases, config: verdict, tags, extraImages, policies };
   } catch (error) {
     if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(bundle.path)) throw error;
     const hint = `Do not use it. Copy it again from its source. 'verify' lists every problem of it.`;
@@ -63,21 +74,21 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
 }
 
 /**
- * Checks the sigstore signatures of the images by the image policies of a signed release. Throws `unsigned` and
+ * Checks the sigstore signatures of the images by the image policies of their signed releases. Throws `unsigned` and
  * `untrusted` unless unsigned releases are allowed, and the errors of reading the bundle.
  */
 export async function checkAttachments(
   bundle: Bundle,
-  signed: SignedRelease,
+  releases: readonly SignedRelease[],
   { allowUnsigned }: Pick<VerifyTrust, 'allowUnsigned'>,
   context: Context,
 ): Promise<NamedResult[]> {
-  const policies = await checkPolicies(bundle, signed, context);
+  const policies = await checkPolicies(bundle, releases, context);
   requireVerified(policies, bundle.path, allowUnsigned, context);
   return policies;
 }
 
-/** The input of checkRelease: a bundle, or the stored part of one. */
+/** The input of checkReleases: a bundle, or the stored part of one. */
 export interface ReleaseEvidence extends Pick<Bundle, 'path' | 'metadata'> {
   /** Has the manifest and the payload of the release. */
   readonly content: ContentSource;
@@ -86,10 +97,23 @@ export interface ReleaseEvidence extends Pick<Bundle, 'path' | 'metadata'> {
 }
 
 /**
- * Verifies the signature of a release, and that the metadata agrees with its payload. Throws the errors of checkSigned.
+ * Verifies the signature of each release of a bundle, and that the metadata agrees with the payloads. Returns the
+ * releases in the order of the updates. Throws the errors of checkSigned.
  */
-export async function checkRelease(
-  { path, metadata, content, signatures }: ReleaseEvidence,
+export async function checkReleases(
+  evidence: ReleaseEvidence,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<[SignedRelease, ...SignedRelease[]]> {
+  const [first, ...others] = splitReleases(evidence.metadata);
+  const checked: [SignedRelease, ...SignedRelease[]] = [await checkRelease(evidence, first, trust, context)];
+  for (const metadata of others) checked.push(await checkRelease(evidence, metadata, trust, context));
+  return checked;
+}
+
+async function checkRelease(
+  { path, content, signatures }: ReleaseEvidence,
+  metadata: BundleMetadata,
   trust: VerifyTrust,
   context: Context,
 ): Promise<SignedRelease> {

@@ -4,13 +4,15 @@ import { isFields } from '../fields.ts';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import { readBundledSignatures } from '../bundle/bundledConfig.ts';
-import { checkAttachments, checkRelease } from '../bundle/signedBundle.ts';
+import { requireOneRelease } from '../bundle/releases.ts';
+import { checkAttachments, checkReleases } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
+import type { SignedRelease } from '../release/load.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
 import { keepContent, KeptContent } from './keptContent.ts';
@@ -21,7 +23,7 @@ export interface BundleFacts {
   readonly digest: Digest;
   /** The metadata, which agrees with the signed release. */
   readonly metadata: BundleMetadata;
-  /** The valid signatures of the release, and of the images in a multi-architecture release. */
+  /** The valid signatures of the releases, and of the images in multi-architecture releases. */
   readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
 }
 
@@ -36,7 +38,7 @@ interface Evidence {
 /**
  * Verifies the signature of the release in a bundle with this digest, and that the metadata agrees with the release.
  * Writes the bytes of that proof to a file that only root can read. Verifies the sigstore signatures of the images too.
- * Throws the errors of checkRelease and checkAttachments, `not-writable` and `disk-full`.
+ * Throws the errors of checkReleases and checkAttachments, `not-writable` and `disk-full`.
  */
 export async function gatherFacts(
   bundle: Bundle,
@@ -46,19 +48,20 @@ export async function gatherFacts(
   context: Context,
 ): Promise<BundleFacts> {
   const { path, metadata } = bundle;
+  requireOneRelease(bundle);
   const contents = new Map<Digest, Buffer>();
   const signatures = await readBundledSignatures(bundle, context);
   const content = keepContent(bundle.content, contents);
-  const signed = await checkRelease({ path, metadata, content, signatures }, trust, context);
-  await checkAttachments(bundle, signed, trust, context);
+  const releases = await checkReleases({ path, metadata, content, signatures }, trust, context);
+  await checkAttachments(bundle, releases, trust, context);
   const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };
   await writeAtomically(file, formatEvidence(evidence), { mode: 0o600 });
-  return { digest, metadata, signatures: signed.signatures };
+  return { digest, metadata, signatures: mergeGood(releases) };
 }
 
 /**
  * Reads the facts of a bundle from the file that gatherFacts wrote on this node, and verifies the chain of trust again.
- * Undefined if there is no such file, or if another account can access it. Throws the errors of checkRelease.
+ * Undefined if there is no such file, or if another account can access it. Throws the errors of checkReleases.
  */
 export async function recallFacts(
   file: string,
@@ -73,14 +76,18 @@ export async function recallFacts(
   try {
     const metadata = parseMetadata(evidence.metadata, file);
     const content = new KeptContent(file, contents);
-    const signed = await checkRelease({ path: file, metadata, content, signatures }, trust, context);
-    return { digest, metadata, signatures: signed.signatures };
+    const releases = await checkReleases({ path: file, metadata, content, signatures }, trust, context);
+    return { digest, metadata, signatures: mergeGood(releases) };
   } catch (error) {
     // A corrupt file counts as missing, because the bundle itself has the same facts.
     if (!isPluginError(error) || ['interrupted', 'unsigned', 'untrusted'].includes(error.code)) throw error;
     context.log('warn', `${file} is ignored: ${messageOf(error)}`);
     return undefined;
   }
+}
+
+function mergeGood(releases: readonly SignedRelease[]): BundleFacts['signatures'] {
+  return new Map(releases.flatMap(({ signatures }) => [...signatures]));
 }
 
 async function readPrivateFile(path: string, context: Context): Promise<Buffer | undefined> {

@@ -2,7 +2,7 @@ import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { parseConfig } from '../../lib/bundle/bundledConfig.ts';
-import { inspectBundle } from '../../lib/bundle/inspect.ts';
+import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';

@@ -2,7 +2,7 @@ import { readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promis
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect.ts';
+import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { childrenOf, isManifest, parseManifest } from '../../lib/oci/descriptor.ts';
 import type { Digest } from '../../lib/oci/digest.ts';

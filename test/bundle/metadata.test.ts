@@ -67,9 +67,11 @@ describe('parseMetadata', () => {
   });
 
   it('names the formatVersion of a later program', () => {
-    expect(refusal(() => parse({ formatVersion: 2 }))).to.match(/formatVersion 2; this program reads 1/);
+    expect(refusal(() => parse({ formatVersion: 3 }))).to.match(/formatVersion 3; this program reads 1 and 2/);
     for (const odd of [undefined, 'secret', 1e9, { secret: 1 }])
-      expect(refusal(() => parse({ formatVersion: odd }))).to.match(/has no formatVersion; this program reads 1$/);
+      expect(refusal(() => parse({ formatVersion: odd }))).to.match(
+        /has no formatVersion; this program reads 1 and 2$/,
+      );
   });
 
   const malformed: Record<string, unknown[]> = {

@@ -155,8 +155,8 @@ describe('openBundle', () => {
 
   it('refuses an invalid metadata.json', async () => {
     const path = await repack(bundle.path, at('odd.tar'), (unpacked) => {
-      Object.assign(unpacked.metadata, { formatVersion: 2 });
+      Object.assign(unpacked.metadata, { formatVersion: 3 });
     });
-    expect((await failureOf(openBundle(path, makeContext()), 'invalid-bundle')).message).to.include('formatVersion 2');
+    expect((await failureOf(openBundle(path, makeContext()), 'invalid-bundle')).message).to.include('formatVersion 3');
   });
 });

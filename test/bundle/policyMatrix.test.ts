@@ -95,9 +95,13 @@ describe('a sigstore signature, in each use of a bundle', function () {
     const origin = await openLocalOrigin(path, { settings, credentials, mirrors: new MirrorSets() }, makeContext());
     const repository = 'quay.io/openshift-release-dev/ocp-release';
     const release = { version: '4.21.3', arch: 'x86_64', repository } as const;
-    const request = { release, extraImages: [], output: join(made.folder, 'new'), trust: trust(), tool: 'test/1' };
+    const request = { extraImages: [], output: join(made.folder, 'new'), trust: trust(), tool: 'test/1' };
     try {
-      await createBundle({ ...request, dryRun: true, verifyExisting: false }, origin, makeContext());
+      await createBundle(
+        { ...request, releases: [release], dryRun: true, verifyExisting: false },
+        origin,
+        makeContext(),
+      );
     } finally {
       await origin.close();
     }

@@ -15,7 +15,7 @@ import { openAccess } from '../../cli/access.ts';
 import { checkFile, readDigest } from '../../cli/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/duration.ts';
-import { formatBytes, formatFields } from '../../cli/format.ts';
+import { formatBytes, formatFields, nameReleases } from '../../cli/format.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
@@ -182,7 +182,7 @@ interface Asked {
 function toWords(result: LoadResult, signed: SignedBundle, { metadata, path }: Bundle): string {
   const { store, images, loaded, skipped, bytes, countedBy } = result;
   const rows = [
-    ['Release', `${metadata.version} ${metadata.arch}`],
+    ['Release', `${nameReleases(metadata)} ${metadata.arch}`],
     ['', metadata.release],
     ['Signed by', nameSigners(signed)],
     ['Images', `${images.length}: ${loaded} loaded (${formatBytes(bytes)}), ${skipped} present`],

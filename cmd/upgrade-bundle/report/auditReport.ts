@@ -6,6 +6,7 @@ import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts'
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage } from './page.ts';
 import { verdictOf } from './verdict.ts';
+import { nameReleases } from '../../cli/format.ts';
 
 /** The names of parts that administrators know. */
 const partNames = new Map([
@@ -23,7 +24,8 @@ export interface AuditContext {
 
 /** Formats the result of `verify` as one HTML page for an auditor. The page needs no other file. */
 export function formatAudit(report: VerifyReport, { date, tool, keys }: AuditContext): string {
-  const { version, arch, path } = report;
+  const { arch, path } = report;
+  const version = nameReleases(report);
   const { word, reason } = verdictOf(report);
   const title = `OpenShift ${version} for ${arch}`;
   return formatPage({

@@ -1,16 +1,18 @@
 import { basename } from 'node:path';
-import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect.ts';
+import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import { shellWord } from '../../../lib/shellWord.ts';
 import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
 import { formatFacts, formatPage } from './page.ts';
+import { nameReleases } from '../../cli/format.ts';
 
 /** The number of shared blobs in the table. */
 const blobLimit = 20;
 
 /** Formats the contents of a bundle as one HTML page that needs no other file. The same bundle gives the same bytes. */
 export function formatReport(inspection: Inspection, formatBytes: FormatBytes): string {
-  const { version, arch, notes, tool } = inspection;
+  const { arch, notes, tool } = inspection;
+  const version = nameReleases(inspection);
   const name = nameOf(inspection);
   return formatPage({
     title: `OpenShift ${version} ${arch}: ${name}`,

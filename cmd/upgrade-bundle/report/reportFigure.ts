@@ -1,4 +1,4 @@
-import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect.ts';
+import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import { markup, type Markup } from './markup.ts';
 import { layOutTreemap, type Rectangle, type Tile } from './treemap.ts';
 

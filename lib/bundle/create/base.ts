@@ -24,18 +24,18 @@ export interface Base extends Omit<BundleBase, 'blobs'> {
 
 /**
  * Finds the blobs of a base: all blobs of a bundle (for a delta bundle, also those of its own base), or all blobs of
- * the images of a release. Throws `usage` if the base is the requested release itself, and the errors of the stores.
+ * the images of a release. Throws `usage` if the base is a requested release itself, and the errors of the stores.
  */
 export async function readBase(
   request: BaseRequest,
-  wanted: Reference,
+  wanted: readonly Reference[],
   origin: Origin,
   context: Context,
 ): Promise<Base> {
   const base =
     'path' in request ? await readBundle(request.path, context) : await readRelease(request, origin, context);
-  if (base.release.endsWith(`@${wanted.digest ?? ''}`)) {
-    throw new PluginError('usage', `the base is ${base.version} itself: the delta bundle would be empty`, {
+  if (wanted.some(({ digest = '' }) => base.release.endsWith(`@${digest}`))) {
+    throw new PluginError('usage', `the base is ${base.version}, a release of the delta bundle itself`, {
       hint: 'Give the version that the cluster runs now, or a bundle of it.',
       settings: ['base'],
     });
@@ -86,7 +86,7 @@ async function readRelease(
   const { reference, descriptor, source } = await findRelease(request, sourceOf);
   context.log('info', `reading the manifests of the base ${formatReference(reference)}`);
   const release = await readPayload(source, descriptor, request, context);
-  const { blobs } = await gatherContents(listImages({ release }, []), sourceOf, context);
+  const { blobs } = await gatherContents(listImages([{ release }], []).flat(), sourceOf, context);
   const { version, arch, pullspec } = release;
   return { version, arch, release: pullspec, blobs: new Set(blobs.keys()) };
 }

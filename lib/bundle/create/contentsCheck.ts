@@ -8,6 +8,7 @@ import {
 } from '../../release/sigstore/releaseCheck.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { readContent } from '../../store/store.ts';
+import type { BundleImage } from '../images.ts';
 import type { Contents } from './contents.ts';
 import type { Origin } from './origin.ts';
 
@@ -15,18 +16,20 @@ import type { Origin } from './origin.ts';
 const keptLimit = 16 * 1024 * 1024;
 
 /**
- * Checks the images of a bundle against the image policies of its release, before large blobs are fetched. Reads only
- * the signatures from the origin, each once, and adds them to the returned contents. Throws the errors of the origin.
+ * Checks the images of each release of a bundle against the image policies of that release, before large blobs are
+ * fetched. Reads only the signatures from the origin, each once, and adds them to the returned contents. Throws the
+ * errors of the origin.
  */
 export async function checkContents(
   contents: Contents,
-  { imagePolicies }: Pick<Release, 'imagePolicies'>,
+  releases: readonly { readonly release: Pick<Release, 'imagePolicies'>; readonly images: readonly BundleImage[] }[],
   origin: Origin,
   context: Context,
 ): Promise<{ readonly contents: Contents; readonly policies: readonly NamedResult[] }> {
-  if (imagePolicies.length === 0) return { contents, policies: [] };
+  const judged = releases.filter(({ release }) => release.imagePolicies.length > 0);
+  if (judged.length === 0) return { contents, policies: [] };
   context.log('info', 'checking the sigstore signatures');
-  const { images, manifests, tags } = contents;
+  const { manifests, tags } = contents;
   const payloads = new Map<Digest, Buffer>();
   let room = keptLimit;
   const reader: ImageReader = {
@@ -42,6 +45,8 @@ export async function checkContents(
       return payload;
     },
   };
-  const policies = await checkReleaseImages(images, imagePolicies, reader, context.signal);
+  const policies: NamedResult[] = [];
+  for (const { release, images } of judged)
+    policies.push(...(await checkReleaseImages(images, release.imagePolicies, reader, context.signal)));
   return { contents: { ...contents, payloads }, policies };
 }

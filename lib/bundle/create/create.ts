@@ -4,7 +4,7 @@ import type { Context } from '../../context.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import type { ContentSource } from '../../store/store.ts';
-import { findRelease, loadRelease } from '../../release/load.ts';
+import { findRelease, type FoundRelease } from '../../release/load.ts';
 import type { Architecture } from '../../release/version.ts';
 import { withAdvice } from './advice.ts';
 import { listArtifacts } from './artifacts.ts';
@@ -14,15 +14,16 @@ import { gatherContents } from './contents.ts';
 import { checkContents } from './contentsCheck.ts';
 import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { checkExisting } from './existing.ts';
-import { describeRelease } from '../facts.ts';
+import { describeReleases } from '../facts.ts';
 import { listImages } from '../images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
 import { sumSizes, type BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
+import { listWanted, loadReleases, measureReleases, type WantedReleases } from './releases.ts';
 import { reuseBundle } from './reusedBundle.ts';
-import { checkSite } from './siteCheck.ts';
+import { checkReleasePath, checkSite } from './siteCheck.ts';
 import { writeBundle } from './writeBundle.ts';
 
 /** The result of `create`. Sizes are in bytes. */
@@ -43,9 +44,10 @@ export interface CreateResult {
 }
 
 /**
- * Creates `<output>/upgrade-<version>-<arch>.tar` from a release, or a delta bundle `…-from-<version>.tar`, or volumes
- * `….tar.000` and so on, with `.sha256` and `.yaml` files. Checks the signature of the release before it fetches any
- * blob, and fetches each blob once, into its final place. Resumes an interrupted run, and keeps a finished bundle.
+ * Creates `<output>/upgrade-<version>-<arch>.tar` from a release, or `…-via-<version>.tar` from several, or a delta
+ * bundle `…-from-<version>.tar`, or volumes `….tar.000` and so on, with `.sha256` and `.yaml` files. Checks the
+ * signatures of the releases before it fetches any blob, and fetches each blob once, into its final place. Resumes an
+ * interrupted run, and keeps a finished bundle.
  */
 export async function createBundle(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
   try {
@@ -57,15 +59,17 @@ export async function createBundle(request: CreateRequest, origin: Origin, conte
 
 async function create(request: CreateRequest, source: Origin, context: Context): Promise<CreateResult> {
   await checkFolder(request.output);
-  const wanted = 'version' in request.release ? request.release : undefined;
-  const found = await findRelease(request.release, (reference) => source.sourceOf(reference));
+  const found: FoundRelease[] = [];
+  for (const each of request.releases) found.push(await findRelease(each, (reference) => source.sourceOf(reference)));
+  const references = found.map(({ reference }) => reference);
+  const wanted = listWanted(request);
   const gatherFor = (arch: Architecture): Promise<Additions> => gatherAdditions(request, arch, source, context);
   const known = wanted && (await gatherFor(wanted.arch));
-  const base = request.base && (await readBase(request.base, found.reference, source, context));
-  const pathOf = ({ version, arch }: { version: string; arch: Architecture }): string =>
-    join(request.output, bundleName(version, arch, base?.version));
+  const base = request.base && (await readBase(request.base, references, source, context));
+  const pathOf = ({ versions, arch }: WantedReleases): string =>
+    join(request.output, bundleName(versions, arch, base?.version));
   const findExisting = async (path: string, { images, catalogs }: Additions): Promise<CreateResult | undefined> => {
-    const expected = { reference: found.reference, extraImages: images.map(({ name }) => name), base };
+    const expected = { references, extraImages: images.map(({ name }) => name), base };
     const trust = { ...request.trust, fetchFile: source.fetchFile };
     const existing = await checkExisting(path, expected, request, trust, context);
     return existing && { path, outcome: 'unchanged', fetched: 0, catalogs, ...existing };
@@ -74,37 +78,43 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   if (existing) return existing;
   if (wanted && !request.dryRun) await checkOutput(pathOf(wanted));
 
-  context.log('info', `reading the release ${formatReference(found.reference)}`);
   const trust = { ...request.trust, known: source.signatures, fetchFile: source.fetchFile };
-  const signed = await loadRelease(found, request.release, trust, context);
-  const path = pathOf(signed.release);
+  const signed = await loadReleases(found, request, trust, context);
+  const releases = signed.map(({ release }) => release);
+  const { arch } = signed[0].release;
+  const path = pathOf({ versions: releases.map(({ version }) => version), arch });
   // For a release by image, the version is known only now.
-  const additions = known ?? (await gatherFor(signed.release.arch));
+  const additions = known ?? (await gatherFor(arch));
   const late = wanted ? undefined : await findExisting(path, additions);
   if (late) return late;
   const { images: extraImages, config, catalogs, origin } = additions;
-  if (request.site) checkSite(request.site, signed.release, catalogs, context);
+  checkReleasePath(releases, context);
+  if (request.site) checkSite(request.site, releases, catalogs, context);
 
   if (!request.dryRun) {
     await checkOutput(path);
     origin.prepare();
   }
-  context.log('info', `reading the manifests of ${signed.release.images.size + 1 + extraImages.length} images`);
+  const lists = listImages(signed, extraImages);
+  context.log('info', `reading the manifests of ${lists.flat().length} images`);
   const sourceOf = (reference: Reference): ContentSource => origin.sourceOf(reference);
-  const gathered = await gatherContents(listImages(signed, extraImages), sourceOf, context);
-  const { contents: checked, policies } = await checkContents(gathered, signed.release, origin, context);
-  requireVerified(policies, formatReference(found.reference), request.trust.allowUnsigned, context);
+  const gathered = await gatherContents(lists.flat(), sourceOf, context);
+  const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
+  const { contents: checked, policies } = await checkContents(gathered, judged, origin, context);
+  requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);
   const { contents, left } = leaveOut(checked, base);
   const extras = extraImages.map(({ name }) => name);
   const artifacts = listArtifacts(extraImages, checked.manifests);
+  const bytes = measureReleases(checked, lists);
+  const more = bytes.map((each) => ({ risks: [], bytes: each }));
   const facts = {
-    ...describeRelease(signed, extras, request.tool),
+    ...describeReleases(signed, extras, request.tool, more),
     ...(artifacts.length > 0 && { artifacts }),
     ...(left && { base: left }),
   };
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
-  const layout = layOutBundle(facts, contents, [...signatureManifests(signed), ...config], split);
+  const layout = layOutBundle(facts, contents, [...signed.flatMap(signatureManifests), ...config], split);
   if (request.dryRun) return { ...plan(path, layout), policies, catalogs };
   const { metadata } = layout;
   const reused = await reuseBundle(path, contents, origin, context);
@@ -117,9 +127,13 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   }
 }
 
-/** Returns the file name of a bundle. `base` is the version of the base release of a delta bundle. */
-export function bundleName(version: string, arch: Architecture, base?: string): string {
-  return `upgrade-${version}-${arch}${base === undefined ? '' : `-from-${base}`}.tar`;
+/**
+ * Returns the file name of a bundle of releases in the order of the updates. `base` is the version of the base release
+ * of a delta bundle.
+ */
+export function bundleName(versions: readonly string[], arch: Architecture, base?: string): string {
+  const via = versions.length > 1 ? `-via-${versions.slice(0, -1).join('-')}` : '';
+  return `upgrade-${versions.at(-1) ?? ''}-${arch}${via}${base === undefined ? '' : `-from-${base}`}.tar`;
 }
 
 function plan(path: string, { metadata }: BundleLayout): CreateResult {

@@ -9,6 +9,7 @@ import type { Base } from './base.ts';
 import type { CreateRequest } from './request.ts';
 import type { BundleMetadata } from '../metadata.ts';
 import { openBundle } from '../open.ts';
+import { splitReleases } from '../releases.ts';
 import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../sidecars.ts';
 import { checkSigned } from '../signedBundle.ts';
 import { describeVolumes } from '../split.ts';
@@ -17,7 +18,8 @@ import type { VerifyTrust } from '../signatureCheck.ts';
 
 /** The expected content of a bundle. */
 interface ExpectedBundle {
-  readonly reference: Reference & { readonly digest: Digest };
+  /** The releases in their order. */
+  readonly references: readonly (Reference & { readonly digest: Digest })[];
   /** The pullspecs by digest. */
   readonly extraImages: readonly string[];
   /** The base release, whose blobs the bundle may leave out. */
@@ -96,12 +98,14 @@ async function writeSidecars(
  * undefined if it does not.
  */
 function differenceOf(
-  { release, extraImages, size, volumes, base }: BundleMetadata,
+  metadata: BundleMetadata,
   actual: number,
   expected: ExpectedBundle & Pick<BundleMetadata, 'volumes'>,
 ): string | undefined {
-  const wanted = formatReference(expected.reference);
-  if (release !== wanted) return `has ${release} instead of ${wanted}`;
+  const { extraImages, size, volumes, base } = metadata;
+  const releases = splitReleases(metadata).map(({ release }) => release);
+  const wanted = expected.references.map(formatReference);
+  if (releases.join() !== wanted.join()) return `has ${releases.join(', ')} instead of ${wanted.join(', ')}`;
   const added = expected.extraImages.filter((image) => !extraImages.includes(image));
   const dropped = extraImages.filter((image) => !expected.extraImages.includes(image));
   const images = [

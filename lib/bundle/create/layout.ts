@@ -36,7 +36,7 @@ export function layOutBundle(
   const blobs = [...contents.blobs.values()].map(({ descriptor: { digest, size } }) => ({ digest, size }));
   const restSize = layOutTar(rest).size;
   const bytes = formatMetadata(
-    { formatVersion: 1, ...facts, blobs },
+    { formatVersion: facts.releases ? 2 : 1, ...facts, blobs },
     (length) => 512 + roundToBlock(length) + restSize,
     (size) => split && describeVolumes(split, size),
   );

@@ -23,6 +23,7 @@ import { RootFolder } from '../../files/rootFolder.ts';
 import { readContent, type ContentSource } from '../../store/store.ts';
 import { openComplete } from '../complete.ts';
 import { openBundle } from '../open.ts';
+import { splitReleases } from '../releases.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
 import { readAdditionalImages } from '../additionalImages.ts';
 import { extraImageTag } from '../images.ts';
@@ -172,6 +173,14 @@ async function openLocal(
 async function openPath(path: string, repository: string | undefined, context: Context): Promise<ReleaseSource> {
   const bundle = await openComplete(path, { bases: [] }, context);
   const { content, metadata } = bundle;
+  const others = splitReleases(metadata).slice(0, -1);
+  if (others.length > 0) {
+    const versions = others.map(({ version }) => version).join(', ');
+    context.log(
+      'warn',
+      `${path} also has ${versions}: only ${metadata.version} is taken. To take others, name versions with the bundle as their source`,
+    );
+  }
   const named = parseReference(metadata.release);
   const descriptor = await content.resolve(named.digest ?? '');
   const reference = { ...(repository === undefined ? named : parseRepository(repository)), digest: descriptor.digest };

@@ -4,7 +4,8 @@ import type { AdditionsRequest } from './catalogs.ts';
 
 /** The content of a new bundle, and its folder. */
 export interface CreateRequest extends AdditionsRequest {
-  readonly release: ReleaseRequest;
+  /** The releases in the order of the updates. */
+  readonly releases: readonly [ReleaseRequest, ...ReleaseRequest[]];
   /** The base of a delta bundle. The bundle leaves out the blobs of its base. */
   readonly base?: BaseRequest | undefined;
   /** An existing or new folder. */

@@ -1,18 +1,36 @@
 import type { SiteOperator, SiteReport } from '../../config/siteReport.ts';
 import type { Context } from '../../context.ts';
 import type { Release } from '../../release/release.ts';
-import { isSameMinor } from '../../release/version.ts';
+import { isOlder, isSameMinor } from '../../release/version.ts';
 import type { BundledCatalog } from './catalogs.ts';
 
-/** Logs what prevents a site from the update to a release: no update path, and operators that do not support it. */
+/** Logs which release of a bundle has no direct update from the release before it. */
+export function checkReleasePath(releases: readonly Pick<Release, 'version' | 'previous'>[], context: Context): void {
+  for (const [index, { version, previous }] of releases.entries()) {
+    const before = releases[index - 1]?.version;
+    if (before === undefined || previous.includes(before)) continue;
+    context.log(
+      'warn',
+      `release ${version} has no direct update from ${before}: no cluster can update by this bundle alone`,
+    );
+  }
+}
+
+/**
+ * Logs what prevents a site from the updates to some releases: no update path, and operators that do not support the
+ * last one.
+ */
 export function checkSite(
   { version, operators }: SiteReport,
-  release: Pick<Release, 'version' | 'previous'>,
+  releases: readonly Pick<Release, 'version' | 'previous'>[],
   catalogs: readonly BundledCatalog[],
   context: Context,
 ): void {
-  if (version !== release.version && !release.previous.includes(version)) {
-    context.log('warn', `release ${release.version} has no direct update from ${version}, the version of the site`);
+  const release = releases.at(-1);
+  const next = releases.find((each) => isOlder(version, each.version)) ?? release;
+  if (!release || !next) return;
+  if (version !== next.version && !next.previous.includes(version)) {
+    context.log('warn', `release ${next.version} has no direct update from ${version}, the version of the site`);
   }
   if (isSameMinor(version, release.version)) return;
   for (const operator of operators.filter((each) => isLimited(each.maxOpenShiftVersion, release.version))) {

@@ -24,8 +24,10 @@ export interface PushOptions {
 
 /** The result of a push. */
 export interface PushResult {
-  /** The release image at the destination, by digest. */
+  /** The release image at the destination, by digest; of several releases, the last one. */
   readonly release: string;
+  /** All release images at the destination in the order of the updates, if there are several. */
+  readonly releases?: readonly string[];
   readonly images: number;
   readonly attachments: number;
   readonly tags: number;
@@ -37,9 +39,9 @@ export interface PushResult {
 }
 
 /**
- * Pushes all images of a bundle into one repository: the release, its components, the extra images and the sigstore
- * attachments, with the tags of the signed payload. Skips existing content. Reads and checks all manifests first. A
- * corrupt blob fails only the images that need it, and the release, which is tagged last. At the end resolves every
+ * Pushes all images of a bundle into one repository: the releases, their components, the extra images and the sigstore
+ * attachments, with the tags of the signed payloads. Skips existing content. Reads and checks all manifests first. A
+ * corrupt blob fails only the images that need it, and the releases, which are tagged last. At the end resolves every
  * tag, because some registries lose content. Throws `incomplete` for missing tags, and the errors of copyImages.
  */
 export async function pushBundle(
@@ -49,7 +51,7 @@ export async function pushBundle(
   options: PushOptions,
   context: Context,
 ): Promise<PushResult> {
-  const images = listSignedImages(bundle, signed);
+  const images = listSignedImages(bundle, signed.releases).flat();
   const contents = await withHint(
     bundle,
     gatherContents(images, () => bundle.content, context),
@@ -67,8 +69,10 @@ export async function pushBundle(
   await confirmTags(copies, destination, context);
   await destination.close();
   const { blobs, bytes } = tally.counts();
+  const releases = signed.releases.map(({ release }) => `${destination.name}@${release.digest}`);
   return {
     release: `${destination.name}@${signed.release.digest}`,
+    ...(releases.length > 1 && { releases }),
     images: distinct,
     attachments: copies.length - distinct,
     tags: new Set(copies.flatMap(({ tags = [] }) => tags)).size,
@@ -81,7 +85,7 @@ export async function pushBundle(
 function listCopies(
   images: readonly BundleImage[],
   contents: Contents,
-  { tags, release }: Pick<SignedBundle, 'tags' | 'release'>,
+  { tags, releases }: Pick<SignedBundle, 'tags' | 'releases'>,
   bundle: Bundle,
 ): OrderedImage[] {
   // Several components may be the same image. It gets the name of the first.
@@ -91,12 +95,13 @@ function listCopies(
     const subject = attachedTo(tag);
     if (subject && !names.has(digest)) attachments.set(digest, `the ${attachmentName(tag)} of ${subject}`);
   }
+  const roots = new Set(releases.map(({ release }) => release.digest));
   const all = [...new Map([...tags, ...contents.tags])];
   return [...names, ...attachments].flatMap(([digest, name]) => {
     const { manifests } = contents;
     const root = manifests.get(digest)?.descriptor;
     const own = all.filter(([, target]) => target === digest).map(([tag]) => tag);
-    const kind = { isAttachment: attachments.has(digest), isRelease: digest === release.digest };
+    const kind = { isAttachment: attachments.has(digest), isRelease: roots.has(digest) };
     return root ? [{ name, source: bundle.content, root, manifests, tags: own, ...kind }] : [];
   });
 }

@@ -8,16 +8,16 @@ import type { Walk } from './walk.ts';
 
 /**
  * Checks that each image has its tag, that each tag points to its image, and that there are no other tags. `expected`
- * has the tags of the release `root` and of the extra images.
+ * has the tags of the releases and of the extra images.
  */
 export function checkTags(
   bundle: Bundle,
   { tags }: ScannedContent,
   expected: ReadonlyMap<string, Digest>,
-  root: Digest,
   walk: Walk,
 ): Problem[] {
   const problems: Problem[] = [];
+  const roots = new Set([...expected].flatMap(([name, digest]) => (isReleaseTag(name) ? [digest] : [])));
   for (const [name, { path, digest, leadsTo }] of tags) {
     const wanted = expected.get(name);
     const attached = attachedTo(name);
@@ -30,7 +30,7 @@ export function checkTags(
     } else if (
       wanted === undefined &&
       !attached &&
-      (bundle.form === 'tar' || (digest === root && isReleaseTag(name)))
+      (bundle.form === 'tar' || (roots.has(digest) && isReleaseTag(name)))
     ) {
       problems.push(describeProblem('unexpected', 'tag', path, `the tag ${name} is not a tag of this release`));
     } else if (!walk.manifests.has(attached ?? digest) && !walk.isPartial && !isUnpackedDelta(bundle)) {

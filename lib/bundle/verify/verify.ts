@@ -1,27 +1,27 @@
 import { basename } from 'node:path';
 import { findChanges, type ReleaseChanges } from './changes.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
-import { isDigest, parseDigest, type Digest } from '../../oci/digest.ts';
-import { digestIn, repositoryIn } from '../../oci/reference.ts';
+import type { Digest } from '../../oci/digest.ts';
 import type { Provenance } from '../../release/provenance.ts';
-import { readPayload, type Release } from '../../release/release.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';
-import { isReleaseTag } from '../../release/version.ts';
 import { checkBlobs, checkReleaseFacts } from '../metadataCheck.ts';
 import { checkPolicies, findRefusedImages } from '../policyCheck.ts';
 import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
-import { describeComponents } from '../facts.ts';
 import { findExtraImages } from '../extraImages.ts';
-import { listSignedImages } from '../bundleTags.ts';
-import { listNamedImages } from '../images.ts';
 import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
 import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../configCheck.ts';
-import { metadataPath, type BundleMetadata } from '../metadata.ts';
+import { metadataPath } from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
 import { assumeBase, blameBase, scanBase } from './scanBase.ts';
+import {
+  checkReleaseBytes,
+  listExpectedImages,
+  listExpectedTags,
+  nameRelease,
+  readScannedReleases,
+} from './scannedReleases.ts';
 import { readDigests } from '../sidecars.ts';
 import { checkTags, listUnreferenced } from './unreferenced.ts';
 import { verifySignatures, verifyUntrusted, type VerifyTrust } from '../signatureCheck.ts';
@@ -48,8 +48,10 @@ export interface VerifyReport {
   readonly path: string;
   readonly version: string;
   readonly arch: string;
-  /** The release image by digest. */
+  /** The release image by digest; of several releases, the last one. */
   readonly release: string;
+  /** All releases in the order of the updates, if there are several. */
+  readonly releases?: readonly { readonly version: string; readonly release: string }[];
   /** The digest of the whole file; undefined for a directory, and for a truncated tar. */
   readonly digest: Digest | undefined;
   /** The digest of each of its volumes; empty for a bundle in one file. */
@@ -79,9 +81,9 @@ export interface VerifyReport {
   readonly changes: ReleaseChanges | undefined;
   /** The number of bytes that were read. */
   readonly bytes: number;
-  /** The good signatures of the release, and of its images. */
+  /** The good signatures of the releases, and of their images. */
   readonly signatures: readonly VerifiedSignature[];
-  /** The sigstore signatures of the images, by the image policies of the release. */
+  /** The sigstore signatures of the images, by the image policies of their releases. */
   readonly policies: readonly NamedResult[];
   /** The provenance; undefined if the payload could not be read. */
   readonly provenance: Provenance | undefined;
@@ -97,8 +99,8 @@ export interface VerifyWarning {
 }
 
 /**
- * Verifies a bundle from the signature to the last blob. Reads everything once, and the files of the release twice. The
- * signature covers the release, the release its components, and each manifest its content; metadata.json proves
+ * Verifies a bundle from the signature to the last blob. Reads everything once, and the files of the releases twice. The
+ * signature covers each release, the release its components, and each manifest its content; metadata.json proves
  * nothing. Lists all problems. Reads blobs that a delta bundle lacks from the bases of addBases. Throws the errors of
  * reading the bundle or a keyring.
  */
@@ -111,46 +113,57 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const assumed = assumeBase(bundle, own);
   const scanned = options.assumeBase === true ? assumed : await scanBase(bundle, own, context);
 
-  // The release of a delta bundle is readable without its base.
-  const { digest, release, problems: ofRelease } = await findRelease(bundle, assumed, context);
+  // The releases of a delta bundle are readable without its base.
+  const found = await readScannedReleases(bundle, assumed, context);
+  const releases = found.flatMap(({ release }) => release ?? []);
   const walk = new Walk(scanned);
-  walk.visit(digest, 'release');
-  problems.push(ofRelease);
+  for (const { digest, problems: own } of found) {
+    walk.visit(digest, 'release');
+    problems.push(own);
+  }
 
-  const roots = listExpectedImages(metadata, digest, release);
+  const roots = listExpectedImages(metadata, found);
   const contents = [...roots].map(([image, names]) => {
     return { digest: image, names, isWhole: names.map((name) => walk.visit(image, name)).every(Boolean) };
   });
   const attachmentTags = visitAttachments(scanned, walk);
   problems.push(walk.problems.map((problem) => blameBase(bundle, problem)));
-  if (release)
-    problems.push(
-      checkTags(bundle, scanned, tagsOf(bundle, release), release.digest, walk),
-      described ? checkReleaseFacts(metadata, release) : [],
-    );
-  if (described && !walk.isPartial) problems.push(checkBlobs(metadata, walk.blobs));
+  const isRead = releases.length === found.length;
+  if (isRead) problems.push(checkTags(bundle, scanned, listExpectedTags(bundle, releases), walk));
+  for (const { metadata: stated, release } of found)
+    if (release && described) problems.push(checkReleaseFacts(stated, release));
+  if (described && !walk.isPartial)
+    problems.push(checkBlobs(metadata, walk.blobs), checkReleaseBytes(metadata, scanned, found));
   problems.push(listUnreferenced(bundle, scanned, walk));
 
   const config = await parseConfig(scanned.config, context);
   const excess = findExcess(listConfig(bundle));
-  const judged = trust && (await verifySignatures(bundle, digest, release, config.signatures, trust, context));
-  const subject = release ? signatureSubjectOf(release) : describedSubject(metadata, digest);
+  const judged = trust && (await verifySignatures(bundle, found, config.signatures, trust, context));
+  const subject = isRead ? signatureSubjectOf(releases) : describedSubject(metadata);
   const others =
     trust && bundle.form === 'directory'
-      ? await verifyUntrusted(config.signatures, subject.digests, release, trust, context)
+      ? await verifyUntrusted(config.signatures, subject.digests, releases, trust, context)
       : [];
   const good = [...(judged?.signatures ?? []), ...others];
   const verdict = judgeConfig(bundle, config, subject, { good, lenient: trust?.allowUnsigned ?? true });
   announceMirrors(verdict, context);
   problems.push(excess ? [excess] : verdict.problems, judged?.problems ?? []);
   if (trust?.requireSignedImages === true) problems.push(findExtraImages(metadata));
-  const policies = trust && release ? await checkPolicies(bundle, { release, signatures: new Map() }, context) : [];
+  const policies =
+    trust && isRead
+      ? await checkPolicies(
+          bundle,
+          releases.map((release) => ({ release })),
+          context,
+        )
+      : [];
   if (trust?.allowUnsigned === false) problems.push(findRefusedImages(policies));
+  const last = found.at(-1) ?? found[0];
   return {
     path: bundle.path,
-    version: release?.version ?? metadata.version,
-    arch: release?.arch ?? metadata.arch,
-    release: `${repositoryIn(metadata.release)}@${digest}`,
+    ...nameRelease(last),
+    arch: last.release?.arch ?? metadata.arch,
+    ...(metadata.releases && { releases: found.map(nameRelease) }),
     digest: scanned.digest,
     volumes: scanned.volumes,
     confirmedBy: compared.confirmedBy,
@@ -162,11 +175,11 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     blobs: walk.blobs.size,
     extraImages: metadata.extraImages,
     base: metadata.base?.version,
-    changes: release && (await findChanges(bundle, release, context)),
+    changes: last.release && (await findChanges(bundle, last.release, context)),
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],
     policies,
-    provenance: release?.provenance,
+    provenance: last.release?.provenance,
     problems: problems.flat(),
     warnings: listWarnings(bundle, own),
   };
@@ -242,58 +255,4 @@ async function compareDigests(
       ),
     ],
   };
-}
-
-/**
- * Finds the release: the image that metadata.json names or, if that is not a release, the image that a release tag
- * names. In the second case, metadata.json is wrong.
- */
-async function findRelease(
-  { metadata, content }: Bundle,
-  scanned: ScannedContent,
-  context: Context,
-): Promise<{ digest: Digest; release?: Release; problems: Problem[] }> {
-  const named = parseDigest(digestIn(metadata.release));
-  const tagged = [...scanned.tags].flatMap(([tag, { digest }]) => (isReleaseTag(tag) && digest ? [digest] : []));
-  const problems: Problem[] = [];
-  const note = (digest: Digest, words: string): number =>
-    problems.push(describeProblem('inconsistent', 'metadata', digest, words));
-  for (const digest of new Set([named, ...tagged])) {
-    if (!new Walk(scanned).visit(digest, 'release')) continue;
-    try {
-      const options = { repository: repositoryIn(metadata.release) };
-      const release = await readPayload(content, await content.resolve(digest), options, context);
-      if (digest !== named) note(named, `${metadataPath} says that the release is ${named}, and it is ${digest}`);
-      return { digest, release, problems };
-    } catch (error) {
-      if (!isPluginError(error) || ['interrupted', 'not-readable'].includes(error.code)) throw error;
-      if (digest === named) note(digest, error.message);
-    }
-  }
-  return { digest: named, problems };
-}
-
-/** Returns the expected images with their names: by the release if it could be read, else by metadata.json. */
-function listExpectedImages(
-  metadata: BundleMetadata,
-  digest: Digest,
-  signed: Release | undefined,
-): ReadonlyMap<Digest, readonly string[]> {
-  const { images, components } = signed
-    ? { images: metadata.extraImages, components: describeComponents(signed) }
-    : metadata;
-  const release = `${repositoryIn(metadata.release)}@${digest}`;
-  const found = new Map<Digest, string[]>();
-  for (const { name, pullspec } of listNamedImages({ release, components, images })) {
-    const image = digestIn(pullspec);
-    // A pullspec without a digest is already reported as a problem of metadata.json.
-    if (isDigest(image)) found.set(image, [...(found.get(image) ?? []), name]);
-  }
-  return found;
-}
-
-function tagsOf(bundle: Bundle, release: Release): ReadonlyMap<string, Digest> {
-  const images = listSignedImages(bundle, { release, signatures: new Map() });
-  // If two images have the same tag, it belongs to the release.
-  return new Map(images.map(({ tag, reference }) => [tag, reference.digest] as const).toReversed());
 }

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { inspectBundle } from '../../../lib/bundle/inspect.ts';
+import { inspectBundle } from '../../../lib/bundle/inspect/inspect.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
 import { pushBundle } from '../../../lib/bundle/deliver/push.ts';

@@ -3,7 +3,7 @@ import { copyFile, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { listLacking, openComplete } from '../../../lib/bundle/complete.ts';
-import type { Inspection } from '../../../lib/bundle/inspect.ts';
+import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
@@ -146,8 +146,8 @@ describe('a delta', () => {
 
   it('refuses a base that is the release itself, or is not there', async () => {
     const refused: readonly (readonly [ProgramOptions, RegExp, number])[] = [
-      [{ base: '4.12.4' }, /^error: the base is 4\.12\.4 itself/m, 2],
-      [{ base: full }, /^error: the base is 4\.12\.4 itself/m, 2],
+      [{ base: '4.12.4' }, /^error: the base is 4\.12\.4, a release of the delta/m, 2],
+      [{ base: full }, /^error: the base is 4\.12\.4, a release of the delta/m, 2],
       [{ base: at('nowhere.tar') }, /^error: there is no .*nowhere\.tar/m, 1],
       [{ base: '4.12.2' }, /^error: .*no release 4\.12\.2/m, 1],
     ];

@@ -23,6 +23,8 @@ import {
 
 /** The release of the bundle, and options. */
 export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
+  /** Changes of the release, for each release before it in the bundle. */
+  readonly earlier?: readonly Omit<ReleaseOptions, 'registry'>[];
   /** Additional images of quay.io. */
   readonly extraImages?: readonly ExtraImage[];
   /** Whether the release is signed; default true. */
@@ -39,7 +41,10 @@ export interface TestBundle {
   readonly path: string;
   /** The folder of the bundle. Tests may add files. */
   readonly folder: string;
+  /** The last release of the bundle. */
   readonly release: TestRelease;
+  /** All releases, in order. */
+  readonly releases: readonly TestRelease[];
   readonly result: CreateResult;
   /** The paths that were requested from the registry, in order. */
   readonly requests: readonly string[];
@@ -63,24 +68,25 @@ let sharedKey: Promise<SigningKey> | undefined;
  * mirrors quay.io, whose pullspecs are in the bundle, so that the same options give the same bytes.
  */
 export async function makeBundle(options: BundleOptions = {}): Promise<TestBundle> {
-  const { extraImages = [], signed = true, volumeSize, base, ...rest } = options;
+  const { extraImages = [], signed = true, volumeSize, base, earlier = [], ...rest } = options;
   const key = await (sharedKey ??= makeSigningKey());
-  const release = buildRelease({ components: 4, verification: { publicKey: key.publicKey, stores: [] }, ...rest });
+  const usual = { components: 4, verification: { publicKey: key.publicKey, stores: [] }, ...rest };
+  const release = buildRelease(usual);
+  const releases = [...earlier.map((changes) => buildRelease({ ...usual, ...changes })), release];
   const folder = await makeFolder();
   const keyFile = join(folder, 'key.asc');
   await writeFile(keyFile, key.publicKey);
   const signatures = new Map(
     await Promise.all(
-      (signed ? [release.digest, ...release.children] : []).map(async (digest): Promise<[Digest, Buffer[]]> => [
-        digest,
-        [await signDigest(key, digest)],
-      ]),
+      (signed ? releases.flatMap(({ digest, children }) => [digest, ...children]) : []).map(
+        async (digest): Promise<[Digest, Buffer[]]> => [digest, [await signDigest(key, digest)]],
+      ),
     ),
   );
   await writeSignatureStore(folder, signatureStore(signatures, 'signatures/'));
 
   const { result, requests, lines } = await create({
-    release,
+    releases,
     extraImages,
     folder,
     keyFile,
@@ -94,6 +100,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
     path: result.path,
     folder,
     release,
+    releases,
     result,
     requests,
     lines,
@@ -111,7 +118,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
 }
 
 async function create(made: {
-  release: TestRelease;
+  releases: readonly TestRelease[];
   extraImages: readonly ExtraImage[];
   folder: string;
   keyFile: string;
@@ -120,9 +127,9 @@ async function create(made: {
   volumeSize: number | undefined;
   base: string | undefined;
 }): Promise<Pick<TestBundle, 'result' | 'requests' | 'lines'>> {
-  const { release, extraImages, folder, keyFile, key, signed, volumeSize, base } = made;
+  const { releases, extraImages, folder, keyFile, key, signed, volumeSize, base } = made;
   const server = await startRegistry();
-  for (const images of [release, ...extraImages]) images.addTo(server.content);
+  for (const images of [...releases, ...extraImages]) images.addTo(server.content);
   const mirror = { source: 'quay.io', mirrors: [server.host], contactSource: false };
   const context = makeContext();
   const access = {
@@ -131,10 +138,14 @@ async function create(made: {
     mirrors: new MirrorSets((['digest', 'tag'] as const).map((pulls) => ({ ...mirror, pulls }))),
   };
   const origin = new RegistryOrigin(access, context);
+  const [first, ...others] = releases.map(({ version, arch, releaseRepository: name }) => {
+    return { version, arch, repository: `quay.io/${name}` };
+  });
+  if (!first) throw new Error('there is no release');
   try {
     const result = await createBundle(
       {
-        release: { version: release.version, arch: release.arch, repository: `quay.io/${release.releaseRepository}` },
+        releases: [first, ...others],
         extraImages: extraImages.map(({ tagged }) => tagged),
         output: folder,
         trust: {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { expect } from 'chai';
-import { inspectBundle, type Inspection } from '../../../../lib/bundle/inspect.ts';
+import { inspectBundle, type Inspection } from '../../../../lib/bundle/inspect/inspect.ts';
 import { openBundle } from '../../../../lib/bundle/open.ts';
 import { formatReport } from '../../../../cmd/upgrade-bundle/report/report.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';

@@ -1,21 +1,27 @@
-import { checkInterrupted, type Context } from '../context.ts';
-import { isPluginError, type PluginError } from '../errors.ts';
-import { attachmentKinds, attachmentTag, parseAttachmentTag } from '../oci/attachment.ts';
-import { childrenOf, isManifest } from '../oci/descriptor.ts';
-import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
-import { digestIn } from '../oci/reference.ts';
-import { ImageGraphReader, walkManifests, type ImageGraph } from '../store/imageGraph.ts';
-import type { ContentSource } from '../store/store.ts';
-import { readBundledConfig, type BundledConfig } from './bundledConfig.ts';
-import { describedSubject, judgeConfig } from './configCheck.ts';
-import { listNamedImages } from './images.ts';
-import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts';
-import type { Bundle } from './bundle.ts';
-import { readDigestFile } from './sidecars.ts';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { isPluginError, type PluginError } from '../../errors.ts';
+import { attachmentKinds, attachmentTag, parseAttachmentTag } from '../../oci/attachment.ts';
+import { childrenOf, isManifest } from '../../oci/descriptor.ts';
+import { isDigest, type Digest } from '../../oci/digest.ts';
+import { digestIn } from '../../oci/reference.ts';
+import { ImageGraphReader, walkManifests, type ImageGraph } from '../../store/imageGraph.ts';
+import type { ContentSource } from '../../store/store.ts';
+import { readBundledConfig } from '../bundledConfig.ts';
+import { describedSubject, judgeConfig } from '../configCheck.ts';
+import { listNamedImages } from '../images.ts';
+import { ReleaseSizes, type InspectedRelease } from './releaseSizes.ts';
+import { listSignatures, nameSigned, type InspectedSignature } from './signatures.ts';
+import type { BundleBase, BundleMetadata } from '../metadata.ts';
+import type { Bundle } from '../bundle.ts';
+import { splitReleases } from '../releases.ts';
+import { readDigestFile } from '../sidecars.ts';
 
 /** An image of a bundle. Sizes are in bytes by its manifests, and count each content once. */
 export interface InspectedImage {
-  /** The component’s name, `release`, or the pullspec of an extra image. */
+  /**
+   * The component’s name, `release`, or the pullspec of an extra image. With several releases, the version is before
+   * the first two: `4.19.12/etcd`.
+   */
   readonly name: string;
   /** Other components that are the same image. */
   readonly aliases: readonly string[];
@@ -37,19 +43,6 @@ export interface InspectedImage {
   readonly attachments: readonly string[];
   /** Whether all its content is in the bundle, or in the base of a delta, by names and sizes. */
   readonly complete: boolean;
-}
-
-/** The signatures of a release image. */
-export interface InspectedSignature {
-  readonly digest: Digest;
-  /** `release`, or an image of a multi-architecture release: `release for linux/arm64`. */
-  readonly image: string;
-  /** The signers of the good signatures when the bundle was created, by its metadata. */
-  readonly signers: readonly SignatureRecord[];
-  /** The number of signatures in the bundle’s configuration manifests. */
-  readonly held: number;
-  /** The first of these manifests. */
-  readonly file?: string;
 }
 
 /** A blob that several images need. */
@@ -76,6 +69,8 @@ export interface Inspection extends Pick<
   readonly base?: Omit<BundleBase, 'blobs'> & { readonly blobs: number; readonly bytes: number };
   /** The images by digest that the release signature cannot cover. */
   readonly extraImages: readonly string[];
+  /** The releases in the order of the updates; absent if there is only one. */
+  readonly releases?: readonly InspectedRelease[];
   /** The images: the release first, the others by name. */
   readonly images: readonly InspectedImage[];
   readonly totals: {
@@ -123,6 +118,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
   if (bundle.damage && notes.length === 0) notes.push(bundle.damage.message);
   const tags = new Set(await content.tags());
   const reader = new ImageGraphReader();
+  const sizes = new ReleaseSizes(metadata);
   const pieces = new Map<Digest, { size: number; isBlob: boolean; images: number; last: Subject }>();
   const measured: { subject: Subject; walk: Omit<Walk, 'pieces'>; size: number; layers: number }[] = [];
   for (const subject of listSubjects(metadata)) {
@@ -132,6 +128,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
       const { images } = pieces.get(digest) ?? { images: 0 };
       pieces.set(digest, { size: piece.size, isBlob: piece.kind !== 'manifest', images: images + 1, last: subject });
     }
+    sizes.add(subject.digest, own);
     const parts = [...own.values()];
     const layers = parts.filter(({ kind }) => kind === 'layer').length;
     measured.push({ subject, walk, size: sum(parts), layers });
@@ -152,12 +149,13 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
   const bytes = sum(pieces.values());
   const bytesUnshared = sum(images);
   const blobs = [...pieces].filter(([, { isBlob }]) => isBlob);
-  const platforms = measured[0]?.walk.platforms ?? new Map<Digest, string>();
+  const payloads = measured.filter(({ subject: { kind } }) => kind === 'release');
   const config = await readBundledConfig(bundle, context);
-  const subject = describedSubject(metadata, parseDigest(digestIn(release)));
+  const subject = describedSubject(metadata);
   const { problems } = judgeConfig(bundle, config, subject, { good: [], lenient: true });
   notes.push(...problems.map(({ message }) => message));
-  const signatures = listSignatures(bundle, config, platforms);
+  const signatures = listSignatures(bundle, config, nameSigned(payloads));
+  const releases = sizes.list();
   const digest = form === 'tar' ? await readDigestFile(path) : undefined;
   return {
     path,
@@ -173,6 +171,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     verified: false,
     signatures,
     extraImages: metadata.extraImages,
+    ...(releases && { releases }),
     ...(base && { base: { ...base, blobs: base.blobs.length, bytes: sum(base.blobs) } }),
     images,
     totals: {
@@ -192,24 +191,33 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
   };
 }
 
-/** Returns the images of a bundle, each digest once: the release, the components by name, the extra images. */
+/** Returns the images of a bundle, each digest once: the releases, the components by name, the extra images. */
 function listSubjects(metadata: BundleMetadata): Iterable<Subject> {
-  const { components, extraImages, osImages, images } = metadata;
-  const sorted = Object.fromEntries(Object.entries(components).sort(([a], [b]) => (a < b ? -1 : 1)));
-  const named = listNamedImages({ ...metadata, components: sorted, images: [...extraImages, ...images] });
+  const { extraImages, images } = metadata;
+  const releases = new Set(splitReleases(metadata).map(({ release }) => release));
+  const systems = new Set(splitReleases(metadata).flatMap(({ osImages }) => osImages));
+  const named = listNamedImages({ ...sortComponents(metadata), images: [...extraImages, ...images] });
   const subjects = new Map<Digest, Subject>();
   for (const { name, pullspec } of named) {
     const digest = digestIn(pullspec);
     if (!isDigest(digest)) continue;
-    const isComponent = components[name] === pullspec;
+    // Other images are named by their pullspecs.
+    const isComponent = name !== pullspec && !releases.has(pullspec);
     const known = subjects.get(digest);
     if (known && isComponent) known.aliases.push(name);
     if (known) continue;
-    const component = osImages.includes(pullspec) ? 'operating-system' : 'component';
-    const kind = pullspec === metadata.release ? 'release' : isComponent ? component : 'extra';
+    const component = systems.has(pullspec) ? 'operating-system' : 'component';
+    const kind = releases.has(pullspec) ? 'release' : isComponent ? component : 'extra';
     subjects.set(digest, { name, aliases: [], kind, pullspec, digest });
   }
   return subjects.values();
+}
+
+function sortComponents({ release, components, releases }: BundleMetadata) {
+  const sort = (unsorted: BundleMetadata['components']): BundleMetadata['components'] =>
+    Object.fromEntries(Object.entries(unsorted).sort(([a], [b]) => (a < b ? -1 : 1)));
+  const sorted = releases?.map((each) => ({ ...each, components: sort(each.components) }));
+  return { release, components: sort(components), releases: sorted };
 }
 
 async function walkImage(
@@ -246,35 +254,6 @@ async function walkImage(
   for (const tag of attachedTags) if (!attachments.has(tag)) await content.resolve(tag).catch(note);
   if (missing > 0) notes.add(`${missing === 1 ? 'a blob is' : `${missing} blobs are`} missing`);
   return { pieces, platforms, attachments: attachedTags, notes: [...notes] };
-}
-
-function listSignatures(
-  bundle: Bundle,
-  { files }: BundledConfig,
-  platforms: ReadonlyMap<Digest, string>,
-): InspectedSignature[] {
-  const { release, signatures } = bundle.metadata;
-  const held = new Map<Digest, { count: number; file: string }>();
-  for (const { path, signatures: found } of files) {
-    for (const [digest, list] of found) {
-      const { count, file } = held.get(digest) ?? { count: 0, file: path };
-      held.set(digest, { count: count + list.length, file });
-    }
-  }
-  const isRelease = (digest: Digest): boolean => release.endsWith(`@${digest}`);
-  const digests = new Set([...Object.keys(signatures).filter(isDigest), ...held.keys()]);
-  return [...digests]
-    .map((digest): InspectedSignature => {
-      const platform = platforms.get(digest);
-      const image = isRelease(digest)
-        ? 'release'
-        : platform === undefined
-          ? 'another image'
-          : `release for ${platform}`;
-      const { count = 0, file } = held.get(digest) ?? {};
-      return { digest, image, signers: signatures[digest] ?? [], held: count, ...(file !== undefined && { file }) };
-    })
-    .sort((a, b) => Number(isRelease(b.digest)) - Number(isRelease(a.digest)) || (a.image < b.image ? -1 : 1));
 }
 
 /** Manifests are not verified, so a platform may be any value. */

@@ -1,0 +1,126 @@
+import { readdir } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { expect } from 'chai';
+import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
+import { openWorkshop, runProgram, sign, type Workshop } from '../support/content/creation.ts';
+import { makeContext } from '../support/context.ts';
+import { buildRelease, pullspecsOf, type TestRelease } from '../support/release/release.ts';
+import { startRegistry } from '../fakes/registry/registry.ts';
+
+describe('a bundle with several releases', () => {
+  let workshop: Workshop;
+  let first: TestRelease;
+  let path: string;
+
+  before(async () => {
+    workshop = await openWorkshop({ release: { version: '4.20.3', previous: ['4.19.12'] } });
+    const { release, registry, key, signatures } = workshop;
+    const verification = { publicKey: key.publicKey, stores: [signatures.url] };
+    const changes = { version: '4.19.12', previous: ['4.18.20'], registry: registry.host, verification };
+    // The base layers are those of the other release.
+    first = buildRelease({ ...changes, components: ['cli', 'etcd', 'old'] });
+    first.addTo(registry.content);
+    await sign(workshop, [first.digest]);
+    path = await workshop.make({ version: '4.20.3,4.19.12' });
+    expect(release.version).to.equal('4.20.3');
+  });
+  after(() => workshop.close());
+
+  const trust = (): string => `--trust-fingerprint=${workshop.key.fingerprint}`;
+  const run = (verb: string, ...args: string[]) => runProgram(workshop.folder, verb, [path, trust(), ...args]);
+  const change = (name: string, edit: (bundle: UnpackedBundle) => void): Promise<string> =>
+    repack(path, join(workshop.folder, name), edit);
+  const readMetadata = async (file: string): Promise<BundleMetadata> => {
+    const bundle = await openBundle(file, makeContext());
+    await bundle.close();
+    return bundle.metadata;
+  };
+
+  it('lists the releases in the order of the updates, and has each blob once', async () => {
+    expect(basename(path)).to.equal('upgrade-4.20.3-x86_64-via-4.19.12.tar');
+    const metadata = await readMetadata(path);
+    const { formatVersion, version, release, releases = [], images, blobs } = metadata;
+    expect({ formatVersion, version, release }).to.deep.equal({
+      ...{ formatVersion: 2, version: '4.20.3', release: workshop.release.pullspec },
+    });
+    expect(releases.map((each) => each.version)).to.deep.equal(['4.19.12', '4.20.3']);
+    expect(images).to.have.members([...pullspecsOf(first), ...pullspecsOf(workshop.release)]);
+    expect(new Set(blobs.map(({ digest }) => digest)).size).to.equal(blobs.length);
+    const sum = blobs.reduce((total, { size }) => total + size, 0);
+    expect(releases.reduce((total, { bytes }) => total + bytes, 0)).to.equal(sum);
+    const alone = await workshop.make({ version: '4.20.3', output: join(workshop.folder, 'alone') });
+    const single = await readMetadata(alone);
+    expect(single).to.include({ formatVersion: 1 }).and.not.to.have.property('releases');
+    expect(releases[1]?.bytes).to.be.lessThan(single.blobs.reduce((total, { size }) => total + size, 0));
+  });
+
+  it('is left as it is by a second run, and differs from a bundle of its last release', async () => {
+    const again = await workshop.create({ version: '4.19.12,4.20.3' });
+    expect(again.stdout).to.match(/^Nothing to do/);
+    expect(await readdir(workshop.output)).to.have.members(
+      ['', '.sha256', '.yaml'].map((end) => `${basename(path)}${end}`),
+    );
+  });
+
+  it('is verified with the signature of every release', async () => {
+    const outcome = await run('verify');
+    expect(outcome.code, outcome.stdout + outcome.stderr).to.equal(0);
+    expect(outcome.stdout)
+      .to.match(/Release +4\.19\.12, 4\.20\.3 x86_64/)
+      .and.to.include(first.pullspec);
+    const config = `config/signature/sha256/${first.digest.slice(7, 23)}.yaml`;
+    const unsigned = await change('unsigned.tar', ({ files }) => void files.delete(config));
+    const refused = await runProgram(workshop.folder, 'verify', [unsigned, trust()]);
+    expect(refused.code).to.equal(1);
+    expect(refused.stdout).to.match(new RegExp(`^ *unsigned .*${first.digest}`, 'm'));
+    const push = ['--to=localhost:1/a/b', '--insecure', trust()];
+    const { stderr } = await runProgram(workshop.folder, 'push', [unsigned, ...push]);
+    expect(stderr).to.match(/^error: .*no signature|^error: .*not signed|unsigned/m);
+  });
+
+  it('is refused if the metadata says something else about a release', async () => {
+    const changes: [string, (releases: BundledRelease[]) => BundledRelease[], RegExp][] = [
+      ['bytes', ([a, b]) => (a && b ? [{ ...a, bytes: a.bytes + 1 }, b] : []), /says that 4\.19\.12 adds \d+ bytes/],
+      ['previous', ([a, b]) => (a && b ? [{ ...a, previous: ['4.18.1'] }, b] : []), /previous/],
+      ['order', (releases) => releases.toReversed(), /malformed releases/],
+      ['one', (releases) => releases.slice(1), /malformed releases/],
+    ];
+    for (const [name, edit, message] of changes) {
+      const path = await change(`${name}.tar`, (bundle) => {
+        bundle.metadata = { ...bundle.metadata, releases: edit([...(bundle.metadata.releases ?? [])]) };
+      });
+      const { code, stdout, stderr } = await runProgram(workshop.folder, 'verify', [path, trust()]);
+      expect(code, name).to.equal(1);
+      expect(stdout + stderr, name).to.match(message);
+    }
+  });
+
+  it('is shown with the sizes of each release', async () => {
+    const { stdout } = await runProgram(workshop.folder, 'inspect', [path]);
+    expect(stdout).to.match(/^OpenShift 4\.19\.12, 4\.20\.3 for x86_64/);
+    expect(stdout).to.match(/^RELEASE +IMAGES +ADDS +TOTAL +KNOWN RISKS\n4\.19\.12 +4 .*\n4\.20\.3 +5 /m);
+    expect(stdout).to.match(/^4\.19\.12\/etcd/m);
+  });
+
+  it('is pushed with the tags of every release', async () => {
+    const target = await startRegistry();
+    try {
+      const outcome = await run('push', `--to=${target.host}/openshift/release`, '--insecure');
+      expect(outcome.code, outcome.stderr).to.equal(0);
+      const { tags } = target.content.repositories.get('openshift/release') ?? {};
+      expect(tags?.get('4.19.12-x86_64')).to.equal(first.digest);
+      expect(tags?.get('4.20.3-x86_64')).to.equal(workshop.release.digest);
+      expect(tags?.get('4.19.12-x86_64-old')).to.equal(first.images.get('old')?.digest);
+    } finally {
+      await target.stop();
+    }
+  });
+
+  it('is refused by apply, which updates to one release', async () => {
+    const { code, stderr } = await run('apply', '--kubeconfig=/nonexistent');
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/has several releases \(4\.19\.12, 4\.20\.3\)/);
+  });
+});
