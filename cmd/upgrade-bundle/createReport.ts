@@ -89,11 +89,11 @@ function describeTransport(
   ];
   const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
   return [
-    'Carry to the site',
+    'Files to carry to the site',
     ...[bundle, `${path}.sha256`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
     ...(base ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
-    '  oc-adm_upgrade_bundle, the executable for a machine there',
-    'There',
+    '  oc-adm_upgrade_bundle, the executable for a machine of the site',
+    'At the site, verify the bundle',
     `  ${['oc adm-upgrade-bundle verify', shellWord(basename(path)), ...options].join(' ')}`,
   ].join('\n');
 }

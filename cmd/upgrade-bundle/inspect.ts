@@ -75,7 +75,7 @@ function describe(inspection: Inspection, wide: boolean): string {
     ['Bundle', path],
     ...(volumes ? [['Volumes', formatVolumes(volumes)]] : []),
     ['Size', `${formatBytes(size)} (${size} bytes)`],
-    ...(digest === undefined ? [] : [['Digest', `${digest} (says the .sha256 file)`]]),
+    ...(digest === undefined ? [] : [['Digest', `${digest} (from the .sha256 file)`]]),
     ['Release', release],
     ...(signers.length === 0
       ? [['Signed by', 'the bundle names no signer']]

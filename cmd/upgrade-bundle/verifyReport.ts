@@ -80,9 +80,9 @@ function toWords(report: VerifyReport, keys: ExpectedKeys): string {
     ...(report.releases ?? [report]).map((each) => ['', each.release]),
     ['Signed by', first],
     ...more.map((signer) => ['', signer]),
-    ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
+    ...(others > 0 ? [['', `and ${others} of its images`]] : []),
     ...describePolicies(report.policies, keys),
-    ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} whole`],
+    ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} complete`],
     ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
     ...listExtraImages(report.extraImages),
     ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
@@ -90,7 +90,7 @@ function toWords(report: VerifyReport, keys: ExpectedKeys): string {
     ['Read', formatBytes(report.bytes)],
     ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),
     ...(digest === undefined ? [] : [['Digest', digest]]),
-    ...confirmedBy.map((source) => ['', `as ${source} says`]),
+    ...confirmedBy.map((source) => ['', `matches ${source}`]),
   ];
   return [
     `${verdict.word}: ${path}`,

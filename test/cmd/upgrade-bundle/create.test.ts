@@ -31,9 +31,9 @@ describe('oc adm-upgrade-bundle create', () => {
       'Signed by',
       'Images',
       'Fetched',
-      'Carry to the',
+      'Files to car',
       ...[workshop.bundle, `${workshop.bundle}.sha256`, 'oc-adm_upgr'].map((word) => `  ${word}`.slice(0, 12).trim()),
-      'There',
+      'At the site,',
       'oc adm-upg',
       '',
     ]);

@@ -69,8 +69,8 @@ describe('verify', () => {
     expect(stdout)
       .to.match(/^Verified: .*\.tar\n/)
       .and.to.include(`key ${bundle.key.fingerprint}`);
-    expect(stdout).to.include('all 9 are whole').and.to.include(bundle.result.digest);
-    expect(stdout).to.include(`as ${bundle.path}.sha256 says`);
+    expect(stdout).to.include('all 9 are complete').and.to.include(bundle.result.digest);
+    expect(stdout).to.include(`matches ${bundle.path}.sha256`);
   });
 
   it('says the same of the directory that it unpacks to', async () => {
@@ -154,7 +154,7 @@ describe('verify', () => {
     expect(differing.stdout).to.include(`${sums} says ${digestOf('y')}`);
     for (const digest of [bundle.result.digest ?? '', bundle.result.digest?.slice('sha256:'.length).toUpperCase()]) {
       const right = await verify([bundle.path, ...trust, `--digest=${digest ?? ''}`]);
-      expect(right.stdout).to.include('as --digest says');
+      expect(right.stdout).to.include('matches --digest');
     }
     const [malformed, unread, silent, useless] = await Promise.all([
       verify([bundle.path, '--digest=sha256:12']),
