@@ -28,6 +28,10 @@ export const command = defineCommand({
       '--path-from=4.18.20 --to-version=4.20.3 --to-dir=/media/usb/mirror',
       'Mirror the releases of an update over several versions',
     ],
+    [
+      '--channel=stable-4.20 --min=4.20.1 --to-dir=/media/usb/mirror',
+      'Mirror the releases of a channel from 4.20.1 on',
+    ],
     ['4.20.3 --apply-config', 'Apply only the signature of a release to the cluster'],
   ],
   resumes: 'images',

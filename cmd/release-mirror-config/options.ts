@@ -16,6 +16,20 @@ export const mirrorOptions = {
     suggest: 'versions',
   },
   'to-version': { type: 'string', describe: 'Version to update to, with --path-from', suggest: 'versions' },
+  channel: {
+    type: 'string',
+    describe: 'Channel such as stable-4.20: mirror its releases from --min to --max, or its latest release',
+  },
+  min: {
+    type: 'string',
+    describe: 'First release of the channel; its first by default, with --max',
+    suggest: 'versions',
+  },
+  max: { type: 'string', describe: 'Last release of the channel; its latest by default', suggest: 'versions' },
+  'shortest-path': {
+    type: 'boolean',
+    describe: 'Only the releases of the channel on the shortest path of updates from --min to --max',
+  },
   'from-dir': {
     type: 'string',
     describe: 'Mirror directory or bundle to read the release from',

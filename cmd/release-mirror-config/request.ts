@@ -75,19 +75,31 @@ export function readReleases(args: MirrorArguments): ReleaseChoice {
   if (hasPath && (pathFrom === undefined || toVersion === undefined)) {
     refuse('a path of updates has two ends', 'Give both: --path-from=4.18.20 --to-version=4.20.3.');
   }
-  if (!hasPath && named === undefined) {
+  const range = readRange(args);
+  if (range && (hasPath || named !== undefined)) refuse('releases are named twice: by --channel, and in another way');
+  if (!hasPath && !range && named === undefined) {
     refuse('no release is named', 'Give a version such as 4.20.3, an image, a bundle, or file:// with --from-dir.');
   }
   // A path may have commas of its own.
   const releases = named === undefined ? [] : /^[./]/.test(named) ? [named] : named.split(',');
   if (releases.includes('')) refuse(`“${named ?? ''}” has a comma without a release`);
-  if ((hasPath || releases.length > 1) && /:[^/]*$/.test(toReleaseImage ?? '')) {
+  if ((hasPath || range || releases.length > 1) && /:[^/]*$/.test(toReleaseImage ?? '')) {
     refuse('--to-release-image has one tag, and several releases need one each', 'Give it a repository without a tag.');
   }
   return {
     releases,
     ...(pathFrom !== undefined && toVersion !== undefined && { path: { from: pathFrom, to: toVersion } }),
+    ...(range && { range }),
   };
+}
+
+function readRange({ channel, min, max, shortestPath }: MirrorArguments): ReleaseChoice['range'] {
+  if (channel !== undefined) {
+    if (shortestPath && min === undefined) refuse('--shortest-path needs --min, the release to update from');
+    return { channel, min, max, shortestPath };
+  }
+  if (min !== undefined || max !== undefined || shortestPath) refuse('--min, --max and --shortest-path need --channel');
+  return undefined;
 }
 
 /** Returns the folder for configuration manifests. */

@@ -5,8 +5,11 @@ import { createBundle } from '../../lib/bundle/create/create.ts';
 import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { RegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
 import { parseSiteReport, siteReportLimit, type SiteReport } from '../../lib/config/siteReport.ts';
+import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { readSmallFile } from '../../lib/files/smallFile.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { requirePatch } from '../../lib/release/graph/channels.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
 import { loadExpectedKeys, warnOfOtherKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import {
@@ -23,7 +26,7 @@ import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
 import { imageListOption, readImageList } from '../cli/imageList.ts';
 import { parseSize } from '../cli/size.ts';
-import { trustOf } from '../cli/trust.ts';
+import { fetcherOf, trustOf } from '../cli/trust.ts';
 
 const options = {
   ...releaseOptions,
@@ -42,6 +45,10 @@ const options = {
   },
   ...imageListOption,
   ...catalogOptions,
+  'graph-url': {
+    type: 'string',
+    describe: 'Update graph that names the latest patches if --version has none, instead of the public one',
+  },
   base: {
     type: 'string',
     describe: 'Create a delta bundle: leave out what this version, bundle or mirror directory has',
@@ -111,6 +118,7 @@ export const command = defineCommand({
   resumes: 'bytes',
   async run(given, { context, terminal, environment, stdin }) {
     checkRelease(given);
+    await checkPatch(given, environment, context);
     const expectedKeys = await loadExpectedKeys(given.trustKey);
     const images = await readImageList(given.imagesFrom, stdin);
     const site = await readSiteReport(given.for);
@@ -157,6 +165,19 @@ async function readSiteReport(path: string | undefined): Promise<SiteReport | un
 function checkRelease({ release, version, releaseImage }: CreateArguments): void {
   if ([release, version, releaseImage].filter((each) => each !== undefined).length === 1) return;
   throw new PluginError('usage', 'give a version, or --release-image');
+}
+
+/** Throws `usage` with the latest patches if the version lacks its patch. Asks no update graph if the release is in a directory. */
+async function checkPatch(args: CreateArguments, environment: NodeJS.ProcessEnv, context: Context): Promise<void> {
+  const { version = args.release, fromDir, graphUrl } = args;
+  if (version === undefined || isVersion(version) || fromDir !== undefined) return;
+  const registries = new Registries(await openAccess(args, environment), context);
+  try {
+    const options = { graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+    await requirePatch(version, architectureOf(args), options, context);
+  } finally {
+    await registries.close();
+  }
 }
 
 function requestOf(args: CreateArguments, origin: Origin): [ReleaseRequest, ...ReleaseRequest[]] {

@@ -1,21 +1,24 @@
 import type { Context } from '../context.ts';
 import { fetchFile } from '../http/fetchFile.ts';
 import { Registries } from '../registry/registries.ts';
-import { resolveUpdatePath } from '../release/graph/updatePath.ts';
+import { requirePatch } from '../release/graph/channels.ts';
+import { resolveChannelRange, resolveUpdatePath } from '../release/graph/updatePath.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
 import type { MirroringAccess, MirroringRequest, ReleaseChoice } from './request.ts';
 
 /**
  * Lists the releases of a choice in the order in which to mirror them. Of a path of updates these are all releases on the
- * shortest supported path, both ends included. Throws the errors of resolveUpdatePath.
+ * shortest supported path, both ends included. Throws the errors of resolveUpdatePath, resolveChannelRange and
+ * requirePatch.
  */
 export async function listReleases(
-  { releases, path }: ReleaseChoice,
-  { arch, graphUrl }: Pick<MirroringRequest, 'arch' | 'graphUrl'>,
+  { releases, path, range }: ReleaseChoice,
+  { arch, graphUrl, fromDir }: Pick<MirroringRequest, 'arch' | 'graphUrl' | 'fromDir'>,
   access: MirroringAccess,
   context: Context,
 ): Promise<readonly string[]> {
-  if (!path) return releases;
+  const minor = fromDir === undefined ? releases.find((release) => /^v?\d+\.\d+$/.test(release)) : undefined;
+  if (!path && !range && minor === undefined) return releases;
   const registries = new Registries(access.registries, context);
   try {
     const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
@@ -23,9 +26,18 @@ export async function listReleases(
       ...{ graphUrl, cluster },
       fetchFile: (url: URL, limit: number) => fetchFile(registries.connections, url, limit, context),
     };
-    const { steps, channels } = await resolveUpdatePath(path, arch, options, context);
-    const versions = steps.map(({ version }) => version).join(' → ');
-    context.log('info', `the shortest path of updates in ${channels.join(', ')}: ${versions}`);
+    if (minor !== undefined) await requirePatch(minor, arch ?? cluster?.arch ?? 'x86_64', options, context);
+    const found = path
+      ? await resolveUpdatePath(path, arch, options, context)
+      : range && (await resolveChannelRange(range, arch, options, context));
+    if (!found) return releases;
+    const { steps, channels } = found;
+    const isPath = path !== undefined || range?.shortestPath === true;
+    const versions = steps.map(({ version }) => version).join(isPath ? ' → ' : ', ');
+    context.log(
+      'info',
+      `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`,
+    );
     return steps.map(({ pullspec }) => pullspec);
   } finally {
     await registries.close();

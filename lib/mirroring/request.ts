@@ -2,6 +2,7 @@ import type { MirrorSetKind } from '../config/mirrorSets.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { RegistryAccess } from '../registry/registries.ts';
 import type { Destination } from '../release/mirror/destination.ts';
+import type { ChannelRange } from '../release/graph/updatePath.ts';
 import type { Architecture } from '../release/version.ts';
 
 /** The releases to mirror in one run. */
@@ -10,6 +11,8 @@ export interface ReleaseChoice {
   readonly releases: readonly string[];
   /** The versions at both ends of a path of updates, instead of names. */
   readonly path?: { readonly from: string; readonly to: string } | undefined;
+  /** A range of a channel, instead of names. */
+  readonly range?: ChannelRange | undefined;
 }
 
 /** The release to mirror, the destination, and the configuration. */

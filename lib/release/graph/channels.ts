@@ -1,7 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { readDocuments } from '../documents.ts';
-import { channelsOf, compareVersions, isVersion, parseVersion, type Architecture } from '../version.ts';
+import { channelsOf, compareVersions, isSameMinor, isVersion, parseVersion, type Architecture } from '../version.ts';
 import { graphsToAsk, readChannel, type ResolveOptions } from './graph.ts';
 import { fetchGraphData, readGraphData } from './graphArchive.ts';
 
@@ -50,6 +50,50 @@ export async function readServedChannels(
   }
   if (channels.size > 0) return channels;
   throw new PluginError('unknown-version', `no channel has ${version} for ${arch}`, { settings: ['arch', 'graphUrl'] });
+}
+
+/** The number of patches that an error names. */
+const patchesShown = 5;
+
+/**
+ * Throws `usage` for a version without its patch, such as `4.20`, with the latest patches in the update graph. Without an
+ * answer of the graph, the error names none. Returns for any other text.
+ */
+export async function requirePatch(
+  text: string,
+  arch: Architecture,
+  options: ResolveOptions,
+  context: Context,
+): Promise<void> {
+  const minor = /^v?(\d+\.\d+)$/.exec(text)?.[1];
+  if (minor === undefined) return;
+  const patches = await findPatches(minor, arch, options, context);
+  if (patches.length === 0) parseVersion(text);
+  throw new PluginError('usage', `“${text}” is not the version of a release`, {
+    hint: `The latest patches for ${arch}: ${patches.join(', ')}.`,
+  });
+}
+
+async function findPatches(
+  minor: string,
+  arch: Architecture,
+  options: ResolveOptions,
+  context: Context,
+): Promise<string[]> {
+  const [graph] = graphsToAsk(options);
+  try {
+    for (const channel of channelsOf(`${minor}.0`)) {
+      checkInterrupted(context.signal);
+      if (!graph) break;
+      const { nodes } = await readChannel(graph, channel, arch, options.fetchFile, context);
+      const own = [...nodes.keys()].filter((version) => isSameMinor(version, `${minor}.0`));
+      if (own.length > 0) return own.sort(compareVersions).reverse().slice(0, patchesShown);
+    }
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    context.log('debug', `the latest patches are not known: ${error.message}`);
+  }
+  return [];
 }
 
 function versionsIn(text: string, where: string): string[] {

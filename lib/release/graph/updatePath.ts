@@ -1,7 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { printable } from '../../http/networkErrors.ts';
-import { channelSeries, parseVersion, type Architecture } from '../version.ts';
+import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
 import { graphsToAsk, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
 import { findUpdatePath, mergeGraphs, type GraphEdge, type UpdateGraph } from './updateGraph.ts';
 
@@ -49,6 +49,56 @@ export async function resolveUpdatePath(
   }
   throw new PluginError('unknown-version', `no path of updates leads from ${from} to ${to} for ${architecture}`, {
     hint: 'Check both versions. An update graph has a new release some weeks after its publication.',
+    settings: ['arch', 'graphUrl'],
+  });
+}
+
+/** The releases of a channel to choose. Without ends, the latest; with one end, all from there on, or up to there. */
+export interface ChannelRange {
+  readonly channel: string;
+  readonly min?: string | undefined;
+  readonly max?: string | undefined;
+  /** Only the releases on the shortest path of updates through the range. */
+  readonly shortestPath: boolean;
+}
+
+/**
+ * Finds the releases of a channel between two versions, both included, in ascending order: all, or those of the shortest
+ * path. Throws `not-found` for a channel without versions, `unknown-version` without such releases, and the errors of
+ * readChannel.
+ */
+export async function resolveChannelRange(
+  { channel, min, max, shortestPath }: ChannelRange,
+  arch: Architecture | undefined,
+  options: ResolveOptions,
+  context: Context,
+): Promise<UpdatePath> {
+  const [lower, upper] = [min, max].map((end) => end && parseVersion(end));
+  const architecture = arch ?? options.cluster?.arch ?? 'x86_64';
+  const [url] = graphsToAsk(options);
+  if (!url) throw new PluginError('internal', 'there is no update graph to ask');
+  const graph = await readChannel(url, channel, architecture, options.fetchFile, context);
+  const versions = [...graph.nodes.keys()].sort(compareVersions);
+  const latest = versions.at(-1);
+  if (latest === undefined) {
+    throw new PluginError('not-found', `there is no channel “${channel}” with versions for ${architecture}`, {
+      settings: ['arch', 'graphUrl'],
+    });
+  }
+  const last = upper ?? latest;
+  const first = lower ?? (upper === undefined ? last : (versions[0] ?? last));
+  const path = shortestPath ? findUpdatePath(graph, first, last) : undefined;
+  if (path) warnOfRisks(path, findUpdatePath(graph, first, last, { withRisks: false }), context);
+  const inRange = versions.filter((each) => !isOlder(each, first) && !isOlder(last, each));
+  const chosen = path ? [first, ...path.map(({ to }) => to)] : shortestPath ? [] : inRange;
+  const steps = chosen.flatMap((version) => {
+    const node = graph.nodes.get(version);
+    return node ? [{ version, pullspec: pullspecOf(node, printable(url)), risks: [] }] : [];
+  });
+  if (steps.length > 0 && steps.length === chosen.length) return { channels: [channel], steps };
+  const what = shortestPath ? 'path of updates' : 'release';
+  throw new PluginError('unknown-version', `${channel} has no ${what} from ${first} to ${last} for ${architecture}`, {
+    hint: `It has ${String(versions[0])} to ${latest}.`,
     settings: ['arch', 'graphUrl'],
   });
 }

@@ -1,0 +1,81 @@
+import { expect } from 'chai';
+import { openWorkshop, type Workshop } from '../../support/content/creation.ts';
+import { Mirroring, readTagLinks } from '../../support/release/mirroring.ts';
+import { buildRelease } from '../../support/release/release.ts';
+
+describe('oc adm-release-mirror-config --channel', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let graph: string;
+
+  beforeEach(async () => {
+    workshop = await openWorkshop({ release: { components: 2 } });
+    mirroring = new Mirroring(workshop);
+    const { registry, release, signatures } = workshop;
+    const others = ['4.12.5', '4.12.6', '4.12.7'].map((version) =>
+      buildRelease({ version, registry: registry.host, components: 2 }),
+    );
+    for (const each of others) each.addTo(registry.content);
+    const nodes = [release, ...others].map(({ version, pullspec }) => ({ version, payload: pullspec }));
+    const edges = [
+      [0, 1],
+      [1, 2],
+      [2, 3],
+      [0, 2],
+    ];
+    (signatures.files as Map<string, string>).set('/graph', JSON.stringify({ nodes, edges, conditionalEdges: [] }));
+    graph = `--graph-url=${signatures.url}/graph`;
+  });
+  afterEach(() => workshop.close());
+
+  /** The versions that a run would mirror. */
+  const versionsOf = async (...args: string[]): Promise<string[]> => {
+    const stdout = await mirroring.succeed(
+      ['--channel=stable-4.12', ...args, graph, '--allow-unsigned', '--to-mirror', '--to=registry.test/a/b'],
+      '',
+    );
+    return [...stdout.matchAll(/registry\.test\/a\/b:(4\.12\.\d)-x86_64$/gm)].map(([, version = '']) => version);
+  };
+
+  it('chooses releases as oc-mirror does with minVersion, maxVersion and shortestPath', async () => {
+    expect(await versionsOf()).to.deep.equal(['4.12.7']);
+    expect(await versionsOf('--min=4.12.5')).to.deep.equal(['4.12.5', '4.12.6', '4.12.7']);
+    expect(await versionsOf('--max=4.12.5')).to.deep.equal(['4.12.4', '4.12.5']);
+    expect(await versionsOf('--min=4.12.4', '--max=4.12.6')).to.deep.equal(['4.12.4', '4.12.5', '4.12.6']);
+    expect(await versionsOf('--min=4.12.4', '--shortest-path')).to.deep.equal(['4.12.4', '4.12.6', '4.12.7']);
+  });
+
+  it('mirrors them to a directory and to a registry', async () => {
+    const range = ['--channel=stable-4.12', '--min=4.12.5', '--max=4.12.6', graph, '--allow-unsigned'];
+    await mirroring.succeed(['--to-dir=mirror', ...range], '');
+    const tags = [...(await readTagLinks(mirroring.path('mirror'))).keys()];
+    expect(tags).to.include.members(['4.12.5-x86_64', '4.12.6-x86_64']).and.not.include('4.12.7-x86_64');
+    await mirroring.succeed([`--to=${workshop.registry.host}/site/release`, ...range], '');
+    const pushed = workshop.registry.content.repositories.get('site/release')?.tags;
+    expect(pushed?.has('4.12.5-x86_64')).to.equal(true);
+    expect(pushed?.has('4.12.6-x86_64')).to.equal(true);
+  });
+
+  it('says what a channel has if nothing of it is in the range', async () => {
+    const to = ['--to-dir=mirror', graph, '--channel=stable-4.12'];
+    expect(await mirroring.fail([...to, '--min=4.13.0'], 1, '')).to.match(
+      /no release from 4\.13\.0 to 4\.12\.7.*\nhint: It has 4\.12\.4 to 4\.12\.7/,
+    );
+    expect(await mirroring.fail([...to, '--min=4.12'], 2, '')).to.contain('is not the version of a release');
+    expect(await mirroring.fail(['--to-dir=mirror', '--min=4.12.4'], 2)).to.contain('need --channel');
+    expect(await mirroring.fail(to, 2)).to.contain('named twice');
+  });
+
+  it('offers the latest patches for a version without its patch, as create does', async () => {
+    const hint = /hint: The latest patches for x86_64: 4\.12\.7, 4\.12\.6, 4\.12\.5, 4\.12\.4\./;
+    expect(await mirroring.fail(['--to-dir=mirror', graph], 2, '4.12')).to.match(hint);
+    const { code, stderr } = await workshop.create({
+      version: '4.12',
+      'graph-url': `${workshop.signatures.url}/graph`,
+    });
+    expect(code).to.equal(2);
+    expect(stderr)
+      .to.match(/^error: “4\.12” is not the version of a release$/m)
+      .and.match(hint);
+  });
+});
