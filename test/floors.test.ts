@@ -50,7 +50,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
   ['lib/node', 'baseBlobs replica'],
-  ['lib/node/media', 'deviceEvents hungDevices media medium privateMounts'],
+  ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'mirror pins storeConfig'],
   ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],
   [
@@ -160,8 +160,8 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
 /** Files of lib that pass options to other programs, or name such options in hints. */
 const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [
-    /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|media|privateMounts))\.ts$/,
-    'skopeo, podman, udev, mount',
+    /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
+    'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
   [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
   [/^lib\/mirror-registry\/backup\/imageStorage\.ts$/, 'podman, find, tar'],

@@ -2,7 +2,7 @@ import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import type { UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
 import { upgradeRegistry } from '../../lib/mirror-registry/change/upgrade.ts';
-import { parseDigest } from '../../lib/oci/digest.ts';
+import { readDigest } from '../cli/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
@@ -21,7 +21,7 @@ export const command = defineCommand({
     digest: {
       type: 'string',
       describe: 'Expected digest of the bundle, or of the list in a registry (sha256:<64 hex digits>)',
-      check: (text) => void parseDigest(text),
+      check: (text) => void readDigest(text),
     },
     ...upgradeOptions,
     ...renewalOptions,
@@ -46,7 +46,7 @@ export const command = defineCommand({
       return;
     }
     const renewal = await renewalOf(args, new Date());
-    const expectedDigest = args.digest === undefined ? undefined : parseDigest(args.digest);
+    const expectedDigest = args.digest === undefined ? undefined : readDigest(args.digest);
     const host = await requestOf(args, environment);
     const { installation } = host.detected;
     const unlock = await takeStateLock(host.files, installation);

@@ -21,6 +21,7 @@ import {
   type Architecture,
 } from '../../lib/release/version.ts';
 import { openAccess, tool } from '../cli/access.ts';
+import { checkDevice, writeDevice } from '../../lib/node/media/deviceWriter.ts';
 import { checkFile, checkImage } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
@@ -65,6 +66,11 @@ const options = {
     describe: 'Split a larger bundle into volumes of this size, such as 4G (4000 MB), the largest that fits on FAT32',
     check: (text: string) => void parseSize(text),
   },
+  device: {
+    type: 'string',
+    describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
+  },
+  overwrite: { type: 'boolean', describe: 'With --device, replace everything on the drive' },
   'dry-run': {
     type: 'boolean',
     describe: 'Print what would be downloaded and its size, without writing anything',
@@ -93,7 +99,8 @@ type CreateArguments = Arguments<typeof options & typeof positionals>;
 export const command = defineCommand({
   details:
     'Finds the release by version and architecture, or by --release-image. The signatures are checked before large blobs are ' +
-    'fetched. An interrupted run resumes if the same command is run again.',
+    'fetched. An interrupted run resumes if the same command is run again. With --device, a finished bundle is written onto a ' +
+    'USB drive, which must be empty and not mounted. Everything is then read from the drive itself and verified.',
   positionals,
   options,
   examples: [
@@ -110,6 +117,7 @@ export const command = defineCommand({
       '--version=4.20.3 --output=. --catalog=registry.redhat.io/redhat/redhat-operator-index:v4.20 --operator=web-terminal@fast:1.10.0',
       'Add an operator, with its updates since 1.10.0',
     ],
+    ['--version=4.20.3 --output=. --device=/dev/sdb', 'Create a bundle, and write it onto a USB drive'],
     [
       '--version=4.20.3 --output=/media/usb --volume-size=4G',
       'Create volumes that fit on FAT32: upgrade-4.20.3-x86_64.tar.000 and so on',
@@ -123,6 +131,9 @@ export const command = defineCommand({
     const images = await readImageList(given.imagesFrom, stdin);
     const site = await readSiteReport(given.for);
     const args = { ...given, arch: given.arch ?? (site && parseArchitecture(site.arch)) };
+    const host = { root: '/', environment };
+    const device =
+      args.device === undefined ? undefined : await checkDevice(host, args.device, args.overwrite, context);
     const access = await openAccess(args, environment);
     const downloading = {
       ...context,
@@ -150,7 +161,13 @@ export const command = defineCommand({
         downloading,
       );
       warnOfOtherKeys(result.policies ?? [], expectedKeys, context);
-      terminal.print(formatCreated(result, expectedKeys, args, args.format));
+      const { path, digest } = result;
+      if (device && digest) {
+        const writing = { ...context, onEvent: terminal.transfer('Writing') };
+        const verifying = { ...context, onEvent: terminal.transfer('Verifying') };
+        await writeDevice(host, device, { path, digest }, { writing, verifying });
+      }
+      terminal.print(formatCreated(result, expectedKeys, { ...args, device: device?.path }, args.format));
     } finally {
       await origin.close();
     }

@@ -12,6 +12,8 @@ export interface TrustArguments {
   readonly signatureKeyring: readonly string[];
   readonly trustFingerprint: readonly string[];
   readonly trustKey: readonly string[];
+  /** The drive that the bundle was written onto. */
+  readonly device?: string | undefined;
 }
 
 /** Formats the result of `create`, as words or JSON. Words end with what to carry to the site. */
@@ -21,8 +23,11 @@ export function formatCreated(
   trust: TrustArguments,
   format: 'json' | undefined,
 ): string {
-  if (format === 'json') return JSON.stringify(toPlain(result, keys), null, 2);
-  const transport = result.outcome === 'created' ? [describeTransport(result, trust)] : [];
+  const { device } = trust;
+  if (format === 'json')
+    return JSON.stringify({ ...toPlain(result, keys), ...(device !== undefined && { device }) }, null, 2);
+  const isWritten = device !== undefined && result.outcome !== 'planned';
+  const transport = result.outcome === 'created' || isWritten ? [describeTransport(result, trust)] : [];
   return [toWords(result, keys), ...transport].join('\n');
 }
 
@@ -79,10 +84,12 @@ function toWords(
 /** Lists what a site needs, with the command to verify the bundle there. */
 function describeTransport(
   { path, metadata }: CreateResult,
-  { signatureKeyring, trustFingerprint, trustKey }: TrustArguments,
+  { signatureKeyring, trustFingerprint, trustKey, device }: TrustArguments,
 ): string {
   const { volumes, base } = metadata;
   const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;
+  const medium = device === undefined ? bundle : `the drive in ${device}`;
+  const place = device === undefined ? shellWord(basename(path)) : 'DEVICE';
   const keys = [
     ...signatureKeyring.map((key) => `--signature-keyring=${shellWord(basename(key))}`),
     ...trustKey.map((key) => `--trust-key=${shellWord(basename(key))}`),
@@ -90,11 +97,12 @@ function describeTransport(
   const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
   return [
     'Files to carry to the site',
-    ...[bundle, `${path}.sha256`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
+    ...[medium, `${path}.sha256`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
     ...(base ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
     '  oc-adm_upgrade_bundle, the executable for a machine of the site',
     'At the site, verify the bundle',
-    `  ${['oc adm-upgrade-bundle verify', shellWord(basename(path)), ...options].join(' ')}`,
+    `  ${['oc adm-upgrade-bundle verify', place, ...options].join(' ')}`,
+    ...(device === undefined ? [] : [`The bundle is on ${device}, read back and verified. Remove the drive.`]),
   ].join('\n');
 }
 

@@ -13,6 +13,8 @@ export interface BlockDevice {
   readonly size: number;
   /** One of its mount points; undefined if it is not mounted. */
   readonly mountpoint: string | undefined;
+  /** Whether it, a partition of it or a device that is built on it is mounted or is swap space. */
+  readonly inUse: boolean;
   /** Whether it has partitions, or another device is built on it. */
   readonly divided: boolean;
   /** Whether it is read over a network, so that a read may never end. */
@@ -94,10 +96,15 @@ function readDevice(listed: ListedDevice, parent?: BlockDevice): BlockDevice[] {
     removable: removable || parent?.removable === true,
     size: Number(listed.size ?? 0),
     mountpoint: text(listed.mountpoint),
+    inUse: isInUse(listed),
     divided: children.length > 0,
     remote: remoteTransports.test(transport) || remoteNames.test(kernelName) || parent?.remote === true,
   };
   return [device, ...children.flatMap((child) => readDevice(child, device))];
+}
+
+function isInUse({ mountpoint, children = [] }: ListedDevice): boolean {
+  return text(mountpoint) !== undefined || children.some(isInUse);
 }
 
 /** Parses the output of `blkid --probe --output export`; empty for a device without signatures. */

@@ -1,19 +1,11 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { isPluginError, messageOf } from '../../errors.ts';
 import { digestOf } from '../../oci/digest.ts';
-import {
-  classify,
-  deviceColumns,
-  isOpen,
-  parseBlockDevices,
-  parseProbe,
-  type BlockDevice,
-  type CandidateDevice,
-} from './blockDevices.ts';
+import { classify, isOpen, type BlockDevice, type CandidateDevice } from './blockDevices.ts';
 import { DeviceEvents } from './deviceEvents.ts';
+import { listDevices, probeDevice } from './devicePrograms.ts';
 import { HungDevices } from './hungDevices.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
-import { runProgram } from '../../machine/programs.ts';
 import {
   examineFiles,
   examineTar,
@@ -145,27 +137,18 @@ export class Media {
   }
 
   async #list(): Promise<BlockDevice[]> {
-    const { host } = this.#options;
-    const args = ['--json', '--bytes', '--paths', '--output', deviceColumns];
-    const { code, stdout, stderr } = await runProgram(host, 'lsblk', args, this.#context);
-    // Without any device, older versions print nothing.
-    if (code !== 0 && stderr !== '') throw new PluginError('not-readable', `lsblk failed: ${stderr.trim()}`);
-    try {
-      const devices = stdout.trim() === '' ? [] : parseBlockDevices(stdout);
-      // Mounts of this program do not count as use.
-      return devices.map((device) =>
-        this.#known.get(device.path)?.isMounted ? { ...device, mountpoint: undefined } : device,
-      );
-    } catch (cause) {
-      throw new PluginError('not-readable', `the output of lsblk is malformed: ${messageOf(cause)}`, { cause });
-    }
+    const devices = await listDevices(this.#options.host, this.#context);
+    // Mounts of this program do not count as use.
+    return devices.map((device) =>
+      this.#known.get(device.path)?.isMounted ? { ...device, mountpoint: undefined } : device,
+    );
   }
 
   async #lookAt(device: BlockDevice): Promise<void> {
     const known = this.#known.get(device.path);
     const { host } = this.#options;
     const head = await readHead(host, device.path, this.#context);
-    const probe = await this.#probe(device);
+    const probe = await probeDevice(host, device.path, this.#context);
     const candidate = classify(device, head, probe, this.#isNamed(device));
     const sys = pathOnHost(host, '/sys');
     const sequence = await readSequence(device, sys);
@@ -214,11 +197,6 @@ export class Media {
   #folderOf({ mountpoint }: BlockDevice, known: Medium | undefined): string | undefined {
     if (known?.isMounted) return this.#mounts.pathOf(known.device.kernelName);
     return mountpoint === undefined ? undefined : pathOnHost(this.#options.host, mountpoint);
-  }
-
-  async #probe({ path }: BlockDevice): Promise<ReturnType<typeof parseProbe>> {
-    const args = ['--probe', '--output', 'export', path];
-    return parseProbe((await runProgram(this.#options.host, 'blkid', args, this.#context)).stdout);
   }
 
   async #forget(medium: Medium): Promise<void> {

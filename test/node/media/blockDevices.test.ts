@@ -82,7 +82,7 @@ describe('parseBlockDevices', () => {
     expect(parseBlockDevices(json)).to.deep.equal([
       {
         ...{ path: '/dev/sdb', kernelName: 'sdb', type: 'disk', removable: true, size: 1000 },
-        ...{ mountpoint: undefined, divided: false, remote: false },
+        ...{ mountpoint: undefined, inUse: false, divided: false, remote: false },
       },
     ]);
     expect(parseBlockDevices('{"blockdevices": []}')).to.deep.equal([]);
@@ -110,7 +110,7 @@ describe('parseProbe', () => {
 describe('classify', () => {
   const stick: BlockDevice = {
     ...{ path: '/dev/sdb1', kernelName: 'sdb1', type: 'part', removable: true, size: 1e9 },
-    ...{ mountpoint: undefined, divided: false, remote: false },
+    ...{ mountpoint: undefined, inUse: false, divided: false, remote: false },
   };
   const disk = { ...stick, removable: false };
   const empty = Buffer.alloc(512);

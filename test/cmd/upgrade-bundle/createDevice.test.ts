@@ -1,0 +1,109 @@
+import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { openWorkshop, runProgram, type ProgramOptions, type Workshop } from '../../support/content/creation.ts';
+import { requireLoopDevices, Sticks, type Stick } from '../../support/loopDevice.ts';
+import { runSuccessfully } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
+
+describe('create --device', () => {
+  let workshop: Workshop;
+  let sticks: Sticks;
+  before(async function () {
+    await requireLoopDevices(this);
+    workshop = await openWorkshop();
+  });
+  after(() => workshop.close());
+  beforeEach(async () => {
+    await rm(join(workshop.folder, 'bin'), { recursive: true, force: true });
+    sticks = await Sticks.open(workshop.folder);
+  });
+  afterEach(() => sticks.close());
+
+  const create = (device: string, changes: ProgramOptions = {}): Promise<Execution> =>
+    runProgram(workshop.folder, 'create', workshop.options({ device, ...changes }), { PATH: sticks.path });
+  const headOf = async ({ device }: Stick): Promise<string> => {
+    await using file = await open(device, 'r');
+    return (await file.read(Buffer.alloc(16), 0, 16, 0)).buffer.toString('latin1').replace(/\0+$/, '');
+  };
+
+  it('writes the bundle onto an empty drive, from where it verifies and agents find it', async () => {
+    const stick = await sticks.plug(await sticks.makeImage(8));
+    const { code, stdout, stderr } = await create(stick.device);
+    expect(code, stderr).to.equal(0);
+    expect(stdout)
+      .to.match(/^Created/)
+      .and.contain(`  the drive in ${stick.device}\n`)
+      .and.match(/Remove the drive\.\n$/);
+    const written = await readFile(stick.image);
+    const bundle = await readFile(workshop.bundle);
+    expect(written.subarray(0, bundle.length).equals(bundle)).to.equal(true);
+    const verified = await runProgram(workshop.folder, 'verify', [
+      ...[stick.device, `--sha256=${workshop.bundle}.sha256`, `--trust-fingerprint=${workshop.key.fingerprint}`],
+    ]);
+    expect(verified.code, verified.stderr).to.equal(0);
+    const place = `--mount-dir=${join(workshop.folder, 'media')}`;
+    const found = await runProgram(workshop.folder, 'watch', ['--once', place], { PATH: sticks.path });
+    expect(found.stdout).to.match(new RegExp(`^found +4\\.12\\.4 x86_64, .*${stick.device}`));
+    const again = await create(stick.device, { overwrite: true });
+    expect(again.stdout)
+      .to.match(/^Nothing to do/)
+      .and.match(/Remove the drive\.\n$/);
+  });
+
+  it('refuses a drive that is not removable, mounted, not empty or too small, and leaves it as it is', async () => {
+    const files = join(workshop.folder, 'files');
+    await mkdir(files, { recursive: true });
+    await writeFile(join(files, 'photo.jpg'), 'dear');
+    const full = await sticks.plug(await sticks.makeExt4(files, 'PHOTOS'));
+    const fixed = await sticks.plug(await sticks.makeImage(8), false);
+    const data = await sticks.plug(await sticks.makeImage(8));
+    await writeFile(data.device, 'data', { flag: 'r+' });
+    const mounted = await sticks.plug(await sticks.makeExt4(files));
+    const folder = join(workshop.folder, 'mounted');
+    await mkdir(folder, { recursive: true });
+    await runSuccessfully('mount', [mounted.device, folder]);
+    await sticks.list();
+    const before = await readFile(full.image);
+    for (const [device, message, options] of [
+      [full.device, /is not empty: it has a file system of the type ext4 \(PHOTOS\)/, {}],
+      [data.device, /is not empty: it has other data/, {}],
+      [fixed.device, /is not removable: nothing is written to it/, { overwrite: true }],
+      [mounted.device, /is in use: it or a partition of it is mounted/, { overwrite: true }],
+      [workshop.folder, /is not a block device/, { overwrite: true }],
+      ['/dev/sdzz', /\/dev\/sdzz: no such device/, {}],
+    ] as const) {
+      const { code, stderr } = await create(device, options);
+      expect(code, `${device} ${stderr}`).not.to.equal(0);
+      expect(stderr).to.match(message);
+    }
+    expect((await readFile(full.image)).equals(before)).to.equal(true);
+    expect(await headOf(data)).to.equal('data');
+    await runSuccessfully('umount', [folder]);
+    const small = await sticks.plug(await sticks.makeImage(1 / 16));
+    expect((await create(small.device)).stderr).to.match(/has 0\.1 MiB, and the bundle needs /);
+    const replaced = await create(full.device, { overwrite: true });
+    expect(replaced.code, replaced.stderr).to.equal(0);
+    expect(await runSuccessfully('blkid', ['--probe', full.device]).catch(() => '')).not.to.contain('ext4');
+  });
+
+  it('fails if the drive is write-protected, or returns other bytes than were written', async () => {
+    const locked = await sticks.plug(await sticks.makeImage(8));
+    await runSuccessfully('blockdev', ['--setro', locked.device]);
+    const refused = await create(locked.device);
+    // The next device of this number would be read-only too.
+    await runSuccessfully('blockdev', ['--setrw', locked.device]);
+    expect(refused.code).to.equal(1);
+    expect(refused.stderr)
+      .to.match(/^error: \S+ cannot be written: /m)
+      .and.to.match(/^hint: Check its write protection/m);
+
+    const worn = await sticks.plug(await sticks.makeImage(8));
+    const script = join(workshop.folder, 'bin', 'blockdev');
+    const spoil = 'printf corrupt | dd of="$2" bs=1 seek=100000 conv=notrunc,fsync status=none';
+    await writeFile(script, `#!/bin/sh\n${spoil}\nPATH=/usr/sbin:/sbin exec blockdev "$@"\n`, { mode: 0o755 });
+    const { code, stderr } = await create(worn.device);
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/^error: \S+ did not keep what was written: .*/m);
+  });
+});
