@@ -44,6 +44,12 @@ export class HostCommands {
     await this.#act(['cp', from, to], signal);
   }
 
+  /** Writes a file to the disk, and then renames it, with the rights of `copy`. Throws `command-failed`. */
+  async rename(from: string, to: string, signal: AbortSignal): Promise<void> {
+    await this.#act(['sync', from], signal);
+    await this.#act(['mv', '-f', '-T', from, to], signal);
+  }
+
   /** Removes a file with the rights of `copy`. Throws `command-failed`. */
   async remove(path: string, signal: AbortSignal): Promise<void> {
     await this.#act(['rm', '-f', path], signal);
@@ -54,9 +60,18 @@ export class HostCommands {
     await this.#act(['cp', '-a', `${from}/.`, to], signal);
   }
 
-  /** Removes the content of a folder, on its own file system only. Throws `command-failed`. */
-  async emptyFolder(path: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['find', path, '-xdev', '-mindepth', '1', '-delete'], signal);
+  /**
+   * Replaces the content, the owner and the mode of a folder by those of another one, on its own file system only.
+   * Containers have no access to the folder until everything is on the disk. Throws `command-failed`.
+   */
+  async replaceFolder(from: string, to: string, signal: AbortSignal): Promise<void> {
+    const owner = this.scope === 'user' ? '0:0' : `${process.geteuid?.() ?? 0}:${process.getegid?.() ?? 0}`;
+    await this.setAttributes(to, owner, '0700', signal);
+    await this.#act(['find', to, '-xdev', '-mindepth', '1', '-delete'], signal);
+    const all = ['find', from, '-mindepth', '1', '-maxdepth', '1', '-exec', 'cp', '-a', '-t', to, '{}', '+'] as const;
+    await this.#act([...all], signal);
+    await this.#act(['sync', '-f', to], signal);
+    await this.copyAttributes(from, to, signal);
   }
 
   /** Returns the size of a folder with everything in it, in bytes. Throws `command-failed`. */

@@ -3,6 +3,7 @@ import { lstat, mkdir, open, readdir, rm, type FileHandle } from 'node:fs/promis
 import { basename, dirname, join } from 'node:path';
 import { checkInterrupted } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
+import { renameDurably } from '../files/atomicWrite.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { isMissing } from '../files/fileContent.ts';
 import type { HostFiles } from '../machine/hostFiles.ts';
@@ -102,18 +103,18 @@ export class HostFolder {
   }
 
   /**
-   * Copies a regular file into another folder with its owner, mode and times, and replaces any file or link of that
-   * name. Removes the old file first, because the disk may not have space for both. Throws `disk-full`, `not-writable`,
-   * `not-readable`, `interrupted`.
+   * Copies a regular file into another folder, also under another name, with its owner, mode and times. Replaces any
+   * file or link of that name, and removes it first, because the disk may not have space for both. Throws `disk-full`,
+   * `not-writable`, `not-readable`, `interrupted`.
    */
-  async copyFile(name: string, target: HostFolder, signal: AbortSignal): Promise<void> {
+  async copyFile(name: string, target: HostFolder, signal: AbortSignal, as = name): Promise<void> {
     const file = await this.openFile(name);
     if (!file) throw new PluginError('not-readable', `${join(this.path, name)} is missing`);
     await using source = file;
     try {
       const { mode, uid, gid, atime, mtime } = await source.stat();
-      await target.remove(name);
-      await using copy = await open(target.at(name), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+      await target.remove(as);
+      await using copy = await open(target.at(as), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
       const buffer = Buffer.allocUnsafe(1024 * 1024);
       for (let bytes = -1; bytes !== 0;) {
         checkInterrupted(signal);
@@ -125,8 +126,13 @@ export class HostFolder {
       await copy.utimes(atime, mtime);
       await copy.sync();
     } catch (error) {
-      throw describeWriteError(error, join(target.path, name));
+      throw describeWriteError(error, join(target.path, as));
     }
+  }
+
+  /** Renames a file of this folder durably, and replaces any file of the new name. */
+  async rename(from: string, to: string): Promise<void> {
+    await renameDurably(this.at(from), this.at(to));
   }
 
   /** Lists the names in this folder, sorted. */

@@ -120,8 +120,9 @@ async function findDamage(path: string): Promise<string | undefined> {
 }
 
 /**
- * Restores a copy of a database, and removes log files that the copy does not have. Throws `command-failed` and
- * `invalid-file`.
+ * Restores a copy of a database, and removes log files that the copy does not have. Quay must be stopped. An interrupted
+ * run leaves the whole old or the whole restored file; no file, if the disk has no space for both. Throws
+ * `command-failed`, `disk-full` and `invalid-file`.
  */
 export async function restoreDatabase(
   commands: HostCommands,
@@ -130,11 +131,28 @@ export async function restoreDatabase(
   signal: AbortSignal,
 ): Promise<void> {
   const kept = (await readdir(from)).filter((name) => databaseName.test(name));
-  // SQLite would apply the log of the newer Quay to the old database.
-  for (const { name } of await listDatabase(commands, to, signal)) {
-    if (!kept.includes(name)) await removeFrom(commands, to, name, signal);
+  const stage = (): Promise<void> => copyFiles(commands, from, to, kept, signal, partialOf);
+  const removeLogs = async (): Promise<void> => {
+    for (const { name } of await listDatabase(commands, to, signal)) {
+      if (name !== mainName) await removeFrom(commands, to, name, signal);
+    }
+  };
+  try {
+    await stage();
+  } catch (error) {
+    if (!isPluginError(error, 'disk-full') && !/: No space left/.test(messageOf(error))) throw error;
+    await removeLogs();
+    for (const name of [mainName, ...kept.map(partialOf)]) await removeFrom(commands, to, name, signal);
+    await stage();
   }
-  await copyFiles(commands, from, to, kept, signal);
+  // SQLite would apply the log of the newer Quay to the old database.
+  await removeLogs();
+  for (const name of kept.sort()) await renameIn(commands, to, partialOf(name), name, signal);
+}
+
+/** Returns the name of a file that is not complete. */
+function partialOf(name: string): string {
+  return `${name}.partial`;
 }
 
 /**
@@ -154,14 +172,30 @@ async function copyFiles(
   to: string,
   names: readonly string[],
   signal: AbortSignal,
+  rename = (name: string): string => name,
 ): Promise<void> {
   if (commands.scope === 'user') {
-    for (const name of names) await commands.copy(join(from, name), join(to, name), signal);
+    for (const name of names) await commands.copy(join(from, name), join(to, rename(name)), signal);
     return;
   }
   await using source = await openFolder(from);
   await using target = await openFolder(to);
-  for (const name of names) await source.copyFile(name, target, signal);
+  for (const name of names) await source.copyFile(name, target, signal, rename(name));
+}
+
+async function renameIn(
+  commands: HostCommands,
+  path: string,
+  from: string,
+  to: string,
+  signal: AbortSignal,
+): Promise<void> {
+  if (commands.scope === 'user') {
+    await commands.rename(join(path, from), join(path, to), signal);
+    return;
+  }
+  await using folder = await openFolder(path);
+  await folder.rename(from, to);
 }
 
 async function removeFrom(commands: HostCommands, path: string, name: string, signal: AbortSignal): Promise<void> {

@@ -56,8 +56,7 @@ const postgres: DatabaseKind = {
   },
   restore: async (commands, copy, folder, signal) => {
     await requireStopped(commands, signal);
-    await commands.emptyFolder(folder, signal);
-    await commands.copyFolder(join(copy, copyName), folder, signal);
+    await commands.replaceFolder(join(copy, copyName), folder, signal);
   },
   removeCopy: (commands, copy, signal) => commands.removeFolder(join(copy, copyName), signal),
 };

@@ -179,7 +179,9 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         return done;
       case 'unshare cp':
       case 'unshare find':
-      case 'unshare rm': {
+      case 'unshare rm':
+      case 'unshare sync':
+      case 'unshare mv': {
         const { code, stdout, stderr } = await run(words[1] ?? '', words.slice(2));
         return { code, text: code === 0 ? stdout : stderr };
       }

@@ -72,6 +72,7 @@ export class PostgresServer {
     const [command = '', ...args] = asUser(words);
     this.#child = spawn(command, args, { stdio: 'ignore', cwd: '/' });
     while ((await this.#psql('SELECT 1')).code !== 0 && this.#child.exitCode === null) await sleep(50);
+    if (this.#child.exitCode !== null) this.#child = undefined;
   }
 
   async stop(): Promise<void> {

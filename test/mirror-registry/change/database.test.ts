@@ -1,0 +1,102 @@
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { restoreDatabase } from '../../../lib/mirror-registry/change/database.ts';
+import { kindOf } from '../../../lib/mirror-registry/change/databaseKind.ts';
+import { HostCommands } from '../../../lib/machine/hostCommands.ts';
+import { PostgresServer } from '../../fakes/mirror-registry/postgresServer.ts';
+import { requirePeer, run } from '../../support/peers.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
+
+const megabyte = 1024 * 1024;
+
+describe('the restore of a database in its place', function () {
+  this.timeout(60_000);
+  let folder: string;
+  let copy: string;
+  let place: string;
+  const { signal } = new AbortController();
+  const environment = { ...process.env };
+  const commands = new HostCommands({ podman: 'true', systemctl: 'true', environment }, 'system');
+  const digest = async (name: string): Promise<string> => (await readFile(join(place, name), 'latin1')).slice(-9);
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'restore-'));
+    await chmod(folder, 0o711);
+    [copy, place] = [join(folder, 'copy'), join(folder, 'place')];
+    await mkdir(copy);
+    await mkdir(place);
+  });
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  async function writePair(): Promise<void> {
+    await writeFile(
+      join(copy, 'quay_sqlite.db'),
+      Buffer.concat([Buffer.alloc(3 * megabyte, 1), Buffer.from('old value')]),
+    );
+    await writeFile(
+      join(place, 'quay_sqlite.db'),
+      Buffer.concat([Buffer.alloc(megabyte, 2), Buffer.from('new value')]),
+    );
+    await writeFile(join(place, 'quay_sqlite.db-wal'), 'newer log');
+  }
+
+  it('leaves the present file of SQLite whole if it is interrupted, and completes the next time', async () => {
+    await writePair();
+    let checks = 0;
+    const interrupted = new AbortController();
+    // In the middle of the copy.
+    Object.defineProperty(interrupted.signal, 'aborted', { get: () => (checks += 1) > 2 });
+    const failed = await restoreDatabase(commands, copy, place, interrupted.signal).catch((error: unknown) => error);
+    expect(String(failed)).to.include('interrupted');
+    expect([await digest('quay_sqlite.db'), await digest('quay_sqlite.db-wal')]).to.deep.equal([
+      'new value',
+      'newer log',
+    ]);
+    await restoreDatabase(commands, copy, place, signal);
+    expect([await digest('quay_sqlite.db'), await readdir(place)]).to.deep.equal(['old value', ['quay_sqlite.db']]);
+  });
+
+  it('restores the file of SQLite on a disk without space for two of them', async function () {
+    await requireRoot(this);
+    const mounted = await run('mount', ['-t', 'tmpfs', '-o', 'size=3500k', 'tmpfs', place]);
+    if (mounted.code !== 0) this.skip();
+    try {
+      await writePair();
+      await restoreDatabase(commands, copy, place, signal);
+      expect([await digest('quay_sqlite.db'), await readdir(place)]).to.deep.equal(['old value', ['quay_sqlite.db']]);
+    } finally {
+      await run('umount', [place]);
+    }
+  });
+
+  it('lets PostgreSQL start only on the whole folder', async function () {
+    requirePeer(this, 'pg_ctlcluster');
+    const server = new PostgresServer(place);
+    try {
+      await server.create();
+      await commands.copyFolder(place, join(copy, 'postgres'), signal);
+      // A program that fails after its first file, as at the end of a power supply.
+      await mkdir(join(folder, 'bin'));
+      await writeFile(
+        join(folder, 'bin/cp'),
+        `#!/bin/sh\n/bin/cp "$1" "$2" "$3" ${copy}/postgres/PG_VERSION\nexit 1\n`,
+      );
+      await chmod(join(folder, 'bin/cp'), 0o755);
+      const half = { ...environment, PATH: `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}` };
+      const failing = new HostCommands({ podman: 'true', systemctl: 'true', environment: half }, 'system');
+      const kind = kindOf({ isPostgres: true });
+      const failed = await kind.restore(failing, copy, place, signal).catch((error: unknown) => error);
+      expect(String(failed)).to.include('failed');
+      expect(await readdir(place)).to.deep.equal(['PG_VERSION']);
+      await server.start();
+      expect(server.isRunning).to.equal(false);
+      await kind.restore(commands, copy, place, signal);
+      await server.start();
+      expect(await server.query('SELECT count(*) FROM migration')).to.deep.equal(['0']);
+    } finally {
+      await server.remove();
+    }
+  });
+});
