@@ -106,9 +106,9 @@ describe('backup and restore', function () {
     expect(systemctl().at(-1)).to.equal('systemctl restart quay-app.service');
   });
 
-  // While Quay is stopped, and while the file is written.
-  for (const step of [6, 10]) {
-    it(`backup leaves no file when it is killed at its ${step}th change of a name, and the next run starts Quay`, async () => {
+  it('backup leaves no file when it is killed, and the next run starts Quay', async () => {
+    // While Quay is stopped, and while the file is written.
+    for (const step of ['rename stopped', 'before rename registry.tar']) {
       const killed = await registry.call('backup', [`--output=${file}`], step);
       expect(killed.code, killed.stderr).to.equal(-1);
       await rm(file, { force: true });
@@ -116,8 +116,9 @@ describe('backup and restore', function () {
       expect(await readdir(folder)).to.deep.equal(['registry.tar']);
       expect(systemctl().at(-1)).to.equal('systemctl restart quay-app.service');
       expect(await readdir(registry.at('.oc-mirror-registry'))).to.deep.equal([]);
-    });
-  }
+      await rm(file);
+    }
+  });
 
   it('restores what was lost, and rollback takes that back', async () => {
     await backUp();
@@ -139,14 +140,14 @@ describe('backup and restore', function () {
     expect([await registry.snapshot(), pushed()]).to.deep.equal([changed, ['before', 'after']]);
   });
 
-  // Before the journal, among the files, while the database is replaced, and at the end.
-  for (const step of [70, 84, 96]) {
-    it(`restore resumes after a kill at its ${step}th rename or removal, and can still be rolled back`, async () => {
-      await backUp();
-      const before = await registry.snapshot();
-      push('after');
-      expect((await registry.call('certs renew', ['--force'])).code).to.equal(0);
-      const changed = await registry.snapshot();
+  it('restore resumes after a kill at each kind of step, and can still be rolled back', async () => {
+    await backUp();
+    const before = await registry.snapshot();
+    push('after');
+    expect((await registry.call('certs renew', ['--force'])).code).to.equal(0);
+    const changed = await registry.snapshot();
+    // Before the database is copied, while it is replaced, and among the files.
+    for (const step of ['rename journal.json', 'rename quay_sqlite.db', 'rename ssl.cert']) {
       const killed = await registry.call('restore', [file], step);
       expect(killed.code, killed.stderr).to.equal(-1);
       const { code, stderr } = await registry.call('restore', [file]);
@@ -154,8 +155,8 @@ describe('backup and restore', function () {
       expect((await registry.call('rollback')).code).to.equal(0);
       expect(await registry.snapshot()).to.deep.equal(changed);
       expect(await readdir(registry.at('.oc-mirror-registry'))).not.to.include('replacement');
-    });
-  }
+    }
+  });
 
   it('puts everything back when the restored registry is not healthy', async () => {
     await backUp();

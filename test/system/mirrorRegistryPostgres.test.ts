@@ -32,7 +32,7 @@ describe('a registry with PostgreSQL', function () {
     return Object.fromEntries(files.filter(([path]) => !path.startsWith('/srv/db/')));
   }
 
-  const upgrade = (killedAt?: number): Promise<RunResult> => registry.call('upgrade', [`--version=1.3.10`], killedAt);
+  const upgrade = (killedAt?: string): Promise<RunResult> => registry.call('upgrade', [`--version=1.3.10`], killedAt);
   const rows = (): Promise<string[]> => postgres.query('SELECT image FROM migration');
 
   /** The server started on the files that it left when it was stopped first. */
@@ -75,9 +75,9 @@ describe('a registry with PostgreSQL', function () {
     expect([host.running, await rows()]).to.deep.equal([old, []]);
   });
 
-  // While the database is copied, and after the restart.
-  for (const step of [59, 83]) {
-    it(`resumes after it was killed at its ${step}th change of a name, and can be rolled back`, async () => {
+  it('resumes after a kill before the database is copied and after the restart, and can be rolled back', async () => {
+    for (const step of ['rename journal.json', 'rename upgrade.json']) {
+      postgres.stops.length = 0;
       const killed = await upgrade(step);
       expect(killed.code, killed.stderr).to.equal(-1);
       const again = await upgrade();
@@ -85,12 +85,12 @@ describe('a registry with PostgreSQL', function () {
       const back = await registry.call('rollback');
       expect(back.code, back.stderr).to.equal(0);
       await expectRestored();
-    });
-  }
+    }
+  });
 
   it('is not upgraded to another minor version, nor backed up: nothing is changed', async () => {
     for (const [command, args, words] of [
-      ['upgrade', ['--version=2.0.11'], 'keeps its database in PostgreSQL'],
+      ['upgrade', [`--target-quay=${fresh.replace('3.8.14', '3.9.1')}`], 'keeps its database in PostgreSQL'],
       ['backup', [`--output=${registry.at('backup.tar')}`], 'not a file of SQLite'],
     ] as const) {
       const { code, stderr } = await registry.call(command, args);

@@ -1,15 +1,22 @@
 import { createServer, request as forward, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
-import { appendFile, readFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { appendFile, mkdir, readFile, rm } from 'node:fs/promises';
 import { once } from 'node:events';
 import { randomInt } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
-import type { AddressInfo, Socket } from 'node:net';
+import {
+  createServer as createSocketServer,
+  type AddressInfo,
+  type Server as SocketServer,
+  type Socket,
+} from 'node:net';
 import { join } from 'node:path';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import type { Fixture } from './mirrorRegistry.ts';
 import type { PostgresServer } from './postgresServer.ts';
 import { run } from '../../support/peers.ts';
+import { migratePostgres, migrateSqlite } from './standInSchema.ts';
 
 /** The response of Quay to `/health/instance`. */
 export interface Health {
@@ -44,6 +51,12 @@ export class MirrorRegistryHost {
   readonly pods = new Set(['quay-pod']);
   readonly containers = new Set(['quay-app', 'quay-redis']);
   readonly volumes = new Set<string>();
+  /** The enabled units that a change may disable. */
+  readonly enabled = new Set(['quay-postgres.service']);
+  /** Returns whether a call fails. */
+  fails: (call: string) => boolean = () => false;
+  /** Changes the output of pg_dump. */
+  dumpOf: (text: string) => string = (text) => text;
   /** The number of commands after which the next one fails. */
   failsAfter = Infinity;
   /** The architecture by its name in podman. */
@@ -58,9 +71,9 @@ export class MirrorRegistryHost {
   readonly #units = new Map<string, string>();
   readonly #sockets = new Set<Socket>();
   #installed: string | undefined;
-  #control: Server | undefined;
+  #control: SocketServer | undefined;
   #front: Server | undefined;
-  #backend: DockerRegistry | undefined;
+  #backend: Promise<DockerRegistry> | undefined;
 
   constructor(fixture: Fixture, port: number, database: string) {
     this.fixture = fixture;
@@ -73,29 +86,29 @@ export class MirrorRegistryHost {
    * fixture.
    */
   async start(): Promise<void> {
-    this.#backend = await startDockerRegistry();
-    this.#control = createServer((request, response) => {
-      void (async () => {
-        let body = '';
-        for await (const chunk of request) body += String(chunk);
-        const args = body.split('\0').slice(0, -1);
-        const name = (request.url ?? '/').slice(1);
+    this.#control = createSocketServer((socket) => {
+      let received = '';
+      socket.setEncoding('utf8').on('data', (chunk: string) => {
+        received += chunk;
+        const [count = '', name = '', ...args] = received.split('\0').slice(0, -1);
+        if (args.length < Number(count)) return;
         this.calls.push([name, ...args].join(' '));
-        const { code, text } = await this.#run(name, args).catch((error: unknown) => ({
-          code: 1,
-          text: String(error),
-        }));
-        response.writeHead(code === 0 ? 200 : 500).end(text);
-      })();
+        const answer = this.#run(name, args).catch((error: unknown) => ({ code: 1, text: String(error) }));
+        void answer.then(({ code, text }) => socket.end(`${code === 0 ? 0 : 125}\n${text.trimEnd()}\n`));
+      });
+      socket.on('error', () => socket.destroy());
     }).listen(0, '127.0.0.1');
     await once(this.#control, 'listening');
     const { port } = this.#control.address() as AddressInfo;
     for (const name of ['podman', 'systemctl']) {
-      // A shell and curl start ten times as fast as Node.js, and an upgrade starts two dozen of these.
-      const script = `#!/bin/sh
+      // A shell without other programs starts much faster than Node.js, and an upgrade starts five dozen of these.
+      const script = `#!/bin/bash
 if [ "$2" = import ]; then set -- "$@" "$(sha256sum | cut -d ' ' -f 1)"; fi
-curl='curl -s --fail-with-body --noproxy 127.0.0.1 --data-binary @- http://127.0.0.1:${port}/${name}'
-if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2; exit 125; fi
+exec 3<>/dev/tcp/127.0.0.1/${port}
+printf '%s\\0' "$#" ${name} "$@" >&3
+IFS= read -r code <&3
+IFS= read -r -d '' text <&3
+if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit "$code"; fi
 `;
       await this.fixture.write(`/programs/${name}`, script, 0o755);
     }
@@ -111,9 +124,8 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
   async stop(): Promise<void> {
     await this.#stopFront();
     await this.postgres?.remove();
-    this.#control?.closeAllConnections();
     this.#control?.close();
-    await this.#backend?.stop();
+    await (await this.#backend)?.stop();
   }
 
   async #run(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {
@@ -122,7 +134,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     const words = args.filter((word) => word !== '--user');
     const last = words.at(-1) ?? '';
     this.failsAfter -= 1;
-    if (this.failsAfter === -1) return fail('the power failed');
+    if (this.failsAfter === -1 || this.fails([name, ...args].join(' '))) return fail('the power failed');
     const drop = (held: { delete(name: string): boolean }): { code: number; text: string } => {
       for (const word of words) held.delete(word);
       return done;
@@ -130,8 +142,10 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     if (name === 'systemctl') {
       if (words[0] === 'daemon-reload') await this.#readUnits();
       if (last === 'quay-postgres.service') {
-        if (words[0] === 'stop' || words[0] === 'restart') await this.postgres?.stop();
+        if (words[0] !== 'enable') await this.postgres?.stop();
         if (words[0] === 'restart') await this.postgres?.start();
+        if (words[0] === 'enable') this.enabled.add(last);
+        if (words[0] === 'disable') this.enabled.delete(last);
         return done;
       }
       // Its containers end with the pod.
@@ -153,6 +167,21 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         this.images.set(last, id);
         return done;
       }
+      case 'exec quay-postgres': {
+        const [tool = '', ...options] = words.slice(2);
+        if (!this.postgres) return fail('no such container');
+        const { code, stdout, stderr } = await this.postgres.runClient(tool, options);
+        return { code, text: code !== 0 ? stderr : tool === 'pg_dump' ? this.dumpOf(stdout) : stdout };
+      }
+      case 'run --rm':
+        await this.#runQuayOnce(words);
+        return done;
+      case 'volume create':
+        this.volumes.add(last);
+        await mkdir(this.#locateVolume(last), { recursive: true });
+        return done;
+      case 'volume inspect':
+        return this.volumes.has(last) ? { code: 0, text: this.#locateVolume(last) } : fail('no such volume');
       case 'ps --quiet':
         return { code: 0, text: this.postgres?.isRunning ? 'c0ffee\n' : '' };
       case 'pod exists':
@@ -166,6 +195,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
       case 'rm --force':
         return drop(this.containers);
       case 'volume rm':
+        await rm(join(this.#locateVolume(last), '..'), { recursive: true, force: true });
         return drop(this.volumes);
       case 'secret rm':
         return drop(this.secrets);
@@ -190,7 +220,9 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         this.images.set(words.at(-2) ?? '', last);
         return done;
       case 'info --format':
-        return { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };
+        return last === '{{.Store.VolumePath}}'
+          ? { code: 0, text: join(this.fixture.root, 'srv/volumes') }
+          : { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };
       case 'image inspect':
         return { code: 0, text: `${this.#idOf(last) ?? ''}\n` };
       case 'container inspect': {
@@ -256,19 +288,8 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     const published = /--publish (?:[\d.]+:)?(\d+):(\d+)/.exec(this.#wordsOf('quay-pod').join(' ')) ?? [];
     const port = published[2] === (isPlain ? '8080' : '8443') ? published[1] : undefined;
     // Its unit requires that of PostgreSQL.
-    await this.postgres?.start();
-    if (this.postgres?.isRunning === false) return;
-    // A newer version migrates the database when it starts.
-    this.#installed ??= image;
-    if (image !== this.#installed && this.running !== image) {
-      if (this.postgres)
-        await this.postgres.query(`INSERT INTO migration VALUES ('${image}'); CREATE TABLE IF NOT EXISTS newer ()`);
-      else {
-        using database = new DatabaseSync(this.#database);
-        database.prepare('INSERT INTO migration VALUES (?)').run(image);
-        await appendFile(`${this.#database}-wal`, 'more\n');
-      }
-    }
+    if (/^Requires=.*quay-postgres/m.test(this.#units.get('quay-app') ?? '')) await this.postgres?.start();
+    if (!(await this.#openDatabase(image, configuration, words))) return;
     this.running = image;
     const handle = (request: IncomingMessage, response: ServerResponse): void => {
       if (request.url === '/health/instance') {
@@ -277,14 +298,11 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         response.end(JSON.stringify({ data: { services: found }, status_code: status }));
         return;
       }
-      const { method = 'GET', url = '/', headers } = request;
-      const target = new URL(url, this.#backend?.url);
-      const sent = forward(target, { method, headers: { ...headers, 'x-forwarded-proto': 'https' } }, (answer) => {
-        response.writeHead(answer.statusCode ?? 500, answer.headers);
-        answer.pipe(response);
-      });
-      sent.on('error', () => response.destroy());
-      request.pipe(sent);
+      if (request.url === '/v2/') {
+        response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
+        return;
+      }
+      void this.#forward(request, response);
     };
     const front = isPlain ? createServer(handle) : createSecureServer({ cert: cert ?? '', key: key ?? '' }, handle);
     front.on('connection', (socket: Socket) => {
@@ -294,6 +312,76 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     front.listen(Number(port ?? this.port), '127.0.0.1');
     await once(front, 'listening');
     this.#front = front;
+  }
+
+  /** Migrates the database, as Quay does when it starts. Returns whether Quay can use it. */
+  async #openDatabase(image: string, configuration: string, words: readonly string[]): Promise<boolean> {
+    this.#installed ??= image;
+    const isNew = image !== this.#installed && this.running !== image;
+    if (configuration.includes('postgresql://')) {
+      if (!this.postgres?.isRunning) return false;
+      const isGood = await migratePostgres(this.postgres, image).then(
+        () => true,
+        () => false,
+      );
+      if (isGood && isNew)
+        await this.postgres.query(`INSERT INTO migration VALUES ('${image}'); CREATE TABLE IF NOT EXISTS newer ()`);
+      return isGood;
+    }
+    if (this.postgres) {
+      const [storage = ''] = words.find((word) => word.includes(':/sqlite'))?.split(':') ?? [];
+      const path = join(this.#locateStorage(storage), 'quay_sqlite.db');
+      // A new database would be an empty registry.
+      if (!existsSync(path)) return false;
+      migrateSqlite(path, image);
+    }
+    if (isNew) {
+      const storage = words.find((word) => word.includes(':/sqlite'))?.split(':')[0];
+      const path = this.postgres ? join(this.#locateStorage(storage ?? ''), 'quay_sqlite.db') : this.#database;
+      using database = new DatabaseSync(path);
+      database.prepare('INSERT INTO migration VALUES (?)').run(image);
+      if (!this.postgres) await appendFile(`${path}-wal`, 'more\n');
+    }
+    return true;
+  }
+
+  /** Runs `migrate head` of Quay in a container with the given volumes. */
+  async #runQuayOnce(words: readonly string[]): Promise<void> {
+    const mounts = new Map(
+      words
+        .filter((word) => word.startsWith('--volume='))
+        .map((word) => word.slice('--volume='.length).split(':'))
+        .map(([source = '', target = '']) => [target, this.#locateStorage(source)]),
+    );
+    const image = words.at(-3) ?? '';
+    if (!this.images.has(image)) throw new Error(`${image}: image not known`);
+    const path = join(mounts.get('/quay-registry/conf/stack') ?? '', 'config.yaml');
+    const configuration = await readFile(path, 'utf8');
+    if (!configuration.includes('postgresql://')) {
+      migrateSqlite(join(mounts.get('/sqlite') ?? '', 'quay_sqlite.db'), image);
+    } else if (this.postgres && words.includes('--pod=quay-pod')) await migratePostgres(this.postgres, image);
+    else throw new Error('connection refused');
+  }
+
+  #locateVolume(name: string): string {
+    return join(this.fixture.root, 'srv/volumes', name, '_data');
+  }
+
+  #locateStorage(source: string): string {
+    return source.startsWith('/') ? join(this.fixture.root, source) : this.#locateVolume(source);
+  }
+
+  /** Sends a request to the docker-registry, which starts with the first one. */
+  async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    this.#backend ??= startDockerRegistry();
+    const { method = 'GET', url = '/', headers } = request;
+    const target = new URL(url, (await this.#backend).url);
+    const sent = forward(target, { method, headers: { ...headers, 'x-forwarded-proto': 'https' } }, (answer) => {
+      response.writeHead(answer.statusCode ?? 500, answer.headers);
+      answer.pipe(response);
+    });
+    sent.on('error', () => response.destroy());
+    request.pipe(sent);
   }
 
   async #stopFront(): Promise<void> {

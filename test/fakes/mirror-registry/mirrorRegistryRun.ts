@@ -22,8 +22,8 @@ export interface RunningRegistry {
   readonly host: MirrorRegistryHost;
   /** Returns a path below the registry’s folder on this machine. */
   at(path: string): string;
-  /** Runs `oc adm-mirror-registry` on it. Kills it at the given step, counted by `killAt`. */
-  call(command: string, args?: readonly string[], killedAt?: number): Promise<RunResult>;
+  /** Runs `oc adm-mirror-registry` on it. Kills it at a step of `killAt`. */
+  call(command: string, args?: readonly string[], killedAt?: number | string): Promise<RunResult>;
   /**
    * Returns every file of the host except those of this program and of its backups, with mode, owner and digest; also
    * with times, if requested.

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { run, runSuccessfully } from '../../support/peers.ts';
+import { oldSchema } from './standInSchema.ts';
 
 /** Debian has the programs of PostgreSQL in a folder for each version. */
 const programs = globSync('/usr/lib/postgresql/*/bin').sort().at(-1) ?? '';
@@ -17,19 +18,36 @@ const asUser = (words: readonly string[]): string[] =>
     ? ['setpriv', '--reuid=postgres', '--regid=postgres', '--clear-groups', ...words]
     : [...words];
 
+const account = ['-U', 'user', '-d', 'quay'];
+
 let template: Promise<string> | undefined;
 
-/** A new database costs seconds, so all tests copy one. */
+/** A new database costs seconds, so all tests copy one, which has the tables of Quay 3.8. */
 async function makeTemplate(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'postgres-'));
   if (process.getuid?.() === 0) await runSuccessfully('chown', ['postgres', folder]);
-  const [command = '', ...args] = asUser([join(programs, 'initdb')]);
-  await runSuccessfully(command, [...args, '-D', join(folder, 'data'), '-U', 'user', '-A', 'trust', '--no-sync'], {
-    cwd: '/',
-  });
   process.once('exit', () => {
     rmSync(folder, { recursive: true, force: true });
   });
+  const data = ['-D', join(folder, 'data')];
+  const tool = async (name: string, args: readonly string[], input?: string): Promise<void> => {
+    const [command = '', ...words] = asUser([join(programs, name), ...args]);
+    await runSuccessfully(command, words, { cwd: '/', ...(input !== undefined && { input }) });
+  };
+  // Small files, because every test copies all of them several times.
+  const small = ['--wal-segsize=1', '--no-locale', '-E', 'UTF8', '--no-sync'];
+  await tool('initdb', [...data, '-U', 'user', '-A', 'trust', ...small]);
+  // Without a server: a statement ends at an empty line.
+  const single = ['--single', ...data, '-j', '-F'];
+  await tool('postgres', [...single, 'postgres'], 'CREATE DATABASE quay;\n\n');
+  const others = `UPDATE pg_database SET datistemplate = false;
+DROP DATABASE template0;
+DROP DATABASE template1;
+DROP DATABASE postgres;
+${oldSchema.trim()}
+CHECKPOINT;
+`;
+  await tool('postgres', [...single, 'quay'], `${others.replaceAll(';\n', ';\n\n')}\n`);
   return join(folder, 'data');
 }
 
@@ -48,16 +66,12 @@ export class PostgresServer {
     this.folder = folder;
   }
 
-  /** Makes the database with one table, and does not start the server. */
+  /** Makes the database of a registry, and does not start the server. */
   async create(): Promise<void> {
     template ??= makeTemplate();
     await runSuccessfully('cp', ['-a', `${await template}/.`, this.folder]);
     this.#socket = await mkdtemp(join(tmpdir(), 'postgres-socket-'));
     await chmod(this.#socket, 0o777);
-    await this.start();
-    await this.query('CREATE TABLE migration (image TEXT)');
-    await this.stop();
-    this.stops.length = this.starts.length = 0;
   }
 
   get isRunning(): boolean {
@@ -92,13 +106,18 @@ export class PostgresServer {
     return stdout.split('\n').filter((line) => line !== '');
   }
 
+  /** Runs a client program, such as pg_dump, with more arguments. */
+  runClient(name: string, args: readonly string[]): ReturnType<typeof run> {
+    return run(join(programs, name), ['-h', this.#socket, ...args]);
+  }
+
   async remove(): Promise<void> {
     await this.stop();
     await rm(this.#socket, { recursive: true, force: true });
   }
 
   #psql(sql: string): ReturnType<typeof run> {
-    return run(join(programs, 'psql'), ['-h', this.#socket, '-U', 'user', '-d', 'postgres', '-qAtc', sql]);
+    return this.runClient('psql', [...account, '-v', 'ON_ERROR_STOP=1', '-qAtc', sql]);
   }
 
   async #digest(): Promise<string> {
