@@ -75,7 +75,18 @@ export const settings = [
   ] as const),
   ...(['scope', 'userHome', 'quayRoot', 'version', 'targetQuay', 'targetRedis', 'targetPause'] as const),
   ...(['baseline', 'writeBaseline'] as const),
-  ...(['digest', 'newCa', 'rotateKey', 'podman', 'systemctl', 'abandon', 'hostname', 'sslCert', 'sslKey'] as const),
+  ...([
+    'digest',
+    'newCa',
+    'rotateKey',
+    'podman',
+    'systemctl',
+    'abandon',
+    'hostname',
+    'sslCert',
+    'sslKey',
+    'sqliteStorage',
+  ] as const),
 ] as const;
 
 /** The name of a setting. The command line shows it as an option if the command has that option. */

@@ -72,6 +72,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirror-registry', 'certificatePaths installation stateFolder versions'],
   ['lib/mirror-registry/detect', 'detect registryState scopes'],
   ['lib/mirror-registry/certificates', 'certificates renewal trust'],
+  ['lib/mirror-registry/migration', ''],
   ['lib/mirror-registry/releases', 'images pushedRelease registryBundle registryRelease'],
   [
     'lib/mirror-registry/change',
@@ -170,7 +171,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     'podman, skopeo',
   ],
   [
-    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
+    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|migration|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
     'podman, systemctl',
   ],
   [

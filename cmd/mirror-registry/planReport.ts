@@ -44,7 +44,7 @@ export async function makePlan(
   const detected = await findInstallation(args, environment);
   const { target, release } = await openTarget(args, detected, environment, context);
   try {
-    const asked = { files: detected.files, detected, target, release, renewal };
+    const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
     const { plan } = await surveyHost(asked, await openImageFinder(args, detected, environment, context));
     const unfinished = await findUnfinished(detected, context);
     if (unfinished) context.log('warn', describeUnfinished(unfinished));
@@ -103,7 +103,7 @@ export async function formatPlan(
 }
 
 function describePlan(plan: UpgradePlan, diff: boolean): string {
-  const { from, to, level, images, units, certificates, restart, blockers, warnings, due } = plan;
+  const { from, to, level, images, units, migration, certificates, restart, blockers, warnings, due } = plan;
   const notes = [
     ...blockers.map((blocker) => `BLOCKED: ${blocker}`),
     ...due.map((each) => `DUE: ${each}`),
@@ -134,6 +134,13 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
           ]),
         ];
   const lines = [
+    ...(migration
+      ? [
+          `move the database from PostgreSQL to SQLite in ${migration.storage}`,
+          `change ${migration.configuration}: DB_URI`,
+          `disable ${migration.retired}.service, and keep it for a rollback`,
+        ]
+      : []),
     ...units.map(({ path, reasons }) => `change ${path}: ${reasons.join(', ')}`),
     ...certificates.server.map((reason) => `renew the certificate: ${reason}`),
     ...certificates.authority.map((reason) => `renew its authority: ${reason}`),

@@ -3,7 +3,7 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { certificatePathsOf } from '../../lib/mirror-registry/certificatePaths.ts';
 import type { HostFiles } from '../../lib/machine/hostFiles.ts';
-import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import { defaultSqliteStorage, type Installation } from '../../lib/mirror-registry/installation.ts';
 import type { RegistryRelease, TargetImages } from '../../lib/mirror-registry/releases/images.ts';
 import { openRegistryRelease, type OpenedRepository } from '../../lib/mirror-registry/releases/registryRelease.ts';
 import { imagesOfVersion } from '../../lib/mirror-registry/versions.ts';
@@ -47,10 +47,21 @@ export const upgradeOptions = {
     suggest: 'files',
   },
   ...targetOptions,
+  'sqlite-storage': {
+    type: 'string',
+    default: defaultSqliteStorage,
+    describe: 'Volume, or absolute path of a folder, for the database of a registry that has it in PostgreSQL',
+    check: checkStorage,
+  },
   'pull-secret': registryOptions['pull-secret'],
   'certificate-authority': registryOptions['certificate-authority'],
   insecure: registryOptions.insecure,
 } as const satisfies OptionRecord;
+
+function checkStorage(text: string): void {
+  if (/^(?:\/[\w./-]+|[A-Za-z0-9][\w.-]*)$/.test(text)) return;
+  throw new PluginError('usage', `“${text}” is not the name of a volume or an absolute path`);
+}
 
 /**
  * Returns the images that the options name, and their release, which the caller closes. Throws `usage` for an unknown

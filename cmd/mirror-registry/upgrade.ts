@@ -53,7 +53,8 @@ export const command = defineCommand({
     try {
       const { target, release } = await openTarget(args, { files: host.files, installation }, environment, context);
       try {
-        const request = { ...host, target, release, renewal, expectedDigest };
+        const { sqliteStorage } = args;
+        const request = { ...host, target, release, renewal, expectedDigest, sqliteStorage };
         const reading = { ...context, onEvent: terminal.transfer('Verifying') };
         const { outcome, plan } = await upgradeRegistry(request, reading);
         if (args.detailedExitcode) setExitCode(exitCodeOf(plan, outcome === 'resumed', args));

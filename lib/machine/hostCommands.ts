@@ -26,6 +26,11 @@ export class HostCommands {
     return this.#run(this.#programs.podman, args, signal, input);
   }
 
+  /** Runs podman, and yields its output. Throws `command-failed`, `interrupted`. */
+  readPodman(args: readonly string[], signal: AbortSignal): AsyncIterable<Buffer> {
+    return readCommand([this.#programs.podman, ...args], { environment: this.#environment, signal });
+  }
+
   /** Runs systemctl and returns its output. Throws `command-failed`, `interrupted`. */
   systemctl(args: readonly string[], signal: AbortSignal): Promise<string> {
     return this.#run(this.#programs.systemctl, this.scope === 'user' ? ['--user', ...args] : args, signal);

@@ -10,6 +10,9 @@ export interface Inherited<T> {
 /** The images of a release; `pause` is the container of the pod. */
 export const releaseComponents = ['quay', 'redis', 'pause'] as const;
 
+/** The volume for the database, as installers since 2.0 create it. */
+export const defaultSqliteStorage = 'sqlite-storage';
+
 /** An image of a release. */
 export type ReleaseComponent = (typeof releaseComponents)[number];
 

@@ -12,7 +12,7 @@ const databaseName = /^quay_sqlite\.db(?:-wal|-shm|-journal)?$/;
 const mainName = 'quay_sqlite.db';
 
 /**
- * Returns the folder of a registry’s database on this machine; undefined if the database is not a file. Throws
+ * Returns the folder of a registry’s database on this machine; undefined if the units name none. Throws
  * `command-failed`.
  */
 export async function findDatabase(
@@ -21,8 +21,16 @@ export async function findDatabase(
   { databaseStorage }: Installation,
   signal: AbortSignal,
 ): Promise<string | undefined> {
-  const storage = databaseStorage?.value;
-  if (storage === undefined) return undefined;
+  return databaseStorage && locateStorage(files, commands, databaseStorage.value, signal);
+}
+
+/** Returns the folder of a volume, or a folder of the host, on this machine. Throws `command-failed`. */
+export async function locateStorage(
+  files: HostFiles,
+  commands: HostCommands,
+  storage: string,
+  signal: AbortSignal,
+): Promise<string> {
   if (storage.startsWith('/')) return files.locate(await files.resolve(storage));
   return (await commands.podman(['volume', 'inspect', '--format', '{{.Mountpoint}}', storage], signal)).trim();
 }
@@ -43,6 +51,14 @@ export async function copyDatabase(
 ): Promise<void> {
   const names = (await listDatabase(commands, from, signal)).map(({ name }) => name);
   await copyFiles(commands, from, to, names, signal);
+}
+
+/** Removes all files of a database. Throws `command-failed` and `invalid-file`. */
+export async function removeDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<void> {
+  for (const { name } of await listDatabase(commands, folder, signal)) {
+    await removeFrom(commands, folder, name, signal);
+    await removeFrom(commands, folder, partialOf(name), signal);
+  }
 }
 
 /** Checks that a folder has a copy of a database. Throws `invalid-file`. */
@@ -140,7 +156,7 @@ export async function restoreDatabase(
   try {
     await stage();
   } catch (error) {
-    if (!isPluginError(error, 'disk-full') && !/: No space left/.test(messageOf(error))) throw error;
+    if (!isPluginError(error, 'disk-full') && !messageOf(error).includes(': No space left')) throw error;
     await removeLogs();
     for (const name of [mainName, ...kept.map(partialOf)]) await removeFrom(commands, to, name, signal);
     await stage();

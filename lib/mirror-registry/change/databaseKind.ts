@@ -1,7 +1,15 @@
 import { join } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
-import { checkDatabase, copyDatabase, requireDatabaseCopy, restoreDatabase, sizeOfDatabase } from './database.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import {
+  checkDatabase,
+  copyDatabase,
+  locateStorage,
+  requireDatabaseCopy,
+  restoreDatabase,
+  sizeOfDatabase,
+} from './database.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /**
@@ -64,6 +72,20 @@ const postgres: DatabaseKind = {
 /** Returns the kind of a database. */
 export function kindOf({ isPostgres = false }: Pick<UpgradeJournal, 'isPostgres'>): DatabaseKind {
   return isPostgres ? postgres : sqlite;
+}
+
+/**
+ * Returns the kind and the folder of the database that a registry has after a change; undefined if the change does not
+ * concern it. Throws `command-failed`.
+ */
+export async function findNewer(
+  { files, commands }: { readonly files: HostFiles; readonly commands: HostCommands },
+  journal: Pick<UpgradeJournal, 'isPostgres' | 'database' | 'migration'>,
+  signal: AbortSignal,
+): Promise<{ readonly kind: DatabaseKind; readonly folder: string } | undefined> {
+  const { database, migration } = journal;
+  if (migration) return { kind: sqlite, folder: await locateStorage(files, commands, migration.storage, signal) };
+  return database === undefined ? undefined : { kind: kindOf(journal), folder: database };
 }
 
 /** Stops the units that use a database. Throws `command-failed`. */

@@ -4,9 +4,12 @@ import { replaceDatabase } from './database.ts';
 import { kindOf, stopDatabase } from './databaseKind.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import type { FileChange } from '../fileChange.ts';
-import { tagReplaced, untagReplaced } from './replacedImages.ts';
-import { type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
+import { dropBackup } from './expiry.ts';
+import { createStorage, migrateDatabase } from './migration.ts';
+import { tagReplaced } from './replacedImages.ts';
+import { disableUnits, type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
 import { restoreRegistry } from './restoration.ts';
+import { createSecrets } from './secrets.ts';
 import { startStopped } from './stop.ts';
 import { isForward, replacementName, type UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
@@ -87,31 +90,38 @@ async function executeChange(
         // A damaged database may be the reason for its replacement.
         if (!journal.replacesDatabase) await kindOf(journal).check(commands, backup, signal);
       }
-      journal = await records.advance(journal, journal.replacesDatabase ? 'replacing' : 'restarting');
+      const next = journal.migration ? 'migrating' : journal.replacesDatabase ? 'replacing' : 'restarting';
+      journal = await records.advance(journal, next);
+    }
+    if (journal.phase === 'migrating' && journal.migration) {
+      await migrateDatabase(request, records.state, journal.migration, context);
+      journal = await records.advance(journal, 'replacing');
     }
     if (journal.phase === 'replacing' && journal.database !== undefined) {
       // A restart of the host may have started it since.
-      await commands.systemctl(['stop', 'quay-app.service'], signal);
+      await stopDatabase(commands, journal, signal);
+      const { migration } = journal;
+      const database = migration ? await createStorage(request, migration, signal) : journal.database;
       const [replacement, backup] = [await records.state.locate(replacementName), await records.folderOf(journal)];
-      await replaceDatabase(commands, { replacement, backup, database: journal.database }, signal);
+      await replaceDatabase(commands, { replacement, backup, database }, signal);
       await records.apply(journal);
       journal = await records.advance(journal, 'restarting');
     }
     await records.apply(journal);
+    await createSecrets(commands, journal.secrets ?? [], request.detected, records.state, context);
     for (const { name, to } of journal.names) await commands.podman(['tag', to, name], signal);
     if (!noRestart && journal.restart.length > 0) {
       await restartUnits(request, journal, signal);
       await waitForRegistry(request, context, signal);
       await requireContainers(request, journal, signal);
     }
+    await disableUnits(commands, journal.retired?.units ?? [], signal);
   } catch (error) {
     await rollBack(request, records, journal, isResumed, context, messageOf(error), error);
   }
   await records.end(journal, true);
   for (const expired of await records.listExpired(keepBackups)) {
-    await untagReplaced(commands, expired, signal);
-    await kindOf(expired).removeCopy(commands, await records.folderOf(expired), signal);
-    await records.drop(expired);
+    await dropBackup(request, records, expired, context);
   }
 }
 

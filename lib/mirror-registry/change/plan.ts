@@ -4,6 +4,14 @@ import type { Installation, ReleaseComponent } from '../installation.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import type { RenewalNeed } from '../certificates/renewal.ts';
+import {
+  keepsPostgres,
+  listDatabaseBlockers,
+  listMigrationEdits,
+  minorOf,
+  planMigration,
+  type MigrationPlan,
+} from './migrationPlan.ts';
 import { redisSecret } from './secrets.ts';
 import { splice, type Edit, type UnitFile } from '../detect/units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
@@ -20,6 +28,8 @@ export interface PlanInput {
   readonly unknown: readonly string[];
   /** The number of days before its expiry from which a certificate needs attention. */
   readonly renewBefore: number;
+  /** The volume or folder for the database, if it moves to SQLite. */
+  readonly sqliteStorage: string;
 }
 
 /** New content of a unit file, as text. */
@@ -40,6 +50,8 @@ export interface UpgradePlan {
   readonly level: 'none' | 'certificates' | 'patch' | 'minor';
   readonly images: readonly ImageChange[];
   readonly units: readonly UnitChange[];
+  /** The move of the database from PostgreSQL to SQLite, if there is one. */
+  readonly migration?: MigrationPlan | undefined;
   readonly certificates: RenewalNeed;
   /** The units to restart, in order. */
   readonly restart: readonly string[];
@@ -65,12 +77,14 @@ export function planUpgrade({
   images,
   unknown,
   renewBefore,
+  sqliteStorage,
 }: PlanInput): UpgradePlan {
   const { installation } = detected;
-  const units = listUnitChanges(detected, images);
+  const migration = planMigration(detected, images, sqliteStorage);
+  const units = listUnitChanges(detected, images, migration);
   const changed = new Set(images.map(({ component }) => component));
   const hasPod = detected.units.has('quay-pod');
-  const isPostgres = installation.database === 'postgres';
+  const isPostgres = keepsPostgres(installation, migration);
   const restart = [
     ...(changed.has('pause') && hasPod ? ['quay-pod'] : []),
     ...(changed.has('pause') || changed.has('redis') ? ['quay-redis'] : []),
@@ -84,8 +98,12 @@ export function planUpgrade({
     from: installation.version,
     to: quay ? quayVersion && mirrorRegistryVersion(quayVersion) : installation.version,
     level: levelOf(images, renewals),
-    ...{ images, units, certificates: renewals, restart },
-    blockers: [...listBlockers(installation, images), ...certificateBlockers(certificates, installation, renewals)],
+    ...{ images, units, migration, certificates: renewals, restart },
+    blockers: [
+      ...listDatabaseBlockers(detected, images, migration),
+      ...listDowngrades(images),
+      ...certificateBlockers(certificates, installation, renewals),
+    ],
     warnings: [
       ...installation.remarks,
       ...listWarnings(images),
@@ -131,12 +149,11 @@ function levelOf(images: readonly ImageChange[], renewals: RenewalNeed): Upgrade
     : 'patch';
 }
 
-/** Returns the minor version of Quay in an image, such as `3.8`; the image if it is unknown. */
-function minorOf(image: string): string {
-  return (quayVersionOf(image) ?? image).split('.').slice(0, 2).join('.');
-}
-
-function listUnitChanges(detected: DetectedInstallation, images: readonly ImageChange[]): UnitChange[] {
+function listUnitChanges(
+  detected: DetectedInstallation,
+  images: readonly ImageChange[],
+  migration: MigrationPlan | undefined,
+): UnitChange[] {
   const edits = new Map<string, { file: UnitFile; edits: Edit[]; reasons: string[] }>();
   const add = (file: UnitFile, edit: Edit, reason: string): void => {
     const found = edits.get(file.path) ?? { file, edits: [], reasons: [] };
@@ -158,8 +175,11 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
           : [];
     for (const [edit, reason] of fixes) add(command.setting.file, edit, reason);
   }
+  for (const { file, edit, reason } of migration ? listMigrationEdits(detected, migration) : [])
+    add(file, edit, reason);
   return [...edits.values()].map(({ file, edits: found, reasons }) => {
-    return { path: file.path, before: file.text, after: splice(file.text, found), reasons };
+    const stated = reasons.filter((reason) => reason !== '');
+    return { path: file.path, before: file.text, after: splice(file.text, found), reasons: stated };
   });
 }
 
@@ -199,29 +219,12 @@ function listRequiredRedisFixes({ options }: PodmanCommand): [Edit, string][] {
   return [[edit, 'the password in a secret instead of the command line']];
 }
 
-function listBlockers(installation: Installation, images: readonly ImageChange[]): string[] {
-  const { version, images: present } = installation;
-  const { postgres } = present;
-  return [
-    ...(images.length > 0 && installation.database === 'postgres' && !keepsPostgres(installation, images)
-      ? [
-          `this registry${version === undefined ? '' : `, ${version},`} keeps its database in PostgreSQL${postgres ? ` (${postgres.file}:${postgres.line})` : ''}. Upgrade it with the mirror-registry program of version 2.0, which migrates the database`,
-        ]
-      : []),
-    ...images.flatMap(({ component, from, to }) => {
-      const [old, fresh] = [tagOf(from), tagOf(to)];
-      if (old === undefined || fresh === undefined || compareTags(old, fresh) <= 0) return [];
-      return component === 'quay' ? [`${to} is older than ${from}: the database cannot be downgraded`] : [];
-    }),
-  ];
-}
-
-/** Tells whether an upgrade stays within a minor version of Quay, on the PostgreSQL of the units. */
-function keepsPostgres({ databaseStorage, images: present }: Installation, images: readonly ImageChange[]): boolean {
-  const quay = images.find(({ component }) => component === 'quay');
-  if (!quay) return true;
-  const isKnown = quayVersionOf(quay.from) !== undefined && quayVersionOf(quay.to) !== undefined;
-  return isKnown && minorOf(quay.from) === minorOf(quay.to) && !!databaseStorage && !!present.postgres;
+function listDowngrades(images: readonly ImageChange[]): string[] {
+  return images.flatMap(({ component, from, to }) => {
+    const [old, fresh] = [tagOf(from), tagOf(to)];
+    if (old === undefined || fresh === undefined || compareTags(old, fresh) <= 0) return [];
+    return component === 'quay' ? [`${to} is older than ${from}: the database cannot be downgraded`] : [];
+  });
 }
 
 function certificateBlockers(

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
-import { findImage, type ImageChange } from '../releases/images.ts';
+import { findImage } from '../releases/images.ts';
 import { rollbackTags, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
 
 /**
@@ -10,11 +10,11 @@ import { rollbackTags, type ReplacedImage, type UpgradeJournal } from './upgrade
  */
 export async function findReplaced(
   commands: HostCommands,
-  images: readonly ImageChange[],
+  images: readonly string[],
   { log, signal }: Context,
 ): Promise<ReplacedImage[]> {
   const found: ReplacedImage[] = [];
-  for (const { from } of images) {
+  for (const from of images) {
     const id = await findImage(commands, from, signal);
     if (id === undefined) log('warn', `podman does not have ${from}, which a rollback needs`);
     else found.push({ name: from, id });

@@ -7,16 +7,31 @@ import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import { findImage } from '../releases/images.ts';
 import type { DetectOptions } from '../detect/scopes.ts';
-import type { UpgradeJournal } from './upgradeJournal.ts';
+import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
 
-/** Reloads systemd, and restarts the units of a change in order. Throws `command-failed`. */
-export async function restartUnits(
-  { commands }: ExecutionRequest,
-  { restart: units }: UpgradeJournal,
+/** Stops units and disables their start at boot. Throws `command-failed`. */
+export async function disableUnits(
+  commands: HostCommands,
+  units: readonly string[],
   signal: AbortSignal,
 ): Promise<void> {
+  for (const unit of units) await commands.systemctl(['disable', '--now', `${unit}.service`], signal);
+}
+
+/**
+ * Reloads systemd, and restarts the units of a change in order; units that the change disables only on the way back.
+ * Throws `command-failed`.
+ */
+export async function restartUnits(
+  { commands }: ExecutionRequest,
+  journal: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  const retired = isForward(journal) ? (journal.retired?.units ?? []) : [];
   await commands.systemctl(['daemon-reload'], signal);
-  for (const unit of units) await commands.systemctl(['restart', `${unit}.service`], signal);
+  for (const unit of journal.restart) {
+    if (!retired.includes(unit)) await commands.systemctl(['restart', `${unit}.service`], signal);
+  }
 }
 
 /** Detects the registry again, and waits until it is healthy. Throws the errors of `waitForHealth`. */

@@ -2,9 +2,11 @@ import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
 import { findDatabase } from './database.ts';
-import { kindOf, stopDatabase } from './databaseKind.ts';
+import { findNewer, kindOf, stopDatabase } from './databaseKind.ts';
+import { undoMigration } from './migration.ts';
 import { restartUnits, waitForRegistry, type ExecutionRequest } from './restart.ts';
 import { untagReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
+import { removeSecrets } from './secrets.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
 
@@ -28,7 +30,9 @@ export async function requireRestorable(
   if (journal.phase === 'writing') return;
   if (!force) await requireReplaced(commands, journal, signal);
   if (journal.database === undefined) return;
-  if ((await findDatabase(files, commands, detected.installation, signal)) !== journal.database) {
+  const isMoved =
+    !journal.migration && (await findDatabase(files, commands, detected.installation, signal)) !== journal.database;
+  if (isMoved) {
     throw new PluginError('conflict', `the database of the registry is no longer in ${journal.database}`, {
       hint: 'The backup is of another database. Restore the /sqlite volume in the unit of Quay.',
     });
@@ -37,7 +41,10 @@ export async function requireRestorable(
   const kind = kindOf(journal);
   if (!journal.replacesDatabase) await kind.requireCopy(commands, await records.folderOf(journal), signal);
   if (force || !isSaved(journal, keepNewer)) return;
-  await checkSpace(await records.state.locate(newerName), await kind.size(commands, journal.database, signal));
+  const newer = await findNewer(request, journal, signal);
+  if (newer) {
+    await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder, signal));
+  }
 }
 
 /**
@@ -87,26 +94,30 @@ export async function restoreRegistry(
 
 /** Stops Quay, and copies the database that the newer Quay has changed, if requested. */
 async function saveNewer(
-  { commands, force }: ExecutionRequest,
+  request: ExecutionRequest,
   records: UpgradeRecords,
   begun: UpgradeJournal,
   keepNewer: boolean,
   signal: AbortSignal,
 ): Promise<UpgradeJournal> {
   if (begun.database === undefined || !isSaved(begun, keepNewer)) return begun;
+  const { commands, force } = request;
   const journal = await records.advance(begun, 'saving');
   await stopDatabase(commands, begun, signal);
-  const kind = kindOf(begun);
   const newer = await records.state.locate(newerName);
-  try {
-    await kind.removeCopy(commands, newer, signal);
+  const clear = async (): Promise<void> => {
+    // An earlier one may be of PostgreSQL.
+    await kindOf({ isPostgres: true }).removeCopy(commands, newer, signal);
     await records.state.remove(newerName);
+  };
+  try {
+    const found = await findNewer(request, begun, signal);
+    await clear();
     await records.state.makeFolder(newerName);
-    await kind.copy(commands, begun.database, newer, signal);
+    await found?.kind.copy(commands, found.folder, newer, signal);
   } catch (error) {
     if (!force) throw error;
-    await kind.removeCopy(commands, newer, signal);
-    await records.state.remove(newerName);
+    await clear();
   }
   return journal;
 }
@@ -117,11 +128,12 @@ function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
 }
 
 async function restore(
-  { commands }: ExecutionRequest,
+  request: ExecutionRequest,
   records: UpgradeRecords,
   begun: UpgradeJournal,
   signal: AbortSignal,
 ): Promise<UpgradeJournal> {
+  const { commands } = request;
   const journal = await beginRestoring(records, begun);
   if (journal.database !== undefined) await stopDatabase(commands, journal, signal);
   await records.restore(journal);
@@ -130,8 +142,11 @@ async function restore(
   }
   await renameReplaced(commands, journal, signal);
   if (journal.database !== undefined) {
+    if (journal.migration) await undoMigration(request, records.state, journal.migration, signal);
     await kindOf(journal).restore(commands, await records.folderOf(journal), journal.database, signal);
   }
+  await removeSecrets(commands, journal.secrets ?? [], signal);
+  for (const unit of journal.retired?.units ?? []) await commands.systemctl(['enable', `${unit}.service`], signal);
   return advance(records, journal, 'starting');
 }
 

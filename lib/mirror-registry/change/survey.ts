@@ -1,6 +1,6 @@
 import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
-import { releaseComponents, type ReleaseComponent } from '../installation.ts';
+import { defaultSqliteStorage, releaseComponents, type ReleaseComponent } from '../installation.ts';
 import { type DetectedInstallation } from '../detect/detect.ts';
 import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
 import type { RegistryRelease, TargetImages } from '../releases/images.ts';
@@ -16,6 +16,8 @@ export interface SurveyRequest {
   readonly target: TargetImages;
   readonly release: RegistryRelease | undefined;
   readonly renewal: RenewalOptions;
+  /** The volume or folder for the database, if it moves to SQLite. */
+  readonly sqliteStorage?: string | undefined;
 }
 
 /** The state of a registry, and the plan for it. */
@@ -32,7 +34,7 @@ export interface RegistrySurvey {
  * name; without it, the recorded IDs are used. Throws the errors of `readCertificates`.
  */
 export async function surveyHost(
-  { files, detected, target, release, renewal: options }: SurveyRequest,
+  { files, detected, target, release, renewal: options, sqliteStorage = defaultSqliteStorage }: SurveyRequest,
   findId?: (image: string) => Promise<string | undefined>,
 ): Promise<RegistrySurvey> {
   const { installation } = detected;
@@ -61,6 +63,7 @@ export async function surveyHost(
     images,
     unknown,
     renewBefore: options.renewBefore,
+    sqliteStorage,
   });
   return { certificates, renewal, renewals, plan };
 }

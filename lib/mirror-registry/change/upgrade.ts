@@ -15,16 +15,20 @@ import {
   type RegistryRelease,
   type TargetImages,
 } from '../releases/images.ts';
+import { editQuayConfiguration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import { prepareMigration } from './migration.ts';
+import { sqliteUri } from './migrationPlan.ts';
 import { isUpToDate, requireFeasible, type UpgradePlan } from './plan.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
 import { describeState } from '../detect/registryState.ts';
 import { findReplaced } from './replacedImages.ts';
 import { originAfter, renewCertificates, type RenewalOptions } from '../certificates/renewal.ts';
-import { ensureRedisSecret, redisSecret } from './secrets.ts';
+import { listMissingSecrets } from './secrets.ts';
 import { surveyHost, type RegistrySurvey } from './survey.ts';
-import type { UpgradeJournal } from './upgradeJournal.ts';
+import type { RetiredUnits, UpgradeJournal } from './upgradeJournal.ts';
 
 /** The input of an upgrade. */
 export interface UpgradeRequest extends ExecutionRequest {
@@ -34,6 +38,8 @@ export interface UpgradeRequest extends ExecutionRequest {
   /** The digest of the whole release, if given. */
   readonly expectedDigest: Digest | undefined;
   readonly renewal: RenewalOptions;
+  /** The volume or folder for the database, if it moves to SQLite. */
+  readonly sqliteStorage: string;
 }
 
 /** The result of an upgrade. */
@@ -68,30 +74,38 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   }
   const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;
   const isPostgres = detected.installation.database === 'postgres';
+  const databaseSize = database === undefined ? 0 : await kindOf({ isPostgres }).size(commands, database, signal);
+  const to = plan.images.find(({ component }) => component === 'quay')?.to ?? '';
+  const migration =
+    plan.migration && (await prepareMigration(request, { image: to, ...plan.migration }, databaseSize, signal));
   if (plan.images.length > 0) {
-    const databaseSize = database === undefined ? 0 : await kindOf({ isPostgres }).size(commands, database, signal);
     await requireReadiness({ commands, release, databaseSize, backups: await records.state.locate() }, context);
     await release?.check(request.expectedDigest, context);
   }
   const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
-  const replaced = await findReplaced(commands, plan.images, context);
+  const { postgres } = detected.installation.images;
+  const old = [...plan.images.map(({ from }) => from), ...(migration && postgres ? [postgres.value] : [])];
+  const replaced = await findReplaced(commands, old, context);
   const loaded = await loadImages(commands, release, plan.images, context);
-  if (plan.restart.includes('quay-redis') && (await ensureRedisSecret(commands, detected, records.state, signal))) {
-    context.log('info', `created the podman secret ${redisSecret} from ${detected.configuration.path}`);
-  }
   const renewed =
     renewals.server.length > 0
       ? await renewCertificates(files, certificates, detected.installation, renewal)
       : undefined;
-  const units = plan.units.map(({ path, before, after }): FileChange => {
-    return { path, before: Buffer.from(before), after: Buffer.from(after) };
-  });
-  const changes = [...units, ...(renewed?.changes ?? [])];
+  const changes = [
+    // First, so that an old Quay cannot start on the wrong database.
+    ...(plan.migration ? [await changeDatabaseUri(files, plan.migration.configuration)] : []),
+    ...plan.units.map(({ path, before, after }): FileChange => {
+      return { path, before: Buffer.from(before), after: Buffer.from(after) };
+    }),
+    ...(renewed?.changes ?? []),
+  ];
   const change = {
     title: 'the upgrade',
     changes: [...changes, await recordUpgrade({ ...request, detected }, survey, loaded, changes)],
-    restart: plan.restart,
+    restart: migration ? withPostgres(plan.restart) : plan.restart,
     ...{ database, isPostgres },
+    ...(migration && { migration, retired: retiredUnits(detected) }),
+    secrets: await listMissingSecrets(commands, plan.restart, detected, signal),
     containers: containersOf(detected, plan.images),
     names: loaded.names,
     replaced,
@@ -99,6 +113,22 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   };
   await changeRegistry(request, records, change, context);
   return { outcome: 'upgraded', plan };
+}
+
+async function changeDatabaseUri(files: HostFiles, path: string): Promise<FileChange> {
+  const before = await files.read(path);
+  const after = editQuayConfiguration(path, before?.toString() ?? '', [[['DB_URI'], sqliteUri]]);
+  return { path, before, after: Buffer.from(after) };
+}
+
+/** Adds the unit of PostgreSQL, which a rollback starts before Quay. */
+function withPostgres(restart: readonly string[]): string[] {
+  return [...restart.filter((unit) => unit !== 'quay-app'), 'quay-postgres', 'quay-app'];
+}
+
+function retiredUnits({ commands: { postgres } }: DetectedInstallation): RetiredUnits {
+  const secrets = valuesOf(postgres, 'secret').map(({ value }) => value.split(',')[0] ?? '');
+  return { units: ['quay-postgres'], secrets };
 }
 
 function recordUpgrade(

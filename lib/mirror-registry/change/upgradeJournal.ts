@@ -9,13 +9,14 @@ import { stateFolderOf } from '../stateFolder.ts';
 
 /**
  * The phase of a change. Forward: `writing` until the database is copied, `replacing` until another one has its place
- * (only if the change replaces it), then `restarting`. Back: `saving` until the newer database is copied, `restoring`
+ * (only if the change replaces it), then `restarting`. If the database moves to SQLite, `migrating` until PostgreSQL is
+ * read comes before `replacing`. Back: `saving` until the newer database is copied, `restoring`
  * until everything is restored, and `starting` until the old registry has started. Before `writing`, nothing is changed
  * and there is no journal.
  */
-export type UpgradePhase = 'writing' | 'replacing' | 'restarting' | 'saving' | 'restoring' | 'starting';
+export type UpgradePhase = 'writing' | 'migrating' | 'replacing' | 'restarting' | 'saving' | 'restoring' | 'starting';
 
-const forwardPhases: readonly string[] = ['writing', 'replacing', 'restarting'];
+const forwardPhases: readonly string[] = ['writing', 'migrating', 'replacing', 'restarting'];
 const phases: readonly string[] = [...forwardPhases, 'saving', 'restoring', 'starting'];
 
 /** The folder of this program with the database that a change puts in place of the present one. */
@@ -39,6 +40,12 @@ export interface UpgradeJournal {
   readonly isPostgres?: boolean;
   /** The database is replaced by the one in the folder `replacement` of this program. */
   readonly replacesDatabase?: boolean;
+  /** The database moves from PostgreSQL to SQLite. */
+  readonly migration?: DatabaseMigration;
+  /** The podman secrets that the change creates. */
+  readonly secrets?: readonly string[];
+  /** Units that the change disables, and their secrets. Both are removed with the backup. */
+  readonly retired?: RetiredUnits;
   /** Expected images by the names of containers. */
   readonly containers: readonly { readonly name: string; readonly image: string }[];
   readonly names: readonly ImageRename[];
@@ -46,6 +53,22 @@ export interface UpgradeJournal {
   readonly replaced: readonly ReplacedImage[];
   /** Whether the registry was healthy before. */
   readonly wasHealthy: boolean;
+}
+
+/** The move of a database from PostgreSQL to SQLite. */
+export interface DatabaseMigration {
+  /** The image of Quay that creates the schema. */
+  readonly image: string;
+  /** The volume by name, or the folder of the host by path, for the database of SQLite. */
+  readonly storage: string;
+  /** The change creates that volume or folder. */
+  readonly creates: boolean;
+}
+
+/** Units, without `.service`, and secrets that only they use. */
+export interface RetiredUnits {
+  readonly units: readonly string[];
+  readonly secrets: readonly string[];
 }
 
 /** An image that podman keeps for a rollback. */
@@ -101,11 +124,11 @@ export function parseJournal(text: string, path: string, installation: Installat
   } catch (cause) {
     throw refuse('it is not JSON', cause);
   }
-  const { id, phase, files, restart } = journal;
+  const { id, phase, files, restart, retired } = journal;
   if (!/^\d{6}-\d{8}T\d{6}Z$/.test(id) || !phases.includes(phase)) throw refuse('its name or phase is unknown');
   const stray = files.find((file) => folderOfFile(installation, file.path) === undefined);
   if (stray) throw refuse(`it names ${stray.path}`);
-  const unit = restart.find((name) => !unitNames.includes(name));
+  const unit = [...restart, ...(retired?.units ?? [])].find((name) => !unitNames.includes(name));
   if (unit !== undefined) throw refuse(`it names ${unit}`);
   return journal;
 }

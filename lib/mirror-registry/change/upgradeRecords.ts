@@ -187,7 +187,7 @@ export class UpgradeRecords {
     }
     await this.state.remove(journalName);
     if (!isGood) await this.state.remove(folder);
-    if (journal.replacesDatabase) await this.state.remove(replacementName);
+    if (journal.replacesDatabase || journal.migration) await this.state.remove(replacementName);
   }
 
   /** Abandons an unfinished change. Returns the path of its backup on this machine, which later runs keep. */

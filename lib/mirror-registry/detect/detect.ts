@@ -72,7 +72,7 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
     dropIns: [...units.values()].flatMap(({ files }) => files.slice(1).map(({ path }) => path)),
     ...{ externalTls, servesTls },
     // Behind a proxy, clients use the port of the proxy.
-    remarks: remark(externalTls ? undefined : published, stated ?? 8443, images, quayVersion, units),
+    remarks: remark(externalTls ? undefined : published, stated ?? 8443, images, quayVersion, units, database),
   };
   return { installation, units, commands, configuration };
 }
@@ -175,6 +175,7 @@ function remark(
   images: Partial<Record<Component, Inherited<string>>>,
   quayVersion: string | undefined,
   units: ReadonlyMap<string, Unit>,
+  database: Installation['database'],
 ): string[] {
   return [
     ...(published && published.value !== stated
@@ -184,6 +185,9 @@ function remark(
       : []),
     ...(quayVersion === undefined
       ? [`the image of Quay, ${images.quay?.value ?? 'without a name'}, is not from a mirror-registry release`]
+      : []),
+    ...(units.has('quay-postgres') && database === 'sqlite'
+      ? ['quay-postgres.service is not used, because Quay uses SQLite; a rollback may need it']
       : []),
     ...(units.has('quay-migrate') ? ['quay-migrate.service is left from an unfinished upgrade'] : []),
   ];

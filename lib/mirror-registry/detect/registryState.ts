@@ -88,13 +88,20 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
   return { path: join(folder.path, stateName), before: await folder.read(stateName), after, mode: 0o600 };
 }
 
-/** Lists unit files and drop-ins that were changed, added or removed since the record. */
-export function listChangedUnits({ unitSha256 }: RegistryState, { units }: DetectedInstallation): string[] {
+/**
+ * Lists unit files and drop-ins that were changed, added or removed since the record. The unit of PostgreSQL does not
+ * count if Quay uses SQLite, because it is removed with its backup.
+ */
+export function listChangedUnits(
+  { unitSha256 }: RegistryState,
+  { units, installation: { database } }: DetectedInstallation,
+): string[] {
   const present = new Map(
     [...units.values()].flatMap(({ files }) => files.map(({ path, text }) => [path, sha256(text)])),
   );
   const paths = new Set([...present.keys(), ...Object.keys(unitSha256)]);
-  return [...paths].filter((path) => present.get(path) !== unitSha256[path]).sort();
+  const isUnused = (path: string): boolean => database === 'sqlite' && path.includes('/quay-postgres.service');
+  return [...paths].filter((path) => present.get(path) !== unitSha256[path] && !isUnused(path)).sort();
 }
 
 async function recordCertificate(

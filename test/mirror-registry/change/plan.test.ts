@@ -90,6 +90,28 @@ describe('planUpgrade', () => {
     expect(plan.units[0]?.after).to.match(/^# ours\n.* -v \/opt\/db:\/sqlite:U .*quay-rhel8:v3\.12\.18 registry\n$/s);
   });
 
+  it('moves the database of a registry with PostgreSQL, and changes no other word of its units', async () => {
+    const fixture = await install({ age: '1.3.11' });
+    const { migration, units, restart, blockers } = await planFixture(fixture, latest);
+    expect(migration).to.deep.equal({
+      storage: 'sqlite-storage',
+      configuration: `${fixture.quayRoot}/quay-config/config.yaml`,
+      retired: 'quay-postgres',
+    });
+    const unit = units.find(({ path }) => path.endsWith('quay-app.service'));
+    expect(unit?.after).to.equal(
+      unit?.before
+        .replaceAll(' quay-postgres.service', '')
+        .replace(/-v (?=\S+:\/quay-registry)/, '-v sqlite-storage:/sqlite:Z,U -v ')
+        .replace(
+          imagesOf('1.3.11').quay,
+          `-e PYTHONUSERBASE_SITE_PACKAGE=/opt/app-root/lib/python3.12/site-packages ${latest.quay}`,
+        ),
+    );
+    expect([restart, blockers]).to.deep.equal([['quay-pod', 'quay-redis', 'quay-app'], []]);
+    expect((await planFixture(fixture, { quay: imagesOf('1.3.10').quay })).migration).to.equal(undefined);
+  });
+
   it('takes the password of Redis off the command line', async () => {
     const fixture = await install({ age: '2.0.7' });
     const path = `${fixture.unitFolder}/quay-redis.service`;
@@ -103,8 +125,16 @@ describe('planUpgrade', () => {
   });
 
   it('refuses unsupported changes: another database, an older Quay, an expired certificate of the administrator', async () => {
-    const old = await planFixture(await install({ age: '1.3.11' }), latest);
-    expect(old.blockers.join()).to.include('PostgreSQL').and.to.include('quay-postgres.service:');
+    const old = await planFixture(await install({ age: '1.2.9' }), { quay: imagesOf('1.3.10').quay });
+    expect(old.blockers.join()).to.include('within Quay 3.7, or to').and.to.include('quay-postgres.service:');
+    const first = await planFixture(await install({ age: '1.0.0' }), latest);
+    expect(first.blockers.join()).to.include('no quay-pod.service');
+    const elsewhere = await install({ age: '1.3.11' });
+    await elsewhere.write(
+      `${elsewhere.quayRoot}/quay-config/config.yaml`,
+      'SERVER_HOSTNAME: a\nDB_URI: postgresql://u:p@db/quay\n',
+    );
+    expect((await planFixture(elsewhere, latest)).blockers.join()).to.include('not in the one of its installer');
     await failureOf(
       Promise.resolve().then(() => {
         requireFeasible(old);

@@ -1,0 +1,239 @@
+import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { checkSpace } from '../../files/disk.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import { editQuayConfiguration } from '../detect/configuration.ts';
+import { HostFolder } from '../hostFolder.ts';
+import { importDump } from '../migration/sqliteImport.ts';
+import type { StateFolder } from '../stateFolder.ts';
+import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
+import { readAccount, sqliteUri, type PostgresAccount } from './migrationPlan.ts';
+import type { ExecutionRequest } from './restart.ts';
+import { replacementName, type DatabaseMigration } from './upgradeJournal.ts';
+
+/** The container in which the new Quay creates schemas. */
+const containerName = 'quay-migrate';
+
+/** The folder of this program with the configuration and the empty database for that container. */
+const scratchName = 'migration';
+
+/** Options of a unit’s container that concern only its unit. */
+const unitOptions = new Set([
+  ...['name', 'replace', 'rm', 'detach', 'conmon-pidfile', 'cidfile', 'cgroups', 'log-driver', 'publish', 'restart'],
+]);
+
+/**
+ * Checks, before anything stops, that the database can move: its new place has no database, and has space for `size`
+ * bytes. Returns the move. Throws `conflict`, `disk-full` and `command-failed`.
+ */
+export async function prepareMigration(
+  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
+  { image, storage }: Pick<DatabaseMigration, 'image' | 'storage'>,
+  size: number,
+  signal: AbortSignal,
+): Promise<DatabaseMigration> {
+  const creates = !(await hasStorage(files, commands, storage, signal));
+  const folder = creates
+    ? await locateFuture(files, commands, storage, signal)
+    : await locateStorage(files, commands, storage, signal);
+  if (!creates && (await sizeOfDatabase(commands, folder, signal)) > 0) {
+    throw new PluginError('conflict', `${storage} already has a database of SQLite`, {
+      hint: 'Nothing was changed. Move it away, or choose another volume or folder for the database.',
+      settings: ['sqliteStorage'],
+    });
+  }
+  await checkSpace(join(folder, 'each'), size);
+  return { image, storage, creates };
+}
+
+/**
+ * Reads the database of PostgreSQL into one of SQLite, in the folder `replacement` of this program. First the new Quay
+ * updates the schema in PostgreSQL, and creates one in an empty database of SQLite. Quay is stopped, and no file of the
+ * installation changes. Throws `command-failed`, `unreachable` if PostgreSQL does not start, and as `importDump`.
+ */
+export async function migrateDatabase(
+  request: ExecutionRequest,
+  state: StateFolder,
+  { image }: DatabaseMigration,
+  { log, signal }: Context,
+): Promise<void> {
+  const { commands, detected, healthTimeout } = request;
+  const account = readAccount(detected);
+  if (!account) throw new PluginError('internal', 'the configuration names no account of PostgreSQL');
+  // A restart of the host may have started it since.
+  await commands.systemctl(['stop', 'quay-app.service'], signal);
+  await removeMigrationContainer(commands, signal);
+  await commands.systemctl(['restart', 'quay-postgres.service'], signal);
+  await waitForPostgres(commands, account, healthTimeout, signal);
+  log('info', 'updating the schema in PostgreSQL with the new Quay');
+  await runMigrations(request, image, new Map(), signal);
+
+  const scratch = await prepareScratch(request, state);
+  log('info', 'creating the schema in SQLite');
+  const mounts = new Map([
+    ['/quay-registry/conf/stack', join(state.path, scratchName, 'quay-config')],
+    ['/sqlite', join(state.path, scratchName, 'sqlite')],
+  ]);
+  await runMigrations(request, image, mounts, signal);
+  const replacement = await state.locate(replacementName);
+  const path = await recoverDatabase(commands, join(scratch, 'sqlite'), replacement, signal, 'the new database');
+  log('info', 'reading PostgreSQL into SQLite');
+  const { user, database } = account;
+  const dump = ['pg_dump', '--data-only', '--no-owner', '--no-privileges', '--encoding=UTF8'];
+  const words = ['exec', 'quay-postgres', ...dump, `--username=${user}`, `--dbname=${database}`];
+  const { tables, rows } = await importDump(path, commands.readPodman(words, signal));
+  log('info', `read ${rows} rows of ${tables} tables`);
+  await state.remove(scratchName);
+}
+
+/**
+ * Creates the volume or folder for the database of SQLite, if the change creates it, and returns its path on this
+ * machine. Throws `command-failed`, `not-writable`.
+ */
+export async function createStorage(
+  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
+  { storage, creates }: DatabaseMigration,
+  signal: AbortSignal,
+): Promise<string> {
+  if (creates && !(await hasStorage(files, commands, storage, signal))) {
+    if (storage.startsWith('/')) await makeFolder(files, storage);
+    else await commands.podman(['volume', 'create', storage], signal);
+  }
+  const folder = await locateStorage(files, commands, storage, signal);
+  // The user and the group of Quay’s image.
+  if (creates && storage.startsWith('/')) await commands.setAttributes(folder, '1001:0', '0770', signal);
+  return folder;
+}
+
+/** Removes everything that a move of the database created. Quay must be stopped. Throws `command-failed`. */
+export async function undoMigration(
+  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
+  state: StateFolder,
+  { storage, creates }: DatabaseMigration,
+  signal: AbortSignal,
+): Promise<void> {
+  await removeMigrationContainer(commands, signal);
+  await state.remove(scratchName);
+  if (!(await hasStorage(files, commands, storage, signal))) return;
+  const folder = await locateStorage(files, commands, storage, signal);
+  if (!creates) await removeDatabase(commands, folder, signal);
+  else if (storage.startsWith('/')) await commands.removeFolder(folder, signal);
+  else {
+    // A container that has ended still uses the volume.
+    await commands.podman(['rm', '--force', '--ignore', 'quay-app'], signal);
+    await commands.podman(['volume', 'rm', storage], signal);
+  }
+}
+
+async function makeFolder(files: HostFiles, path: string): Promise<void> {
+  await using _created = await HostFolder.open(files, { path, within: path }, true);
+}
+
+async function removeMigrationContainer(commands: HostCommands, signal: AbortSignal): Promise<void> {
+  await commands.podman(['rm', '--force', '--ignore', containerName], signal);
+}
+
+async function hasStorage(
+  files: HostFiles,
+  commands: HostCommands,
+  storage: string,
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (storage.startsWith('/')) return files.exists(storage);
+  try {
+    await commands.podman(['volume', 'exists', storage], signal);
+    return true;
+  } catch (error) {
+    if (isPluginError(error, 'command-failed')) return false;
+    throw error;
+  }
+}
+
+/** Returns the folder that a volume or folder will have on this machine. */
+async function locateFuture(
+  files: HostFiles,
+  commands: HostCommands,
+  storage: string,
+  signal: AbortSignal,
+): Promise<string> {
+  if (storage.startsWith('/')) return files.locate(await files.resolve(storage));
+  const volumes = (await commands.podman(['info', '--format', '{{.Store.VolumePath}}'], signal)).trim();
+  return join(volumes, storage, '_data');
+}
+
+async function waitForPostgres(
+  commands: HostCommands,
+  { user, database }: PostgresAccount,
+  seconds: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const end = Date.now() + seconds * 1000;
+  for (;;) {
+    try {
+      await commands.podman(
+        ['exec', 'quay-postgres', 'pg_isready', `--username=${user}`, `--dbname=${database}`],
+        signal,
+      );
+      return;
+    } catch (error) {
+      if (!isPluginError(error, 'command-failed')) throw error;
+      if (Date.now() > end) {
+        throw new PluginError('unreachable', `PostgreSQL does not answer after ${seconds} s: ${messageOf(error)}`, {
+          hint: 'See journalctl -u quay-postgres.service.',
+          cause: error,
+        });
+      }
+    }
+    checkInterrupted(signal);
+    await sleep(500);
+  }
+}
+
+/**
+ * Runs the new Quay once to update or create the schema of its database, with the options of its unit. `mounts` has
+ * other folders for mounts of the container. Throws `command-failed`.
+ */
+async function runMigrations(
+  { commands, detected, detect }: ExecutionRequest,
+  image: string,
+  mounts: ReadonlyMap<string, string>,
+  signal: AbortSignal,
+): Promise<void> {
+  const given = (detected.commands.quay?.options ?? []).flatMap(({ name, value }) => {
+    const target = name === 'volume' ? value?.split(':')[1] : undefined;
+    const isOwn = unitOptions.has(name) || (target !== undefined && mounts.has(target));
+    if (isOwn) return [];
+    const expanded = value?.replaceAll('%h', detect.home).replaceAll('%%', '%');
+    return [expanded === undefined ? `--${name}` : `--${name}=${expanded}`];
+  });
+  const volumes = [...mounts].map(([target, source]) => `--volume=${source}:${target}:Z`);
+  const own = ['--rm', '--replace', `--name=${containerName}`];
+  await commands.podman(['run', ...own, ...given, ...volumes, image, 'migrate', 'head'], signal);
+}
+
+/** Makes the folders for the container that creates the schema in SQLite. Returns their parent on this machine. */
+async function prepareScratch(
+  { files, detected: { configuration } }: ExecutionRequest,
+  state: StateFolder,
+): Promise<string> {
+  const text = (await files.readText(configuration.path)) ?? '';
+  await state.remove(scratchName);
+  await state.makeFolder(scratchName);
+  const scratch = await state.locate(scratchName);
+  // The user of Quay’s image has the group 0. Other users have no access to the parent.
+  for (const [name, mode] of [
+    ['quay-config', 0o750],
+    ['sqlite', 0o770],
+  ] as const) {
+    await mkdir(join(scratch, name));
+    await chmod(join(scratch, name), mode);
+  }
+  const path = join(scratch, 'quay-config/config.yaml');
+  await writeFile(path, editQuayConfiguration(configuration.path, text, [[['DB_URI'], sqliteUri]]));
+  await chmod(path, 0o640);
+  return scratch;
+}
