@@ -1,6 +1,6 @@
 import { PluginError } from '../lib/errors.ts';
 import type { Program } from './cli/command.ts';
-import { capturePackageOutput } from './cli/packageOutput.ts';
+import { capturePackageOutput } from './packageOutput.ts';
 import { completionWord, execute } from './execute.ts';
 import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
 

@@ -84,10 +84,11 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
   if (values.length === 0 && option.required) throw new PluginError('usage', `${name} is missing`);
   for (const each of values) await checkValue(name, option, each);
   if (option.repeatable) return values;
-  return values[0] ?? (option.type === 'boolean' ? false : undefined);
+  return values[0] ?? option.default ?? (option.type === 'boolean' ? false : undefined);
 }
 
-async function checkValue(name: string, { type, choices, range, check }: Option, value: unknown): Promise<void> {
+/** Checks a value of an option. Throws `usage`. */
+export async function checkValue(name: string, { type, choices, range, check }: Option, value: unknown): Promise<void> {
   if (type === 'number') {
     const [least, most] = range ?? [-Infinity, Infinity];
     if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return;

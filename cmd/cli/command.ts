@@ -83,6 +83,19 @@ export interface CommandSession {
 /** An example of a command line, and its description: `['--version=4.20.3 --arch=x86_64', 'Bundle 4.20.3']`. */
 export type Example = readonly [args: string, what: string];
 
+/** The file in which the options of a command can be kept. */
+export interface ConfigFormat {
+  readonly kind: string;
+  /** The name of the object in a file that the command prints. */
+  readonly name: string;
+  /** The option that names the file. */
+  readonly option: string;
+  /** Options that a file cannot have. */
+  readonly without: readonly string[];
+  /** Arguments that exclude each other: if one is on the command line, those in the file are ignored. */
+  readonly alternatives: readonly string[];
+}
+
 interface Description<O extends OptionRecord, P extends OptionRecord> {
   /** A paragraph or two for the help of the command, below its one-line description. */
   readonly details?: string;
@@ -90,6 +103,8 @@ interface Description<O extends OptionRecord, P extends OptionRecord> {
   readonly positionals?: P;
   readonly options: O;
   readonly examples: readonly Example[];
+  /** The file with options. Options on the command line replace those in the file. */
+  readonly config?: ConfigFormat;
   /** Runs until it is stopped: each line of its log has the time and the level. */
   readonly isService?: true;
   /** The same command line resumes an interrupted run, which keeps all bytes that arrived, or all complete images. */

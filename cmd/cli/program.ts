@@ -1,6 +1,6 @@
 import type { Argv, Options } from 'yargs';
 import { PluginError } from '../../lib/errors.ts';
-import { readArguments } from './arguments.ts';
+import { readArguments, type ParsedLine } from './arguments.ts';
 import {
   defaultName,
   defaultOf,
@@ -65,13 +65,22 @@ export async function parse(
         const { command } = await entry.load();
         if (values['help'] === true) printed = await formatHelp(program, entry, width);
         else if (isDefault && values['version'] === true) printed = versionText;
-        else
-          await run(command, await readArguments({ words, values, rest: isDefault ? rest : rest.slice(1) }, command));
+        else {
+          const line = { words, values: await addFile(values, command), rest: isDefault ? rest : rest.slice(1) };
+          await run(command, await readArguments(line, command));
+        }
       },
     );
   }
   await parser.parseAsync(words);
   return printed;
+}
+
+/** Adds the options of a configuration file. Commands without one do not load its parser. */
+async function addFile(values: ParsedLine['values'], command: Command): Promise<ParsedLine['values']> {
+  if (!command.config || values[command.config.option] === undefined) return values;
+  const { addOptionFile } = await import('./optionFile.ts');
+  return addOptionFile(values, command);
 }
 
 async function createParser(program: Program): Promise<Argv> {
@@ -118,10 +127,10 @@ function toYargs(options: OptionRecord): Record<string, Options> {
   ) as Record<string, Options>;
 }
 
-function toYargsOption({ type, alias, repeatable, default: value }: Option): Options {
+// readArguments adds the defaults, because the parser does not tell them from given values.
+function toYargsOption({ type, alias, repeatable }: Option): Options {
   return {
     ...(repeatable ? { array: true, string: true } : { type }),
     ...(alias === undefined ? {} : { alias }),
-    ...(value === undefined ? {} : { default: value }),
   };
 }

@@ -39,7 +39,7 @@ export const command = defineCommand({
     // The help of the program loads this file, so other code is loaded when the command runs.
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
     const { printMirrorOutcome } = await import('./summary.ts');
-    const { readImageList } = await import('../cli/imageList.ts');
+    const { readImageList } = await import('./imageList.ts');
     const { readReleases, readRequest } = await import('./request.ts');
     const { listReleases } = await import('../../lib/mirroring/releases.ts');
     const choice = readReleases(args);

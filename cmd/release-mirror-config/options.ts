@@ -1,5 +1,5 @@
 import { checkImage } from '../cli/checks.ts';
-import { imageListOption } from '../cli/imageList.ts';
+import { imageListOption } from './imageList.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
 
 const destination = 'Destination:';

@@ -23,13 +23,25 @@ import {
 import { openAccess, tool } from '../cli/access.ts';
 import { checkDevice, writeDevice } from '../../lib/node/media/deviceWriter.ts';
 import { checkFile, checkImage } from '../cli/checks.ts';
+import { formatOptionFile } from '../cli/optionFile.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
-import { imageListOption, readImageList } from '../cli/imageList.ts';
+import { imageListOption, readImageList } from '../release-mirror-config/imageList.ts';
 import { parseSize } from '../cli/size.ts';
 import { fetcherOf, trustOf } from '../cli/trust.ts';
 
 const options = {
+  file: {
+    type: 'string',
+    alias: 'f',
+    describe: 'YAML file with options (kind BundleConfig); options on the command line replace those in it',
+    suggest: 'files',
+    check: checkFile,
+  },
+  'print-config': {
+    type: 'boolean',
+    describe: 'Print the options as a file for --file, and create nothing',
+  },
   ...releaseOptions,
   output: {
     type: 'string',
@@ -93,6 +105,11 @@ const positionals = {
   },
 } as const;
 
+const config = {
+  ...{ kind: 'BundleConfig', name: 'site', option: 'file', without: ['print-config'] },
+  alternatives: ['release', 'version', 'release-image'],
+} as const;
+
 type CreateArguments = Arguments<typeof options & typeof positionals>;
 
 /** `create`: creates a bundle of a release. */
@@ -109,6 +126,7 @@ export const command = defineCommand({
       'Create upgrade-4.20.3-x86_64.tar on a USB drive',
     ],
     ['--version=4.20.3 --output=. --dry-run', 'Show how large it would be'],
+    ['-f site.yaml --version=4.20.4', 'Take the options from a file that is kept in git'],
     [
       '--version=4.20.3 --base=4.20.2 --output=.',
       'Create the smaller delta bundle upgrade-4.20.3-x86_64-from-4.20.2.tar',
@@ -124,6 +142,7 @@ export const command = defineCommand({
     ],
   ],
   resumes: 'bytes',
+  config,
   async run(given, { context, terminal, environment, stdin }) {
     checkRelease(given);
     await checkPatch(given, environment, context);
@@ -131,6 +150,10 @@ export const command = defineCommand({
     const images = await readImageList(given.imagesFrom, stdin);
     const site = await readSiteReport(given.for);
     const args = { ...given, arch: given.arch ?? (site && parseArchitecture(site.arch)) };
+    if (args.printConfig) {
+      terminal.print(formatOptionFile(configArguments(args, site), options, config));
+      return;
+    }
     const host = { root: '/', environment };
     const device =
       args.device === undefined ? undefined : await checkDevice(host, args.device, args.overwrite, context);
@@ -173,6 +196,18 @@ export const command = defineCommand({
     }
   },
 });
+
+/** Returns the arguments for a file: with the operators of a site by name, and the version as an option. */
+function configArguments({ release, ...args }: CreateArguments, site: SiteReport | undefined): Record<string, unknown> {
+  const named = new Set(args.operator.map((text) => text.replace(/@.*$/, '')));
+  const installed = args.catalog.length === 0 ? [] : (site?.operators ?? []).filter(({ name }) => !named.has(name));
+  const operator = [...args.operator, ...installed.map(nameOperator)];
+  return { ...args, operator, version: args.version ?? release };
+}
+
+function nameOperator({ name, channel, version }: SiteReport['operators'][number]): string {
+  return channel === '' ? name : `${name}@${channel}:${version}`;
+}
 
 async function readSiteReport(path: string | undefined): Promise<SiteReport | undefined> {
   if (path === undefined) return undefined;

@@ -1,7 +1,7 @@
 import { PluginError, messageOf } from '../../lib/errors.ts';
 import { readSmallFile } from '../../lib/files/smallFile.ts';
-import { checkImage } from './checks.ts';
-import type { OptionRecord } from './command.ts';
+import { checkImage } from '../cli/checks.ts';
+import type { OptionRecord } from '../cli/command.ts';
 
 /** The option of commands that take a list of additional images. */
 export const imageListOption = {
