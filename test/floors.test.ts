@@ -47,6 +47,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
   ['lib/bundle/inspect', 'inspect'],
   ['lib/bundle/create', 'artifacts base catalogs contents create layout localOrigin origin releaseSource writeBundle'],
+  ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
   ['lib/node', 'baseBlobs replica'],

@@ -25,6 +25,12 @@ export const upgradeBundle: Program = {
       load: () => import('./inspect.ts'),
     },
     {
+      usage: 'diff <from> <to>',
+      describe: 'Show what changed between two bundles or releases',
+      group: read,
+      load: () => import('./diff.ts'),
+    },
+    {
       usage: 'verify <bundle>',
       describe: 'Verify a bundle, from its signature to its last byte',
       group: read,

@@ -45,7 +45,7 @@ export async function findChanges(
     try {
       const options = { repository: repositoryIn(pullspec) };
       const before = await readPayload(content, await content.resolve(digest), options, context);
-      return { version, release: pullspec, ...compare(before, release) };
+      return { version, release: pullspec, ...compareReleases(before, release) };
     } catch (error) {
       // A bundle of another release may be in the same folder.
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
@@ -54,7 +54,8 @@ export async function findChanges(
   return undefined;
 }
 
-function compare(before: Release, after: Release): Pick<ReleaseChanges, 'images' | 'unchanged'> {
+/** Compares the components of two releases, by their digests. */
+export function compareReleases(before: Release, after: Release): Pick<ReleaseChanges, 'images' | 'unchanged'> {
   const names = [...new Set([...before.images.keys(), ...after.images.keys()])].sort();
   const all = names.map((name): ChangedImage => {
     const [from, to] = [describe(before, name), describe(after, name)];

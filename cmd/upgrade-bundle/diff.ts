@@ -1,0 +1,88 @@
+import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
+import { openAccess } from '../cli/access.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatBytes, formatFields, formatTable } from '../cli/format.ts';
+import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
+import { formatDiffPage } from './report/diffReport.ts';
+
+const side = {
+  type: 'string',
+  required: true,
+  suggest: 'bundles',
+} as const;
+
+/** `diff`: shows what changed between two bundles or releases. */
+export const command = defineCommand({
+  details:
+    'Compares the components of two releases, their sizes and source commits, and counts the blobs that both have. Reads only ' +
+    'payloads and manifests, so it takes seconds for bundles of any size. Checks no signature: the verify command does that.',
+  positionals: {
+    from: { ...side, describe: 'Earlier bundle, device, mirror directory, version or release image' },
+    to: { ...side, describe: 'Later one' },
+  },
+  options: {
+    ...outputOption(['json', 'html']),
+    arch: { ...releaseOptions.arch, describe: 'Architecture of a release named by its version (default: x86_64)' },
+    'release-repository': {
+      ...releaseOptions['release-repository'],
+      describe: `Repository to look up versions in (default: ${usualRepository})`,
+    },
+    ...registryOptions,
+  },
+  examples: [
+    ['upgrade-4.20.2-x86_64.tar upgrade-4.20.3-x86_64.tar', 'Show what an update changes'],
+    ['4.20.2 4.20.3 -a pull-secret.json', 'Compare two releases in their registry'],
+    ['4.20.2 upgrade-4.20.3-x86_64.tar -o html > changes.html', 'Write a page for a change request'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const registries = new Registries(await openAccess(args, environment), context);
+    try {
+      const access = {
+        arch: parseArchitecture(args.arch ?? 'x86_64'),
+        repository: args.releaseRepository ?? usualRepository,
+        sourceOf: registries.sourceOf.bind(registries),
+      };
+      const diff = await diffReleases([args.from, args.to], access, context);
+      const formats = { json: () => JSON.stringify(diff, null, 2), html: () => formatDiffPage(diff, formatBytes) };
+      terminal.print((args.output === undefined ? toWords(diff) : formats[args.output]()).trimEnd());
+    } finally {
+      await registries.close();
+    }
+  },
+});
+
+function toWords(diff: ReleaseDiff): string {
+  const { from, to, versions, images, unchanged, shared, added, removed } = diff;
+  const kinds = Map.groupBy(images, ({ kind }) => kind);
+  const counts = [...kinds].map(([kind, all]) => `${all.length} ${kind}`);
+  const rows = [
+    ['From', `${from.version} ${from.arch}, ${formatBytes(from.bytes)} (${from.name})`],
+    ['To', `${to.version} ${to.arch}, ${formatBytes(to.bytes)} (${to.name})`],
+    ...versions.map(({ part, from: before = 'none', to: after = 'none' }) => [part, `${before} → ${after}`]),
+    ['Components', [...counts, `${unchanged} unchanged`].join(', ')],
+    ['Shared', formatCount(shared)],
+    ['New', formatCount(added)],
+    ['Removed', formatCount(removed)],
+  ];
+  const cells = images
+    .toSorted((a, b) => b.newSize - a.newSize || (a.name < b.name ? -1 : 1))
+    .map((image) => [image.name, image.kind, formatBytes(image.newSize), ...sizesOf(image), commitsOf(image)]);
+  const table = formatTable([['COMPONENT', 'CHANGE', 'NEW', 'FROM', 'TO', 'COMMIT'], ...cells], ['NEW', 'FROM', 'TO']);
+  return [formatFields(rows), ...(cells.length > 0 ? ['', table] : [])].join('\n');
+}
+
+function formatCount({ blobs, bytes }: BlobCount): string {
+  return `${formatBytes(bytes)} in ${blobs} blobs`;
+}
+
+function sizesOf({ fromSize, toSize }: ImageDiff): string[] {
+  return [fromSize, toSize].map((size) => (size === undefined ? '-' : formatBytes(size)));
+}
+
+function commitsOf({ from, to }: ImageDiff): string {
+  const [before, after] = [from?.commit?.slice(0, 12), to?.commit?.slice(0, 12)];
+  if (before === after) return before ?? '-';
+  return [before, after].filter((commit) => commit !== undefined).join(' → ');
+}

@@ -1,0 +1,53 @@
+import type { BlobCount, ReleaseDiff } from '../../../lib/bundle/diff/diff.ts';
+import { markup, type Markup } from './markup.ts';
+import { formatFacts, formatPage } from './page.ts';
+
+/** Formats the differences of two releases as one HTML page, which needs no other file. */
+export function formatDiffPage(diff: ReleaseDiff, formatBytes: (bytes: number) => string): string {
+  const { from, to, versions, images, unchanged } = diff;
+  const title = `OpenShift ${from.version} to ${to.version} for ${to.arch}`;
+  const count = ({ blobs, bytes }: BlobCount): string => `${formatBytes(bytes)} in ${blobs} blobs`;
+  const facts = [
+    ['From', markup`<code>${from.release}</code>`],
+    ['To', markup`<code>${to.release}</code>`],
+    ['Size', `${formatBytes(from.bytes)}, then ${formatBytes(to.bytes)}`],
+    ...versions.map(({ part, from: before = 'none', to: after = 'none' }) => [part, `${before} → ${after}`] as const),
+    ['Shared', count(diff.shared)],
+    ['New', count(diff.added)],
+    ['Removed', count(diff.removed)],
+  ] as const;
+  const size = (bytes: number | undefined): Markup =>
+    markup`<td class="number" data-value="${bytes ?? 0}">${bytes === undefined ? '' : formatBytes(bytes)}</td>`;
+  return formatPage({
+    title,
+    header: markup`<p class="eyebrow">Changes between two releases</p>
+      <h1>${title}</h1>
+      <p class="notice"><strong>Not verified.</strong> This page shows what the releases say.</p>`,
+    main: markup`${formatFacts(facts)}
+      <h2>${images.length} of ${images.length + unchanged} components differ</h2>
+      <div class="scroll">
+        <table class="sortable stacked">
+          <thead>
+            <tr>
+              ${['Component', 'Change', 'New', 'From', 'To', 'Commit before', 'Commit'].map(
+                (head) => markup`<th scope="col">${head}</th>`,
+              )}
+            </tr>
+          </thead>
+          <tbody>
+            ${images.map(
+              ({ name, kind, newSize, fromSize, toSize, from: before, to: after }) =>
+                markup`<tr>
+                  <th scope="row">${name}</th>
+                  <td>${kind}</td>
+                  ${size(newSize)} ${size(fromSize)} ${size(toSize)}
+                  <td class="digest">${before?.commit ?? ''}</td>
+                  <td class="digest">${after?.commit ?? ''}</td>
+                </tr>`,
+            )}
+          </tbody>
+        </table>
+      </div>`,
+    footer: `${from.name} and ${to.name}`,
+  });
+}
