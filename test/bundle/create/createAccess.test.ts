@@ -169,7 +169,7 @@ describe('create and credentials', () => {
 
   it('renews a token that expires in the middle', async () => {
     await open({
-      bearer: { username: 'ci', password, expiresIn: 1, announceExpiry: false },
+      bearer: { username: 'ci', password, expiresIn: 3, announceExpiry: false },
       release: { layerSize: 40_000 },
     });
     workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 60_000 });
