@@ -22,14 +22,14 @@ export async function pinImages(observation: Pinnable): Promise<BundleCondition>
   const waiting = (reason: string, message: string) => falseCondition('Pinned', reason, message);
   if (!(await servesPins(observation.cluster))) {
     const left = observation.load.nodes.filter(({ phase }) => phase !== 'Pinned').map(({ name }) => name);
-    if (left.length > 0) return waiting('Pinning', `${listNames(left)} have not pinned the images yet`);
+    if (left.length > 0) return waiting('Pinning', `images are not pinned yet on ${listNames(left)}`);
     return { type: 'Pinned', status: 'True', reason: 'PinnedByAgents', message: 'all nodes have pinned all images' };
   }
   const facts = await observation.facts();
   if (!facts) return waiting('NotFound', 'the node of the controller has no verified bundle yet');
   const { waiting: left, failures } = await applySets(observation, facts);
   if (failures.length > 0) return waiting('PinningFailed', listNames(failures, '; '));
-  if (left.length > 0) return waiting('Pinning', `${listNames(left)} have not pinned the images yet`);
+  if (left.length > 0) return waiting('Pinning', `images are not pinned yet on ${listNames(left)}`);
   const unpinnable = listUnpinnable(facts.metadata.images);
   const but = unpinnable.length > 0 ? `, except names that no PinnedImageSet accepts: ${listNames(unpinnable)}` : '';
   return { type: 'Pinned', status: 'True', reason: 'Pinned', message: `all nodes have pinned all images${but}` };

@@ -154,6 +154,9 @@ describe('controlRollout', () => {
     put();
     await rollout.control();
     await rollout.untilPhase('Loaded');
+    await rollout.until(() =>
+      rollout.condition('Pinned').startsWith('False Pinning: images are not pinned yet on master-0'),
+    );
     const gone = rollout.server.fault(/./, { noAnswer: 'reset' });
     rollout.server.dropConnections();
     await rollout.until(() => gone.hits > 10);
