@@ -34,6 +34,10 @@ export const command = defineCommand({
       type: 'string',
       describe: 'Expected digest of the bundle (sha256:<64 hex digits>)',
     },
+    'hold-between': {
+      type: 'boolean',
+      describe: 'Of several updates, load everything for each one after the first, then wait for resume',
+    },
     hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
     store: { type: 'string', choices: stores, describe: 'Image store of the nodes' },
     'allow-extra-images': {
@@ -73,6 +77,7 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
   readonly device: string | undefined;
   readonly digest: string | undefined;
   readonly hold: boolean;
+  readonly holdBetween: boolean;
   readonly store: BundleRequest['store'];
   readonly allowExtraImages: readonly string[];
 }
@@ -95,10 +100,11 @@ async function readRequest(
     });
   }
   const hold = args.hold ? true : undefined;
+  const holdBetween = args.holdBetween ? true : undefined;
   const allowed = own?.digest ?? digest;
   if (!allowed) throw new PluginError('internal', 'a bundle without a digest');
   const allowExtraImages = chooseExtras(args.allowExtraImages, own?.evidence?.extraImages, context);
-  const request = { name: own?.name, digest: allowed, file, hold, store, allowExtraImages };
+  const request = { name: own?.name, digest: allowed, file, hold, holdBetween, store, allowExtraImages };
   return { request, evidence: own?.evidence };
 }
 

@@ -141,14 +141,20 @@ function describeLoading({ status }: UpgradeBundle): string[] {
 
 /** Formats the whole status as text and tables. `width` is that of the terminal, in characters. */
 function formatStatus(bundle: UpgradeBundle, elapsed: number | undefined, width: number): string {
-  const { version, release, nodes = [], conditions } = bundle.status ?? {};
+  const { version, release, hops, nodes = [], conditions } = bundle.status ?? {};
   const { digest, file } = bundle.spec.bundle;
   const fields = [
     ['Version', version],
+    ['Updates', hops?.map((hop) => `${hop.version} ${hop.phase}`).join(', ')],
     ['Release', release],
     ['Bundle', digest ?? 'no digest is allowed: oc adm-upgrade-bundle apply does that'],
     ['Place', file],
-    ['Held', bundle.spec.hold && !hasEnded(bundle) ? 'until oc adm-upgrade-bundle resume' : undefined],
+    [
+      'Held',
+      (bundle.spec.hold && !hasEnded(bundle)) || phaseOf(bundle) === 'Held'
+        ? 'until oc adm-upgrade-bundle resume'
+        : undefined,
+    ],
   ].flatMap(([name = '', value]) => (value === undefined ? [] : [[name, value]]));
   const told = listOf(conditions).map(({ type, status, reason, message }) =>
     [type, status, reason, message].map(String),

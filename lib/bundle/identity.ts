@@ -7,7 +7,6 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../files/smallFile.ts';
 import { openBundle } from './open.ts';
 import { readBundledSignatures } from './bundledConfig.ts';
-import { requireOneRelease } from './releases.ts';
 import { checkSigned, type SignedBundle } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
 import type { VerifyTrust } from './signatureCheck.ts';
@@ -47,7 +46,6 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
   }
   const bundle = await openBundle(path, context);
   try {
-    requireOneRelease(bundle);
     const name = upgradeBundleName(bundle.metadata);
     if (!bundle.chunks) {
       throw new PluginError('usage', `${path} is a mirror directory, which has no digest to allow`, {

@@ -1,5 +1,3 @@
-import { PluginError } from '../errors.ts';
-import type { Bundle } from './bundle.ts';
 import type { BundleMetadata } from './metadata.ts';
 
 /**
@@ -13,19 +11,4 @@ export function splitReleases(metadata: BundleMetadata): [BundleMetadata, ...Bun
     return { ...shared, formatVersion: 1, version, release, images, components, osImages, previous } as const;
   });
   return first ? [first, ...others] : [metadata];
-}
-
-/** Throws `unsupported` for a bundle with several releases. */
-export function requireOneRelease({ path, metadata }: Pick<Bundle, 'path' | 'metadata'>): void {
-  if (!metadata.releases) return;
-  throw new PluginError('unsupported', `${path} has several releases (${nameVersions(metadata)})`, {
-    hint: 'A cluster updates itself from a bundle with one release. Create one for each update.',
-  });
-}
-
-/** Returns the versions of a bundle in words: `4.19.12, 4.20.3`. */
-function nameVersions(metadata: BundleMetadata): string {
-  return splitReleases(metadata)
-    .map(({ version }) => version)
-    .join(', ');
 }

@@ -2,7 +2,7 @@ import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { isSameMinor } from '../release/version.ts';
+import { isOlder, isSameMinor } from '../release/version.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
@@ -45,7 +45,7 @@ export interface Preflight {
  */
 export async function runPreflight(
   cluster: Cluster,
-  plan: UpdatePlan | undefined,
+  planned: UpdatePlan | undefined,
   context: Context,
 ): Promise<Preflight> {
   const survey = await surveyCluster(cluster);
@@ -53,6 +53,8 @@ export async function runPreflight(
   const [clusterVersion] = survey.versions;
   if (!clusterVersion) throw notOpenShift(cluster, survey);
   const { version } = readClusterVersion(clusterVersion);
+  // Of several updates, the next one counts.
+  const plan = planned?.earlier?.find((each) => isOlder(version, each.version)) ?? planned;
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
   const findings = [
     ...survey.findings,

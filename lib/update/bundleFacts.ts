@@ -4,7 +4,7 @@ import { isFields } from '../fields.ts';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import { readBundledSignatures } from '../bundle/bundledConfig.ts';
-import { requireOneRelease } from '../bundle/releases.ts';
+import { splitReleases } from '../bundle/releases.ts';
 import { checkAttachments, checkReleases } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';
@@ -25,6 +25,10 @@ export interface BundleFacts {
   readonly metadata: BundleMetadata;
   /** The valid signatures of the releases, and of the images in multi-architecture releases. */
   readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
+  /** The facts about each release of a bundle with several, in the order of the updates. */
+  readonly hops?: readonly BundleFacts[] | undefined;
+  /** Of one of several releases: the bytes that it and the later ones add to the releases before it. */
+  readonly bytes?: number;
 }
 
 /** The bytes by which facts can be verified again without the bundle. */
@@ -48,7 +52,6 @@ export async function gatherFacts(
   context: Context,
 ): Promise<BundleFacts> {
   const { path, metadata } = bundle;
-  requireOneRelease(bundle);
   const contents = new Map<Digest, Buffer>();
   const signatures = await readBundledSignatures(bundle, context);
   const content = keepContent(bundle.content, contents);
@@ -56,7 +59,7 @@ export async function gatherFacts(
   await checkAttachments(bundle, releases, trust, context);
   const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };
   await writeAtomically(file, formatEvidence(evidence), { mode: 0o600 });
-  return { digest, metadata, signatures: mergeGood(releases) };
+  return joinFacts(digest, metadata, releases);
 }
 
 /**
@@ -77,7 +80,7 @@ export async function recallFacts(
     const metadata = parseMetadata(evidence.metadata, file);
     const content = new KeptContent(file, contents);
     const releases = await checkReleases({ path: file, metadata, content, signatures }, trust, context);
-    return { digest, metadata, signatures: mergeGood(releases) };
+    return joinFacts(digest, metadata, releases);
   } catch (error) {
     // A corrupt file counts as missing, because the bundle itself has the same facts.
     if (!isPluginError(error) || ['interrupted', 'unsigned', 'untrusted'].includes(error.code)) throw error;
@@ -86,8 +89,25 @@ export async function recallFacts(
   }
 }
 
-function mergeGood(releases: readonly SignedRelease[]): BundleFacts['signatures'] {
-  return new Map(releases.flatMap(({ signatures }) => [...signatures]));
+function joinFacts(digest: Digest, metadata: BundleMetadata, releases: readonly SignedRelease[]): BundleFacts {
+  const signatures = new Map(releases.flatMap((each) => [...each.signatures]));
+  return { digest, metadata, signatures, hops: splitFacts(digest, metadata, releases) };
+}
+
+/** Splits the facts about a bundle with several releases into the facts about each; undefined for one release. */
+function splitFacts(
+  digest: Digest,
+  metadata: BundleMetadata,
+  releases: readonly SignedRelease[],
+): readonly BundleFacts[] | undefined {
+  const sizes = metadata.releases?.map(({ bytes }) => bytes);
+  return (
+    sizes &&
+    splitReleases(metadata).map((own, index) => ({
+      ...{ digest, metadata: own, signatures: releases[index]?.signatures ?? new Map<never, never>() },
+      bytes: sizes.slice(index).reduce((total, size) => total + size, 0),
+    }))
+  );
 }
 
 async function readPrivateFile(path: string, context: Context): Promise<Buffer | undefined> {

@@ -10,6 +10,7 @@ import {
   activeBundle,
   hasEnded,
   phaseOf,
+  resumeAnnotation,
   upgradeBundleKind,
   type UpgradeBundle,
 } from './upgradeBundle.ts';
@@ -27,6 +28,8 @@ export interface BundleRequest {
   readonly file?: string | undefined;
   /** Stop before the update itself starts. Undefined keeps the field. */
   readonly hold?: boolean | undefined;
+  /** Of several updates, stop before each one after the first. Undefined keeps the field. */
+  readonly holdBetween?: boolean | undefined;
   readonly store?: UpgradeBundle['spec']['store'] | undefined;
   /** Digests of the extra images to load. Undefined keeps the field. */
   readonly allowExtraImages?: readonly Digest[] | undefined;
@@ -89,7 +92,7 @@ export async function allowBundle(
   request: BundleRequest,
   { dryRun = false }: { readonly dryRun?: boolean } = {},
 ): Promise<RecordChange> {
-  const { digest, file, hold, store, allowExtraImages } = request;
+  const { digest, file, hold, holdBetween, store, allowExtraImages } = request;
   const known = await listRecords(cluster);
   const active = activeBundle(known);
   const allowed = active?.spec.bundle.digest === undefined ? undefined : active;
@@ -105,6 +108,7 @@ export async function allowBundle(
   const before = isWrong ? undefined : found;
   const stated = {
     ...(hold !== undefined && { hold }),
+    ...(holdBetween !== undefined && { holdBetween }),
     ...(store !== undefined && { store }),
     ...(allowExtraImages !== undefined && { allowExtraImages }),
   };
@@ -118,10 +122,13 @@ export async function allowBundle(
   return { bundle: after, outcome: isSame(before, after) ? 'unchanged' : 'configured' };
 }
 
-/** Starts an update that `hold` stopped. Throws `conflict` if it has ended. */
+/** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended. */
 export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
   if (hasEnded(bundle)) throw ended(bundle);
-  const after = await change(cluster, bundle, { spec: { hold: false } });
+  const { version } = bundle.status ?? {};
+  const isBetween = bundle.spec.holdBetween === true && version !== undefined;
+  const metadata = isBetween && { metadata: { annotations: { [resumeAnnotation]: version } } };
+  const after = await change(cluster, bundle, { ...metadata, spec: { hold: false } });
   return { bundle: after, outcome: isSame(bundle, after) ? 'unchanged' : 'configured' };
 }
 

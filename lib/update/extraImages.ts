@@ -3,6 +3,7 @@ import { listContainerImages } from '../bundle/images.ts';
 import { digestIn } from '../oci/reference.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import { listNames, type BundleCondition } from './conditions.ts';
+import { selectHop } from './hops.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 
 /** Facts without the extra images that an UpgradeBundle does not allow. */
@@ -27,6 +28,18 @@ export function leaveOutExtras(facts: BundleFacts, { spec }: Pick<UpgradeBundle,
     extraImages: extraImages.filter(isChosen),
   };
   return { ...facts, metadata, leftOut: images.filter((image) => !isChosen(image)) };
+}
+
+/**
+ * Returns the facts about the release that the cluster updates to now, without extra images that are not allowed.
+ * Undefined if the bundle does not have that release.
+ */
+export function chooseFacts(
+  facts: BundleFacts,
+  bundle: Pick<UpgradeBundle, 'spec' | 'status'>,
+): AllowedFacts | undefined {
+  const own = selectHop(facts, bundle.status?.version);
+  return own && leaveOutExtras(own, bundle);
 }
 
 /** Describes which extra images are not loaded, and how to allow them. */

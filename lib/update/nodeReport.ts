@@ -19,6 +19,8 @@ export type BaseState = (typeof baseStates)[number];
 export interface NodeReport {
   /** The uid of the UpgradeBundle that the report is about. */
   readonly bundle: string;
+  /** The version of the release that the progress is about; undefined until the controller has chosen one. */
+  readonly version?: string | undefined;
   readonly progress: NodeProgress;
   /**
    * The URL of the agent for other nodes, such as `https://10.128.2.7:8080`; undefined if the agent does not know it.
@@ -62,11 +64,20 @@ export const reportKind = {
 } as const;
 
 /** Returns the Lease with a report and the present time. */
-export function formatNodeReport({ bundle, progress, origin, offers, base, proposal }: NodeReport): KubernetesObject {
+export function formatNodeReport({
+  bundle,
+  version,
+  progress,
+  origin,
+  offers,
+  base,
+  proposal,
+}: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
   const said = {
     bundle,
+    version,
     origin,
     base,
     proposal,
@@ -92,6 +103,7 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   const said = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
   const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, message } = said;
   const proposal = parseProposal(said['proposal']);
+  const version = textOf(said['version']);
   const base = baseStates.find((known) => known === said['base']);
   const phase = nodePhases.find((known) => known === stated);
   if (typeof bundle !== 'string' || typeof name !== 'string' || !phase) return undefined;
@@ -99,7 +111,8 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
     return undefined;
   const more = { ...(isCount(free) && { free }), ...(typeof message === 'string' && { message }) };
   const progress = { name, phase, imagesLoaded, imagesTotal, bytes, ...more };
-  return { bundle, origin: textOf(origin), progress, ...(base && { base }), ...(proposal && { proposal }) };
+  const about = { bundle, ...(version !== undefined && { version }) };
+  return { ...about, origin: textOf(origin), progress, ...(base && { base }), ...(proposal && { proposal }) };
 }
 
 /** Returns the node of a Lease, and the time of its renewal by the clock of the node. */

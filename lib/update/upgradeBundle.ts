@@ -11,7 +11,15 @@ export const upgradeBundleKind = {
 
 /** The names of the columns of `oc get` that agents read. */
 export const bundleColumns = {
-  ...{ phase: 'Phase', nodesReady: 'Nodes ready', turn: 'Turn', base: 'Base', generation: 'Generation', uid: 'UID' },
+  ...{
+    version: 'Version',
+    phase: 'Phase',
+    nodesReady: 'Nodes ready',
+    turn: 'Turn',
+    base: 'Base',
+    generation: 'Generation',
+    uid: 'UID',
+  },
 } as const;
 
 /** The annotation of an UpgradeBundle that the controller created; its value is the node that found the bundle. */
@@ -20,6 +28,9 @@ export const proposalAnnotation = 'upgrade-bundle.openshift.io/found-on';
 /** The annotation that `abort` sets on an UpgradeBundle. */
 export const abortAnnotation = 'upgrade-bundle.openshift.io/abort';
 
+/** The annotation that `resume` sets: the version whose update `spec.holdBetween` no longer stops. */
+export const resumeAnnotation = 'upgrade-bundle.openshift.io/resume';
+
 /** The phases of an update, in their order; `Failed` may follow any of them except the last. */
 export const phases = [
   ...(['Detected', 'Verified', 'Loading', 'Loaded', 'Pinned', 'Held', 'Upgrading', 'Completed', 'Failed'] as const),
@@ -27,6 +38,20 @@ export const phases = [
 
 /** See `phases`. */
 export type Phase = (typeof phases)[number];
+
+/** The phases of one of several updates: `Pending` before it begins, `Skipped` if the cluster has the release. */
+export const hopPhases = ['Pending', 'Skipped', ...phases] as const;
+
+/** See `hopPhases`. */
+export type HopPhase = (typeof hopPhases)[number];
+
+/** The progress of one of several updates with a bundle. */
+export interface HopProgress {
+  readonly version: string;
+  /** The release image, by digest. */
+  readonly release: string;
+  readonly phase: HopPhase;
+}
 
 /** The phases of a node. */
 export const nodePhases = ['Waiting', 'Loading', 'Loaded', 'Pinned', 'Failed'] as const;
@@ -68,6 +93,8 @@ export interface UpgradeBundle extends KubernetesObject {
     };
     /** Stop before the update itself starts. */
     readonly hold: boolean;
+    /** Of several updates, stop before each one after the first. */
+    readonly holdBetween?: boolean;
     readonly store: (typeof stores)[number];
     /** Digests of images to load that the release signature does not cover. */
     readonly allowExtraImages?: readonly string[];
@@ -78,6 +105,7 @@ export interface UpgradeBundle extends KubernetesObject {
 /** The status of an UpgradeBundle. */
 export interface UpgradeBundleStatus {
   readonly phase?: Phase;
+  /** The version of the release; of several releases, the present one. */
   readonly version?: string;
   /** The release image, by digest. */
   readonly release?: string;
@@ -94,6 +122,8 @@ export interface UpgradeBundleStatus {
   readonly turn?: string;
   readonly observedGeneration?: number;
   readonly conditions?: readonly object[];
+  /** The updates in their order, if the bundle has several releases. */
+  readonly hops?: readonly HopProgress[];
   readonly nodes?: readonly NodeProgress[];
 }
 

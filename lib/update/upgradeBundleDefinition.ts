@@ -1,6 +1,6 @@
 import { isFields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { bundleColumns, nodePhases, phases, stores, upgradeBundleApi, type Phase } from './upgradeBundle.ts';
+import { bundleColumns, hopPhases, nodePhases, phases, stores, upgradeBundleApi, type Phase } from './upgradeBundle.ts';
 
 /** A schema of OpenAPI, with the extensions of Kubernetes. */
 type Schema = Readonly<Record<string, unknown>>;
@@ -33,7 +33,7 @@ export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject
           storage: true,
           subresources: { status: {} },
           additionalPrinterColumns: [
-            column('Version', '.status.version'),
+            column(bundleColumns.version, '.status.version'),
             column(bundleColumns.phase, '.status.phase'),
             column(bundleColumns.nodesReady, '.status.nodesReady'),
             column('Progress', '.status.progress'),
@@ -114,6 +114,11 @@ const spec: Schema = {
       default: false,
       description: 'Load and pin the images, then wait before the update starts.',
     },
+    holdBetween: {
+      type: 'boolean',
+      description:
+        'Of several updates, load and pin the images of each one after the first, then wait before that update begins.',
+    },
     store: {
       type: 'string',
       default: 'auto',
@@ -161,18 +166,27 @@ const node: Schema = {
 
 const version = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' };
 
+const release = { type: 'string', maxLength: 1024, pattern: '^[^@\\s]+@sha256:[0-9a-f]{64}$' };
+
+const hop: Schema = {
+  type: 'object',
+  required: ['version', 'release', 'phase'],
+  properties: { version, release, phase: { type: 'string', enum: hopPhases } },
+};
+
 const status: Schema = {
   type: 'object',
   properties: {
     phase: { type: 'string', enum: phases },
     version,
     base: { ...version, description: 'Version of the base release of a delta bundle.' },
-    release: { type: 'string', maxLength: 1024, pattern: '^[^@\\s]+@sha256:[0-9a-f]{64}$' },
+    release,
     nodesReady: { type: 'string', pattern: '^[0-9]+/[0-9]+$', maxLength: 20 },
     progress: { type: 'string', pattern: '^(100|[0-9]{1,2})%$', maxLength: 4 },
     turn: { type: 'string', maxLength: 253, description: 'The control-plane node whose turn it is to load.' },
     observedGeneration: count,
     conditions: listByKey(condition, 'type', 32),
+    hops: listByKey(hop, 'version', 16),
     nodes: listByKey(node, 'name', 2000),
   },
 };

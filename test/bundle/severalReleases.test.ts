@@ -3,6 +3,7 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
+import { planUpdate } from '../../lib/bundle/verify/updatePlan.ts';
 import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
 import { openWorkshop, runProgram, sign, type Workshop } from '../support/content/creation.ts';
 import { makeContext } from '../support/context.ts';
@@ -118,9 +119,18 @@ describe('a bundle with several releases', () => {
     }
   });
 
-  it('is refused by apply, which updates to one release', async () => {
-    const { code, stderr } = await run('apply', '--kubeconfig=/nonexistent');
-    expect(code).to.equal(1);
-    expect(stderr).to.match(/has several releases \(4\.19\.12, 4\.20\.3\)/);
+  it('has a plan for the update to each release', async () => {
+    const bundle = await openBundle(path, makeContext());
+    try {
+      const trusted = { keyrings: [], fingerprints: [workshop.key.fingerprint], allowUnsigned: false };
+      const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+      const plan = await planUpdate(bundle, { ...trusted, fetchFile }, makeContext());
+      expect([...(plan.earlier ?? []), plan].map(({ version, previous }) => [version, ...previous])).to.deep.equal([
+        ['4.19.12', '4.18.20'],
+        ['4.20.3', '4.19.12'],
+      ]);
+    } finally {
+      await bundle.close();
+    }
   });
 });

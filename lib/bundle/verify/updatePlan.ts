@@ -1,11 +1,12 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, type PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { parseReference } from '../../oci/reference.ts';
 import type { PayloadFiles } from '../../release/payload.ts';
 import { readPayloadManifests } from '../../release/release.ts';
 import { parseArchitecture, type Architecture } from '../../release/version.ts';
 import type { Bundle } from '../bundle.ts';
 import { sumSizes } from '../metadata.ts';
+import { splitReleases } from '../releases.ts';
 import { checkSigned } from '../signedBundle.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';
 
@@ -25,14 +26,16 @@ export interface UpdatePlan {
   readonly manifests: PayloadFiles;
   /** The reason why the release in the bundle is not trusted; undefined if it is trusted. */
   readonly distrust: PluginError | undefined;
+  /** The plans for the earlier releases of a bundle with several, in the order of the updates. */
+  readonly earlier?: readonly UpdatePlan[];
 }
 
 /**
  * Reads the requirements of an update from the payload in a bundle, without reading blobs. Records a missing signature
- * in the plan. Throws the errors of opening a release.
+ * in the plan. With several releases, returns the plan for the last one. Throws the errors of opening a release.
  */
 export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<UpdatePlan> {
-  const { metadata, content, path } = bundle;
+  const { content, path } = bundle;
   const distrust = await checkSigned(bundle, trust, context).then(
     () => undefined,
     (error: unknown) => {
@@ -40,13 +43,14 @@ export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Co
       throw error;
     },
   );
-  const { digest = '' } = parseReference(metadata.release);
-  const manifests = await readPayloadManifests(content, await content.resolve(digest), context);
-  const { version, arch, previous, images, blobs } = metadata;
-  return {
-    ...{ path, version, arch: parseArchitecture(arch), previous, images },
-    size: sumSizes(blobs),
-    ...{ release: metadata.release, manifests },
-    distrust,
-  };
+  const plans: UpdatePlan[] = [];
+  for (const { version, arch, previous, images, blobs, release } of splitReleases(bundle.metadata)) {
+    const { digest = '' } = parseReference(release);
+    const manifests = await readPayloadManifests(content, await content.resolve(digest), context);
+    const size = sumSizes(blobs);
+    plans.push({ path, version, arch: parseArchitecture(arch), previous, images, size, release, manifests, distrust });
+  }
+  const last = plans.pop();
+  if (!last) throw new PluginError('internal', `${path} has no release`);
+  return plans.length === 0 ? last : { ...last, earlier: plans };
 }

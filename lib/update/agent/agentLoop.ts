@@ -103,8 +103,7 @@ export class AgentLoop {
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
     await this.#node.advance(active, facts, found);
-    const { offered: offers, base } = this.#node;
-    await this.#report.send(active, await this.#node.describe(active, facts), { offers, base, proposal });
+    await this.#report.send(active, await this.#node.describe(active, facts), { ...this.#node.report, proposal });
   }
 
   /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */

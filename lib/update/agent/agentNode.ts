@@ -5,8 +5,8 @@ import type { Digest } from '../../oci/digest.ts';
 import { sumSizes } from '../../bundle/metadata.ts';
 import { serveBaseBlobs } from '../../node/baseBlobs.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import type { BaseState } from '../nodeReport.ts';
-import { leaveOutExtras } from '../extraImages.ts';
+import type { BaseState, NodeReport } from '../nodeReport.ts';
+import { chooseFacts } from '../extraImages.ts';
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob } from './agentJob.ts';
@@ -64,14 +64,10 @@ export class AgentNode {
     return this.#media.facts;
   }
 
-  /** The digest of the bundle that the node offers to other nodes; undefined if it offers none. */
-  get offered(): Digest | undefined {
-    return this.#state.source.kind === 'open' ? this.digest : undefined;
-  }
-
-  /** Where the node has the base blobs of a delta bundle. */
-  get base(): BaseState | undefined {
-    return this.#state.base;
+  /** What the node reports about the bundle: whether it offers the bundle, its base, and the counted release. */
+  get report(): Pick<NodeReport, 'offers' | 'base' | 'version'> {
+    const { source, base, version } = this.#state;
+    return { offers: source.kind === 'open' ? this.digest : undefined, base, version };
   }
 
   /** Aborted when the running job ends. */
@@ -139,9 +135,12 @@ export class AgentNode {
         if (copy) await this.#offer(copy, undefined);
       }
       this.#media.facts ??= await cache.recall(this.digest, this.#context);
-      const stage = [phaseOf(bundle), ...(bundle.spec.allowExtraImages ?? [])].join();
-      if (!this.facts || this.#countedFor === stage) return fault;
-      this.#set({ images: await images.count(leaveOutExtras(this.facts, bundle), bundle.spec.store) });
+      const version = bundle.status?.version;
+      const stage = [phaseOf(bundle), version, ...(bundle.spec.allowExtraImages ?? [])].join();
+      const facts = this.facts && chooseFacts(this.facts, bundle);
+      if (!facts || this.#countedFor === stage) return fault;
+      if (this.#state.version !== version) this.#set({ isPinned: false, version });
+      this.#set({ images: await images.count(facts, bundle.spec.store) });
       if (this.#state.base !== 'offered') this.#set({ base: await this.#findBase(bundle) });
       this.#countedFor = stage;
       return fault;
@@ -224,7 +223,8 @@ export class AgentNode {
 
   #load({ cached, medium }: BundleSource & { readonly kind: 'open' }, bundle: UpgradeBundle, node: NodeFacts): void {
     const { images, cache } = this.#tools;
-    const facts = leaveOutExtras(cached.facts, bundle);
+    const facts = chooseFacts(cached.facts, bundle);
+    if (!facts) return;
     const { total } = this.#state.images;
     const request = { store: bundle.spec.store, pace: loadPace(node) };
     this.#job.start('load', `loading ${total} images`, async (context) => {
@@ -250,10 +250,10 @@ export class AgentNode {
   }
 
   #pin(bundle: UpgradeBundle): void {
-    const { facts } = this;
+    const facts = this.facts && chooseFacts(this.facts, bundle);
     if (!facts) return;
     this.#job.start('pin', 'pinning the images', async (context) => {
-      await this.#tools.images.pin(leaveOutExtras(facts, bundle), context);
+      await this.#tools.images.pin(facts, context);
       this.#set({ isPinned: true });
     });
   }

@@ -43,7 +43,7 @@ export class AgentReport {
   async send(
     bundle: UpgradeBundle,
     progress: NodeProgress,
-    more: Pick<NodeReport, 'offers' | 'base' | 'proposal'> = {},
+    more: Pick<NodeReport, 'offers' | 'base' | 'proposal' | 'version'> = {},
   ): Promise<void> {
     this.#progress = progress;
     const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, ...more };
@@ -74,8 +74,8 @@ export class AgentReport {
 }
 
 /** Returns the parts of a report whose changes are reported immediately. */
-function urgentPart({ bundle, offers, base, proposal, progress: { phase, message } }: NodeReport): object {
-  return { bundle, offers, base, proposal, phase, message };
+function urgentPart({ bundle, version, offers, base, proposal, progress: { phase, message } }: NodeReport): object {
+  return { bundle, version, offers, base, proposal, phase, message };
 }
 
 function coarsen({ progress, ...report }: NodeReport): object {

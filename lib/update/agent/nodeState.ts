@@ -31,6 +31,8 @@ export interface NodeState {
   readonly source: BundleSource;
   /** The number of images in the store, and of images in the bundle; both 0 until they are counted. */
   readonly images: { readonly loaded: number; readonly total: number };
+  /** The version of the release for which the images were counted. */
+  readonly version?: string | undefined;
   /** Bytes of the bundle that the node has fetched so far, or of the whole bundle. */
   readonly bytes: number;
   /** Whether the node itself has pinned the images. */

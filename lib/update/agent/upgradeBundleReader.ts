@@ -23,7 +23,7 @@ export class UpgradeBundleReader {
   }
 
   /**
-   * Returns all UpgradeBundles. Their status has `phase`, `turn`, `base` and `nodesReady` only. Throws the errors of
+   * Returns all UpgradeBundles. Their status has `version`, `phase`, `turn`, `base` and `nodesReady` only. Throws the errors of
    * the cluster.
    */
   async list(): Promise<UpgradeBundle[]> {
@@ -59,15 +59,23 @@ interface Row {
 function readRow(row: Fields): Row | undefined {
   const [uid, generation] = [row[bundleColumns.uid], row[bundleColumns.generation]];
   if (typeof uid !== 'string' || typeof generation !== 'number') return undefined;
-  const { phase, turn, base, nodesReady } = bundleColumns;
-  const status = statusOf({ phase: row[phase], turn: row[turn], base: row[base], nodesReady: row[nodesReady] });
+  const { version, phase, turn, base, nodesReady } = bundleColumns;
+  const status = statusOf({
+    version: row[version],
+    phase: row[phase],
+    turn: row[turn],
+    base: row[base],
+    nodesReady: row[nodesReady],
+  });
   return { name: String(row['Name']), key: `${uid} ${generation}`, status };
 }
 
-function statusOf({ phase, turn, base, nodesReady }: Fields): UpgradeBundleStatus {
+function statusOf({ version, phase, turn, base, nodesReady }: Fields): UpgradeBundleStatus {
   const known = phases.find((each) => each === phase);
   return {
     ...(known && { phase: known }),
+    // A column of an object without the field is empty.
+    ...(typeof version === 'string' && version !== '' && { version }),
     ...(typeof turn === 'string' && { turn }),
     ...(typeof base === 'string' && { base }),
     ...(typeof nodesReady === 'string' && { nodesReady }),

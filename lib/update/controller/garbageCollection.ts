@@ -23,7 +23,10 @@ export async function garbageCollect(cluster: Cluster, bundles: readonly Upgrade
   const version = await cluster.read(clusterVersionReference);
   const needed = version && listPinnedReleases(version, active !== undefined && preparing.includes(phaseOf(active)));
   if (!needed) return;
-  await removePins(cluster, ({ bundle, release }) => bundle !== active?.metadata.name && !needed(release));
+  await removePins(cluster, ({ bundle, release }) => {
+    const isPrepared = bundle === active?.metadata.name && release === active?.status?.release;
+    return !isPrepared && !needed(release);
+  });
 }
 
 /**

@@ -23,9 +23,14 @@ export class NodeReports {
 
   /**
    * Reads the Leases of all agents. Returns the reports about the UpgradeBundle with a uid, by the names of the nodes.
-   * `now` is in milliseconds.
+   * With `version`, only reports about that release. `now` is in milliseconds.
    */
-  read(leases: readonly StoredObject[], bundle: string, now = performance.now()): Map<string, KnownProgress> {
+  read(
+    leases: readonly StoredObject[],
+    bundle: string,
+    now = performance.now(),
+    version?: string,
+  ): Map<string, KnownProgress> {
     const known = new Map<string, KnownProgress>();
     for (const lease of leases) {
       const { node, renewed } = readRenewal(lease);
@@ -34,7 +39,8 @@ export class NodeReports {
       const at = before?.renewed === renewed ? before.at : now;
       this.#heard.set(node, { renewed, at });
       const report = parseReport(lease);
-      if (report?.bundle === bundle && report.progress.name === node)
+      const isMeant = report?.bundle === bundle && (version === undefined || report.version === version);
+      if (isMeant && report.progress.name === node)
         known.set(node, { progress: report.progress, heard: now - at < silenceLimit, base: report.base });
     }
     return known;

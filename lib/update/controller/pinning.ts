@@ -1,3 +1,5 @@
+import { parseDigest } from '../../oci/digest.ts';
+import { digestIn } from '../../oci/reference.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
@@ -41,7 +43,9 @@ export async function applySets(
   facts: BundleFacts,
 ): Promise<PinState> {
   const { release, images } = facts.metadata;
-  const wanted = makePinnedImageSets({ name: bundle.metadata.name, digest: facts.digest, release, images }, site.pools);
+  // The sets of the release before stay until the next update has begun, so each of several releases has its own.
+  const digest = facts.hops ? parseDigest(digestIn(release)) : facts.digest;
+  const wanted = makePinnedImageSets({ name: bundle.metadata.name, digest, release, images }, site.pools);
   const known = new Map(site.pinnedSets.map((set) => [set.metadata.name, set]));
   const sets: StoredObject[] = [];
   for (const set of wanted) {

@@ -1,5 +1,5 @@
 import { fieldsOf, textOf } from '../../fields.ts';
-import { sumSizes, type BundleMetadata } from '../../bundle/metadata.ts';
+import { sumSizes } from '../../bundle/metadata.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -10,6 +10,7 @@ import { checkNode } from '../../preflight/nodeCheck.ts';
 import { checkOperators, checkPools } from '../../preflight/operatorCheck.ts';
 import { hasMirrors } from '../../preflight/preflight.ts';
 import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
+import type { BundleFacts } from '../bundleFacts.ts';
 import type { LoadState } from './loadState.ts';
 import { checkPath, checkState } from '../../preflight/versionCheck.ts';
 
@@ -30,7 +31,7 @@ export interface Site {
 export async function findObstacles(
   cluster: Cluster,
   site: Site,
-  metadata: BundleMetadata,
+  { metadata, bytes }: Pick<BundleFacts, 'metadata' | 'bytes'>,
   load: Pick<LoadState, 'nodes' | 'base'> | undefined,
 ): Promise<Finding[]> {
   const { version, previous, images, blobs, base } = metadata;
@@ -41,7 +42,8 @@ export async function findObstacles(
   );
   const knowledge = { imageLimits: [], pinned: new Map<string, Set<string>>(), free: new Map(free) };
   const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
-  const needs = { ...target, images, size: sumSizes(needed) };
+  // A node that begins the first of several updates needs the space for all.
+  const needs = { ...target, images, size: bytes ?? sumSizes(needed) };
   const findings = [
     ...checkPath(site.clusterVersion, target, await readSupply(cluster, images)),
     ...checkState(site.clusterVersion, target),

@@ -5,8 +5,9 @@ import { isPluginError, messageOf } from '../../errors.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clearCondition, mergeConditions, type BundleCondition } from '../conditions.ts';
+import { withPhase } from '../hops.ts';
 import type { Observation } from './observation.ts';
-import type { Step } from './rolloutStep.ts';
+import type { Step } from './step.ts';
 import {
   summarizeNodes,
   upgradeBundleKind,
@@ -47,12 +48,13 @@ export class RecordWriter {
   async write({ bundle, load }: Observation, step: Step, stall: string | undefined): Promise<boolean> {
     const { metadata, status = {} } = bundle;
     const generation = metadata.generation ?? 0;
-    const { version = status.version, release = status.release, base = status.base, phase } = step;
+    const { version = status.version, release = status.release, base = status.base, hops = status.hops, phase } = step;
     const own = {
       phase,
       ...(version !== undefined && { version }),
       ...(release !== undefined && { release }),
       ...(base !== undefined && { base }),
+      ...(hops && { hops: withPhase(hops, version, phase) }),
       ...summarizeNodes(load.nodes),
       ...(step.progress !== undefined && { progress: step.progress }),
       ...(load.turn !== undefined && { turn: load.turn }),
@@ -64,7 +66,7 @@ export class RecordWriter {
     if (isDeepStrictEqual(own, { ...before, nodes: status.nodes ?? [] })) return false;
     const isUrgent = !isDeepStrictEqual(urgentPart(own), urgentPart(before));
     if (!isUrgent && performance.now() - this.#writtenAt < statusPause(load.nodes.length)) return false;
-    const isNew = phase !== status.phase;
+    const isNew = phase !== status.phase || version !== status.version;
     if (isNew) await this.#recordEvent(bundle, step);
     // Remove all other fields, also entries of nodes that are gone.
     const nothing = Object.fromEntries(Object.keys(status).map((field) => [field, null]));

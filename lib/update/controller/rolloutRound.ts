@@ -7,7 +7,7 @@ import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import type { ClusterView } from '../../kubernetes/clusterView.ts';
-import { leaveOutExtras } from '../extraImages.ts';
+import { chooseFacts } from '../extraImages.ts';
 import { AgentImage } from './agentImage.ts';
 import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
@@ -90,7 +90,8 @@ export class Rollout {
     if (!clusterVersion) return false;
     const site = this.#readSite(clusterVersion);
     const { digest } = bundle.spec.bundle;
-    const reports = this.#reports.read(leases, bundle.metadata.uid ?? '');
+    const { hops, version } = bundle.status ?? {};
+    const reports = this.#reports.read(leases, bundle.metadata.uid ?? '', undefined, hops && version);
     const isAllowed = digest !== undefined && isDigest(digest);
     // The controller learns about the bundle from its own node only, so this node fetches it first.
     const lacksFacts = isAllowed && needsFacts(bundle) && !(await this.#read(digest));
@@ -102,8 +103,8 @@ export class Rollout {
         .filter((each) => isActive(each) && each.spec.bundle.digest !== undefined)
         .map(({ metadata }) => metadata.name),
       facts: async () => {
-        const facts = isAllowed ? await this.#read(digest) : undefined;
-        return facts && leaveOutExtras(facts, bundle);
+        const whole = isAllowed ? await this.#read(digest) : undefined;
+        return whole && chooseFacts(whole, bundle);
       },
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: () => this.#pause(bundle, undefined),
@@ -174,7 +175,9 @@ export class Rollout {
     const [version] = this.#view.list('ClusterVersion');
     const { history } = fieldsOf(version?.['status']);
     const of = [
-      bundles.map(({ metadata, status }) => [metadata.uid, metadata.deletionTimestamp, status?.phase]),
+      bundles.map(({ metadata, status }) => [
+        ...[metadata.uid, metadata.deletionTimestamp, status?.phase, status?.release],
+      ]),
       history,
       fieldsOf(version?.['spec'])['desiredUpdate'],
     ];

@@ -3,7 +3,7 @@ import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
+import { clusterVersionReference, readClusterVersion } from '../../kubernetes/clusterVersion.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
@@ -13,24 +13,13 @@ import { describeObstacle, findObstacles, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
+import { planHops } from '../hops.ts';
+import { beginNextHop, findCompleted, isHeld } from './nextHop.ts';
 import { abortAnnotation, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
 import type { BaseGaps, LoadState } from './loadState.ts';
 import type { Observation } from './observation.ts';
-
-/** The phase of the rollout after a step, and the reasons. */
-export interface Step {
-  readonly phase: Phase;
-  readonly conditions: readonly BundleCondition[];
-  readonly version?: string;
-  readonly release?: string;
-  /** The version of the base release of a delta bundle. */
-  readonly base?: string | undefined;
-  /** The share of the update that the version operator has done; by default the share of loaded images counts. */
-  readonly progress?: string | undefined;
-  /** The last entries of the nodes; by default their reports. */
-  readonly nodes?: readonly NodeProgress[];
-}
+import type { Step } from './step.ts';
 
 /**
  * Takes the next step of an UpgradeBundle if the cluster allows it, and returns its new phase. A repeated step changes
@@ -85,9 +74,12 @@ async function detect(observation: Observation): Promise<Step> {
     return wait('NotFound', `the node of the controller has not verified a bundle with the digest ${digest} yet`);
   if (facts.digest !== digest)
     return wait('OtherBundle', `the bundle that was found has the digest ${facts.digest}, and ${digest} is allowed`);
-  const { version, release, base } = facts.metadata;
-  const condition = { type: 'Verified', status: 'True', reason: 'Verified', message: `it is ${version}` } as const;
-  return { phase: 'Verified', version, release, base: base?.version, conditions: [condition] };
+  const hops = planHops(facts, readClusterVersion(observation.site.clusterVersion).version);
+  const { version, release } = hops?.find(({ phase }) => phase === 'Pending') ?? facts.metadata;
+  const { base } = facts.metadata;
+  const message = `it is ${hops ? hops.map((hop) => hop.version).join(', ') : version}`;
+  const condition = { type: 'Verified', status: 'True', reason: 'Verified', message } as const;
+  return { phase: 'Verified', version, release, hops, base: base?.version, conditions: [condition] };
 }
 
 async function begin(observation: Observation): Promise<Step> {
@@ -117,11 +109,13 @@ async function update(observation: Observation): Promise<Step> {
   if (!state.done) return backToLoading(observation);
   const pinned = await pinImages(observation);
   if (pinned.status !== 'True') return { phase: 'Loaded', conditions: [pinned] };
-  if (bundle.spec.hold) {
+  if (isHeld(bundle)) {
     await observation.restore();
     return {
       phase: 'Held',
-      conditions: [updated('Held', 'everything is ready; spec.hold delays the update')],
+      conditions: [
+        updated('Held', `everything is ready; spec.${bundle.spec.hold ? 'hold' : 'holdBetween'} delays the update`),
+      ],
     };
   }
   const facts = await observation.facts();
@@ -161,6 +155,8 @@ async function follow(observation: Observation): Promise<Step> {
   const percent = readPercent(site.clusterVersion);
   const progress = percent === undefined ? bundle.status?.progress : `${percent}%`;
   if (!done) return { phase: 'Upgrading', progress, conditions: [updated(reason, message), ...missing] };
+  const next = beginNextHop(bundle);
+  if (next) return next;
   await observation.restore();
   return {
     ...{ phase: 'Completed', progress: '100%', nodes: listFinal(observation.load, pins?.waiting) },
@@ -184,7 +180,9 @@ async function abort(observation: Observation): Promise<Step> {
   const isUnpinned = release !== undefined && isNeeded?.(release) === false && (await servesPins(cluster));
   await removePins(cluster, (set) => set.bundle === bundle.metadata.name && isNeeded?.(set.release) === false);
   await observation.restore();
-  const aborted = updated('Aborted', 'aborted before the update began: the cluster is as it was');
+  const done = findCompleted(bundle.status?.hops);
+  const state = done ? `the cluster runs ${done.version}` : 'the cluster is as it was';
+  const aborted = updated('Aborted', `aborted before the update began: ${state}`);
   return { phase: 'Failed', conditions: [...describeAborted(observation, isUnpinned), aborted] };
 }
 
@@ -226,7 +224,7 @@ async function findObstacle(
     return blocked('SeveralBundles', `there are others: ${listNames(rivals)}; delete all but one UpgradeBundle`);
   const facts = await observation.facts();
   if (!facts) return blocked('NotFound', 'the node of the controller has no verified bundle yet');
-  const found = await findObstacles(cluster, site, facts.metadata, loads ? state : undefined);
+  const found = await findObstacles(cluster, site, facts, loads ? state : undefined);
   if (found.length > 0) return blocked('Blocked', listNames(found.map(describeObstacle), '; '));
   const { base } = facts.metadata;
   return loads && base ? describeBaseGaps(state.base, base.version) : undefined;

@@ -37,6 +37,21 @@ export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): Bund
   };
 }
 
+/** The release before `release`, and the facts of a verified bundle with both. */
+export const firstRelease = `quay.io/openshift-release-dev/ocp-release@sha256:${'3'.repeat(64)}`;
+
+export function makeHops(): BundleFacts {
+  const first = makeFacts({ version: '4.19.4', release: firstRelease, images: [firstRelease, platformImage('c')] });
+  const images = [release, platformImage('a'), platformImage('b')];
+  const last = makeFacts({ version: '4.20.3', release, previous: ['4.19.4'], images });
+  const signed = `sha256:${'3'.repeat(64)}` as const;
+  const hops = [
+    { ...first, signatures: new Map([[signed, [goodSignature(signed)]]]), bytes: 2 ** 31 },
+    { ...last, bytes: 2 ** 30 },
+  ];
+  return { ...last, hops };
+}
+
 function goodSignature(signed: Digest): VerifiedSignature {
   const key = { fingerprint: 'ABC', keyId: 'C', userId: 'test', created: new Date(0) };
   return { good: true, bytes: Buffer.from('signature'), digest: signed, ...key };
@@ -179,17 +194,17 @@ export class UpdatingSite {
   }
 
   /** Returns the last report of a node’s agent. */
-  #reportOf({ metadata }: UpgradeBundle, node: string): NodeProgress | undefined {
+  #reportOf({ metadata, status }: UpgradeBundle, node: string): NodeProgress | undefined {
     const { apiVersion, kind, namespace } = reportKind;
     const lease = this.#server.find(apiVersion, kind, `agent-${node}`, namespace);
     const report = lease && parseReport(lease);
-    return report?.bundle === metadata.uid ? report?.progress : undefined;
+    return report?.bundle === metadata.uid && report?.version === status?.version ? report?.progress : undefined;
   }
 
-  #report({ metadata: { uid = '' } }: UpgradeBundle, progress: NodeProgress): void {
+  #report({ metadata: { uid = '' }, status }: UpgradeBundle, progress: NodeProgress): void {
     const kind = this.#server.kinds.find((known) => known.kind === reportKind.kind);
     if (!kind) return;
-    const lease = { ...formatNodeReport({ bundle: uid, progress }) };
+    const lease = { ...formatNodeReport({ bundle: uid, version: status?.version, progress }) };
     const place = { kind, namespace: reportKind.namespace, name: lease.metadata.name };
     this.#server.objects.apply(place, lease, { manager: 'agent', dryRun: false }, true);
   }

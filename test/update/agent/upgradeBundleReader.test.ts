@@ -43,7 +43,7 @@ describe('BundleGlance', () => {
     expect(x?.metadata.uid).to.be.a('string');
     expect(x?.metadata).not.to.have.property('managedFields');
     expect(x).to.deep.include({ spec: { bundle: {}, hold: true, store: 'auto' } });
-    expect(x?.status).to.deep.equal({ phase: 'Loading', turn: 'n1', nodesReady: '1/200' });
+    expect(x?.status).to.deep.equal({ phase: 'Loading', turn: 'n1', nodesReady: '1/200', version: '4.19.4' });
     expect(y).to.deep.include({ spec: { bundle: { file: '/dev/sdb' }, hold: false, store: 'auto' }, status: {} });
     for (const name of ['x', 'y'])
       await connected.cluster.delete({ apiVersion, kind: 'UpgradeBundle', metadata: { name } });

@@ -1,0 +1,18 @@
+import type { BundleCondition } from '../conditions.ts';
+import type { HopProgress, NodeProgress, Phase } from '../upgradeBundle.ts';
+
+/** The phase of the rollout after a step, and the reasons. */
+export interface Step {
+  readonly phase: Phase;
+  readonly conditions: readonly BundleCondition[];
+  readonly version?: string;
+  readonly release?: string;
+  /** The updates to several releases; by default those of the status. */
+  readonly hops?: readonly HopProgress[] | undefined;
+  /** The version of the base release of a delta bundle. */
+  readonly base?: string | undefined;
+  /** The share of the update that the version operator has done; by default the share of loaded images counts. */
+  readonly progress?: string | undefined;
+  /** The last entries of the nodes; by default their reports. */
+  readonly nodes?: readonly NodeProgress[];
+}
