@@ -38,7 +38,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/mirror', 'destination measure mirror mirrorGroup'],
   [
     'lib/config',
-    'catalogSource certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures siteReport updateService',
+    'catalogSource certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures siteReport siteText siteTypes updateService',
   ],
   [
     'lib/bundle',
@@ -46,7 +46,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
   ['lib/bundle/inspect', 'inspect'],
-  ['lib/bundle/create', 'artifacts base catalogs contents create layout localOrigin origin releaseSource writeBundle'],
+  [
+    'lib/bundle/create',
+    'artifacts base catalogs contents create layout localOrigin origin releaseSource siteCheck writeBundle',
+  ],
   ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
@@ -64,7 +67,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',
-    'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site versionCheck',
+    'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord releaseState upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],

@@ -1,11 +1,13 @@
 import { catalogOptions, requestOperators } from './catalogs.ts';
 import { formatCreated } from './createReport.ts';
 import type { BaseRequest } from '../../lib/bundle/create/base.ts';
+import { heldImagesOf } from '../../lib/bundle/create/siteCheck.ts';
 import { createBundle } from '../../lib/bundle/create/create.ts';
 import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { RegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
-import { parseSiteReport, siteReportLimit, type SiteReport } from '../../lib/config/siteReport.ts';
 import type { Context } from '../../lib/context.ts';
+import { parseSiteReport, siteReportLimit } from '../../lib/config/siteReport.ts';
+import type { SiteReport } from '../../lib/config/siteTypes.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { readSmallFile } from '../../lib/files/smallFile.ts';
 import { Registries } from '../../lib/registry/registries.ts';
@@ -69,9 +71,14 @@ const options = {
   },
   for: {
     type: 'string',
-    describe: 'Report of the site (preflight --export): its architecture, and with --catalog updates of its operators',
+    describe:
+      'Report of the site (preflight --export): leave out what its nodes have; with --catalog, update its operators',
     suggest: 'files',
     check: checkFile,
+  },
+  'include-held': {
+    type: 'boolean',
+    describe: 'With --for: include the content that all nodes of the site have already',
   },
   'volume-size': {
     type: 'string',
@@ -174,7 +181,7 @@ export const command = defineCommand({
           site,
           output: args.output,
           trust: trustOf(args),
-          base: args.base === undefined ? undefined : baseOf(args.base, args, origin),
+          base: args.base === undefined ? heldOf(args, site) : baseOf(args.base, args, origin),
           volumeSize: args.volumeSize === undefined ? undefined : parseSize(args.volumeSize),
           dryRun: args.dryRun,
           verifyExisting: args.verifyExisting,
@@ -253,6 +260,13 @@ function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {
 
 function repositoryOf({ releaseRepository }: CreateArguments, origin: Origin): string {
   return releaseRepository ?? origin.repository ?? usualRepository;
+}
+
+/** Returns the images that a site has, to leave them out; undefined for all, and for a bundle of its own release. */
+function heldOf({ includeHeld, version, release, releaseImage }: CreateArguments, site: SiteReport | undefined) {
+  const held = site && !includeHeld ? heldImagesOf(site) : undefined;
+  const wanted = (version ?? release ?? '').split(',');
+  return held && (wanted.includes(held.version) || releaseImage === held.release) ? undefined : held;
 }
 
 /** Returns the base of a delta bundle. A version is searched where the release is; other texts are paths. */

@@ -3,7 +3,9 @@ import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.
 import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
 import { runPreflight, type Preflight } from '../../lib/preflight/preflight.ts';
 import { readSite } from '../../lib/preflight/site.ts';
+import { surveyCluster } from '../../lib/preflight/survey.ts';
 import { formatSiteReport } from '../../lib/config/siteReport.ts';
+import { formatSiteText } from '../../lib/config/siteText.ts';
 import { writeAtomically } from '../../lib/files/atomicWrite.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
@@ -22,6 +24,10 @@ const options = {
     type: 'string',
     describe: 'Write a report of the site to this file, for create --for',
     suggest: 'files',
+  },
+  text: {
+    type: 'boolean',
+    describe: 'With --export: write only what can be typed: version, architecture, free space, operators',
   },
   ...outputOption(['json']),
   ...offlineTrustOptions,
@@ -43,15 +49,19 @@ export const command = defineCommand({
     ['', 'Check whether the cluster can boot without a registry'],
     ['upgrade-4.19.4-x86_64.tar', 'Check whether it can also be updated from a bundle'],
     ['/dev/sdb -o json', 'Print all findings as JSON'],
+    ['--export=site.txt --text', 'Write a report that can be typed elsewhere'],
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
+    if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, args, context);
     const cluster = await openCluster(args, environment, context);
     try {
-      const report = await runPreflight(cluster, plan, context);
+      const survey = await surveyCluster(cluster);
+      const report = await runPreflight(cluster, plan, context, survey);
       if (args.export !== undefined) {
-        await writeAtomically(args.export, formatSiteReport(await readSite(cluster, report, tool)));
+        const site = await readSite(cluster, survey, report, tool);
+        await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
         context.log('info', `wrote the report of the site to ${args.export}`);
       }
       if (args.output === 'json') terminal.print(JSON.stringify(report, null, 2));

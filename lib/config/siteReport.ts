@@ -1,49 +1,24 @@
 import { messageOf, PluginError } from '../errors.ts';
+import { parseSiteText } from './siteText.ts';
+import type { SiteOperator, SiteReport } from './siteTypes.ts';
 import { fieldsOf } from '../fields.ts';
 import { digestOf } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 
-/** An operator that OLM installed at a site. */
-export interface SiteOperator {
-  /** The name of its package. */
-  readonly name: string;
-  readonly channel: string;
-  /** The installed version. */
-  readonly version: string;
-  /** The name of the CatalogSource. */
-  readonly catalog: string;
-  /** The last minor version of OpenShift that it supports (`olm.maxOpenShiftVersion`), if it names one. */
-  readonly maxOpenShiftVersion?: string;
-}
-
-/** The facts about a site that `create` needs to plan a bundle for it. It has no secrets. */
-export interface SiteReport {
-  readonly formatVersion: 1;
-  /** The time of the report (RFC 3339). */
-  readonly created: string;
-  readonly tool: string;
-  /** The running version, its architecture as in the tag of a release, and its update channel. */
-  readonly version: string;
-  readonly arch: string;
-  readonly channel: string;
-  /** The releases of the cluster, the latest first. */
-  readonly history: readonly { readonly version: string; readonly state: string }[];
-  readonly nodes: readonly { readonly name: string; readonly architecture: string; readonly capacity?: number }[];
-  readonly operators: readonly SiteOperator[];
-  /** The blockers and warnings of preflight. */
-  readonly findings: readonly { readonly severity: string; readonly object: string; readonly message: string }[];
-}
-
 /** A report is at most this large, in bytes. */
 export const siteReportLimit = 1024 * 1024;
 
-/** Formats a report as JSON, with the digest of its content. */
+/** Formats a report as JSON, with the digest of its content. Throws `too-large` above the limit. */
 export function formatSiteReport(report: SiteReport): string {
-  return `${JSON.stringify({ ...report, digest: digestOf(JSON.stringify(report)) }, null, 2)}\n`;
+  const indented = JSON.stringify({ ...report, digest: digestOf(JSON.stringify(report)) }, null, 2);
+  const text = indented.length < siteReportLimit ? indented : JSON.stringify(JSON.parse(indented));
+  if (text.length < siteReportLimit) return `${text}\n`;
+  throw new PluginError('too-large', `the report of the site has more than ${siteReportLimit} bytes`);
 }
 
-/** Parses a report. Throws `invalid-file` for other content, another format, or a digest that does not match. */
+/** Parses a report, as JSON or as text. Throws `invalid-file` for other content, another format, or a digest that does not match. */
 export function parseSiteReport(text: string, where: string): SiteReport {
+  if (!text.trimStart().startsWith('{')) return parseSiteText(text, where);
   let value: unknown;
   try {
     value = parseJson(text);

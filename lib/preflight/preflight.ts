@@ -40,15 +40,17 @@ export interface Preflight {
 }
 
 /**
- * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing. Throws
+ * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing. `known` is
+ * a survey of the cluster, if there is one already. Throws
  * `unsupported` for a cluster that is not OpenShift, and the errors of reading the cluster.
  */
 export async function runPreflight(
   cluster: Cluster,
   planned: UpdatePlan | undefined,
   context: Context,
+  known?: ClusterSurvey,
 ): Promise<Preflight> {
-  const survey = await surveyCluster(cluster);
+  const survey = known ?? (await surveyCluster(cluster));
   checkInterrupted(context.signal);
   const [clusterVersion] = survey.versions;
   if (!clusterVersion) throw notOpenShift(cluster, survey);

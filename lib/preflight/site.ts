@@ -1,21 +1,34 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
-import type { SiteOperator, SiteReport } from '../config/siteReport.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
+import type { SiteOperator, SiteReport } from '../config/siteTypes.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { formatSubject } from '../kubernetes/finding.ts';
+import { hexOf, isDigest } from '../oci/digest.ts';
+import { digestIn, repositoryIn } from '../oci/reference.ts';
+import { readImagePolicy } from '../release/sigstore/imagePolicy.ts';
 import { parseArchitecture } from '../release/version.ts';
 import { readNode } from './node.ts';
+import { pinnedOf } from './pinnedImageSets.ts';
+import { readPodTemplate } from './podTemplate.ts';
 import type { Preflight } from './preflight.ts';
+import type { ClusterSurvey } from './survey.ts';
 
 const operatorGroup = 'operators.coreos.com/v1alpha1';
 
-/** Reads the facts of a site after preflight. Throws the errors of the cluster. */
-export async function readSite(cluster: Cluster, { findings }: Preflight, tool: string): Promise<SiteReport> {
-  const clusterVersion = (await cluster.read(clusterVersionReference)) ?? clusterVersionReference;
-  const { version, channel = '', multi } = readClusterVersion(clusterVersion);
-  const nodes = (await cluster.list('v1', 'Node')).map(readNode);
-  const architectures = [...new Set(nodes.map(({ architecture }) => architecture))];
+/** The largest numbers of findings and images, so that a report stays below its limit. */
+const listLimit = 2000;
+
+/** Returns the facts of a surveyed site after preflight. Reads only its operators. Throws the errors of the cluster. */
+export async function readSite(
+  cluster: Cluster,
+  survey: ClusterSurvey,
+  { findings }: Preflight,
+  tool: string,
+): Promise<SiteReport> {
+  const clusterVersion = survey.versions[0] ?? clusterVersionReference;
+  const { version, channel = '', multi, releases } = readClusterVersion(clusterVersion);
+  const architectures = [...new Set(survey.nodes.map((node) => readNode(node).architecture))];
   const [architecture = 'amd64'] = architectures;
   return {
     formatVersion: 1,
@@ -24,19 +37,79 @@ export async function readSite(cluster: Cluster, { findings }: Preflight, tool: 
     version,
     arch: multi || architectures.length > 1 ? 'multi' : parseArchitecture(architecture),
     channel,
-    history: listOf(fieldsAt(clusterVersion, 'status')['history']).map((entry) => ({
-      version: textOf(entry['version']) ?? '',
-      state: textOf(entry['state']) ?? '',
-    })),
-    nodes: nodes.map(({ name, architecture: own, capacity }) => ({
-      ...{ name, architecture: own },
-      ...(capacity !== undefined && { capacity }),
-    })),
+    history: listOf(fieldsAt(clusterVersion, 'status')['history']).map((entry) => {
+      const image = textOf(entry['image']);
+      const [release = '', state = ''] = [textOf(entry['version']), textOf(entry['state'])];
+      return { version: release, state, ...(image !== undefined && { image }) };
+    }),
+    nodes: survey.nodes.map((node) => describeNode(node, survey)),
+    pools: survey.pools.map(describePool),
+    featureGates: readFeatureGates(survey),
+    policies: [...survey.imagePolicies, ...survey.namespacedImagePolicies].map(describePolicy),
+    heldImages: listHeldImages(survey),
+    otherImages: listOtherImages(survey, releases.get(version) ?? ''),
     operators: await listOperators(cluster),
     findings: findings
       .filter(({ severity }) => severity !== 'info')
+      .slice(0, listLimit)
       .map(({ severity, subject, message }) => ({ severity, object: formatSubject(subject), message })),
   };
+}
+
+function describeNode(node: StoredObject, { free }: Pick<ClusterSurvey, 'free'>): SiteReport['nodes'][number] {
+  const { name, architecture, capacity } = readNode(node);
+  const os = textOf(fieldsAt(node['status'], 'nodeInfo')['osImage']);
+  const available = free.get(name);
+  return {
+    ...{ name, architecture },
+    ...(capacity !== undefined && { capacity }),
+    ...(available !== undefined && { free: available }),
+    ...(os !== undefined && { os }),
+  };
+}
+
+function describePool({ metadata, spec, status }: StoredObject): NonNullable<SiteReport['pools']>[number] {
+  const { paused } = fieldsOf(spec);
+  const stream = textOf(fieldsAt(spec, 'osImageStream')['name']);
+  const machines = Number(fieldsOf(status)['machineCount'] ?? 0);
+  return { name: metadata.name, machines, paused: paused === true, ...(stream !== undefined && { osStream: stream }) };
+}
+
+function readFeatureGates({
+  featureGates,
+}: Pick<ClusterSurvey, 'featureGates'>): NonNullable<SiteReport['featureGates']> {
+  const gate = featureGates.find(({ metadata }) => metadata.name === 'cluster');
+  const { featureSet } = fieldsOf(gate?.['spec']);
+  const { enabled, disabled } = fieldsAt(gate?.['spec'], 'customNoUpgrade');
+  return { featureSet: textOf(featureSet) ?? '', enabled: textsOf(enabled), disabled: textsOf(disabled) };
+}
+
+function describePolicy(object: StoredObject): NonNullable<SiteReport['policies']>[number] {
+  const { name, namespace, scopes, trust } = readImagePolicy(object, 'the cluster');
+  const judged = trust.kind === 'key' ? { key: trust.key.fingerprint } : { unsupported: trust.reason };
+  return { name, ...(namespace !== undefined && { namespace }), scopes, ...judged };
+}
+
+/** Lists the images that each node has: images that its kubelet lists, and pinned images. */
+function listHeldImages(survey: ClusterSurvey): Record<string, string[]> {
+  const pinned = pinnedOf(survey);
+  const sets = survey.nodes.map(readNode).map(({ name, images }) => new Set([...images, ...(pinned.get(name) ?? [])]));
+  const [first = new Set<string>(), ...others] = sets;
+  const common = [...first].filter((image) => others.every((images) => images.has(image))).sort();
+  const held: Record<string, string[]> = {};
+  for (const image of common) {
+    const digest = digestIn(image);
+    if (isDigest(digest)) (held[repositoryIn(image)] ??= []).push(hexOf(digest));
+  }
+  return held;
+}
+
+/** Lists the images of workloads outside of the registry namespace of the release, each once. */
+function listOtherImages({ workloads }: Pick<ClusterSurvey, 'workloads'>, release: string): string[] {
+  const own = repositoryIn(release).replace(/[^/]*$/, '');
+  const images = workloads.flatMap((object) => readPodTemplate(object)?.images ?? []);
+  const others = [...new Set(images)].filter((image) => own === '' || !image.startsWith(own));
+  return others.sort().slice(0, listLimit);
 }
 
 /** Lists the operators that OLM installed, by their Subscriptions and ClusterServiceVersions. */

@@ -1,10 +1,13 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { parse } from 'yaml';
 import { parseSiteReport } from '../../lib/config/siteReport.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { furnish } from '../fakes/cluster/site.ts';
 import { runProgram } from '../support/content/creation.ts';
+import { imagePolicyFiles } from '../support/release/imagePolicy.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 
 const group = { group: 'operators.coreos.com', version: 'v1alpha1', namespaced: true, status: true, custom: true };
@@ -44,6 +47,14 @@ describe('preflight --export', () => {
         status: { installedCSV },
       });
     }
+    const pool = server.find('machineconfiguration.openshift.io/v1', 'MachineConfigPool', 'worker');
+    if (pool) server.put({ ...pool, spec: { ...(pool['spec'] as object), osImageStream: { name: 'rhel-10' } } });
+    const gate = { apiVersion: 'config.openshift.io/v1', kind: 'FeatureGate', metadata: { name: 'cluster' } };
+    server.put({ ...gate, spec: { featureSet: 'TechPreviewNoUpgrade' } });
+    const [policy = ''] = Object.values(imagePolicyFiles());
+    const served = { apiVersion: 'config.openshift.io/v1alpha1' };
+    server.put({ ...(parse(policy) as Json & { metadata: Json }), ...served });
+    const before = server.requests.length;
     const kubeconfig = await kubeconfigs.write({ cluster: { server: server.url } });
     const args = [`--kubeconfig=${kubeconfig}`, '--export=site.json'];
     const { code, stderr } = await runProgram(kubeconfigs.folder, 'preflight', args);
@@ -52,6 +63,19 @@ describe('preflight --export', () => {
     const report = parseSiteReport(text, 'site.json');
     expect(report).to.deep.include({ version: '4.19.3', arch: 'x86_64' });
     expect(report.nodes).to.have.length(3);
+    expect(report.pools?.find(({ name }) => name === 'worker')).to.include({ osStream: 'rhel-10' });
+    expect(report.featureGates).to.deep.equal({ featureSet: 'TechPreviewNoUpgrade', enabled: [], disabled: [] });
+    expect(report.policies?.[0]).to.include({ name: 'openshift' });
+    expect(report.policies?.[0]?.key).to.match(/^[0-9a-f]{64}$/);
+    expect(report.history[0]?.image).to.include('@sha256:');
+    const registry = 'quay.io/openshift-release-dev';
+    expect(report.heldImages).to.deep.equal({
+      [`${registry}/ocp-release`]: ['1'.repeat(64)],
+      [`${registry}/ocp-v4.0-art-dev`]: ['a'.repeat(64)],
+    });
+    expect(report.otherImages).to.be.an('array');
+    const lists = server.requests.slice(before).filter(({ path }) => /\/api\/v1\/nodes(\?|$)/.test(path));
+    expect(lists).to.have.length(1);
     expect(report.operators).to.deep.equal([
       {
         ...{ name: 'web', version: '1.0.3', channel: 'stable', catalog: 'redhat-operators' },

@@ -1,8 +1,8 @@
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { parseAttachmentTag } from '../../oci/attachment.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { formatReference, type Reference } from '../../oci/reference.ts';
+import { formatReference, parseReference, type Reference } from '../../oci/reference.ts';
 import { findRelease } from '../../release/load.ts';
 import { readPayload } from '../../release/release.ts';
 import type { Architecture } from '../../release/version.ts';
@@ -15,7 +15,17 @@ import { entryKindOf } from '../entryKind.ts';
 
 /** The base of a delta bundle: a bundle or mirror directory, or a release whose manifests list its blobs. */
 export type BaseRequest =
-  { readonly path: string } | { readonly version: string; readonly arch: Architecture; readonly repository: string };
+  | { readonly path: string }
+  | { readonly version: string; readonly arch: Architecture; readonly repository: string }
+  | HeldImages;
+
+/** The images that all nodes of a site have, by digest, with the release that it runs. */
+export interface HeldImages {
+  readonly version: string;
+  readonly arch: string;
+  readonly release: string;
+  readonly images: readonly string[];
+}
 
 /** A base release with its blobs. */
 export interface Base extends Omit<BundleBase, 'blobs'> {
@@ -32,8 +42,7 @@ export async function readBase(
   origin: Origin,
   context: Context,
 ): Promise<Base> {
-  const base =
-    'path' in request ? await readBundle(request.path, context) : await readRelease(request, origin, context);
+  const base = await readAny(request, origin, context);
   if (wanted.some(({ digest = '' }) => base.release.endsWith(`@${digest}`))) {
     throw new PluginError('usage', `the base is ${base.version}, a release of the delta bundle itself`, {
       hint: 'Give the version that the cluster runs now, or a bundle of it.',
@@ -63,6 +72,30 @@ export function leaveOut(contents: Contents, base: Base | undefined): { contents
   return { contents: { ...contents, blobs: new Map(other) }, left: { ...base, blobs } };
 }
 
+function readAny(request: BaseRequest, origin: Origin, context: Context): Promise<Base> {
+  if ('path' in request) return readBundle(request.path, context);
+  return 'images' in request ? readHeld(request, origin, context) : readRelease(request, origin, context);
+}
+
+/** Reads the manifests of images at a site. Skips unreadable images, such as images of the site itself. */
+async function readHeld({ images, ...base }: HeldImages, origin: Origin, context: Context): Promise<Base> {
+  context.log('info', `reading the manifests of ${images.length} images that the site has`);
+  const blobs = new Set<Digest>();
+  const read = async (image: string): Promise<void> => {
+    const { digest, ...reference } = parseReference(image);
+    const references = digest ? [{ name: image, tag: '', reference: { ...reference, digest } }] : [];
+    try {
+      const contents = await gatherContents(references, (each) => origin.sourceOf(each), { onEvent: () => undefined });
+      for (const each of contents.blobs.keys()) blobs.add(each);
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      context.log('debug', `${image} of the site is not compared: ${error.message}`);
+    }
+  };
+  await Promise.all(images.map(read));
+  return { ...base, blobs };
+}
+
 async function readBundle(path: string, context: Context): Promise<Base> {
   const bundle = await openBundle(path, context);
   try {
@@ -78,7 +111,7 @@ async function readBundle(path: string, context: Context): Promise<Base> {
 }
 
 async function readRelease(
-  request: Exclude<BaseRequest, { path: string }>,
+  request: Exclude<BaseRequest, { path: string } | HeldImages>,
   origin: Origin,
   context: Context,
 ): Promise<Base> {

@@ -1,7 +1,7 @@
 import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import { filterCatalog, openCatalog, type OpenedCatalog } from '../../catalog/catalogImage.ts';
 import type { OperatorRequest, Selection } from '../../catalog/selection.ts';
-import type { SiteOperator, SiteReport } from '../../config/siteReport.ts';
+import type { SiteOperator, SiteReport } from '../../config/siteTypes.ts';
 import { catalogName, catalogSourceManifest } from '../../config/catalogSource.ts';
 import type { ConfigManifest } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';

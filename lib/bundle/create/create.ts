@@ -23,7 +23,7 @@ import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
 import { listWanted, loadReleases, measureReleases, type WantedReleases } from './releases.ts';
 import { reuseBundle } from './reusedBundle.ts';
-import { checkReleasePath, checkSite } from './siteCheck.ts';
+import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
 import { writeBundle } from './writeBundle.ts';
 
 /** The result of `create`. Sizes are in bytes. */
@@ -115,6 +115,7 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, [...signed.flatMap(signatureManifests), ...config], split);
+  if (request.site) warnOfSpace(request.site, sumSizes(layout.metadata.blobs), context);
   if (request.dryRun) return { ...plan(path, layout), policies, catalogs };
   const { metadata } = layout;
   const reused = await reuseBundle(path, contents, origin, context);

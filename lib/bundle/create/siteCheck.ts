@@ -1,8 +1,12 @@
-import type { SiteOperator, SiteReport } from '../../config/siteReport.ts';
+import type { SiteOperator, SiteReport } from '../../config/siteTypes.ts';
 import type { Context } from '../../context.ts';
 import type { Release } from '../../release/release.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
+import type { HeldImages } from './base.ts';
 import type { BundledCatalog } from './catalogs.ts';
+
+/** The space that nodes keep free, in bytes (see the check `space` of preflight). */
+const floor = 16 * 2 ** 30;
 
 /** Logs which release of a bundle has no direct update from the release before it. */
 export function checkReleasePath(releases: readonly Pick<Release, 'version' | 'previous'>[], context: Context): void {
@@ -40,6 +44,27 @@ export function checkSite(
     if (better === undefined)
       context.log('warn', `${limit}, and the bundle has no version that supports ${release.version}`);
     else context.log('info', `${limit}: update it to ${better} before the cluster`);
+  }
+}
+
+/** Returns the images that all nodes of a site have; undefined if the report names none, or no release by digest. */
+export function heldImagesOf({ version, arch, history, heldImages = {} }: SiteReport): HeldImages | undefined {
+  const release = history.find((each) => each.version === version)?.image;
+  const images = Object.entries(heldImages).flatMap(([repository, digests]) =>
+    digests.map((digest) => `${repository}@sha256:${digest}`),
+  );
+  if (release === undefined || !release.includes('@sha256:') || images.length === 0) return undefined;
+  return { version, arch, release, images };
+}
+
+/** Logs which nodes of a site lack the space for a bundle. `size` is the size of its blobs in bytes. */
+export function warnOfSpace({ nodes }: SiteReport, size: number, { log }: Pick<Context, 'log'>): void {
+  // Blobs are compressed: about twice as large when unpacked, beside the bundle itself.
+  const needed = 3 * size;
+  for (const { name, free } of nodes) {
+    if (free === undefined || free - floor >= needed) continue;
+    const [want, has] = [needed + floor, free].map((bytes) => `${Math.ceil(bytes / 2 ** 30)} GiB`);
+    log('warn', `${name} of the site has ${has ?? ''} free, and needs ${want ?? ''} for the bundle`);
   }
 }
 

@@ -1,7 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { formatSiteReport, type SiteReport } from '../../../lib/config/siteReport.ts';
+import { formatSiteReport } from '../../../lib/config/siteReport.ts';
+import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';
 import {

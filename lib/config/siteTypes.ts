@@ -1,0 +1,69 @@
+/** An operator that OLM installed at a site. */
+export interface SiteOperator {
+  /** The name of its package. */
+  readonly name: string;
+  readonly channel: string;
+  /** The installed version. */
+  readonly version: string;
+  /** The name of the CatalogSource. */
+  readonly catalog: string;
+  /** The last minor version of OpenShift that it supports (`olm.maxOpenShiftVersion`), if it names one. */
+  readonly maxOpenShiftVersion?: string;
+}
+
+/** A node of a site. Sizes are in bytes, for images. */
+export interface SiteNode {
+  readonly name: string;
+  readonly architecture: string;
+  readonly capacity?: number;
+  readonly free?: number;
+  /** The name and version of its operating system. */
+  readonly os?: string;
+}
+
+/** A machine config pool of a site. */
+export interface SitePool {
+  readonly name: string;
+  readonly machines: number;
+  readonly paused: boolean;
+  /** The stream of its operating system (`osImageStream`), if it names one. */
+  readonly osStream?: string;
+}
+
+/** The facts about a site that `create` needs to plan a bundle for it. It has no secrets. */
+export interface SiteReport {
+  readonly formatVersion: 1;
+  /** The time of the report (RFC 3339). */
+  readonly created: string;
+  readonly tool: string;
+  /** The running version, its architecture as in the tag of a release, and its update channel. */
+  readonly version: string;
+  readonly arch: string;
+  readonly channel: string;
+  /** The releases of the cluster, the latest first. */
+  readonly history: readonly { readonly version: string; readonly state: string; readonly image?: string }[];
+  readonly nodes: readonly SiteNode[];
+  /** The fields below are absent in reports of earlier versions of this program, and in the text form. */
+  readonly pools?: readonly SitePool[];
+  /** The feature set of the cluster, and single feature gates that it changes. */
+  readonly featureGates?: {
+    readonly featureSet: string;
+    readonly enabled: readonly string[];
+    readonly disabled: readonly string[];
+  };
+  /** The image policies of the cluster, with the SHA-256 of their keys, or the reason why they cannot be checked. */
+  readonly policies?: readonly {
+    readonly name: string;
+    readonly namespace?: string;
+    readonly scopes: readonly string[];
+    readonly key?: string;
+    readonly unsupported?: string;
+  }[];
+  /** The images that each node has: SHA-256 digests in hex, by their repositories. */
+  readonly heldImages?: Readonly<Record<string, readonly string[]>>;
+  /** The images of workloads that are not from the repositories of the release. */
+  readonly otherImages?: readonly string[];
+  readonly operators: readonly SiteOperator[];
+  /** The blockers and warnings of preflight. */
+  readonly findings: readonly { readonly severity: string; readonly object: string; readonly message: string }[];
+}
