@@ -35,7 +35,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release', 'documents load payload payloadPolicies provenance release version'],
   ['lib/release/graph', 'channels graph graphData updatePath'],
   ['lib/catalog', 'catalogImage selection'],
-  ['lib/release/mirror', 'destination measure mirror mirrorGroup'],
+  ['lib/release/mirror', 'destination filledRepositories measure mirror mirrorGroup'],
   [
     'lib/config',
     'catalogSource certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures siteReport siteText siteTypes updateService',

@@ -38,6 +38,7 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment, stdin }) {
     // The help of the program loads this file, so other code is loaded when the command runs.
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
+    const { FilledRepositories } = await import('../../lib/release/mirror/filledRepositories.ts');
     const { printMirrorOutcome } = await import('./summary.ts');
     const { readImageList } = await import('./imageList.ts');
     const { readReleases, readRequest } = await import('./request.ts');
@@ -65,8 +66,10 @@ export const command = defineCommand({
       }
       return;
     }
+    const filled = new FilledRepositories();
     for (const release of releases) {
-      printMirrorOutcome(await mirrorRelease({ ...request, release }, access, mirroring), args, { context, terminal });
+      const outcome = await mirrorRelease({ ...request, release }, access, mirroring, filled);
+      printMirrorOutcome(outcome, args, { context, terminal });
     }
   },
 });

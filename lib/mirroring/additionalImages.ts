@@ -102,7 +102,8 @@ async function fetchNamed(
     const { registry, repository, digest } = found;
     const reference = { registry, repository, digest };
     // Nodes ignore the tag of a name that has a digest too.
-    const origin = parseReference(text).digest === undefined ? found : reference;
+    const named = parseReference(text).digest === undefined ? found : reference;
+    const origin = { ...registries.originalOf(named), digest };
     const name = extraImageTag('', origin).slice(1);
     return { name, digest, source: sourceOf(reference), reference, target: place(name, origin), origin };
   });

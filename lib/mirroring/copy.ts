@@ -7,6 +7,7 @@ import type { Release } from '../release/release.ts';
 import { usualRepository } from '../release/version.ts';
 import type { Context } from '../context.ts';
 import type { Place } from '../release/mirror/destination.ts';
+import type { FilledRepositories } from '../release/mirror/filledRepositories.ts';
 import { measureMirror, type MirrorMeasure } from '../release/mirror/measure.ts';
 import { planMirror, runMirror, type MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorGroup, MirrorImage } from '../release/mirror/mirrorGroup.ts';
@@ -41,6 +42,7 @@ export async function planCopies(
 export async function mirrorImages(
   groups: readonly MirrorGroup[],
   { verifyExisting, concurrency, dryRun }: MirroringRequest,
+  filled: FilledRepositories,
   registries: Registries,
   context: Context,
 ): Promise<Copied> {
@@ -52,7 +54,7 @@ export async function mirrorImages(
   if (dryRun !== undefined) return { measure: await measureMirror(groups, openStore) };
   await checkDirectorySpace(groups, context);
   const download = registries.download.bind(registries);
-  return { result: await runMirror(groups, { concurrency, openStore, download }, context) };
+  return { result: await runMirror(groups, { concurrency, filled, openStore, download }, context) };
 }
 
 /**

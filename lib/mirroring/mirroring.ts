@@ -11,6 +11,7 @@ import { Registries } from '../registry/registries.ts';
 import { resolveVersion } from '../release/graph/graph.ts';
 import { loadRelease, type SignedRelease } from '../release/load.ts';
 import { formatTarget, type Destination } from '../release/mirror/destination.ts';
+import { FilledRepositories } from '../release/mirror/filledRepositories.ts';
 import type { MirrorMeasure } from '../release/mirror/measure.ts';
 import type { MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
@@ -58,15 +59,16 @@ interface Run {
 
 /**
  * Mirrors a release: its images, then its configuration files, then its configuration in the cluster. Checks the
- * signature and the cluster first. Throws the errors of loading and copying. If only the cluster fails, the outcome has
+ * signature and the cluster first. Mounts blobs of the repositories that earlier calls filled. Throws the errors of loading and copying. If only the cluster fails, the outcome has
  * the steps that succeeded.
  */
 export function mirrorRelease(
   request: MirroringRequest,
   access: MirroringAccess,
   context: Context,
+  filled = new FilledRepositories(),
 ): Promise<MirrorOutcome> {
-  return withResumeHint(() => withRelease(request, access, context, carryOut));
+  return withResumeHint(() => withRelease(request, access, context, (run) => carryOut(run, filled)));
 }
 
 /** Lists the source and the destination of each image, in the form of `oc image mirror`: `[source, destination]`. */
@@ -145,7 +147,7 @@ async function load(
   return loadRelease(source.found, source.wanted, { ...trust, known, fetchFile, offline: source.isLocal }, context);
 }
 
-async function carryOut(run: Run): Promise<MirrorOutcome> {
+async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOutcome> {
   const { request, registries, source, signed, context } = run;
   const { destination, configFolder, signatureFolder } = request;
   const kind = await chooseKind(run);
@@ -177,7 +179,7 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
   await prepareFiles(files, isDryRun);
   if (requested.length > 0) await checkRightsInCluster(run.access, requested, request, context);
 
-  const copied = await mirrorImages(groups, request, registries, context);
+  const copied = await mirrorImages(groups, request, filled, registries, context);
   if (copied.result) {
     await noteRepository(images, signed.release);
     await noteAdditionalImages(additional);

@@ -53,6 +53,18 @@ export class MirrorSets {
     // A mirror that is only a host cannot replace a complete repository.
     return [...names].filter((location) => location.includes('/')).map((location) => relocate(reference, location));
   }
+
+  /** Returns the repositories whose mirrors have the repository of an image, with the digest or tag of the image. */
+  originalsOf(reference: Reference): Reference[] {
+    const name = `${reference.registry}/${reference.repository}`;
+    const names = this.#rules.flatMap(({ source, mirrors }) =>
+      mirrors.flatMap((mirror) => {
+        const length = source.startsWith('*.') ? undefined : matchedBy(mirror, name);
+        return length === undefined ? [] : [source + name.slice(length)];
+      }),
+    );
+    return [...new Set(names)].filter((each) => each.includes('/')).map((each) => relocate(reference, each));
+  }
 }
 
 /** The largest file in bytes: the limit of the API server for one object. */

@@ -69,6 +69,15 @@ export class Registries {
     );
   }
 
+  /**
+   * Returns the original name of an image that was named by one of its mirrors: the preferred repository (REGISTRY/REPOSITORY), if
+   * the mirror has several; the image itself if it is in no mirror.
+   */
+  originalOf(reference: Reference, preferred?: string): Reference {
+    const originals = this.#access.mirrors.originalsOf(reference);
+    return originals.find((each) => `${each.registry}/${each.repository}` === preferred) ?? originals[0] ?? reference;
+  }
+
   /** Returns a repository without its mirrors, for reading and writing. */
   repository(reference: Pick<Reference, 'registry' | 'repository'>): Registry {
     return this.#session.repository(reference);

@@ -113,8 +113,10 @@ export async function openReleaseSource(
     version !== undefined && repository !== undefined
       ? await findRelease({ version, arch: arch ?? 'x86_64', repository }, sourceOf)
       : await findRelease({ image: version === undefined ? release : await request.resolveVersion(version) }, sourceOf);
+  const { digest } = found.reference;
   return {
-    found,
+    // A release that is named by a mirror keeps its own name, because that is the one that clusters ask for.
+    found: { ...found, reference: { ...registries.originalOf(found.reference, usualRepository), digest } },
     wanted,
     signatures: new Map(),
     isLocal: false,

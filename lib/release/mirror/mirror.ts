@@ -11,6 +11,7 @@ import { Directory } from '../../store/directory.ts';
 import { DestinationError } from '../../registry/relay.ts';
 import type { ContentPlace, ContentStore } from '../../store/store.ts';
 import { formatPlace, type Place } from './destination.ts';
+import { FilledRepositories } from './filledRepositories.ts';
 import { ImageGraphReader } from '../../store/imageGraph.ts';
 import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
 
@@ -18,6 +19,8 @@ import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
 export interface MirrorOptions {
   /** The number of parallel transfers. */
   readonly concurrency: number;
+  /** The repositories that were filled before; this run adds its own. Their blobs are mounted. */
+  readonly filled?: FilledRepositories;
   /** Opens a repository for writing. Called once for each repository. */
   readonly openStore: (place: Place) => ContentStore;
   /**
@@ -94,22 +97,21 @@ export async function runMirror(
   }
   const copies = groups.map(listCopies);
   const tally = new CopyTally(copies, context.onEvent);
-  const filled = new Set<MirrorGroup>();
-  const { concurrency } = options;
+  const { concurrency, filled = new FilledRepositories() } = options;
   await copyReleasesLast(
     stores.map(({ group, store }, index) => ({
       images: copies[index] ?? [],
       copy: async (wanted) => {
-        const neighbours = neighboursOf(group, [...filled]);
+        const sources = sourcesOf(group);
         const counting = { ...context, onEvent: tally.listenTo(index) };
         const copying = {
           concurrency,
-          mountFrom: () => neighbours,
+          mountFrom: (blob: Descriptor) => [...new Set([...sources, ...filled.having(blob, group.place)])],
           moverOf: moversOf(store, group, options, counting),
         };
         await copyImages(wanted, store, copying, counting);
         await store.close();
-        filled.add(group);
+        filled.add(group.place, wanted);
       },
     })),
   );
@@ -151,22 +153,12 @@ function listCopies({ images }: MirrorGroup): OrderedImage[] {
   });
 }
 
-/**
- * Returns other repositories that may have a group’s blobs: its sources, and the repositories that were filled before.
- */
-function neighboursOf({ place, images }: MirrorGroup, filled: readonly MirrorGroup[]): string[] {
+/** Returns the repositories of the same registry that a group’s images come from. */
+function sourcesOf({ place, images }: MirrorGroup): string[] {
   const sources = images.flatMap(({ image: { reference } }) =>
     reference && place.kind === 'registry' && reference.registry === place.registry ? [reference.repository] : [],
   );
-  const earlier = filled
-    .map((group) => group.place)
-    .filter((other) =>
-      other.kind === 'directory'
-        ? place.kind === 'directory' && other.root === place.root
-        : place.kind === 'registry' && other.registry === place.registry,
-    )
-    .map(({ repository }) => repository);
-  return [...new Set([...sources, ...earlier])].filter((repository) => repository !== place.repository);
+  return [...new Set(sources)].filter((repository) => repository !== place.repository);
 }
 
 /** Returns movers for blobs in a registry, which are faster than a stream. Blobs of other sources are streamed. */
