@@ -19,7 +19,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/store',
-    'attachments derivedImage directory directoryNames directoryRemoval imageGraph ociLayout repositories store',
+    'attachments derivedImage directory directoryNames directoryRemoval imageGraph ociLayout overlay repositories store',
   ],
   [
     'lib/archive',
@@ -29,7 +29,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/server', 'server'],
   ['lib/registry/auth', 'credentials tokens'],
   ['lib/registry', 'mirrors registries relay transport'],
-  ['lib/copy', 'copy copyFailure releaseOrder tally'],
+  ['lib/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   ['lib/release', 'documents load payload payloadPolicies provenance release version'],

@@ -70,8 +70,8 @@ export class Registries {
   }
 
   /**
-   * Returns the original name of an image that was named by one of its mirrors: the preferred repository (REGISTRY/REPOSITORY), if
-   * the mirror has several; the image itself if it is in no mirror.
+   * Returns the original name of an image that is named by a mirror; the image itself if it is in no mirror. Of several
+   * originals, returns the preferred repository (REGISTRY/REPOSITORY) or the first.
    */
   originalOf(reference: Reference, preferred?: string): Reference {
     const originals = this.#access.mirrors.originalsOf(reference);

@@ -115,7 +115,7 @@ export async function openReleaseSource(
       : await findRelease({ image: version === undefined ? release : await request.resolveVersion(version) }, sourceOf);
   const { digest } = found.reference;
   return {
-    // A release that is named by a mirror keeps its own name, because that is the one that clusters ask for.
+    // Clusters ask for a release by its original name, also if the user names a mirror.
     found: { ...found, reference: { ...registries.originalOf(found.reference, usualRepository), digest } },
     wanted,
     signatures: new Map(),

@@ -1,5 +1,6 @@
 import type { Context } from '../../context.ts';
 import { copyImages, type Image } from '../../copy/copy.ts';
+import { keepAttachments } from '../../copy/keepAttachments.ts';
 import { copyReleasesLast, type OrderedImage } from '../../copy/releaseOrder.ts';
 import { CopyTally } from '../../copy/tally.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
@@ -56,10 +57,11 @@ export async function pushBundle(
     bundle,
     gatherContents(images, () => bundle.content, context),
   );
-  const copies = listCopies(images, contents, signed, bundle);
-  const distinct = copies.filter(({ isAttachment }) => isAttachment !== true).length;
+  const listed = listCopies(images, contents, signed, bundle);
+  const distinct = listed.filter(({ isAttachment }) => isAttachment !== true).length;
   // A registry that is unreachable or denies access fails here once, instead of for every image.
-  for (const { root } of copies.slice(0, 1)) await destination.exists(root);
+  for (const { root } of listed.slice(0, 1)) await destination.exists(root);
+  const copies = await keepAttachments(listed, destination);
   const tally = new CopyTally([copies], context.onEvent);
   const { concurrency, mountFrom } = options;
   const counting = { ...context, onEvent: tally.listenTo(0) };
@@ -74,8 +76,8 @@ export async function pushBundle(
     release: `${destination.name}@${signed.release.digest}`,
     ...(releases.length > 1 && { releases }),
     images: distinct,
-    attachments: copies.length - distinct,
-    tags: new Set(copies.flatMap(({ tags = [] }) => tags)).size,
+    attachments: listed.length - distinct,
+    tags: new Set(listed.flatMap(({ tags = [] }) => tags)).size,
     blobs: { uploaded: blobs.copied, mounted: blobs.mounted, skipped: blobs.skipped },
     bytes,
     extraImages: signed.extraImages,

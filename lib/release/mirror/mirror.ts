@@ -1,5 +1,6 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { copyImages, type CopyOptions } from '../../copy/copy.ts';
+import { keepAttachments } from '../../copy/keepAttachments.ts';
 import { copyReleasesLast, type OrderedImage } from '../../copy/releaseOrder.ts';
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
 import { CopyTally, type CopyCounts } from '../../copy/tally.ts';
@@ -95,7 +96,7 @@ export async function runMirror(
       throw describeFailures(new Map([[failure, []]]), 1);
     });
   }
-  const copies = groups.map(listCopies);
+  const copies = await Promise.all(stores.map(({ group, store }) => keepAttachments(listCopies(group), store)));
   const tally = new CopyTally(copies, context.onEvent);
   const { concurrency, filled = new FilledRepositories() } = options;
   await copyReleasesLast(
