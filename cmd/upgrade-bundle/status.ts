@@ -134,7 +134,8 @@ function describeUpdate({ status }: UpgradeBundle, elapsed: number | undefined):
 function describeLoading({ status }: UpgradeBundle): string[] {
   const { nodes = [] } = status ?? {};
   if (nodes.length === 0) return [];
-  const { nodesReady, progress } = summarizeNodes(nodes);
+  // The controller also counts nodes that have not reported yet.
+  const { nodesReady, progress } = { ...summarizeNodes(nodes), ...status };
   const isCounted = nodes.some(({ imagesTotal }) => imagesTotal > 0);
   return [`${nodesReady.replace('/', ' of ')} nodes ready`, ...(isCounted ? [progress] : [])];
 }

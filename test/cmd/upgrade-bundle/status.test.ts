@@ -156,6 +156,12 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(server.requests).to.deep.equal([]);
   });
 
+  it('counts nodes that have not reported yet', async () => {
+    put('Loading', { nodes: nodes.slice(0, 1), nodesReady: '1/3', progress: '33%' });
+    const { stdout } = await run('status');
+    expect(stdout.split('\n')[0]).to.equal('4.19.4-x86-64: Loading, 1 of 3 nodes ready, 33%');
+  });
+
   it('shows the phase, the conditions and every node', async () => {
     const conditions = [
       {
