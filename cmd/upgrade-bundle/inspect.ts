@@ -1,11 +1,14 @@
 import { countAttachments } from '../../lib/oci/attachment.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect/inspect.ts';
+import { readBundleInventory } from '../../lib/bundle/inspect/inventory.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { formatReport } from './report/report.ts';
+import { tool } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml, nameReleases } from '../cli/format.ts';
 import { bundleArgument, outputOption } from '../cli/options.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
+import { formatSbom, sbomFormats } from './sbom.ts';
 
 /** The number of entries of each list that the text shows. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
@@ -17,15 +20,28 @@ export const command = defineCommand({
     'signers that the bundle names, and the verify command checks them. -o wide lists everything, and -o html writes a page in ' +
     'one file.',
   positionals: bundleArgument,
-  options: outputOption(['json', 'yaml', 'wide', 'html']),
+  options: {
+    ...outputOption(['json', 'yaml', 'wide', 'html']),
+    sbom: {
+      type: 'string',
+      choices: sbomFormats,
+      describe: 'Print a software bill of materials instead: CycloneDX 1.6 or SPDX 2.3, as JSON',
+    },
+  },
   examples: [
     ['upgrade-4.20.3-x86_64.tar', 'Show the contents of a bundle'],
     ['/dev/sdb -o json', 'Print the contents of a bundle on a USB drive as JSON'],
     ['upgrade-4.20.3-x86_64.tar -o html > report.html', 'Write a page with a map of the bundle'],
+    ['upgrade-4.20.3-x86_64.tar --sbom=cyclonedx > sbom.json', 'Write a software bill of materials'],
   ],
   async run(args, { context, terminal }) {
     const bundle = await openBundle(args.bundle, context, { tolerant: true });
     try {
+      if (args.sbom !== undefined) {
+        const inventory = await readBundleInventory(bundle, context);
+        terminal.print(formatSbom(inventory, args.sbom, { tool, date: new Date() }));
+        return;
+      }
       const inspection = await inspectBundle(bundle, context);
       terminal.print((await format(inspection, args.output)).trimEnd());
     } finally {

@@ -12,6 +12,7 @@ export interface ExtraImageOptions {
   readonly layerSize?: number;
   readonly format?: ImageFormat;
   readonly seed?: string;
+  readonly labels?: Readonly<Record<string, string>>;
 }
 
 /** An image that is not part of a release. */
@@ -28,10 +29,10 @@ export interface ExtraImage extends Pick<TestContent, 'content' | 'blobs' | 'add
 /** Creates an image that is not part of a release; OCI by default. */
 export function extraImage(options: ExtraImageOptions = {}): ExtraImage {
   const { registry = 'quay.io', repository = 'example/site-tool', tag = 'v1', seed = 'extra' } = options;
-  const { architecture = 'amd64', layers = 2, layerSize = 8192, format = 'oci' } = options;
+  const { architecture = 'amd64', layers = 2, layerSize = 8192, format = 'oci', labels = {} } = options;
   const contents = new TestContent();
   const noise = Array.from({ length: layers }, (_, index) => makeNoiseLayer(`${seed}/${index}`, layerSize));
-  const { digest } = contents.addImage(repository, { architecture, layers: noise, format }, tag);
+  const { digest } = contents.addImage(repository, { architecture, layers: noise, format, labels }, tag);
   return {
     digest,
     pullspec: `${registry}/${repository}@${digest}`,
