@@ -76,6 +76,8 @@ describe('a mirror registry under podman', function () {
     await host.runSuccessfully('podman', ['secret', 'create', 'redis_pass', secret]);
     for (const unit of ['quay-pod', 'quay-redis', 'quay-app']) {
       await host.runSuccessfully('systemctl', ['restart', `${unit}.service`]);
+      // A container that finds no pod is started again only after 30 s.
+      await host.runSuccessfully('sh', ['-c', 'until podman pod exists quay-pod; do sleep 0.1; done']);
     }
     const url = 'https://localhost:18443/v2/';
     await host.runSuccessfully('curl', ['-ksS', '--retry', '20', '--retry-all-errors', '--retry-delay', '1', url]);
@@ -98,7 +100,7 @@ describe('a mirror registry under podman', function () {
       ['ubi8/pause', '8.10-6'],
     ] as const) {
       const entrypoint = standInEntrypoint(tag);
-      test.addImage(name, { architecture: 'amd64', layers, entrypoint, format: 'oci' }, tag);
+      test.addImage(name, { architecture: 'amd64', layers, entrypoint, user: '1001', format: 'oci' }, tag);
     }
     return test;
   }

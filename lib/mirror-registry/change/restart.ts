@@ -1,7 +1,9 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
+import { valuesOf } from '../detect/podmanCommand.ts';
 import { healthCheckOf, waitForHealth } from './health.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
@@ -23,14 +25,36 @@ export async function disableUnits(
  * Throws `command-failed`.
  */
 export async function restartUnits(
-  { commands }: ExecutionRequest,
+  request: ExecutionRequest,
   journal: UpgradeJournal,
   signal: AbortSignal,
 ): Promise<void> {
+  const { commands } = request;
   const retired = isForward(journal) ? (journal.retired?.units ?? []) : [];
   await commands.systemctl(['daemon-reload'], signal);
   for (const unit of journal.restart) {
-    if (!retired.includes(unit)) await commands.systemctl(['restart', `${unit}.service`], signal);
+    if (retired.includes(unit)) continue;
+    await commands.systemctl(['restart', `${unit}.service`], signal);
+    if (unit === 'quay-pod') await waitForPod(request, signal);
+  }
+}
+
+/**
+ * Waits until the pod exists. systemd takes its unit as started before that, and a container that finds no pod is
+ * started again only after 30 s. The health check reports a pod that never exists.
+ */
+async function waitForPod({ commands, detected }: ExecutionRequest, signal: AbortSignal): Promise<void> {
+  const [name] = valuesOf(detected.commands.pause, 'name');
+  for (let tries = 0; name && tries < 100; tries += 1) {
+    const isThere = await commands.podman(['pod', 'exists', name.value], signal).then(
+      () => true,
+      (error: unknown) => {
+        if (isPluginError(error, 'command-failed')) return false;
+        throw error;
+      },
+    );
+    if (isThere) return;
+    await sleep(100);
   }
 }
 
