@@ -74,7 +74,7 @@ DNS = ${host}
     ...['req', '-x509', '-new', '-config', cnf, '-nodes', '-key', rootKey, '-sha256', '-days', String(caDays)],
     ...['-out', rootPem, '-addext', 'basicConstraints=critical,CA:TRUE,pathlen:1'],
   );
-  await fixture.write(`${fixture.quayRoot}/quay-config/ssl.key`, await makeKey('server', bits), 0o600);
+  await fixture.write(`${fixture.quayRoot}/quay-config/ssl.key`, await makeKey('server', bits), 0o644);
   await openssl('req', '-new', '-key', key, '-out', csr, '-subj', `/CN=${name}`, '-config', cnf);
   await openssl(
     ...['x509', '-req', '-in', csr, '-CA', rootPem, '-CAkey', rootKey, '-CAcreateserial', '-out', cert],

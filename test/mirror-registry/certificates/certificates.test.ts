@@ -216,7 +216,7 @@ describe('certificates', function () {
     expect((await host.renew()).changes).to.deep.equal([]);
     expect((await host.renew({ rotateKey: true })).server).to.include('it gets a new key');
     expect(await readFile(host.at('quay-config/ssl.key'), 'utf8')).not.to.equal(short);
-    expect((await stat(host.at('quay-config/ssl.key'))).mode & 0o777).to.equal(0o600);
+    expect((await stat(host.at('quay-config/ssl.key'))).mode & 0o777).to.equal(0o644);
     expect((await host.read()).status).to.deep.include({ kind: 'automatic', hasKey: true, problems: [] });
     for (const root of [old, host.at('quay-rootCA/rootCA.pem')])
       expect(await verifyStrictly(host, root)).to.equal('good');

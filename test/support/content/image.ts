@@ -14,6 +14,7 @@ export interface ImageOptions {
   readonly labels?: Readonly<Record<string, string>>;
   readonly entrypoint?: readonly string[];
   readonly command?: readonly string[];
+  readonly user?: string;
   readonly format?: ImageFormat;
 }
 
@@ -51,7 +52,15 @@ export class TestContent {
 
   /** Adds an image: its layers, its configuration and its manifest. */
   addImage(repository: string, options: ImageOptions, tag?: string): Descriptor {
-    const { architecture, layers, format = 'docker', entrypoint = ['/usr/bin/test'], command, labels = {} } = options;
+    const {
+      architecture,
+      layers,
+      format = 'docker',
+      entrypoint = ['/usr/bin/test'],
+      command,
+      user,
+      labels = {},
+    } = options;
     const types = blobTypes[format];
     const config = makeBlob(
       Buffer.from(
@@ -59,7 +68,7 @@ export class TestContent {
           architecture,
           os: 'linux',
           created,
-          config: { Env: ['PATH=/usr/bin:/bin'], Entrypoint: entrypoint, Cmd: command, Labels: labels },
+          config: { Env: ['PATH=/usr/bin:/bin'], Entrypoint: entrypoint, Cmd: command, User: user, Labels: labels },
           rootfs: { type: 'layers', diff_ids: layers.map((layer) => layer.diffId) },
           history: layers.map(() => ({ created, created_by: '/bin/sh -c test' })),
         }),
