@@ -125,17 +125,11 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
         () => (host.fails = (call) => call.includes(':/quay-registry/conf/stack:Z ')),
         'power',
       ],
-      ['Quay cannot create the schema', () => (host.fails = (call) => call.includes(':/sqlite:Z ')), 'power'],
       ['pg_dump fails', () => (host.fails = (call) => call.includes('pg_dump')), 'power'],
       [
         'the dump is half',
         () => (host.dumpOf = (text) => text.slice(0, text.indexOf('\n', text.indexOf('COPY public.repository')) + 1)),
         'end is missing',
-      ],
-      [
-        'a row does not fit',
-        () => (host.dumpOf = (text) => text.replace('\nread', '\n1\tread').replace('2\tread', '1\tread')),
-        'does not fit',
       ],
       ['the volume cannot be created', () => (host.fails = (call) => call.startsWith('podman volume create')), 'power'],
       [
@@ -159,11 +153,10 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
 
   it('resumes after a kill at each kind of step, and so does its rollback', async () => {
     for (const [step, back] of [
-      // While PostgreSQL is read, when SQLite has its place, among the units, and before the restart.
+      // While PostgreSQL is read, when SQLite has its place, and before the restart.
       ['rm quay_sqlite.db', 'rename quay-app.service'],
       ['rename quay_sqlite.db', 'rm newer-database'],
-      ['rename quay-pod.service', 'rm quay_sqlite.db'],
-      ['rm secret', 'rename journal.json'],
+      ['rm secret', 'rm quay_sqlite.db'],
     ] as const) {
       postgres.stops.length = 0;
       const killed = await upgrade([], step);
