@@ -85,7 +85,9 @@ export class PostgresServer {
     const words = [join(programs, 'postgres'), '-D', this.folder, '-k', this.#socket, '-h', '', '-F'];
     const [command = '', ...args] = asUser(words);
     this.#child = spawn(command, args, { stdio: 'ignore', cwd: '/' });
-    while ((await this.#psql('SELECT 1')).code !== 0 && this.#child.exitCode === null) await sleep(50);
+    const state = join(this.folder, 'postmaster.pid');
+    const isReady = async (): Promise<boolean> => /^ready\s*$/m.test(await readFile(state, 'utf8').catch(() => ''));
+    while (this.#child.exitCode === null && !(await isReady())) await sleep(20);
     if (this.#child.exitCode !== null) this.#child = undefined;
   }
 
