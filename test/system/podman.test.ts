@@ -76,7 +76,7 @@ describe('a mirror registry under podman', function () {
     await host.runSuccessfully('podman', ['secret', 'create', 'redis_pass', secret]);
     for (const unit of ['quay-pod', 'quay-redis', 'quay-app']) {
       await host.runSuccessfully('systemctl', ['restart', `${unit}.service`]);
-      // A container that finds no pod is started again only after 30 s.
+      // systemd restarts a container that finds no pod only after 30 s.
       await host.runSuccessfully('sh', ['-c', 'until podman pod exists quay-pod; do sleep 0.1; done']);
     }
     const url = 'https://localhost:18443/v2/';

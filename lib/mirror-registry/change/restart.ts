@@ -40,8 +40,8 @@ export async function restartUnits(
 }
 
 /**
- * Waits until the pod exists. systemd takes its unit as started before that, and a container that finds no pod is
- * started again only after 30 s. The health check reports a pod that never exists.
+ * Waits until the pod exists. systemd takes its unit as started before that, and restarts a container that finds no
+ * pod only after 30 s. The health check reports a pod that never exists.
  */
 async function waitForPod({ commands, detected }: ExecutionRequest, signal: AbortSignal): Promise<void> {
   const [name] = valuesOf(detected.commands.pause, 'name');

@@ -7,8 +7,8 @@ import { makeBlob, type TestLayer } from '../../support/content/layers.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 
 // A stand-in for Quay, as user 1001: serves the requests of our program and of clients, with the
-// mounted certificate, is healthy only with the Redis of the pod and its password, and changes the
-// database when it starts. Refuses a database that a newer version has changed. As a stand-in for
+// mounted certificate. It is healthy only with the Redis of the pod and its password. It changes the
+// database when it starts, and refuses a database that a newer version has changed. As a stand-in for
 // Redis it checks the password of its secret, and as a stand-in for the pod’s own container it waits.
 const program = `
 const { createServer } = require('node:https');
