@@ -70,11 +70,16 @@ export const command = defineCommand({
       context,
     );
     warnOfOutcomes(outcomes, context);
+    if (outcomes.some(({ manifest }) => manifest.object.kind === 'CatalogSource')) context.log('info', defaultCatalogs);
     if (args.output === 'json') terminal.print(JSON.stringify(outcomes.map(toPlainOutcome), null, 2));
     else for (const outcome of outcomes) terminal.print(formatOutcome(outcome, dryRun));
     checkOutcomes(outcomes, dryRun);
   },
 });
+
+const defaultCatalogs =
+  'the default catalogs need a registry; to disable them: ' +
+  `oc patch operatorhub cluster --type=merge -p '{"spec":{"disableAllDefaultSources":true}}'`;
 
 function readPath({ config, filename }: { config: string | undefined; filename: string | undefined }): string {
   const [path, other] = [config, filename].filter((each) => each !== undefined);

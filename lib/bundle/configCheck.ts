@@ -1,5 +1,5 @@
 import { dirname } from 'node:path/posix';
-import { catalogSourceManifest } from '../config/catalogSource.ts';
+import { catalogSourceManifest, clusterCatalogManifest } from '../config/catalogSource.ts';
 import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
 import type { UnknownObject } from '../config/objects.ts';
 import { annotatedVersion, signatureConfigMap, signatureLabel } from '../config/signatures.ts';
@@ -130,15 +130,16 @@ export function judgeConfig(
   return { problems, signatures: [...signatures.values()], mirrors: mirrors.manifests, catalogs };
 }
 
-/** A CatalogSource must be, byte for byte, what this project writes for an extra image of the bundle. */
+/** A CatalogSource or ClusterCatalog must be, byte for byte, what this project writes for an extra image of the bundle. */
 function judgeCatalogFile({ described, metadata }: ConfiguredBundle, { path, text, objects }: ConfigFile): FileVerdict {
   const [object] = objects;
   const { name } = fieldsAt(object, 'metadata');
-  const { image } = fieldsAt(object, 'spec');
+  const image = fieldsAt(object, 'spec')['image'] ?? fieldsAt(object, 'spec', 'source', 'image')['ref'];
   const isListed = described && typeof image === 'string' && metadata.extraImages.includes(image);
   if (isListed && typeof name === 'string' && /^[a-z0-9][a-z0-9-]{0,62}$/.test(name)) {
-    const written = catalogSourceManifest(name, image);
-    if (written.path === path && formatManifest(written.object) === text) return { manifests: [written] };
+    const written = [catalogSourceManifest(name, image), clusterCatalogManifest(name, image)];
+    const same = written.find((each) => each.path === path && formatManifest(each.object) === text);
+    if (same) return { manifests: [same] };
   }
   const words = `${path} is not the catalog of an image of this bundle`;
   return { problem: describeProblem('unexpected', 'file', path, words), manifests: [] };

@@ -38,3 +38,21 @@ export function catalogSourceManifest(name: string, image: string): ConfigManife
     },
   };
 }
+
+/** The kind of catalogs of OLM v1. */
+export const clusterCatalogKind = { apiVersion: 'olm.operatorframework.io/v1', kind: 'ClusterCatalog' } as const;
+
+/**
+ * Makes the ClusterCatalog of a catalog image by digest, for OLM v1. It pulls the image from a registry, so it needs a
+ * mirror. There is no polling.
+ */
+export function clusterCatalogManifest(name: string, image: string): ConfigManifest {
+  return {
+    path: `config/catalogs/clustercatalog-${name}.yaml`,
+    object: {
+      ...clusterCatalogKind,
+      metadata: { name },
+      spec: { availabilityMode: 'Available', source: { type: 'Image', image: { ref: image } } },
+    },
+  };
+}

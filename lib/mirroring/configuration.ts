@@ -8,7 +8,9 @@ import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../kubernetes/apply.ts';
 import { checkKinds } from '../kubernetes/acceptedKinds.ts';
 import { parseManifests, readManifestTexts, type ManifestText } from '../kubernetes/manifestFolder.ts';
+import { clusterCatalogKind } from '../config/catalogSource.ts';
 import type { ConfigManifest } from '../config/manifest.ts';
+import type { Cluster } from '../kubernetes/client.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { Registries } from '../registry/registries.ts';
@@ -50,12 +52,30 @@ export function applyConfiguration(
     const manifests = await readChecked({ path, text, trust }, access, context);
     const cluster = await access.openCluster();
     try {
-      const adapted = await adaptMirrorSets(cluster, manifests, context);
+      const chosen = await chooseCatalogs(cluster, manifests, trust.registries, context);
+      const adapted = await adaptMirrorSets(cluster, chosen, context);
       return await applyManifests(cluster, adapted, options, context);
     } finally {
       cluster.close();
     }
   });
+}
+
+/** Leaves out catalogs of OLM v1 if the cluster does not serve them, or if no mirror registry is named. */
+async function chooseCatalogs(
+  cluster: Cluster,
+  manifests: readonly ConfigManifest[],
+  registries: readonly string[],
+  { log }: Pick<Context, 'log'>,
+): Promise<readonly ConfigManifest[]> {
+  const { apiVersion, kind } = clusterCatalogKind;
+  const catalogs = manifests.filter(({ object }) => object.kind === kind && object.apiVersion === apiVersion);
+  if (catalogs.length === 0 || !(await cluster.findKind(apiVersion, kind)))
+    return manifests.filter((manifest) => !catalogs.includes(manifest));
+  if (registries.length > 0) return manifests;
+  const names = catalogs.map(({ path }) => path).join(', ');
+  log('info', `${names}: not applied, because OLM v1 needs a mirror registry for its catalogs`);
+  return manifests.filter((manifest) => !catalogs.includes(manifest));
 }
 
 async function readChecked(

@@ -2,7 +2,7 @@ import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import { filterCatalog, openCatalog, type OpenedCatalog } from '../../catalog/catalogImage.ts';
 import type { OperatorRequest, Selection } from '../../catalog/selection.ts';
 import type { SiteOperator, SiteReport } from '../../config/siteTypes.ts';
-import { catalogName, catalogSourceManifest } from '../../config/catalogSource.ts';
+import { catalogName, catalogSourceManifest, clusterCatalogManifest } from '../../config/catalogSource.ts';
 import type { ConfigManifest } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
@@ -81,7 +81,10 @@ export async function gatherAdditions(
   return {
     catalogs,
     images: await resolveExtraImages([...extraImages, ...images], extended),
-    config: catalogs.map(({ name, image }) => catalogSourceManifest(name, image)),
+    config: catalogs.flatMap(({ name, image }) => [
+      catalogSourceManifest(name, image),
+      clusterCatalogManifest(name, image),
+    ]),
     origin: extended,
   };
 }

@@ -75,6 +75,10 @@ describe('create --operator', () => {
     expect(layers.map(({ digest }) => digests.includes(digest))).to.deep.equal([true, false, false]);
   });
 
+  const olm = {
+    ...{ apiVersion: 'olm.operatorframework.io/v1', kind: 'ClusterCatalog', resource: 'clustercatalogs' },
+  };
+
   it('is applied with its catalog only if the user asks for it', async () => {
     const { path, catalogs } = await create(workshop.output);
     const server = await startApiServer({ openshift: '4.20.3' });
@@ -93,6 +97,16 @@ describe('create --operator', () => {
       const applied = await apply('--catalogs');
       expect(applied.code, applied.stderr).to.equal(0);
       expect(stored()).to.have.nested.property('spec.image', catalogs[0]?.image);
+      expect(applied.stderr).to.contain('{"spec":{"disableAllDefaultSources":true}}');
+      const clusterCatalog = (): object | undefined => server.find(olm.apiVersion, olm.kind, 'redhat-operators');
+      expect(applied.stdout).not.to.contain('clustercatalog');
+      server.kinds.push({ ...olm, group: 'olm.operatorframework.io', version: 'v1', namespaced: false, custom: true });
+      const withoutMirror = await apply('--catalogs');
+      expect(withoutMirror.stderr).to.contain('not applied, because OLM v1 needs a mirror registry');
+      expect(clusterCatalog()).to.equal(undefined);
+      const mirrored = await apply('--catalogs', '--mirror-registry=mirror.example.com');
+      expect(mirrored.code, mirrored.stderr).to.equal(0);
+      expect(clusterCatalog()).to.have.nested.property('spec.source.image.ref', catalogs[0]?.image);
     } finally {
       await server.stop();
       await kubeconfigs.remove();
