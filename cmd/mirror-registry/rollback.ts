@@ -1,10 +1,12 @@
 import { PluginError } from '../../lib/errors.ts';
 import {
   abandonChange,
+  dropBackups,
   planRollback,
   rollBackRegistry,
   type RollbackPlan,
 } from '../../lib/mirror-registry/change/rollback.ts';
+import { timeOf } from '../../lib/mirror-registry/change/upgradeJournal.ts';
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand } from '../cli/command.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
@@ -21,6 +23,10 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Abandon an unfinished upgrade, renewal or rollback: keep the files as they are, and its backup',
     },
+    'drop-backups': {
+      type: 'boolean',
+      describe: 'Remove all backups, with the old images and units that only a rollback needs, and roll nothing back',
+    },
     ...executionOptions,
     ...registryHostOptions,
   },
@@ -29,15 +35,24 @@ export const command = defineCommand({
     ['--dry-run', 'Show what a rollback would restore'],
   ],
   async run(args, { context, terminal, environment }) {
-    if (args.dryRun && args.abandon) throw new PluginError('usage', '--dry-run does not go with --abandon');
+    const { dryRun, abandon, dropBackups: isDropping } = args;
+    if ([dryRun, abandon, isDropping].filter((each) => each).length > 1) {
+      throw new PluginError('usage', '--dry-run, --abandon and --drop-backups do not go together');
+    }
     const request = await requestOf(args, environment);
-    if (args.dryRun) {
+    if (dryRun) {
       terminal.print(describePlan(await planRollback(request, context)));
       return;
     }
     const unlock = await takeStateLock(request.files, request.detected.installation);
     try {
-      if (args.abandon) {
+      if (isDropping) {
+        const dropped = await dropBackups(request, context);
+        const lines = dropped.map((journal) => `Removed the backup of ${journal.title} of ${timeOf(journal)}.`);
+        terminal.print(lines.length > 0 ? lines.join('\n') : 'There are no backups.');
+        return;
+      }
+      if (abandon) {
         const abandoned = await abandonChange(request);
         if (!abandoned) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
         const { journal, backup } = abandoned;

@@ -1,6 +1,7 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { openRecords, requireUntouched } from './execution.ts';
+import { dropBackup } from './expiry.ts';
 import { type ExecutionRequest } from './restart.ts';
 import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { startStopped } from './stop.ts';
@@ -69,6 +70,23 @@ export async function abandonChange(
   const records = openRecords(request);
   const journal = await records.current();
   return journal && { journal, backup: await records.abandon(journal) };
+}
+
+/**
+ * Removes the backups of all changes, with the old images and the units that only a rollback needs. Returns the changes.
+ * Throws `conflict` if a change is unfinished, `command-failed` and `not-writable`.
+ */
+export async function dropBackups(request: ExecutionRequest, context: Context): Promise<UpgradeJournal[]> {
+  const records = openRecords(request);
+  const unfinished = await records.current();
+  if (unfinished) {
+    throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
+      hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', which can also abandon it.",
+    });
+  }
+  const ended = await records.listEnded();
+  for (const journal of ended) await dropBackup(request, records, journal, context);
+  return ended;
 }
 
 async function findChange(request: ExecutionRequest, records: UpgradeRecords): Promise<UpgradeJournal | undefined> {
