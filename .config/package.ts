@@ -1,7 +1,7 @@
 /**
  * Builds one executable for each platform, which includes Node.js, and packs it with licences into an archive. Also
- * writes checksums and krew manifests, into dist/packages or into the folder of the first argument. Further arguments
- * choose platforms, such as linux-x64. `--fast` makes the archives a tenth larger. Executables for macOS are built on
+ * writes checksums and krew manifests, into dist/packages or into the folder that an argument names. Other arguments
+ * choose platforms, such as linux-amd64. `--fast` makes the archives a tenth larger. Executables for macOS are built on
  * macOS, and those for Linux on Linux.
  */
 import { createHash } from 'node:crypto';
@@ -17,23 +17,15 @@ import manifest from '../package.json' with { type: 'json' };
 import { bundle } from './bundle.ts';
 import { archiveOf, executableOf, krewManifests, papers, platforms, type Platform } from './krew.ts';
 import { packagesOf, writeNotices } from './notices.ts';
+import { readPackageArguments, type PackageArguments } from './packageArguments.ts';
 import { makeExecutable, makeExecutableOfOlder } from './sea.ts';
 import { makeZip } from './zip.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
-const given = process.argv.slice(2);
-const [folder = `${root}/dist/packages`, ...chosen] = given.filter((word) => word !== '--fast');
-const names = platforms.map(({ os, cpu }) => `${os}-${cpu}`);
-const unknown = chosen.filter((word) => !names.includes(word));
-if (unknown.length > 0) {
-  say(`error: unknown platform: ${unknown.join(', ')}`);
-  say(`try: npm run package -- FOLDER [PLATFORM...], with platforms of ${names.join(', ')}`);
-  process.exit(2);
-}
-const wanted = platforms.filter(({ os, cpu }) => chosen.length === 0 || chosen.includes(`${os}-${cpu}`));
+const { folder = `${root}/dist/packages`, wanted, isFast } = readArguments();
 const main = 'main.js';
 /** Higher levels take twice as long, and save a thousandth. */
-const compression = given.includes('--fast') ? 1 : 7;
+const compression = isFast ? 1 : 7;
 const work = await mkdtemp(join(tmpdir(), 'package-'));
 try {
   await mkdir(`${folder}/krew`, { recursive: true });
@@ -60,6 +52,15 @@ try {
     await writeFile(`${folder}/krew/${name}`, text);
 } finally {
   await rm(work, { recursive: true, force: true });
+}
+
+function readArguments(): PackageArguments {
+  try {
+    return readPackageArguments(process.argv.slice(2));
+  } catch (error) {
+    say(`error: ${error instanceof Error ? error.message : String(error)}`);
+    process.exit(2);
+  }
 }
 
 async function makeArchive(platform: Platform, notices: string): Promise<string> {

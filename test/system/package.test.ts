@@ -258,7 +258,7 @@ describe('npm run package with an unknown platform', () => {
       expect(code).to.equal(2);
       expect(stderr)
         .to.match(/^error: unknown platform: linux-x65\n/)
-        .and.to.include('linux-x64, linux-arm64');
+        .and.to.include('linux-amd64, linux-arm64');
       expect(await readdir(folder)).to.deep.equal(['notes.txt']);
     } finally {
       await rm(folder, { recursive: true });
