@@ -114,13 +114,13 @@ export function listNamedImages({
 
 /** Returns the images of a bundle without OCI artifacts. Only these are loaded and pinned. */
 export function listContainerImages({
-  release,
-  components,
   images,
   artifacts = [],
-}: Pick<BundleMetadata, 'release' | 'components' | 'images' | 'artifacts'>): string[] {
-  // The release signature does not cover the list of artifacts, so it must not hide an image of the release.
-  const signed = new Set([release, ...Object.values(components)]);
+  releases = [],
+  ...last
+}: Pick<BundleMetadata, 'release' | 'components' | 'images' | 'artifacts' | 'releases'>): string[] {
+  // No signature covers the list of artifacts, so it must not hide an image of a release.
+  const signed = new Set([last, ...releases].flatMap((each) => [each.release, ...Object.values(each.components)]));
   return images.filter((image) => signed.has(image) || !artifacts.includes(image));
 }
 

@@ -124,6 +124,10 @@ describe('a bundle with an OCI artifact', () => {
       // The list of artifacts is not signed.
       const hidden = { ...bundle.metadata, artifacts: [etcd], extraImages: [etcd] };
       expect(storeImagesOf({ path, metadata: hidden }).map(({ name }) => name)).to.include(etcd);
+      const { version, release, components, osImages, previous } = bundle.metadata;
+      const first = { version, release, components, osImages, previous, risks: [], bytes: 0 };
+      const several = { ...hidden, formatVersion: 2 as const, components: {}, releases: [first] };
+      expect(storeImagesOf({ path, metadata: several }).map(({ name }) => name)).to.include(etcd);
     });
     await open(await made.unpack(), async (opened) => {
       const metadata = { ...opened.metadata, artifacts: [] };
