@@ -33,7 +33,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   ['lib/release', 'documents load payload payloadPolicies provenance release version'],
-  ['lib/release/graph', 'channels graph graphData updatePath'],
+  ['lib/release/graph', 'channels graph graphData updateGraph updatePath'],
   ['lib/catalog', 'catalogImage selection'],
   ['lib/release/mirror', 'destination filledRepositories measure mirror mirrorGroup'],
   [
@@ -48,7 +48,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/inspect', 'inspect inventory'],
   [
     'lib/bundle/create',
-    'artifacts base catalogs contents create layout localOrigin origin releaseSource siteCheck writeBundle',
+    'artifacts base catalogs contents create layout localOrigin origin releaseSource request siteCheck writeBundle',
   ],
   ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],

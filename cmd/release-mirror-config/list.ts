@@ -1,6 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
 import { readArchivedChannels, readServedChannels, type ChannelVersions } from '../../lib/release/graph/channels.ts';
-import { resolveUpdatePath, type UpdatePath } from '../../lib/release/graph/updatePath.ts';
+import { nameRisks, resolveUpdatePath, type UpdatePath } from '../../lib/release/graph/updatePath.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import { openAccess } from '../cli/access.ts';
@@ -100,6 +100,6 @@ function versionsOf(channels: ChannelVersions, channel = ''): string[] {
 }
 
 function formatPath({ steps }: UpdatePath): string {
-  const rows = steps.map(({ version, risks, pullspec }) => [version, risks.join(', ') || '-', pullspec]);
+  const rows = steps.map(({ version, risks, pullspec }) => [version, nameRisks(risks) || '-', pullspec]);
   return formatTable([['VERSION', 'KNOWN RISKS', 'IMAGE'], ...rows]);
 }

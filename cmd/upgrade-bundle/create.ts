@@ -1,10 +1,12 @@
 import { catalogOptions, requestOperators } from './catalogs.ts';
 import { formatCreated } from './createReport.ts';
+import { pathOption, planReleases } from './plannedReleases.ts';
 import type { BaseRequest } from '../../lib/bundle/create/base.ts';
 import { heldImagesOf } from '../../lib/bundle/create/siteCheck.ts';
 import { createBundle } from '../../lib/bundle/create/create.ts';
 import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { RegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
+import type { CreateRequest } from '../../lib/bundle/create/request.ts';
 import type { Context } from '../../lib/context.ts';
 import { parseSiteReport, siteReportLimit } from '../../lib/config/siteReport.ts';
 import type { SiteReport } from '../../lib/config/siteTypes.ts';
@@ -12,10 +14,8 @@ import { PluginError } from '../../lib/errors.ts';
 import { readSmallFile } from '../../lib/files/smallFile.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { requirePatch } from '../../lib/release/graph/channels.ts';
-import type { ReleaseRequest } from '../../lib/release/load.ts';
 import { loadExpectedKeys, warnOfOtherKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import {
-  compareVersions,
   isVersion,
   parseArchitecture,
   parseVersion,
@@ -60,9 +60,11 @@ const options = {
   },
   ...imageListOption,
   ...catalogOptions,
+  ...pathOption,
   'graph-url': {
     type: 'string',
-    describe: 'Update graph that names the latest patches if --version has none, instead of the public one',
+    describe:
+      'Update graph for --path-from, and for the latest patches if --version has none, instead of the public one',
   },
   base: {
     type: 'string',
@@ -142,6 +144,10 @@ export const command = defineCommand({
       '--version=4.20.3 --output=. --catalog=registry.redhat.io/redhat/redhat-operator-index:v4.20 --operator=web-terminal@fast:1.10.0',
       'Add an operator, with its updates since 1.10.0',
     ],
+    [
+      '--path-from=4.18.20 --version=4.20.3 --output=/media/usb',
+      'Include the releases on the way: upgrade-4.20.3-x86_64-via-4.19.12.tar',
+    ],
     ['--version=4.20.3 --output=. --device=/dev/sdb', 'Create a bundle, and write it onto a USB drive'],
     [
       '--version=4.20.3 --output=/media/usb --volume-size=4G',
@@ -175,7 +181,7 @@ export const command = defineCommand({
     try {
       const result = await createBundle(
         {
-          releases: requestOf(args, origin),
+          ...(await requestOf(args, site, origin, context)),
           extraImages: [...args.extraImage, ...images],
           operators: requestOperators(args),
           site,
@@ -228,8 +234,9 @@ function checkRelease({ release, version, releaseImage }: CreateArguments): void
 
 /** Throws `usage` with the latest patches if the version lacks its patch. Asks no update graph if the release is in a directory. */
 async function checkPatch(args: CreateArguments, environment: NodeJS.ProcessEnv, context: Context): Promise<void> {
-  const { version = args.release, fromDir, graphUrl } = args;
-  if (version === undefined || isVersion(version) || fromDir !== undefined) return;
+  const { version: text = args.release, fromDir, graphUrl } = args;
+  const version = text?.split(',').find((each) => !isVersion(each));
+  if (version === undefined || fromDir !== undefined) return;
   const registries = new Registries(await openAccess(args, environment), context);
   try {
     const options = { graphUrl, fetchFile: fetcherOf(registries.connections, context) };
@@ -239,19 +246,20 @@ async function checkPatch(args: CreateArguments, environment: NodeJS.ProcessEnv,
   }
 }
 
-function requestOf(args: CreateArguments, origin: Origin): [ReleaseRequest, ...ReleaseRequest[]] {
-  const { release = '', version = release, arch, releaseImage } = args;
+async function requestOf(
+  args: CreateArguments,
+  site: SiteReport | undefined,
+  origin: Origin,
+  context: Context,
+): Promise<Pick<CreateRequest, 'releases' | 'risks'>> {
+  const { release = '', version = release, arch, releaseImage, pathFrom, graphUrl } = args;
   if (releaseImage !== undefined)
-    return [{ image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) }];
+    return { releases: [{ image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) }] };
   const place = { arch: architectureOf(args), repository: repositoryOf(args, origin) };
-  const [first = '', ...others] = readVersions(version);
-  return [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))];
-}
-
-/** Reads versions with commas between them, and returns each once, the oldest first. */
-function readVersions(text: string): string[] {
-  const versions = text.split(',');
-  return versions.length === 1 ? versions : [...new Set(versions.map(parseVersion))].sort(compareVersions);
+  const planned = await planReleases(version, pathFrom, { ...place, graphUrl, site }, origin, context);
+  const [first = '', ...others] = planned.versions;
+  const releases = [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))] as const;
+  return { releases, risks: planned.risks };
 }
 
 function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {

@@ -3,6 +3,7 @@ import { fieldsOf, isFields, listOf, textsOf } from '../fields.ts';
 import { PluginError, messageOf } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
+import type { UpdateRisk } from '../release/graph/updateGraph.ts';
 
 /** The name of the first entry of every bundle. */
 export const metadataPath = 'metadata.json';
@@ -36,14 +37,6 @@ export interface BundleBase {
   /** The release image by digest. */
   readonly release: string;
   readonly blobs: readonly BlobRecord[];
-}
-
-/** A known risk of an update for some clusters, as an update graph describes it. */
-export interface UpdateRisk {
-  readonly name: string;
-  readonly message: string;
-  /** The page about the risk; empty if the graph names none. */
-  readonly url: string;
 }
 
 /** One release of a bundle with several releases. */

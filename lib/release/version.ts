@@ -81,6 +81,12 @@ export function isSameMinor(version: string, other: string): boolean {
   return a !== null && b !== null && a.major === b.major && a.minor === b.minor;
 }
 
+/** Returns how many minor versions the second version is ahead of the first; 0 for other texts and major versions. */
+export function minorsBetween(version: string, other: string): number {
+  const [a, b] = [semver.parse(version), semver.parse(other)];
+  return a !== null && a.major === b?.major ? b.minor - a.minor : 0;
+}
+
 /** Returns the tag of a release: `4.12.4-x86_64`. */
 export function releaseTag(version: string, arch: Architecture): string {
   return `${version}-${arch}`;

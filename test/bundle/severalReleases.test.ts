@@ -119,6 +119,29 @@ describe('a bundle with several releases', () => {
     }
   });
 
+  it('has the releases on the shortest path of updates, with the texts of known risks', async () => {
+    const nodes = ['4.18.20', '4.19.12', '4.20.3'].map((version) => ({ version, payload: first.pullspec }));
+    const conditionalEdges = [
+      { edges: [{ from: '4.18.20', to: '4.19.12' }], risks: [{ name: 'SlowDisks', message: 'Disks\nare slow.' }] },
+    ];
+    const graph = JSON.stringify({ nodes, edges: [[1, 2]], conditionalEdges });
+    (workshop.signatures.files as Map<string, string>).set('/graph', graph);
+    const planned = await workshop.make({
+      ...{ version: '4.20.3', 'path-from': '4.18.20', 'graph-url': `${workshop.signatures.url}/graph` },
+      output: join(workshop.folder, 'planned'),
+    });
+    expect(basename(planned)).to.equal(basename(path));
+    const { releases = [] } = await readMetadata(planned);
+    expect(releases.map(({ risks }) => risks)).to.deep.equal([
+      [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }],
+      [],
+    ]);
+    const { stdout } = await runProgram(workshop.folder, 'inspect', [planned]);
+    expect(stdout)
+      .to.match(/^4\.19\.12 .* SlowDisks$/m)
+      .and.to.match(/^SlowDisks: Disks are slow\.$/m);
+  });
+
   it('has a plan for the update to each release', async () => {
     const bundle = await openBundle(path, makeContext());
     try {

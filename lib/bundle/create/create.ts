@@ -106,7 +106,9 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const extras = extraImages.map(({ name }) => name);
   const artifacts = listArtifacts(extraImages, checked.manifests);
   const bytes = measureReleases(checked, lists);
-  const more = bytes.map((each) => ({ risks: [], bytes: each }));
+  const more = releases.map(({ version }, index) => {
+    return { risks: request.risks?.get(version) ?? [], bytes: bytes[index] ?? 0 };
+  });
   const facts = {
     ...describeReleases(signed, extras, request.tool, more),
     ...(artifacts.length > 0 && { artifacts }),

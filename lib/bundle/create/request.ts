@@ -1,4 +1,5 @@
 import type { ReleaseRequest, TrustRequest } from '../../release/load.ts';
+import type { UpdateRisk } from '../../release/graph/updateGraph.ts';
 import type { BaseRequest } from './base.ts';
 import type { AdditionsRequest } from './catalogs.ts';
 
@@ -6,6 +7,8 @@ import type { AdditionsRequest } from './catalogs.ts';
 export interface CreateRequest extends AdditionsRequest {
   /** The releases in the order of the updates. */
   readonly releases: readonly [ReleaseRequest, ...ReleaseRequest[]];
+  /** The known risks of the updates to these releases, by version. */
+  readonly risks?: ReadonlyMap<string, readonly UpdateRisk[]> | undefined;
   /** The base of a delta bundle. The bundle leaves out the blobs of its base. */
   readonly base?: BaseRequest | undefined;
   /** An existing or new folder. */

@@ -7,12 +7,21 @@ export interface GraphNode {
   readonly payload: string;
 }
 
+/** A known risk of an update for some clusters. */
+export interface UpdateRisk {
+  readonly name: string;
+  /** One line of text. */
+  readonly message: string;
+  /** The page about the risk; empty if the graph names none. */
+  readonly url: string;
+}
+
 /** An update from one version to another. */
 export interface GraphEdge {
   readonly from: string;
   readonly to: string;
-  /** The names of the known risks: the update is recommended only to clusters that they do not concern. */
-  readonly risks: readonly string[];
+  /** The known risks: the update is recommended only to clusters that they do not concern. */
+  readonly risks: readonly UpdateRisk[];
 }
 
 /** The releases of some channels, and the updates between them. */
@@ -42,12 +51,12 @@ export function parseUpdateGraph(
   });
   const conditional = listOf(conditionalEdges).flatMap((group) => {
     const { edges: own, risks } = fieldsOf(group);
-    const names = listOf(risks).map((risk) => String(fieldsOf(risk)['name']));
+    const known = listOf(risks).map(readRisk);
     return listOf(own).map((edge) => {
       const [from, to] = [fieldsOf(edge)['from'], fieldsOf(edge)['to']].map((end) =>
         typeof end === 'string' ? versionOf(end) : undefined,
       );
-      return { from, to, risks: names };
+      return { from, to, risks: known };
     });
   });
   return {
@@ -109,6 +118,21 @@ function isBetter(path: readonly GraphEdge[], other: readonly GraphEdge[]): bool
   if (difference !== 0) return difference < 0;
   const index = path.findIndex(({ to }, place) => to !== other[place]?.to);
   return index >= 0 && compareVersions(path[index]?.to ?? '', other[index]?.to ?? '') > 0;
+}
+
+/** The longest text of a risk, in characters. */
+const longest = 900;
+
+function readRisk(risk: unknown): UpdateRisk {
+  const { name, message, url } = fieldsOf(risk);
+  const lineOf = (text: unknown): string =>
+    typeof text === 'string'
+      ? text
+          .replace(/[\s\p{Cc}]+/gu, ' ')
+          .trim()
+          .slice(0, longest)
+      : '';
+  return { name: lineOf(name), message: lineOf(message), url: lineOf(url) };
 }
 
 function listOf(value: unknown): readonly unknown[] {

@@ -3,15 +3,15 @@ import { PluginError } from '../../errors.ts';
 import { printable } from '../../http/networkErrors.ts';
 import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
 import { graphsToAsk, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
-import { findUpdatePath, mergeGraphs, type GraphEdge, type UpdateGraph } from './updateGraph.ts';
+import { findUpdatePath, mergeGraphs, type GraphEdge, type UpdateGraph, type UpdateRisk } from './updateGraph.ts';
 
 /** A release on a path of updates. */
 export interface PathStep {
   readonly version: string;
   /** The image by digest. */
   readonly pullspec: string;
-  /** The names of the known risks of updating to it from the step before. */
-  readonly risks: readonly string[];
+  /** The known risks of the update to it from the step before. */
+  readonly risks: readonly UpdateRisk[];
 }
 
 /** The channels that the path was found in, and its releases in the order of the updates, the first one included. */
@@ -110,10 +110,15 @@ function listSteps(graph: UpdateGraph, from: string, path: readonly GraphEdge[],
   });
 }
 
+/** Returns the names of risks in words. */
+export function nameRisks(risks: readonly UpdateRisk[]): string {
+  return risks.map(({ name }) => name).join(', ');
+}
+
 function warnOfRisks(path: readonly GraphEdge[], safe: readonly GraphEdge[] | undefined, context: Context): void {
   for (const { from, to, risks } of path) {
     if (risks.length === 0) continue;
-    context.log('warn', `the update from ${from} to ${to} has known risks for some clusters: ${risks.join(', ')}`);
+    context.log('warn', `the update from ${from} to ${to} has known risks for some clusters: ${nameRisks(risks)}`);
   }
   if (!safe || path.every(({ risks }) => risks.length === 0)) return;
   context.log('info', `a path without known risks: ${safe.map(({ to }) => to).join(', ')}`);

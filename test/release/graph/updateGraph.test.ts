@@ -32,7 +32,7 @@ const graphOf = (updates: string): UpdateGraph => {
 };
 const show = (graph: UpdateGraph, from: string, to: string, withRisks = true): string | undefined =>
   findUpdatePath(graph, from, to, { withRisks })
-    ?.map(({ to: version, risks }) => [version, ...risks].join(':'))
+    ?.map(({ to: version, risks }) => [version, ...risks.map(({ name }) => name)].join(':'))
     .join(' ');
 
 describe('findUpdatePath', () => {

@@ -20,7 +20,11 @@ const fetchFile: FetchFile = async (url) => {
   const nodes = versions.map((version) => ({ version, payload: payloadOf(version) }));
   const conditional = risky.map(([from = 0, to = 0]) => ({ from: versions[from], to: versions[to] }));
   return Buffer.from(
-    JSON.stringify({ nodes, edges, conditionalEdges: [{ edges: conditional, risks: [{ name: 'SlowDisks' }] }] }),
+    JSON.stringify({
+      nodes,
+      edges,
+      conditionalEdges: [{ edges: conditional, risks: [{ name: 'SlowDisks', message: 'Disks\nare slow.' }] }],
+    }),
   );
 };
 
@@ -38,7 +42,11 @@ describe('resolveUpdatePath', () => {
     expect(path.channels).to.deep.equal(['stable-4.18', 'stable-4.19', 'stable-4.20']);
     expect(path.steps).to.deep.equal([
       { version: '4.18.20', pullspec: payloadOf('4.18.20'), risks: [] },
-      { version: '4.19.9', pullspec: payloadOf('4.19.9'), risks: ['SlowDisks'] },
+      {
+        version: '4.19.9',
+        pullspec: payloadOf('4.19.9'),
+        risks: [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }],
+      },
       { version: '4.20.3', pullspec: payloadOf('4.20.3'), risks: [] },
     ]);
     const logged = context.lines.join('\n');

@@ -1,0 +1,57 @@
+import type { CreateRequest } from '../../lib/bundle/create/request.ts';
+import type { Origin } from '../../lib/bundle/create/origin.ts';
+import type { SiteReport } from '../../lib/config/siteTypes.ts';
+import type { Context } from '../../lib/context.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { resolveUpdatePath } from '../../lib/release/graph/updatePath.ts';
+import { compareVersions, minorsBetween, parseVersion, type Architecture } from '../../lib/release/version.ts';
+
+/** The option of `create` for a path of updates. */
+export const pathOption = {
+  'path-from': {
+    type: 'string',
+    describe: 'Version to update from: include all releases on the shortest supported path from it, without itself',
+    suggest: 'versions',
+  },
+} as const;
+
+/** The versions of a new bundle, and the known risks of the updates to them. */
+export interface PlannedReleases extends Pick<CreateRequest, 'risks'> {
+  readonly versions: readonly string[];
+}
+
+/**
+ * Returns the versions in a text with commas, or the versions on the path of updates to a single one. The path begins
+ * at `from`, or at the version of a site that is more than one minor version behind. Throws `usage`, and the errors
+ * of resolveUpdatePath.
+ */
+export async function planReleases(
+  text: string,
+  from: string | undefined,
+  place: { readonly arch: Architecture; readonly graphUrl: string | undefined; readonly site: SiteReport | undefined },
+  { fetchFile }: Pick<Origin, 'fetchFile'>,
+  context: Context,
+): Promise<PlannedReleases> {
+  const versions = text.split(',');
+  const [version = ''] = versions;
+  if (versions.length > 1 && from !== undefined)
+    throw new PluginError('usage', '--path-from needs one version, the last on the path');
+  if (versions.length > 1) return { versions: [...new Set(versions.map(parseVersion))].sort(compareVersions) };
+  const { arch, graphUrl, site } = place;
+  const start = from ?? (site && minorsBetween(site.version, version) > 1 ? site.version : undefined);
+  if (start === undefined) return { versions };
+  const { steps, channels } = await resolveUpdatePath(
+    { from: start, to: version },
+    arch,
+    { graphUrl, fetchFile },
+    context,
+  );
+  const found = steps.slice(1);
+  if (found.length === 0) throw new PluginError('usage', `${start} and ${version} are the same version`);
+  const names = steps.map((step) => step.version).join(' → ');
+  context.log('info', `the shortest path of updates in ${channels.join(', ')}: ${names}`);
+  return {
+    versions: found.map((step) => step.version),
+    risks: new Map(found.map((step) => [step.version, step.risks])),
+  };
+}
