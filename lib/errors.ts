@@ -74,7 +74,7 @@ export const settings = [
     'keepStore',
   ] as const),
   ...(['scope', 'userHome', 'quayRoot', 'version', 'targetQuay', 'targetRedis', 'targetPause'] as const),
-  ...(['baseline', 'writeBaseline'] as const),
+  ...(['baseline', 'writeBaseline', 'yes', 'end'] as const),
   ...([
     'digest',
     'newCa',

@@ -55,6 +55,12 @@ export const upgradeBundle: Program = {
       load: () => import('./preflight.ts'),
     },
     {
+      usage: 'drill [node]',
+      describe: 'Show on a live cluster that its nodes start without a registry',
+      group: withoutRegistry,
+      load: () => import('./drill/drill.ts'),
+    },
+    {
       usage: 'install',
       describe: 'Install the agents that let a cluster update itself from a bundle',
       group: withoutRegistry,
@@ -140,6 +146,12 @@ export const upgradeBundle: Program = {
       describe: 'Run the controller of updates (started by the DaemonSet that install creates)',
       group: withoutRegistry,
       load: () => import('./node/controller.ts'),
+    },
+    {
+      usage: 'drill-node',
+      describe: 'Run the part of a drill on its node (started by drill)',
+      group: withoutRegistry,
+      load: () => import('./node/drillNode.ts'),
     },
     {
       usage: 'push <bundle>',

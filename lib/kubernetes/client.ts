@@ -185,6 +185,17 @@ export class Cluster {
     return (await orUndefined(this.#exchange.send({ method: 'DELETE', path, body }))) !== undefined;
   }
 
+  /**
+   * Evicts a pod by its uid, as a drain does. Throws `rate-limited` while a PodDisruptionBudget does not allow it.
+   */
+  async evict({ name, namespace, uid }: ObjectReference['metadata'] & { readonly uid: string }): Promise<void> {
+    const pod = { apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace } };
+    const path = `${await this.#kinds.pathOf(pod)}/eviction`;
+    const deleteOptions = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions: { uid } };
+    const body = { apiVersion: 'policy/v1', kind: 'Eviction', metadata: { name, namespace }, deleteOptions };
+    await orUndefined(this.#exchange.send({ method: 'POST', path, body }));
+  }
+
   /** Returns how the cluster serves a kind; undefined if it does not. Caches served kinds. */
   findKind(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
     return this.#kinds.find(apiVersion, kind);

@@ -8,7 +8,7 @@ export type Severity = 'blocker' | 'warning' | 'info';
 /** The kinds of subjects, in the order of the report. */
 const checks = [
   ...(['bundle', 'version', 'operators', 'pools', 'nodes', 'space', 'images', 'signatures'] as const),
-  ...(['pull-policy', 'tags', 'catalogs', 'imports', 'scripts', 'rights'] as const),
+  ...(['pull-policy', 'tags', 'catalogs', 'imports', 'scripts', 'drills', 'rights'] as const),
 ];
 
 /** A kind of subject that is checked. */

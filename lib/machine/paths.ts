@@ -13,6 +13,9 @@ export const registriesFile = '/etc/containers/registries.conf';
  */
 export const mirrorFile = `${registriesFile}.d/999-oc-upgrade-bundle.conf`;
 
+/** The drop-in of a drill, which sends every registry to a port of the node. It is read after `mirrorFile`. */
+export const drillFile = `${registriesFile}.d/9999-oc-upgrade-bundle-drill.conf`;
+
 /** The main configuration of CRI-O. */
 export const crioFile = '/etc/crio/crio.conf';
 
@@ -27,6 +30,12 @@ export const defaultStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
 
 /** The folder of an agent on its node: its executable and its state. */
 export const nodeStateFolder = '/var/lib/oc-upgrade-bundle';
+
+/** The path of the agents’ executable on a node. */
+export const executablePath = `${nodeStateFolder}/bin/oc-adm_upgrade_bundle`;
+
+/** The folder of a drill on its node. It exists only while the drill runs. */
+export const drillFolder = `${nodeStateFolder}/drill`;
 
 /** The folder with the temporary files of each additional store that is being written. */
 export const runFolder = '/run/oc-upgrade-bundle';

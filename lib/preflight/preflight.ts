@@ -9,6 +9,7 @@ import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { sortFindings, type Finding } from '../kubernetes/finding.ts';
 import { checkAgentImage } from './agentImage.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
+import { checkDrills } from './drillRecord.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { readNode } from './node.ts';
 import { checkNode } from './nodeCheck.ts';
@@ -71,6 +72,7 @@ export async function runPreflight(
     ...checkAgentImage(survey.workloads),
     ...checkWorkloads(templates),
     ...checkNodes(survey, templates, clusterVersion, plan),
+    ...checkDrills(survey.nodes),
   ];
   return {
     ...{ cluster: cluster.name, version, target: plan?.version },

@@ -1,5 +1,6 @@
 import { formatSubject } from '../../../lib/kubernetes/finding.ts';
 import { allRules } from '../../../lib/lint/rules.ts';
+import { escapeXml, tag, xmlDocument } from '../../cli/xml.ts';
 import { fails, type LintResult } from './lintResult.ts';
 
 type Finding = LintResult['findings'][number];
@@ -22,13 +23,13 @@ export function toJunit(result: LintResult): string {
     tests: suites.reduce((sum, { findings }) => sum + Math.max(1, findings.length), 0),
     failures: result.failing,
   };
-  return `<?xml version="1.0" encoding="UTF-8"?>\n${tag('testsuites', totals, ['', ...lines, ''].join('\n'))}\n`;
+  return xmlDocument(tag('testsuites', totals, ['', ...lines, ''].join('\n')));
 }
 
 function formatCase(finding: Finding, isFailure: boolean): string {
   const { rule, severity, component, object, file, line, field, message, why, remedy, status, reason = '' } = finding;
   const name = `${formatSubject(object)} ${field}`.trim();
-  const details = escape(
+  const details = escapeXml(
     [`${component}: ${file}:${line}`, field, why, remedy].filter((line) => line !== '').join('\n'),
   );
   const content =
@@ -36,25 +37,6 @@ function formatCase(finding: Finding, isFailure: boolean): string {
       ? tag('skipped', { message: reason })
       : isFailure
         ? tag('failure', { type: severity, message }, details)
-        : tag('system-out', {}, escape(`${severity}: ${message}\n`) + details);
+        : tag('system-out', {}, escapeXml(`${severity}: ${message}\n`) + details);
   return tag('testcase', { classname: `${rule}.${component}`, name, time: 0 }, content);
-}
-
-function tag(name: string, attributes: Readonly<Record<string, string | number>>, content = ''): string {
-  const pairs = Object.entries(attributes).map(([key, value]) => ` ${key}="${escape(String(value))}"`);
-  return content === '' ? `<${name}${pairs.join('')}/>` : `<${name}${pairs.join('')}>${content}</${name}>`;
-}
-
-/** Escapes a text for XML, which has no control characters at all. */
-function escape(text: string): string {
-  const entities: Readonly<Record<string, string>> = {
-    '&': '&amp;',
-    '<': '&lt;',
-    '>': '&gt;',
-    '"': '&quot;',
-    '\n': '&#10;',
-  };
-
-  const plain = text.toWellFormed().replace(/[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]/g, '\ufffd');
-  return plain.replace(/[&<>"\n]/g, (char) => entities[char] ?? char);
 }

@@ -1,5 +1,6 @@
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { executablePath } from '../../machine/paths.ts';
 import { accountPolicies } from './accountPolicies.ts';
 import { agentAccess, type Account } from './agentAccess.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
@@ -10,7 +11,6 @@ import {
   startScript,
   tokenPath,
   type ExecutableDigests,
-  executablePath,
 } from './agentStart.ts';
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
 import { agentLabels, metricsArgument, metricsIngress, metricsPort, metricsPortName } from './metricsObjects.ts';

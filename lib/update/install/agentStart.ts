@@ -1,7 +1,4 @@
-import { nodeStateFolder } from '../../machine/paths.ts';
-
-/** The path of the agents’ executable on a node. */
-export const executablePath = `${nodeStateFolder}/bin/oc-adm_upgrade_bundle`;
+import { executablePath } from '../../machine/paths.ts';
 
 /** The path of the token of the agents, in a container and below the root directory of an agent. */
 export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';

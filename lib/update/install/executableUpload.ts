@@ -3,7 +3,7 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { RetryBudget, type RetryOptions } from '../../http/retry.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
-import { executablePath } from './agentStart.ts';
+import { executablePath } from '../../machine/paths.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { Executable } from './executable.ts';
 import type { PodCommandResult } from '../../kubernetes/podExec.ts';

@@ -10,13 +10,19 @@ export const offered = { protocols: known };
 
 /**
  * Responds to an exec of a pod as an API server and a kubelet do. Runs the real command, with `/host` replaced by the
- * folder `root`. The fault `resetUploadAfter` closes the connection after that many bytes of input.
+ * folder `root`, after the command `before`. The fault `resetUploadAfter` closes the connection after that many bytes of input.
  */
-export function execute(exchange: Exchange, { request, socket, head }: Upgrade, root: string): void {
+export function execute(exchange: Exchange, { request, socket, head }: Upgrade, pod: PodPlace): void {
   const handleProtocols = (asked: Set<string>): string | false =>
     offered.protocols.find((protocol) => asked.has(protocol)) ?? false;
   const server = new WebSocketServer({ noServer: true, handleProtocols });
-  server.handleUpgrade(request, socket, head, (connection) => run(exchange, connection, root));
+  server.handleUpgrade(request, socket, head, (connection) => run(exchange, connection, pod));
+}
+
+/** Where the commands of a pod run. */
+interface PodPlace {
+  readonly root: string;
+  readonly before: readonly string[];
 }
 
 /** Refuses a request for another protocol with an HTTP response. */
@@ -24,8 +30,8 @@ export function refuseUpgrade({ socket }: Upgrade, { status, reason, object }: R
   socket.end(`HTTP/1.1 ${status} ${reason}\r\nConnection: close\r\n\r\n${JSON.stringify(object)}`);
 }
 
-function run(exchange: Exchange, connection: WebSocket, root: string): void {
-  const words = exchange.query.getAll('command').map((word) => word.replaceAll('/host', root));
+function run(exchange: Exchange, connection: WebSocket, { root, before }: PodPlace): void {
+  const words = [...before, ...exchange.query.getAll('command').map((word) => word.replaceAll('/host', root))];
   const [program = '', ...args] = words;
   const hasInput = exchange.query.get('stdin') === 'true';
   const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });

@@ -77,6 +77,10 @@ export const kubernetesKinds: readonly ApiKind[] = [
   { group: 'coordination.k8s.io', version: 'v1', kind: 'Lease', resource: 'leases', namespaced: true },
   { ...admission, kind: 'ValidatingAdmissionPolicy', resource: 'validatingadmissionpolicies', status: true },
   { ...admission, kind: 'ValidatingAdmissionPolicyBinding', resource: 'validatingadmissionpolicybindings' },
+  {
+    ...{ group: 'policy', version: 'v1', kind: 'PodDisruptionBudget' },
+    ...{ resource: 'poddisruptionbudgets', namespaced: true, status: true },
+  },
   { ...apps, kind: 'Deployment', resource: 'deployments' },
   { ...apps, kind: 'DaemonSet', resource: 'daemonsets' },
   { ...apps, kind: 'StatefulSet', resource: 'statefulsets' },

@@ -10,6 +10,7 @@ import { tabulateObjects } from './apiTables.ts';
 import { discover } from './apiDiscovery.ts';
 import { parseAllDocuments } from 'yaml';
 import type { Answer } from '../http/faults.ts';
+import { evictPod } from './apiEviction.ts';
 import { execute, refuseUpgrade } from './apiExec.ts';
 import { FaultyServer, type Exchange, type ServerTls, type Upgrade } from '../http/faultyServer.ts';
 import { json } from '../registry/tokenServer.ts';
@@ -48,6 +49,8 @@ export class TestApiServer extends FaultyServer {
    * The folders that are the file systems of nodes, by their names. Commands run there, and agents see them as `/host`.
    */
   readonly nodeRoots = new Map<string, string>();
+  /** The command before each program that runs in a pod of a node, by the names of the nodes; none by default. */
+  readonly podCommands = new Map<string, readonly string[]>();
   readonly #access: ApiAccess;
   readonly #admit: (object: Json) => Json;
   readonly #bookmarks: boolean;
@@ -132,7 +135,7 @@ export class TestApiServer extends FaultyServer {
       const { nodeName = '' } = this.objects.demand(place)['spec'] as { nodeName?: string };
       const root = this.nodeRoots.get(nodeName);
       if (root === undefined) throw new Refusal(500, 'InternalError', `error dialing backend: no ${nodeName}`);
-      execute(exchange, connection, root);
+      execute(exchange, connection, { root, before: this.podCommands.get(nodeName) ?? [] });
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       refuseUpgrade(connection, error);
@@ -148,6 +151,8 @@ export class TestApiServer extends FaultyServer {
     if (found) return json(200, found);
     const proxied = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/stats\/summary$/.exec(path);
     if (proxied) return this.#tellStats(user, proxied[1] ?? '');
+    const evicted = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/([^/]+)\/eviction$/.exec(path);
+    if (evicted) return this.#evict(exchange, user, { namespace: evicted[1] ?? '', name: evicted[2] ?? '' });
     const target = this.#resolve(path);
     const verb =
       exchange.method === 'GET' ? this.#readingVerb(exchange, target.name) : verbs[exchange.method as 'POST'];
@@ -171,6 +176,20 @@ export class TestApiServer extends FaultyServer {
     const stats = this.nodeStats.get(name);
     if (stats) return json(200, stats);
     throw new Refusal(404, 'NotFound', `nodes "${name}" not found`);
+  }
+
+  async #evict(exchange: Exchange, user: ApiUser, metadata: { namespace: string; name: string }): Promise<Answer> {
+    const place = this.#placeOf({ apiVersion: 'v1', kind: 'Pod', metadata });
+    this.#access.authorize(user, 'create', { ...place, kind: { ...place.kind, resource: 'pods/eviction' } });
+    const { deleteOptions } = (await readJson(exchange)) as { deleteOptions?: { preconditions?: Json } };
+    const budgets = this.kinds.find(({ kind }) => kind === 'PodDisruptionBudget');
+    evictPod(
+      this.objects,
+      place,
+      budgets ? this.objects.list(budgets, place.namespace) : [],
+      deleteOptions?.preconditions,
+    );
+    return json(201, { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success' });
   }
 
   async #write(exchange: Exchange, target: Place & { status: boolean }, user: ApiUser): Promise<Answer> {

@@ -1,0 +1,273 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
+import { readContainers } from '../lint/container.ts';
+import { parseReference } from '../oci/reference.ts';
+import type { DrillOutcome, RunningDrill } from '../preflight/drillRecord.ts';
+import { readNode } from '../preflight/node.ts';
+import { checkDrain, checkNodes, checkPreflight, checkDrillRights, type DrillMode } from './drillChecks.ts';
+import { readDrillPods } from './drillPods.ts';
+import { DrillReport, type AskedImage, type PodResult } from './drillReport.ts';
+import { recordEvent } from './drillEvent.ts';
+import { evictPods } from './drain.ts';
+import { NodeShell } from './nodeShell.ts';
+import { claimNode, nodeReference, releaseNode } from './releaseNode.ts';
+
+/** Options of a drill. */
+export interface DrillOptions extends DrillMode {
+  /** The time for draining a node, and again for its restart, in milliseconds. */
+  readonly timeout: number;
+  /** The pause between two checks, in milliseconds. */
+  readonly interval: number;
+  /** The time after which the node ends the drill by itself, in milliseconds; by default enough for all parts. */
+  readonly limit?: number;
+}
+
+/** The result of a drill of one node. */
+export interface NodeDrill {
+  readonly node: string;
+  readonly result: DrillOutcome;
+  readonly reboot: boolean;
+  readonly version: string;
+  /** In ISO 8601. */
+  readonly started: string;
+  readonly ended: string;
+  /** The time from the restart until the last pod ran again, in seconds. */
+  readonly seconds: number;
+  /** Why it failed, if not only because of pods. */
+  readonly message?: string;
+  readonly pods: readonly PodResult[];
+  readonly asked: readonly AskedImage[];
+}
+
+/** The time for everything but draining and restarting, in milliseconds. */
+const reserve = 5 * 60_000;
+
+/** The time for removing a drill after an interruption or a failure, in milliseconds. */
+const farewell = 60_000;
+
+/**
+ * Shows whether a node restarts while every registry answers nothing: restarts its container runtime or, with
+ * `reboot`, drains and reboots it. Waits until all pods that ran there run again. Removes everything from the node
+ * afterwards, and records the result in the cluster. Throws the errors of the checks before the first change,
+ * `interrupted`, and the errors of the cluster.
+ */
+export async function drillNode(
+  cluster: Cluster,
+  name: string,
+  options: DrillOptions,
+  context: Context,
+): Promise<NodeDrill> {
+  const before = await checkBefore(cluster, name, options, context);
+  const shell = new NodeShell(cluster, name);
+  await shell.readRuntime();
+  const { reboot, timeout, limit = 2 * timeout + reserve } = options;
+  const started = new Date();
+  const until = new Date(started.getTime() + limit);
+  const drained = reboot && before.nodes > 1;
+  const drill: RunningDrill = { started: started.toISOString(), until: until.toISOString(), reboot, cordoned: drained };
+  const report = new DrillReport(before.pods);
+  let result: DrillOutcome = 'interrupted';
+  let message: string | undefined;
+  const end = (): Promise<void> =>
+    finish(cluster, shell, { result, message, report, version: before.version, drill }, context);
+  const plan = { node: name, until: Math.floor(until.getTime() / 1000), registries: before.registries };
+  await shell.begin(plan).catch(async (error: unknown) => {
+    // An interrupted request may have reached the node.
+    if (!isPluginError(error, 'busy')) await end();
+    throw error;
+  });
+  try {
+    // Only now, because the node undoes this if nothing else does.
+    await claimNode(cluster, name, drill);
+    context.log('info', `${name}: every registry answers nothing, until ${drill.until} at the latest`);
+    if (drained) {
+      context.log('info', `${name}: draining`);
+      await evictPods(
+        cluster,
+        before.pods.filter((pod) => pod.evictable),
+        options,
+        context,
+      );
+    }
+    await restart({ cluster, shell, options, bootId: before.bootId, report }, context);
+    message = await awaitPods({ cluster, shell, options, report, drained }, context);
+    result = message === undefined ? 'passed' : 'failed';
+  } catch (error) {
+    if (isPluginError(error, 'interrupted')) throw error;
+    result = 'failed';
+    message = messageOf(error);
+  } finally {
+    // After an interruption too.
+    await end();
+  }
+  const ended = new Date().toISOString();
+  return {
+    ...{ node: name, result, reboot, version: before.version, started: drill.started, ended },
+    ...{ seconds: report.seconds, ...(message !== undefined && { message }) },
+    ...{ pods: report.results(), asked: report.asked },
+  };
+}
+
+/** Ends a drill that was interrupted: removes everything from the node, and uncordons it if the drill cordoned it. */
+export async function endDrill(
+  cluster: Cluster,
+  name: string,
+  { timeout, interval }: DrillOptions,
+  context: Context,
+): Promise<void> {
+  await new NodeShell(cluster, name).endWithin(timeout, interval, context);
+  await releaseNode(cluster, name, ({ started, reboot }) => ({
+    ...{ result: 'interrupted', started, ended: new Date().toISOString(), reboot },
+  }));
+}
+
+async function checkBefore(cluster: Cluster, name: string, options: DrillOptions, context: Context) {
+  await checkDrillRights(cluster, options);
+  const [nodes, all] = await Promise.all([cluster.list('v1', 'Node'), cluster.list('v1', 'Pod')]);
+  checkNodes(name, nodes, all, options);
+  const version = await checkPreflight(cluster, context);
+  const pods = readDrillPods(all, name);
+  if (options.reboot && nodes.length > 1) checkDrain(pods, await cluster.list('policy/v1', 'PodDisruptionBudget'));
+  const node = nodes.find(({ metadata }) => metadata.name === name);
+  const { bootID } = fieldsAt(node, 'status', 'nodeInfo');
+  return {
+    ...{ version, pods, nodes: nodes.length, registries: listRegistries(nodes, all) },
+    bootId: textOf(bootID),
+  };
+}
+
+/** Lists the registries of all images that pods run and that nodes have. */
+function listRegistries(nodes: readonly StoredObject[], pods: readonly StoredObject[]): string[] {
+  const images = [
+    ...pods.flatMap(({ spec }) => readContainers(fieldsOf(spec)).map(({ image }) => image)),
+    ...nodes.flatMap(({ status }) => listOf(fieldsOf(status)['images']).flatMap(({ names }) => textsOf(names))),
+  ];
+  const registries = images.flatMap((image) => {
+    try {
+      return [parseReference(image).registry];
+    } catch {
+      return [];
+    }
+  });
+  return [...new Set(registries)].sort();
+}
+
+interface Restart {
+  readonly cluster: Cluster;
+  readonly shell: NodeShell;
+  readonly options: DrillOptions;
+  readonly bootId: string | undefined;
+  readonly report: DrillReport;
+}
+
+/** Restarts the container runtime or the node, and waits until it works again. */
+async function restart({ cluster, shell, options, bootId, report }: Restart, context: Context): Promise<void> {
+  const { reboot, timeout, interval } = options;
+  const former = await shell.readRuntime();
+  report.begin();
+  context.log('info', `${shell.node}: ${reboot ? 'rebooting' : 'restarting the container runtime'}`);
+  await (reboot ? shell.reboot() : shell.restartRuntime());
+  const limit = Date.now() + timeout;
+  for (;;) {
+    checkInterrupted(context.signal);
+    await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
+    try {
+      const node = await cluster.read(nodeReference(shell.node));
+      const { bootID } = fieldsAt(node, 'status', 'nodeInfo');
+      const isBack = !reboot || bootID !== bootId;
+      const runtime = isBack && node && readNode(node).ready ? await shell.readRuntime() : '';
+      if (runtime !== '' && runtime !== '0' && (reboot || runtime !== former)) return;
+    } catch (error) {
+      checkInterrupted(context.signal);
+      // The API of a single node is down too.
+      if (!isPluginError(error)) throw error;
+      context.log('debug', messageOf(error));
+    }
+    if (Date.now() < limit) continue;
+    const what = reboot ? 'the node did not come back' : 'the container runtime did not come back';
+    throw new PluginError('not-ready', `${what} within ${Math.round(timeout / 1000)} s`, { settings: ['timeout'] });
+  }
+}
+
+interface Waiting {
+  readonly cluster: Cluster;
+  readonly shell: NodeShell;
+  readonly options: DrillOptions;
+  readonly report: DrillReport;
+  readonly drained: boolean;
+}
+
+/** Waits until all pods run again. Returns why they do not after the timeout. */
+async function awaitPods(
+  { cluster, shell, options, report, drained }: Waiting,
+  context: Context,
+): Promise<string | undefined> {
+  // After a restart of the container runtime alone, kubelets see the state of pods only some seconds later.
+  if (!options.reboot) await sleep(5 * options.interval, undefined, context).catch(() => undefined);
+  const limit = Date.now() + options.timeout;
+  let uncordoned = !drained;
+  for (;;) {
+    checkInterrupted(context.signal);
+    try {
+      // Pods that moved may come back now: they start without a registry too.
+      if (!uncordoned) await cluster.patch(nodeReference(shell.node), { spec: { unschedulable: null } });
+      uncordoned = true;
+      report.note(await cluster.list('v1', 'Pod'), shell.node, { reboot: options.reboot, drained });
+      report.requests = await shell.readRequests();
+    } catch (error) {
+      checkInterrupted(context.signal);
+      if (!isPluginError(error)) throw error;
+      context.log('debug', messageOf(error));
+    }
+    const { missing } = report;
+    if (missing.length === 0) return undefined;
+    if (Date.now() >= limit) {
+      const words = missing.length === 1 ? '1 pod does' : `${missing.length} pods do`;
+      return `${words} not run again after ${Math.round(options.timeout / 1000)} s`;
+    }
+    await sleep(options.interval, undefined, { signal: context.signal }).catch(() => undefined);
+  }
+}
+
+interface Ending {
+  readonly result: DrillOutcome;
+  readonly message: string | undefined;
+  readonly report: DrillReport;
+  readonly version: string;
+  readonly drill: RunningDrill;
+}
+
+/** Removes the drill from the node, and records its end. Only logs what fails, because the node removes it too. */
+async function finish(
+  cluster: Cluster,
+  shell: NodeShell,
+  { result, message, report, version, drill }: Ending,
+  context: Context,
+): Promise<void> {
+  const signal = AbortSignal.timeout(farewell);
+  const last = cluster.detached(signal);
+  const node = shell.over(last);
+  const attempt = async (what: string, work: () => Promise<void>): Promise<void> => {
+    await work().catch((error: unknown) => {
+      context.log('warn', `${shell.node}: cannot ${what}: ${messageOf(error)}`);
+    });
+  };
+  await attempt('read the requests', async () => {
+    report.requests = await node.readRequests();
+  });
+  const record = {
+    ...{ result, started: drill.started, ended: new Date().toISOString(), reboot: drill.reboot, version },
+    ...{ pods: report.pods.length, missing: report.missing.length, images: report.asked.length },
+    ...(message !== undefined && { message: message.slice(0, 500) }),
+  };
+  await attempt('record the drill', () => releaseNode(last, shell.node, () => record));
+  // Last but one: until then the node undoes the rest if this process is killed.
+  await attempt(`remove the drill from the node, which does it itself until ${drill.until}`, () =>
+    node.endWithin(farewell / 2, 1000, { signal }),
+  );
+  await attempt('write an event', () => recordEvent(last, shell.node, record));
+}

@@ -1,0 +1,200 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, openSync } from 'node:fs';
+import { chmod, cp, lstat, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { executablePath } from '../../../lib/machine/paths.ts';
+import { run, runSuccessfully } from '../../support/peers.ts';
+
+const project = fileURLToPath(new URL('../../..', import.meta.url));
+
+/** The units of a node: a container runtime that asks for images when it starts, by the real library of registries. */
+const units = {
+  'crio.service': [
+    '[Service]',
+    'ExecStart=/usr/local/bin/crio',
+    'ExecReload=/bin/kill -HUP $MAINPID',
+    'TimeoutStopSec=5',
+    '',
+  ].join('\n'),
+  'multi-user.target': '[Unit]\nAllowIsolate=yes\n',
+};
+
+/** Each start and reload is a line in /var/log/crio, with the images that it could not get. */
+const runtime = `#!/bin/bash
+say() { echo "$1 $([ -e /etc/containers/registries.conf.d/9999-oc-upgrade-bundle-drill.conf ] && echo redirected || echo free)" >> /var/log/crio; }
+trap 'say reloaded' HUP
+say started
+for image in $(cat /etc/crio-pulls 2>/dev/null); do
+  timeout 3 skopeo inspect "docker://$image" >> /var/log/pulls 2>&1
+done
+# The pods of the node, as a pull policy and an image each, in the real image store.
+while read -r policy image; do
+  podman create --quiet --replace --name pod --pull=$policy --network=none "$image" /true > /dev/null 2>> /var/log/pods && echo "created $image" >> /var/log/pods
+done < <(cat /etc/crio-pods 2>/dev/null)
+while :; do sleep 1 & wait $!; done
+`;
+
+/**
+ * A node with systemd as its first process: in namespaces of its own, on an overlay of this machine’s file system that
+ * survives power cuts. Only for root.
+ */
+export class SystemdNode {
+  readonly name: string;
+  /** The path of its file system in its own mount namespace, and of what it changed on this machine. */
+  readonly root: string;
+  readonly #upper: string;
+  /** The cgroup of the node, so that nodes do not share one. */
+  readonly #group: string;
+  readonly #folder: string;
+  #child: ChildProcess | undefined;
+  #init = 0;
+
+  private constructor(name: string, folder: string) {
+    this.name = name;
+    this.#folder = folder;
+    this.root = join(folder, 'root');
+    this.#upper = join(folder, 'changes');
+    this.#group = `node-${basename(dirname(folder))}`;
+  }
+
+  /** Creates a node in a folder. `files` are further files by their paths. */
+  static async make(name: string, folder: string, files: Readonly<Record<string, string>>): Promise<SystemdNode> {
+    const node = new SystemdNode(name, folder);
+    for (const each of ['root', 'changes', 'work', 'images']) await mkdir(join(folder, each));
+    const program = `#!/bin/sh\nexec '${process.execPath}' '${project}cmd/oc-adm_upgrade_bundle.ts' "$@"\n`;
+    const all = {
+      ...files,
+      ...Object.fromEntries(Object.entries(units).map(([unit, text]) => [`/etc/systemd/system/${unit}`, text])),
+      '/usr/local/bin/crio': runtime,
+      [executablePath]: program,
+    };
+    for (const [path, text] of Object.entries(all)) {
+      await mkdir(dirname(join(node.#upper, path)), { recursive: true });
+      await writeFile(join(node.#upper, path), text);
+    }
+    for (const path of ['/usr/local/bin/crio', executablePath]) await chmod(join(node.#upper, path), 0o755);
+    return node;
+  }
+
+  /** Whether it runs. */
+  get isUp(): boolean {
+    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** The command before each program that a privileged pod with the process namespace of the node runs. */
+  get podCommand(): readonly string[] {
+    return ['nsenter', `--target=${this.#init}`, '--mount', '--pid', '--'];
+  }
+
+  /** Boots, and waits until systemd has started everything. */
+  async boot(): Promise<void> {
+    const { root } = this;
+    const own = `/sys/fs/cgroup`;
+    const script = [
+      'set -e',
+      `mount -t overlay overlay -o 'lowerdir=/,upperdir=${this.#upper},workdir=${this.#folder}/work' '${root}'`,
+      `cd '${root}'`,
+      `mkdir -p '.${project}' '.${dirname(process.execPath)}'`,
+      `mount --rbind '${project}' '.${project}'`,
+      'mkdir -p var/lib/containers',
+      // Image stores need a file system that is no overlay.
+      `mount --bind '${this.#folder}/images' var/lib/containers`,
+      'mount -t proc proc proc',
+      'mount -t sysfs -o ro sysfs sys',
+      'mount -t tmpfs tmpfs run',
+      'mount -t tmpfs tmpfs tmp',
+      'mount -t tmpfs tmpfs dev',
+      'for each in null zero full random urandom tty; do : > dev/$each; mount --bind /dev/$each dev/$each; done',
+      `if [ -e ${own}/cgroup.procs ]; then mount -t cgroup2 cgroup2 .${own}; else`,
+      `  mount -t tmpfs tmpfs .${own}; mkdir .${own}/systemd`,
+      `  mount -t cgroup -o none,name=systemd cgroup .${own}/systemd`,
+      // Otherwise systemd mounts hierarchies that all nodes share, and ends units of other nodes.
+      `  mount -o remount,ro .${own}; fi`,
+      // Nothing of this machine’s own services.
+      'rm -rf lib/systemd/system/*.wants usr/lib/systemd/system/*.wants lib/systemd/system-generators usr/lib/systemd/system-generators',
+      'for each in etc/systemd/system/*; do case $each in *oc-upgrade-bundle*|*.wants|*/crio.service|*/multi-user.target) ;; *) rm -rf "$each" ;; esac; done',
+      'mkdir -p etc/systemd/system/multi-user.target.wants',
+      'for each in etc/systemd/system/*.wants/*; do case $each in *oc-upgrade-bundle*) ;; *) rm -f "$each" ;; esac; done',
+      'ln -sf ../crio.service etc/systemd/system/multi-user.target.wants/crio.service',
+      `exec env -i container=test PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot . /lib/systemd/systemd --system --unit=multi-user.target --log-target=console --log-level=info --show-status=0`,
+    ].join('\n');
+    const cgroup = [
+      `for each in /sys/fs/cgroup /sys/fs/cgroup/systemd; do if [ -e $each/cgroup.procs ]; then`,
+      `  mkdir -p $each/${this.#group} && echo $$ > $each/${this.#group}/cgroup.procs; fi; done`,
+      'exec unshare --fork --kill-child --pid --mount --uts --ipc --cgroup --propagation=private sh -c "$1"',
+    ].join('\n');
+    const log = openSync(join(this.#folder, 'console'), 'a');
+    this.#child = spawn('sh', ['-c', cgroup, 'sh', script], { stdio: ['ignore', log, log] });
+    closeSync(log);
+    const pid = String(this.#child.pid);
+    await this.#until(async () => {
+      // Its power may be cut while it boots.
+      if (!this.isUp) return true;
+      this.#init = Number((await run('pgrep', ['-P', pid])).stdout.trim());
+      if (this.#init === 0) return false;
+      return /^(running|degraded)$/.test((await this.tryRun('systemctl', 'is-system-running')).trim());
+    });
+  }
+
+  /** Runs a program on the node, and returns its output; empty if it cannot run. */
+  async tryRun(...command: readonly string[]): Promise<string> {
+    return (await run('nsenter', [`--target=${this.#init}`, '--mount', '--pid', '--root', '--wd', '--', ...command]))
+      .stdout;
+  }
+
+  /** Cuts its power: nothing on it runs any more, and nothing was told. */
+  async cutPower(): Promise<void> {
+    if (!this.#child || !this.isUp) return;
+    const ended = once(this.#child, 'exit');
+    process.kill(this.#init, 'SIGKILL');
+    await ended;
+  }
+
+  /** Waits until it has shut down by itself. */
+  async untilDown(): Promise<void> {
+    await this.#until(() => Promise.resolve(!this.isUp));
+  }
+
+  /** Reads a file that the node has changed; undefined if it has none. */
+  async read(path: string): Promise<string | undefined> {
+    return readFile(join(this.#upper, path), 'utf8').catch(() => undefined);
+  }
+
+  /** Returns whether the node has a file of its own. */
+  async has(path: string): Promise<boolean> {
+    return lstat(join(this.#upper, path)).then(
+      // What was deleted from the file system below is a device.
+      (found) => !found.isCharacterDevice(),
+      () => false,
+    );
+  }
+
+  /** Copies a file to the node, which must not run a program that reads its folder. */
+  async copy(from: string, to: string): Promise<void> {
+    await cp(from, join(this.#upper, to));
+  }
+
+  /** The output of systemd. */
+  get console(): Promise<string> {
+    return readFile(join(this.#folder, 'console'), 'utf8').catch(() => '');
+  }
+
+  async #until(holds: () => Promise<boolean>): Promise<void> {
+    const end = Date.now() + 60_000;
+    while (!(await holds())) {
+      if (Date.now() > end) throw new Error(`${this.name} does not get there: ${await this.console}`);
+      await sleep(50);
+    }
+  }
+
+  /** Removes everything. */
+  async close(): Promise<void> {
+    await this.cutPower();
+    const groups = [this.#group, `systemd/${this.#group}`].map((each) => `/sys/fs/cgroup/${each}`);
+    await run('find', [...groups, '-depth', '-type', 'd', '-delete']);
+    await runSuccessfully('rm', ['-rf', this.#folder]);
+  }
+}

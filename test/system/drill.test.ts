@@ -1,0 +1,188 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { drillNode, endDrill } from '../../lib/drill/drill.ts';
+import { drillFile } from '../../lib/machine/paths.ts';
+import { drillUnit } from '../../lib/node/runtime/drillUnit.ts';
+import { checkDrills, lastDrillAnnotation } from '../../lib/preflight/drillRecord.ts';
+import { DrillSite, drilled } from '../fakes/cluster/drillSite.ts';
+import type { Json } from '../fakes/kubernetes/apiPatch.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
+import { makeContext } from '../support/context.ts';
+import { requirePeer } from '../support/peers.ts';
+import { executeProgram } from '../support/program/execution.ts';
+
+const child = fileURLToPath(new URL('../fakes/cluster/drillChild.ts', import.meta.url));
+const options = { reboot: false, single: false, timeout: 20_000, interval: 200 };
+const router = `quay.io/site/router@sha256:${'a'.repeat(64)}`;
+
+describe('a drill of a node with systemd', function () {
+  this.timeout(300_000);
+  let site: DrillSite;
+
+  before(async function () {
+    requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo');
+    await requireRoot(this);
+  });
+  beforeEach(async () => {
+    site = await DrillSite.start([router, 'registry.example.org/x/y:1']);
+  });
+  afterEach(async function () {
+    if (this.currentTest?.state === 'failed') console.error(await site.node.console);
+    await site.close();
+    expect(site.denied).to.deep.equal([]);
+  });
+
+  const record = (): Json => {
+    const { annotations = {} } = site.object.metadata as { annotations?: Record<string, string> };
+    return JSON.parse(annotations[lastDrillAnnotation] ?? '{}') as Json;
+  };
+  const expectClean = async (place = site): Promise<void> => {
+    await place.until(async () => (await place.traces()).length === 0);
+    await place.until(async () => (await place.runtimeState()).endsWith('free'));
+  };
+  /** Runs a drill in a process of its own, which is killed after a step; 0 for none. Returns its output. */
+  const runChild = (place: DrillSite, mode: string, limit: number, killAt: number): Promise<string> =>
+    new Promise((resolve) => {
+      const args = [child, place.kubeconfig, drilled, mode, String(limit), String(killAt)];
+      execFile(process.execPath, args, (error, stdout, stderr) => {
+        resolve(error?.signal === 'SIGKILL' ? 'killed' : stdout + stderr);
+      });
+    });
+
+  it('reports what asked for which image while the container runtime restarts, and leaves nothing behind', async () => {
+    const { code, stdout } = await executeProgram('oc-adm_upgrade_bundle', [
+      'drill',
+      drilled,
+      `--kubeconfig=${site.kubeconfig}`,
+      '-o',
+      'json',
+    ]);
+    expect(code).to.equal(0);
+    const { nodes } = JSON.parse(stdout) as { nodes: Json[] };
+    expect(nodes[0]).to.include({ node: drilled, result: 'passed', reboot: false, version: '4.19.3' });
+    const { pods, asked } = nodes[0] as { pods: Json[]; asked: Json[] };
+    expect(pods.map(({ name }) => name)).to.have.members([`agent-${drilled}`, 'dns-default-x', 'router-1']);
+    expect(asked.map(({ image }) => image)).to.deep.equal([router, '*.org/x/y:1']);
+    const owner = { namespace: 'openshift-ingress', name: 'router-1', owner: 'ReplicaSet/router' };
+    expect(asked.map(({ pods: users }) => users)).to.deep.equal([[owner], []]);
+    expect((await site.node.read('/var/log/crio'))?.trim().split('\n')).to.deep.equal([
+      'started free',
+      'started redirected',
+      'reloaded free',
+    ]);
+    await expectClean();
+    expect(record()).to.include({ result: 'passed', pods: 3, missing: 0, images: 2, version: '4.19.3' });
+  });
+
+  it('drains and reboots the node, and the registry is there before the container runtime', async () => {
+    const { cluster, context } = site.connected;
+    const drill = await drillNode(cluster, drilled, { ...options, reboot: true }, context);
+    expect(drill).to.include({ result: 'passed', reboot: true });
+    expect(drill.pods.map(({ seconds = 0 }) => seconds > 0.5)).to.deep.equal([true, true, true]);
+    expect(drill.asked.map(({ image }) => image)).to.include(router);
+    await expectClean();
+    const log = (await site.node.read('/var/log/crio'))?.trim().split('\n');
+    expect(log).to.deep.equal(['started free', 'started redirected', 'reloaded free']);
+    expect(site.server.find('v1', 'Pod', 'router-1-again', 'openshift-ingress')?.['spec']).to.include({
+      nodeName: 'worker-1',
+    });
+    const [finding] = checkDrills([site.object]);
+    expect(finding?.message).to.match(
+      /^drills passed on 1 of 1 nodes \(worker-0\), the last on \d{4}-\d\d-\d\d with a reboot$/,
+    );
+  });
+
+  it('fails if a pod does not run again, names it, and lets the node use its registries again', async () => {
+    const { cluster, context } = site.connected;
+    const running = drillNode(cluster, drilled, { ...options, timeout: 10_000 }, context);
+    await site.until(() => site.node.has(drillFile));
+    site.breakPod('dns-default-x', 'openshift-dns', 'Back-off pulling image');
+    const { result, message, pods } = await running;
+    expect([result, message]).to.deep.equal(['failed', '1 pod does not run again after 10 s']);
+    const broken = pods.find(({ name }) => name === 'dns-default-x');
+    expect(broken?.message).to.equal('container main: ImagePullBackOff: Back-off pulling image');
+    await expectClean();
+    expect(checkDrills([site.object])[0]).to.include({ severity: 'warning' });
+  });
+
+  it('leaves nothing behind if it is interrupted, while it drains too', async () => {
+    site.server.put({
+      ...{
+        apiVersion: 'policy/v1',
+        kind: 'PodDisruptionBudget',
+        metadata: { name: 'router', namespace: 'openshift-ingress' },
+      },
+      ...{ spec: { selector: { matchLabels: { app: 'router' } } }, status: { disruptionsAllowed: 1 } },
+    });
+    const { connected } = site;
+    for (const reboot of [false, true]) {
+      const context = makeContext();
+      const stop = new AbortController();
+      const cluster = connected.cluster.within(stop.signal);
+      const running = drillNode(cluster, drilled, { ...options, reboot }, { ...context, signal: stop.signal });
+      await site.until(async () => (await site.traces()).some((trace) => trace.endsWith('openshift.io/drill')));
+      stop.abort();
+      const error = await running.catch((reason: unknown) => reason);
+      expect(error).to.have.property('code', 'interrupted');
+      expect(await site.traces()).to.deep.equal([]);
+      expect(record()).to.include({ result: 'interrupted', reboot });
+    }
+  });
+
+  for (const mode of ['restart', 'reboot']) {
+    it(`leaves nothing behind if the command is killed after any step of a ${mode}`, async () => {
+      const whole = await runChild(site, mode, 60_000, 0);
+      expect(whole).to.match(/^passed after \d+ steps/);
+      const steps = Array.from({ length: Number(/\d+/.exec(whole)?.[0]) }, (_, index) => index + 1);
+      const others = await Promise.all(steps.slice(1, 4).map(() => DrillSite.start()));
+      let killed = 0;
+      try {
+        const work = [site, ...others].map(async (each) => {
+          for (let step = steps.shift(); step !== undefined; step = steps.shift()) {
+            if ((await runChild(each, mode, 8000, step)) === 'killed') killed += 1;
+            await expectClean(each);
+          }
+        });
+        const failures = (await Promise.allSettled(work)).filter(({ status }) => status === 'rejected');
+        expect(failures).to.deep.equal([]);
+      } finally {
+        await Promise.all(others.map((each) => each.close()));
+      }
+      // The steps of waiting differ from run to run.
+      expect(killed).to.be.at.least(7);
+    });
+  }
+
+  it('leaves nothing behind after power cuts before, during and after its own reboot', async () => {
+    const { cluster, context } = site.connected;
+    const begin = (reboot: boolean): Promise<unknown> =>
+      drillNode(cluster, drilled, { ...options, reboot, timeout: 15_000 }, context).catch((error: unknown) => error);
+    // Without the command, nothing but the node itself can end the drill.
+    void runChild(site, 'restart', 60_000, 2);
+    await site.until(() => site.node.has(drillFile));
+    await site.cutPower();
+    expect(await site.node.has(drillFile)).to.equal(false);
+    expect(await site.runtimeState()).to.match(/free$/);
+    await endDrill(cluster, drilled, options, context);
+    await expectClean();
+    const running = begin(true);
+    await site.until(async () => (await site.runtimeState()) === 'started redirected');
+    await site.cutPower();
+    await site.until(async () => (await site.runtimeState()).endsWith('free'));
+    const starts = ((await site.node.read('/var/log/crio')) ?? '').match(/^started .*/gm);
+    expect(starts).to.deep.equal(['started free', 'started free', 'started redirected', 'started free']);
+    expect(await site.node.has(drillFile)).to.equal(false);
+    await running;
+    await expectClean();
+  });
+
+  it('is ended by systemd if its process on the node is killed', async () => {
+    await runChild(site, 'restart', 60_000, 3);
+    await site.until(() => site.node.has(drillFile));
+    await site.node.tryRun('systemctl', 'kill', '--signal=KILL', drillUnit);
+    await site.until(async () => (await site.traces()).every((trace) => !trace.startsWith('/')));
+    await endDrill(site.connected.cluster, drilled, options, site.connected.context);
+    await expectClean();
+  });
+});
