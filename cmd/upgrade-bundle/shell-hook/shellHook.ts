@@ -22,7 +22,7 @@ export const command = defineCommand({
     '  ~/.bashrc                   source <(oc adm-upgrade-bundle shell-hook bash)\n' +
     '  ~/.zshrc                    source <(oc adm-upgrade-bundle shell-hook zsh)\n' +
     '  ~/.config/fish/config.fish  oc adm-upgrade-bundle shell-hook fish | source\n\n' +
-    'Scripts, sudo and xargs do not use it: write oc adm-upgrade-bundle create there.',
+    'Scripts, sudo and xargs do not use it, and PowerShell and cmd are not supported: write oc adm-upgrade-bundle create there.',
   positionals: shellArgument,
   options: {
     'release-mirror': {
