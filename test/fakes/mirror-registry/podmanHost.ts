@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -157,7 +158,15 @@ network_config_dir = ${at('networks')}
     await this.run('podman', ['pod', 'rm', '-fa', '-t', '0']);
     await this.run('podman', ['rm', '-fa', '-t', '0']);
     await this.run('podman', ['system', 'reset', '-f']);
+    const ended = once(this.#holder, 'exit');
     this.#holder.kill('SIGKILL');
+    await ended;
+    const group = `/sys/fs/cgroup/systemd/${basename(this.folder)}`;
+    // Its processes may take a moment to end.
+    for (let tries = 0; existsSync(group) && tries < 30; tries += 1) {
+      await run('find', [group, '-depth', '-type', 'd', '-delete']);
+      await sleep(100);
+    }
     await rm(this.folder, { recursive: true, force: true });
   }
 }
