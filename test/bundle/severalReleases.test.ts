@@ -2,6 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata.ts';
+import { formatSiteReport } from '../../lib/config/siteReport.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate } from '../../lib/bundle/verify/updatePlan.ts';
 import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
@@ -131,6 +132,15 @@ describe('a bundle with several releases', () => {
       output: join(workshop.folder, 'planned'),
     });
     expect(basename(planned)).to.equal(basename(path));
+    const site = formatSiteReport({
+      ...{ formatVersion: 1, created: '', tool: '', version: '4.18.20', arch: 'x86_64', channel: '' },
+      ...{ history: [], nodes: [], findings: [], operators: [] },
+    });
+    const forSite = await workshop.make({
+      ...{ version: '4.20.3', for: await workshop.write('site.json', site), arch: undefined },
+      ...{ 'graph-url': `${workshop.signatures.url}/graph`, output: join(workshop.folder, 'site') },
+    });
+    expect(basename(forSite)).to.equal(basename(path));
     const { releases = [] } = await readMetadata(planned);
     expect(releases.map(({ risks }) => risks)).to.deep.equal([
       [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }],
