@@ -1,4 +1,5 @@
 import { abortUpdate, awaitAbort, chooseRecord, listRecords } from '../../lib/update/bundleRecord.ts';
+import { describeSilence } from '../../lib/update/install/agentSilence.ts';
 import { phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -24,7 +25,11 @@ export const command = defineCommand({
       const chosen = chooseRecord(await listRecords(cluster), args.name);
       context.log('info', `${chosen.metadata.name} is ${phaseOf(chosen)}`);
       const { bundle } = await abortUpdate(cluster, chosen);
-      if (args.wait) await awaitAbort(cluster, bundle.metadata.name, { timeout: args.timeout * 1000 }, context);
+      if (args.wait) {
+        const silence = await describeSilence(cluster);
+        if (silence !== undefined) context.log('warn', silence);
+        await awaitAbort(cluster, bundle.metadata.name, { timeout: args.timeout * 1000 }, context);
+      }
       terminal.print(`upgradebundle/${bundle.metadata.name} ${args.wait ? 'aborted' : 'is being aborted'}`);
     } finally {
       cluster.close();

@@ -300,7 +300,9 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     await until(annotated);
     put('Failed');
     const { stdout, stderr } = await outcome;
-    expect([stdout, stderr]).to.deep.equal(['upgradebundle/4.19.4-x86-64 aborted\n', '4.19.4-x86-64 is Loading\n']);
+    expect(stdout).to.equal('upgradebundle/4.19.4-x86-64 aborted\n');
+    // Without agents nothing aborts it, and the wait is long.
+    expect(stderr).to.match(/^4\.19\.4-x86-64 is Loading\nwarning: no agent has reported yet\./);
     expect((await run('clean')).stdout).to.equal('upgradebundle/4.19.4-x86-64 deleted\n');
     expect((await run('clean')).stdout).to.equal('There is nothing to remove.\n');
   });
