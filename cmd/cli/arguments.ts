@@ -97,17 +97,17 @@ export async function checkValue(name: string, { type, choices, range, check }: 
   if (type === 'boolean') return;
   // The parser reads `--no-output` as false.
   if (typeof value !== 'string' || value === '') throw new PluginError('usage', `${name} needs a value`);
-  if (choices && !choices.includes(value)) {
-    const similar = findSimilar(value, choices);
-    throw new PluginError('usage', `${name} cannot be “${value}”: it is one of ${choices.join(', ')}`, {
-      hint: similar && `Did you mean ${similar}?`,
-    });
-  }
   try {
     await check?.(value);
   } catch (error) {
     if (!isPluginError(error)) throw error;
     throw new PluginError('usage', `${name}: ${error.message}`, { hint: error.hint, cause: error.cause });
+  }
+  if (choices && !choices.includes(value)) {
+    const similar = findSimilar(value, choices);
+    throw new PluginError('usage', `${name} cannot be “${value}”: it is one of ${choices.join(', ')}`, {
+      hint: similar && `Did you mean ${similar}?`,
+    });
   }
 }
 

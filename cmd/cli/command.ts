@@ -37,7 +37,7 @@ export interface Option {
   readonly anyCase?: true;
   /** The smallest and the largest accepted number. */
   readonly range?: readonly [number, number];
-  /** Throws a PluginError for an invalid value. The name of the option is added to the message. */
+  /** Throws a PluginError for an invalid value, before the choices are checked. The name of the option is added to the message. */
   readonly check?: (value: string) => Promise<void> | void;
   /** The heading in the help. */
   readonly group?: string;

@@ -24,6 +24,16 @@ describe('every program', () => {
     }
   });
 
+  it('says that PowerShell is not supported, instead of another shell', async () => {
+    for (const shell of ['pwsh', 'PowerShell', 'cmd.exe']) {
+      const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['completion', shell]);
+      expect(code).to.equal(2);
+      expect(stderr)
+        .to.match(/^error: <shell>: PowerShell and cmd are not supported: use bash, zsh or fish\n/)
+        .and.to.not.contain('Did you mean');
+    }
+  });
+
   it('lists the options of the cluster connection in one place, if it has any', async () => {
     for (const name of programs.slice(0, 2)) {
       const { stdout } = await executeProgram(name, ['options']);
