@@ -12,6 +12,7 @@ import { defineCommand, type Arguments } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { warnOfExtraImages } from '../cli/extraImages.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
 
 /** `apply`: allows the bundle that the cluster updates with. */
 export const command = defineCommand({
@@ -65,7 +66,7 @@ export const command = defineCommand({
       warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
       terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);
       const next = bundle.status ? `It is ${phaseOf(bundle)}.` : 'The agents look for it now.';
-      terminal.print(`${next} Follow it: oc adm-upgrade-bundle status -w`);
+      terminal.print(`${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`);
     } finally {
       cluster.close();
     }

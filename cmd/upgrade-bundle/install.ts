@@ -12,6 +12,7 @@ import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options
 import type { Terminal } from '../cli/terminal.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
+import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
 
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({
@@ -115,7 +116,7 @@ export const command = defineCommand({
       const result = await install(cluster, { ...options, ...tried }, uploading);
       for (const { object, outcome } of result.objects) terminal.print(formatObject(object, outcome, dryRun));
       for (const object of result.removed) terminal.print(formatObject(object, 'deleted', dryRun));
-      terminal.print(formatEnd(result, dryRun));
+      terminal.print(formatEnd(result, dryRun, clusterWords(args)));
     } finally {
       cluster.close();
     }
@@ -162,9 +163,9 @@ async function findItself(): Promise<string> {
   );
 }
 
-function formatEnd({ nodes }: InstallResult, dryRun: string): string {
+function formatEnd({ nodes }: InstallResult, dryRun: string, access: string): string {
   if (dryRun !== 'none') return 'Nothing was written.';
   if (nodes === undefined)
     return 'The agents wait for their executable: run install again, without --wait=false, to bring it to them.';
-  return `Agents are ready on all ${nodes} nodes. Next: oc adm-upgrade-bundle preflight`;
+  return `Agents are ready on all ${nodes} nodes. Next: oc adm-upgrade-bundle preflight${access}`;
 }

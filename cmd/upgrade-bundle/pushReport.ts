@@ -62,7 +62,9 @@ export function formatPushed(
           'Apply the signature of the release, and a mirror set for the destination (from a machine that reaches the cluster):',
           `  oc adm-upgrade-bundle push ${again} --apply-config${clusterWords(args)}`,
         ]),
-    ...(outcome.failure ? [] : ['Update the cluster:', ...updates]),
+    ...(outcome.failure
+      ? []
+      : [`Update the cluster${updates.length > 1 ? ', to one release after the other' : ''}:`, ...updates]),
   ];
   return [
     isNew ? 'Pushed' : 'Nothing to do: everything is present',

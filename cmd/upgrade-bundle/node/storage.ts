@@ -5,6 +5,7 @@ import { defineCommand } from '../../cli/command.ts';
 import { hostOptions } from './host.ts';
 import { pathOnHost } from '../../../lib/machine/host.ts';
 import { defaultStorePath, storageFile } from '../../../lib/machine/paths.ts';
+import { shellWord } from '../../../lib/shellWord.ts';
 
 /** `storage`: adds an additional image store to the configuration. */
 export const command = defineCommand({
@@ -29,7 +30,7 @@ export const command = defineCommand({
   ],
   async run({ storePath, write, remove, root }, { terminal, environment }) {
     const host = { root, environment };
-    const next = 'Next: systemctl restart crio';
+    const next = `Next: ${root === '/' ? '' : `chroot ${shellWord(root)} `}systemctl restart crio`;
     if (write && remove) throw new PluginError('usage', '--write and --remove exclude each other');
     if (remove) {
       terminal.print(

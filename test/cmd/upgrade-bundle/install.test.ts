@@ -50,7 +50,9 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(code, stderr).to.equal(0);
     expect(stdout).to.match(/^customresourcedefinition\/upgradebundles.upgrade-bundle.openshift.io created\n/);
     expect(stdout).to.contain('\nsecret/bundle-token created\ndaemonset/controller created\ndaemonset/agent created\n');
-    expect(stdout).to.match(/\nAgents are ready on all 3 nodes\. Next: oc adm-upgrade-bundle preflight\n$/);
+    expect(stdout).to.match(
+      /\nAgents are ready on all 3 nodes\. Next: oc adm-upgrade-bundle preflight --kubeconfig=\S+\n$/,
+    );
     expect(stderr).to.match(/^agents ready on 0 of 3 nodes; waiting for agent-master-0-1 on master-0: /m);
     expect(stderr).to.match(/^uploading the executable to master-0$/m);
     const again = await install(`--executable=${executable}`);

@@ -67,7 +67,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const { code, stdout, stderr } = await run('apply', `${bundle.path}.yaml`, '--hold');
     expect(code, stderr).to.equal(0);
     expect(stdout).to.equal(
-      'upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. Follow it: oc adm-upgrade-bundle status -w\n',
+      `upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. Follow it: oc adm-upgrade-bundle status -w ${kubeconfig}\n`,
     );
     expect(spec()).to.deep.include({ hold: true });
     expect((await run('apply', bundle.path, ...trusting())).stdout).to.match(

@@ -22,7 +22,9 @@ describe('a command on the files of a machine below --root', () => {
     expect(await stat(`${root}/absent`).catch(() => undefined)).to.equal(undefined);
     const file = join(root, 'etc/containers/storage.conf');
     const written = await upgradeBundle('storage', '--write', `--root=${root}`);
-    expect(written.stdout).to.contain(`${file} names /var/`);
+    expect(written.stdout)
+      .to.contain(`${file} names /var/`)
+      .and.to.contain(`Next: chroot ${root} systemctl restart crio`);
     expect(await readFile(file, 'utf8')).to.contain('additionalimagestores');
     expect((await upgradeBundle('storage', '--remove', `--root=${root}`)).stdout).to.contain(`${file} is removed`);
   });
