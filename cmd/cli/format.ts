@@ -63,8 +63,9 @@ export function formatTable(
   const format = (row: readonly string[]): string => {
     const cells = widths.map((size, column) => {
       const cell = row[column] ?? '';
+      if (right.includes(header[column] ?? '')) return cell.padStart(size);
       if (column === widths.length - 1) return wrapCell(cell, Math.max(20, width - indent), indent);
-      return right.includes(header[column] ?? '') ? cell.padStart(size) : cell.padEnd(size);
+      return cell.padEnd(size);
     });
     return cells.join('  ').trimEnd();
   };

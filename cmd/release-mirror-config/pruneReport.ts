@@ -9,17 +9,14 @@ export function formatPruned(outcome: PruneOutcome): string {
   const { releases, unreadable, isDone, refusal } = outcome;
   const rows = releases.map((release) => [release.tag, String(release.images.length), actionOf(release, outcome)]);
   const broken = unreadable.map((tag) => [tag, '-', 'keep: its payload cannot be read']);
-  const ends = isDone
-    ? []
-    : [
-        ...(refusal ? [`This target cannot be pruned: ${refusal.message}. ${refusal.hint ?? ''}`.trimEnd()] : []),
-        hasWork(outcome)
-          ? 'Nothing was removed. To remove this, run the same command with --yes.'
-          : 'There is nothing to remove.',
-      ];
+  const end = refusal
+    ? `This target cannot be pruned: ${refusal.message}. ${refusal.hint ?? ''}`.trimEnd()
+    : 'Nothing was removed. To remove this, run the same command with --yes.';
+  const sums = isDone || hasWork(outcome) ? formatSums(outcome) : [];
+  const ends = isDone ? [] : [hasWork(outcome) ? end : 'There is nothing to remove.'];
   return [
-    formatTable([['RELEASE', 'IMAGES', 'ACTION'], ...rows, ...broken]),
-    [...formatSums(outcome), ...ends].join('\n'),
+    formatTable([['RELEASE', 'IMAGES', 'ACTION'], ...rows, ...broken], ['IMAGES']),
+    [...sums, ...formatKept(outcome), ...ends].join('\n'),
   ].join('\n\n');
 }
 
@@ -52,26 +49,35 @@ function actionOf({ reason }: JudgedRelease, { isDone, cluster }: PruneOutcome):
   return isDone ? 'removed' : 'remove';
 }
 
-function formatSums({ repositories, files, bytes, cluster, isDone }: PruneOutcome): string[] {
-  const sum = (count: (each: PruneOutcome['repositories'][number]) => number): number =>
-    repositories.reduce((total, each) => total + count(each), 0);
+function formatSums({ repositories, files, bytes, isDone }: PruneOutcome): string[] {
+  const sum = (numberOf: (each: PruneOutcome['repositories'][number]) => number): number =>
+    repositories.reduce((total, each) => total + numberOf(each), 0);
   const manifests = sum((each) => each.manifests.length);
   const attachments = sum((each) => each.attachments);
-  const [foreign, needed] = [repositories.flatMap((each) => each.foreign), repositories.flatMap((each) => each.needed)];
   const isRegistry = repositories.some(({ repository }) => repository.place.kind === 'registry');
   const frees = isRegistry ? 'The registry frees' : isDone ? 'That freed' : 'That frees';
   const when = isRegistry ? ' when it collects garbage' : '';
   return [
-    `${isDone ? 'Removed' : 'To remove'}: ${manifests} manifests, ${attachments} of them for signatures and other attachments; ${files.length} files.`,
+    `${isDone ? 'Removed' : 'To remove'}: ${manifests} manifests, ${attachments} of them for signatures and other attachments; ${count(files.length, 'file')}.`,
     `${frees} ${formatBytes(bytes)}${when}.`,
+  ];
+}
+
+function formatKept({ repositories, cluster }: PruneOutcome): string[] {
+  const [foreign, needed] = [repositories.flatMap((each) => each.foreign), repositories.flatMap((each) => each.needed)];
+  return [
     ...(needed.length > 0
       ? [`Kept, because ${cluster?.name ?? 'the cluster'} needs them: ${nameSome(needed, 5)}.`]
       : []),
     ...(foreign.length > 0
-      ? [`Kept, because they belong to no known release: ${foreign.length} tags (${nameSome(foreign, 3)}).`]
+      ? [`Kept, because they belong to no known release: ${count(foreign.length, 'tag')} (${nameSome(foreign, 3)}).`]
       : []),
     ...(cluster ? [] : ['No cluster was asked which images it needs.']),
   ];
+}
+
+function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`;
 }
 
 function hasWork({ repositories, files }: PruneOutcome): boolean {

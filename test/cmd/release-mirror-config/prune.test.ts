@@ -74,7 +74,7 @@ describe('oc adm-release-mirror-config prune', () => {
     expect(plan.stdout)
       .to.match(/^4\.12\.3-x86_64 +5 +remove$/m)
       .and.match(/^4\.12\.4-x86_64 +5 +keep$/m);
-    expect(plan.stdout).to.contain('Nothing was removed').and.contain('1 tags (site-tool)');
+    expect(plan.stdout).to.contain('Nothing was removed').and.contain('1 tag (site-tool)');
     expect(await listTags(to)).to.have.members(before);
 
     const done = await succeed(`--to=${to}`, '--keep=4.12.4', '--yes');
