@@ -102,6 +102,7 @@ describe('a bundle with several releases', () => {
   it('is shown with the sizes of each release', async () => {
     const { stdout } = await runProgram(workshop.folder, 'inspect', [path]);
     expect(stdout).to.match(/^OpenShift 4\.19\.12, 4\.20\.3 for x86_64/);
+    expect(stdout).to.match(/^ +Updates +from 4\.18\.20$/m);
     expect(stdout).to.match(/^RELEASE +IMAGES +ADDS +TOTAL +KNOWN RISKS\n4\.19\.12 +4 .*\n4\.20\.3 +5 /m);
     expect(stdout).to.match(/^4\.19\.12\/etcd/m);
   });

@@ -166,7 +166,8 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     version,
     arch,
     release,
-    previous,
+    // A site updates to the first release.
+    previous: metadata.releases?.[0]?.previous ?? previous,
     tool,
     verified: false,
     signatures,
