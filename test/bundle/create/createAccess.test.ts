@@ -7,6 +7,7 @@ import {
   expectFailure,
   openWorkshop,
   sign,
+  until,
   type Workshop,
   type WorkshopOptions,
 } from '../../support/content/creation.ts';
@@ -168,14 +169,16 @@ describe('create and credentials', () => {
   }
 
   it('renews a token that expires in the middle', async () => {
-    await open({
-      bearer: { username: 'ci', password, expiresIn: 3, announceExpiry: false },
-      release: { layerSize: 40_000 },
-    });
-    workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 60_000 });
+    await open({ bearer: { username: 'ci', password }, release: { layerSize: 40_000 } });
+    const { registry } = workshop;
+    registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 60_000 });
     const secret = await workshop.writePullSecret('ci', password);
-    await workshop.make({ 'pull-secret': secret, 'max-per-registry': '3' });
-    expect(workshop.registry.requests.filter(({ status }) => status === 401).length).to.be.at.least(2);
+    const running = workshop.start({ 'pull-secret': secret, 'max-per-registry': '3' });
+    await until(() => registry.requests.filter(({ path }) => path.includes('/blobs/')).length > 5);
+    registry.revokeTokens();
+    const { code, stderr } = await running.outcome;
+    expect(code, stderr).to.equal(0);
+    expect(registry.requests.filter(({ status }) => status === 401).length).to.be.at.least(2);
   });
 
   it('shows no secret, however much it tells', async () => {

@@ -2,8 +2,6 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { command } from '../../../cmd/upgrade-bundle/create.ts';
-import { configurable, fieldOf } from '../../../cmd/cli/optionFile.ts';
 import { formatSiteReport } from '../../../lib/config/siteReport.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 
@@ -112,13 +110,5 @@ describe('create --file', () => {
     expect(stderr).to.include('and kind BundleConfig');
     const other = await workshop.write('other.yaml', 'a: 1\n');
     expect((await run('-f', other)).stderr).to.include('unknown field a');
-  });
-
-  it('has all fields in the documentation', async () => {
-    const page = await readFile(new URL('../../../docs/how-to/keep-a-bundle-in-git.md', import.meta.url), 'utf8');
-    if (!command.config) throw new Error('create has no file');
-    for (const [name, option] of configurable(command.options, command.config)) {
-      expect(page).to.include(`| \`${fieldOf(name, option)}\` `);
-    }
   });
 });
