@@ -41,7 +41,7 @@ export async function formatHelp(program: Program, entry?: CommandEntry, width =
     ...(isRoot ? formatCommands(program, width) : []),
     formatRows('Arguments:', Object.entries(command?.positionals ?? {}).map(describeArgument), width),
     ...formatOptions({ ...command?.options, ...(isRoot && versionOption), ...commonOptions }, program, width),
-    isRoot ? `Use "${program.name} <command> --help" for more information about a command.` : '',
+    isRoot ? wrap(`Use "${program.name} <command> --help" for more information about a command.`, width) : '',
   ];
   return sections.filter((section) => section !== '').join('\n\n');
 }

@@ -65,7 +65,7 @@ export const command = defineCommand({
         context.log('info', `wrote the report of the site to ${args.export}`);
       }
       if (args.output === 'json') terminal.print(JSON.stringify(report, null, 2));
-      else terminal.print(toWords(report), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
+      else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
       if (!report.ready) throw failureOf(report);
     } finally {
       cluster.close();
@@ -95,7 +95,8 @@ function failureOf({ findings, target }: Preflight): PluginError {
   });
 }
 
-function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight): string {
+/** Formats the findings. `width` is that of the terminal, in characters. Advice is not wrapped: it has commands to paste. */
+function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight, width: number): string {
   const plan = target === undefined ? '' : `, to be updated to ${target}`;
   const title = `${cluster}: OpenShift ${version}${plan}; ${nodes} nodes and ${workloads} workloads checked`;
   if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
@@ -107,7 +108,7 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
   return [
     title,
     '',
-    formatTable([['SEVERITY', 'CHECK', 'OBJECT', 'FINDING'], ...rows]),
+    formatTable([['SEVERITY', 'CHECK', 'OBJECT', 'FINDING'], ...rows], [], width),
     '',
     ...listAdvice(findings),
   ].join('\n');
