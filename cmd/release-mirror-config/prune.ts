@@ -62,6 +62,7 @@ export const command = defineCommand({
         configFolder: configFolderOf(args),
         isConfirmed: args.yes,
         ignoreCluster: args.ignoreCluster,
+        isClusterNamed: [args.kubeconfig, args.context, args.cluster, args.user, args.server].some(Boolean),
       },
       {
         registries: await openAccess(args, environment),

@@ -43,9 +43,10 @@ export function toPlainPruned(outcome: PruneOutcome): object {
   };
 }
 
-function actionOf({ reason }: JudgedRelease, { isDone, cluster }: PruneOutcome): string {
+function actionOf({ reason, otherTag }: JudgedRelease, { isDone, cluster }: PruneOutcome): string {
   if (reason === 'named') return 'keep';
   if (reason === 'cluster') return `keep: ${cluster?.name ?? 'the cluster'} runs it, ran it or has pinned it`;
+  if (reason === 'tagged') return `keep: the tag ${otherTag ?? ''} refers to it too`;
   return isDone ? 'removed' : 'remove';
 }
 

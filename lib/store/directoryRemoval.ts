@@ -1,9 +1,17 @@
 import { rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { RootFolder } from '../files/rootFolder.ts';
+import { digestNamed } from './directoryNames.ts';
 import type { Directory } from './directory.ts';
+
+/** Lists the manifests of a mirror directory, with and without a tag. */
+export async function listManifests({ root, repository }: Directory): Promise<Digest[]> {
+  const isNamed = (name: string): boolean => digestNamed(name) !== undefined;
+  const entries = await new RootFolder(root).list(`v2/${repository}/manifests`, isNamed);
+  return entries.flatMap(({ path, stats }) => (stats.isFile() ? (digestNamed(basename(path)) ?? []) : []));
+}
 
 /**
  * Removes content from a mirror directory: tags, then manifests, then blobs. Missing content is no error. Follows no

@@ -1,43 +1,14 @@
-import { once } from 'node:events';
 import { cp, readdir, rm } from 'node:fs/promises';
-import { createServer, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openWorkshop, sign, startExecutable, type Outcome, type Workshop } from '../support/content/creation.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { requirePeer } from '../support/peers.ts';
+import { startChangeProxy } from '../support/changeProxy.ts';
 import { listTags, Mirroring, readTagLinks } from '../support/release/mirroring.ts';
 import { buildRelease, type TestRelease } from '../support/release/release.ts';
 
 const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
-
-/** A proxy in front of a registry, which calls a function before each request that changes something. */
-async function startProxy(
-  host: string,
-  beforeChange: () => void,
-): Promise<{ host: string; stop: () => Promise<void> }> {
-  const server = createServer((incoming, outgoing) => {
-    if (incoming.method === 'DELETE' || incoming.method === 'PUT') beforeChange();
-    const { method, url, headers } = incoming;
-    const forwarded = request(`http://${host}${url ?? ''}`, { method, headers }, (reply) => {
-      outgoing.writeHead(reply.statusCode ?? 500, reply.headers);
-      reply.pipe(outgoing);
-    });
-    forwarded.on('error', () => outgoing.destroy());
-    incoming.pipe(forwarded);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return {
-    host: `127.0.0.1:${(server.address() as AddressInfo).port}`,
-    stop: async () => {
-      server.closeAllConnections();
-      server.close();
-      await once(server, 'close');
-    },
-  };
-}
 
 describe('oc adm-release-mirror-config prune, killed at many steps', () => {
   let workshop: Workshop;
@@ -104,7 +75,7 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
     const site = await startDockerRegistry();
     let left = Infinity;
     let kill: () => void = () => undefined;
-    const proxy = await startProxy(site.host, () => {
+    const proxy = await startChangeProxy(site.host, () => {
       left -= 1;
       if (left === 0) kill();
     });

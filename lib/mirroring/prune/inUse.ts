@@ -16,16 +16,21 @@ export interface ClusterNeeds {
 
 /**
  * Reads what the cluster needs: its history (ClusterVersion), pinned images (PinnedImageSet), the images of pods, and the graph data of
- * update services. Returns undefined if no cluster is configured. Throws the errors of the cluster.
+ * update services. Returns undefined if no cluster is configured, and none was named. Throws the errors of the cluster, and
+ * `no-cluster` for a context that does not exist.
  */
-export async function readClusterNeeds({
-  openCluster,
-}: Pick<MirroringAccess, 'openCluster'>): Promise<ClusterNeeds | undefined> {
+export async function readClusterNeeds(
+  { openCluster }: Pick<MirroringAccess, 'openCluster'>,
+  isNamed: boolean,
+): Promise<ClusterNeeds | undefined> {
   let cluster: Cluster;
   try {
     cluster = await openCluster('30s');
   } catch (error) {
-    if (isPluginError(error, 'no-cluster')) return undefined;
+    // A kubeconfig without the context that it names is a mistake, and may have the cluster that uses the target.
+    const isAbsent =
+      isPluginError(error, 'no-cluster') && error.settings.some((each) => each === 'kubeconfig' || each === 'server');
+    if (isAbsent && !isNamed) return undefined;
     throw error;
   }
   try {

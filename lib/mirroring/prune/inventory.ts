@@ -19,6 +19,8 @@ export interface StoredRelease {
   readonly children: readonly Digest[];
   /** Its images: the release image, the components of its payload, and the images that were added to it. */
   readonly images: readonly StoredImage[];
+  /** Another tag that leads to the release image. */
+  readonly otherTag?: string | undefined;
 }
 
 /** An image of a release at the target. */
@@ -59,7 +61,7 @@ export async function readInventory(
     await repository.readTags();
     return repository;
   };
-  const releases: StoredRelease[] = [];
+  const releases: (StoredRelease & { readonly own: PrunedRepository })[] = [];
   const broken: string[] = [];
   for (const place of await listReleasePlaces(destination, registries)) {
     const repository = await open(place);
@@ -68,11 +70,28 @@ export async function readInventory(
       const named = parseReleaseTag(tag);
       if (!named || formatPlace(destination(releaseName, named).place) !== formatPlace(place)) continue;
       const release = await readRelease(repository, { ...named, digest }, context);
-      if (release) releases.push({ ...release, images: await listImages(release, repository, destination, open) });
+      if (release)
+        releases.push({
+          ...release,
+          own: repository,
+          images: await listImages(release, repository, destination, open),
+        });
       else broken.push(tag);
     }
   }
-  return { repositories: [...repositories.values()], releases, unreadable: broken };
+  const known = new Set(releases.map(({ tag }) => tag));
+  const found = releases.map(({ own, ...release }) => ({ ...release, otherTag: findOtherTag(release, own, known) }));
+  return { repositories: [...repositories.values()], releases: found, unreadable: broken };
+}
+
+/** Finds a tag that leads to a release image, and that is no tag of a release. */
+function findOtherTag(
+  { digest, children }: StoredRelease,
+  { tags }: PrunedRepository,
+  known: ReadonlySet<string>,
+): string | undefined {
+  const roots = [digest, ...children];
+  return [...tags.keys()].find((tag) => !known.has(tag) && roots.some((each) => tags.get(tag) === each));
 }
 
 type NamedRelease = Pick<StoredRelease, 'version' | 'arch' | 'digest'>;

@@ -4,7 +4,7 @@ import { nameSome } from '../../failures.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { Registries } from '../../registry/registries.ts';
 import { formatPlace, type Destination } from '../../release/mirror/destination.ts';
-import { compareVersions } from '../../release/version.ts';
+import { compareVersions, parseReleaseTag } from '../../release/version.ts';
 import type { MirroringAccess } from '../request.ts';
 import { withResumeHint } from '../interruption.ts';
 import { readClusterNeeds, type ClusterNeeds } from './inUse.ts';
@@ -25,6 +25,8 @@ export interface PruneRequest {
   readonly isConfirmed: boolean;
   /** Do not ask the cluster what it needs. */
   readonly ignoreCluster: boolean;
+  /** The user named the cluster, so it must exist. */
+  readonly isClusterNamed: boolean;
 }
 
 /** What a run removed, or would remove. */
@@ -65,12 +67,12 @@ export function pruneTarget(request: PruneRequest, access: MirroringAccess, cont
 }
 
 async function makePlan(
-  { destination, keep, configFolder, ignoreCluster }: PruneRequest,
+  { destination, keep, configFolder, ignoreCluster, isClusterNamed }: PruneRequest,
   access: MirroringAccess,
   registries: Registries,
   context: Context,
 ): Promise<PruneOutcome> {
-  const cluster = ignoreCluster ? undefined : await askCluster(access);
+  const cluster = ignoreCluster ? undefined : await askCluster(access, isClusterNamed);
   const inventory = await readInventory(destination, registries, context);
   checkKept(keep, inventory);
   const releases = judgeReleases(inventory, keep, cluster).sort((a, b) => compareVersions(a.version, b.version));
@@ -99,9 +101,9 @@ async function makePlan(
   };
 }
 
-async function askCluster(access: MirroringAccess): Promise<ClusterNeeds | undefined> {
+async function askCluster(access: MirroringAccess, isNamed: boolean): Promise<ClusterNeeds | undefined> {
   try {
-    return await readClusterNeeds(access);
+    return await readClusterNeeds(access, isNamed);
   } catch (cause) {
     if (!isPluginError(cause) || cause.code === 'interrupted') throw cause;
     throw new PluginError(cause.code, `the cluster cannot be asked which images it needs: ${cause.message}`, {
@@ -122,7 +124,7 @@ function checkKept(
     .join('');
   const known = releases.map(({ tag }) => tag).sort(compareVersions);
   for (const each of keep) {
-    const damaged = broken.find((tag) => tag === each || tag.startsWith(`${each}-`));
+    const damaged = broken.find((tag) => tag === each || parseReleaseTag(tag)?.version === each);
     if (damaged !== undefined) {
       throw new PluginError(
         'incomplete',
@@ -196,17 +198,27 @@ async function carryOut({ repositories, releases, files }: PruneOutcome, context
     repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
   );
   for (const root of roots) await forgetReleases(root, digests);
+  for (const { repository } of records.keys()) await checkNothingAdded(repository);
 }
 
 /** Throws `conflict` if the tags of a repository changed since they were read. */
 async function checkUnchanged({ store, tags }: RepositoryPlan['repository']): Promise<void> {
-  const now = await store.tags();
-  const added = now.filter((tag) => !tags.has(tag));
+  const names = await store.tags();
   // A tag that leads to nothing was left out before.
-  for (const tag of added) {
-    if (!(await store.resolve(tag).catch(ignoreUnreadable))) continue;
-    throw new PluginError('conflict', `${store.name} changed since it was read: it has the new tag ${tag}`, {
-      hint: 'Wait until no other program writes there, and run the same command again.',
-    });
-  }
+  const roots = await Promise.all(names.map((tag) => store.resolve(tag).catch(ignoreUnreadable)));
+  const changed = names.find((tag, index) => roots[index] !== undefined && roots[index].digest !== tags.get(tag));
+  if (changed === undefined) return;
+  const what = tags.has(changed) ? `the tag ${changed} leads to another image` : `it has the new tag ${changed}`;
+  throw new PluginError('conflict', `${store.name} changed since it was read: ${what}`, {
+    hint: 'Wait until no other program writes there, and run the same command again.',
+  });
+}
+
+/** Throws `conflict` if a repository got tags during the removal, because their images may lack content. */
+async function checkNothingAdded({ store, tags }: RepositoryPlan['repository']): Promise<void> {
+  const added = (await store.tags()).find((tag) => !tags.has(tag) && tag !== recordTag);
+  if (added === undefined) return;
+  throw new PluginError('conflict', `${store.name} got the new tag ${added} while releases were removed`, {
+    hint: 'Mirror that image again, because content of it may have been removed.',
+  });
 }

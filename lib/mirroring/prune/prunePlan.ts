@@ -3,11 +3,11 @@ import { attachedTo } from '../../oci/attachment.ts';
 import { blobsIn } from './blobs.ts';
 import type { ClusterNeeds } from './inUse.ts';
 import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
-import { readRecord, recordTag } from './pruneRecord.ts';
+import { isRecord, readRecord, recordTag } from './pruneRecord.ts';
 import type { PrunedRepository, ReadManifest, RemovedContent } from './repository.ts';
 
-/** Why a release stays; undefined for a release to remove. */
-export type KeepReason = 'named' | 'cluster' | undefined;
+/** Why a release stays; undefined for a release to remove. A tagged release has another tag, which may be in use. */
+export type KeepReason = 'named' | 'cluster' | 'tagged' | undefined;
 
 /** A release with the decision about it. */
 export interface JudgedRelease extends StoredRelease {
@@ -43,7 +43,8 @@ export function judgeReleases(
     if (keep.includes(version) || keep.includes(tag)) return { ...release, reason: 'named' };
     const isNeeded =
       needs?.versions.has(version) === true || [digest, ...children].some((each) => needs?.digests.has(each));
-    return { ...release, reason: isNeeded ? 'cluster' : undefined };
+    if (isNeeded) return { ...release, reason: 'cluster' };
+    return { ...release, reason: release.otherTag === undefined ? undefined : 'tagged' };
   });
 }
 
@@ -82,7 +83,7 @@ export async function planRepository(
     const below = await repository.reach([image.digest]);
     if ([image.digest, ...below.keys()].some((digest) => needs?.digests.has(digest))) needed.push(image);
   }
-  const kept = await repository.reach([
+  const kept = await repository.reachKept([
     ...own.filter(isKept).map(({ digest }) => digest),
     ...needed.map(({ digest }) => digest),
     ...others.map(([, digest]) => digest),
@@ -98,6 +99,11 @@ export async function planRepository(
   const referrers = (await Promise.all(subjects.map((subject) => repository.referrers(subject)))).flat();
   const attachments = await repository.reach([...mine, ...referrers].map(({ digest }) => digest));
   add(candidates, attachments);
+  // Images without a tag may share blobs with removed images.
+  const ours = new Set([...candidates.keys(), ...removed.map(({ digest }) => digest), ...(record?.manifests ?? [])]);
+  const strangers = (await repository.listManifests()).filter((digest) => !ours.has(digest));
+  const stay = await repository.reachKept(strangers);
+  add(kept, new Map([...stay].filter(([, { manifest }]) => !isRecord(manifest))));
 
   const going = new Map([...candidates].filter(([digest]) => !kept.has(digest)));
   const keptBlobs = blobsIn(kept.values());

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { fieldsOf, textsOf } from '../../fields.ts';
-import { mediaTypes, parseManifest, type Descriptor } from '../../oci/descriptor.ts';
+import { mediaTypes, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../../oci/digest.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import { readContent, type ContentStore } from '../../store/store.ts';
@@ -39,6 +39,11 @@ export async function writeRecord(store: ContentStore, record: PruneRecord): Pro
   await store.tag(root, recordTag);
   await store.close();
   return [root.digest, layer.digest, config.digest];
+}
+
+/** Returns whether a manifest is that of a record. */
+export function isRecord({ layers }: Manifest): boolean {
+  return layers[0]?.mediaType === recordType;
 }
 
 /** Reads the record of an unfinished run; undefined if there is none. */

@@ -1,11 +1,11 @@
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import { digestOf, type Digest } from '../../oci/digest.ts';
 import type { Registries } from '../../registry/registries.ts';
 import type { Place } from '../../release/mirror/destination.ts';
 import { Directory } from '../../store/directory.ts';
-import { removeFromDirectory } from '../../store/directoryRemoval.ts';
+import { listManifests, removeFromDirectory } from '../../store/directoryRemoval.ts';
 import { listReferrers } from '../../store/attachments.ts';
 import { readContent, type ContentStore } from '../../store/store.ts';
 
@@ -29,6 +29,7 @@ export class PrunedRepository {
   /** The tags with their digests. */
   readonly tags = new Map<string, Digest>();
   readonly #registries: Registries;
+  readonly #corrupt = new Set<Digest>();
   readonly #manifests = new Map<Digest, Promise<ReadManifest | undefined>>();
 
   constructor(place: Place, registries: Registries, context: Context) {
@@ -65,6 +66,23 @@ export class PrunedRepository {
     return found;
   }
 
+  /** Like reach, for images that stay. Throws `incomplete` if one is corrupt, because its content would be unknown. */
+  async reachKept(roots: Iterable<Digest>): Promise<Map<Digest, ReadManifest>> {
+    const all = [...roots];
+    const found = await this.reach(all);
+    const below = [...found.values()].flatMap(({ manifest }) => childrenOf(manifest).map(({ digest }) => digest));
+    const corrupt = [...all, ...below].find((digest) => this.#corrupt.has(digest));
+    if (corrupt === undefined) return found;
+    throw new PluginError('incomplete', `the manifest ${corrupt} in ${this.store.name} is corrupt, and it stays`, {
+      hint: 'Mirror its release again, and then prune.',
+    });
+  }
+
+  /** Lists the manifests of a directory, also those without a tag; empty for a registry, which keeps their blobs. */
+  async listManifests(): Promise<readonly Digest[]> {
+    return this.store instanceof Directory ? listManifests(this.store) : [];
+  }
+
   /** Lists the manifests that refer to an image, if the registry has the API for it. Those of the tag have that tag. */
   async referrers(subject: Digest): Promise<readonly Descriptor[]> {
     if (!this.store.referrers) return [];
@@ -77,13 +95,22 @@ export class PrunedRepository {
     if (this.place.kind === 'registry') await this.#registries.repository(this.place).remove(digestOf('no image'));
   }
 
-  /** Removes manifests with their tags; in a directory blobs too. Missing content is no error. */
+  /** Removes manifests with their tags; in a directory blobs too. Missing content is no error. Throws `unsupported` if it stays. */
   async remove(content: RemovedContent): Promise<void> {
     const { place, store } = this;
     if (store instanceof Directory) await removeFromDirectory(store, content);
     else if (place.kind === 'registry') {
       const registry = this.#registries.repository(place);
       await Promise.all(content.manifests.map((digest) => registry.remove(digest)));
+      const [first] = content.manifests;
+      if (first === undefined || !(await registry.resolve(first).catch(ignoreUnreadable))) return;
+      throw new PluginError(
+        'unsupported',
+        `${store.name} still has ${first}, although it answered that it deleted it`,
+        {
+          hint: 'Remove the releases with the tools of the registry.',
+        },
+      );
     }
   }
 
@@ -100,6 +127,7 @@ export class PrunedRepository {
       return { manifest: parseManifest(bytes, `${digest} in ${this.store.name}`), size: bytes.length };
     } catch (error) {
       ignoreUnreadable(error);
+      if (!isPluginError(error, 'not-found')) this.#corrupt.add(digest);
       return undefined;
     }
   }

@@ -215,6 +215,19 @@ describe('oc adm-release-mirror-config prune', () => {
       );
     });
 
+    it('removes nothing if the named context does not exist', async () => {
+      await mirroring.succeed(['--to-dir=mirror'], both());
+      const args = ['--to-dir=mirror', '--keep=4.12.4', '--yes'];
+      await withCluster([], async (kubeconfig) => {
+        for (const named of [[kubeconfig, '--context=typo'], ['--context=typo']]) {
+          const { code, stderr } = await prune(...args, ...named);
+          expect(code, named.join(' ')).to.equal(1);
+          expect(stderr).to.contain('cannot be asked which images it needs').and.contain('--ignore-cluster');
+        }
+      });
+      expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.include(old.tag);
+    });
+
     it('removes nothing if it does not answer, unless it is left out', async () => {
       await mirroring.succeed(['--to-dir=mirror'], both());
       const args = ['--to-dir=mirror', '--keep=4.12.4', '--yes', '--server=https://127.0.0.1:1'];

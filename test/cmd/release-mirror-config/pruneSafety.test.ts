@@ -1,0 +1,118 @@
+import { readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestIn } from '../../../lib/oci/reference.ts';
+import { startChangeProxy } from '../../support/changeProxy.ts';
+import { openWorkshop, runExecutable, sign, type Workshop } from '../../support/content/creation.ts';
+import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { requirePeer } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { Mirroring, readTagLinks } from '../../support/release/mirroring.ts';
+import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+
+const manifestTypes =
+  'application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json';
+
+describe('oc adm-release-mirror-config prune, with targets that are damaged, shared or unwilling', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let old: TestRelease;
+  let site: DockerRegistry;
+
+  before(async function () {
+    requirePeer(this, 'docker-registry');
+    site = await startDockerRegistry();
+    workshop = await openWorkshop();
+    mirroring = new Mirroring(workshop);
+    old = buildRelease({
+      ...{ version: '4.12.3', components: 4, registry: workshop.registry.host, seed: 'old' },
+      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
+    });
+    old.addTo(workshop.registry.content);
+    await sign(workshop, [old.digest]);
+  });
+  beforeEach(() => rm(mirroring.path('mirror'), { recursive: true, force: true }));
+  after(async () => {
+    await site.stop();
+    await workshop.close();
+  });
+
+  const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
+  const prune = (...args: string[]): Promise<Execution> =>
+    runExecutable('oc-adm_release_mirror_config', workshop.folder, ['prune', '--insecure', ...args]);
+
+  it('fails if a registry accepts each DELETE and deletes nothing', async () => {
+    const to = 'unwilling/release';
+    await mirroring.succeed([`--to=${site.host}/${to}`], both());
+    const proxy = await startChangeProxy(site.host, (method) => (method === 'DELETE' ? 202 : undefined));
+    try {
+      const { code, stdout, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
+      expect(code, stdout).to.equal(1);
+      expect(stderr).to.contain(`still has ${old.digest}, although it answered that it deleted it`);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
+  it('fails if another program tags an image while releases are removed', async () => {
+    const to = 'busy/release';
+    await mirroring.succeed([`--to=${site.host}/${to}`], both());
+    const { digest } = workshop.release;
+    const url = `${site.url}/v2/${to}/manifests`;
+    const reply = await fetch(`${url}/${digest}`, { headers: { accept: manifestTypes } });
+    const manifest = await reply.text();
+    let tagging: Promise<Response> | undefined;
+    const proxy = await startChangeProxy(site.host, (method) => {
+      const type = { 'content-type': reply.headers.get('content-type') ?? '' };
+      if (method === 'DELETE') tagging ??= fetch(`${url}/late`, { method: 'PUT', headers: type, body: manifest });
+    });
+    try {
+      const { code, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
+      expect((await tagging)?.status).to.equal(201);
+      expect(code).to.equal(1);
+      expect(stderr).to.match(/got the new tag late while releases were removed\nhint: Mirror that image again/);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
+  it('keeps a release that another tag refers to', async () => {
+    await mirroring.succeed(['--to-dir=mirror'], both());
+    const before = [...(await readTagLinks(mirroring.path('mirror'))).keys()];
+    const folder = mirroring.path('mirror/v2/openshift/release/manifests');
+    await symlink(old.digest, join(folder, 'stable'));
+    const plan = await prune('--to-dir=mirror', '--keep=4.12.4', '--yes');
+    expect(plan.stdout).to.match(/^4\.12\.3-x86_64 +5 +keep: the tag stable refers to it too$/m);
+    expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.have.members([...before, 'stable']);
+  });
+
+  it('keeps the blobs of images without a tag in a directory', async () => {
+    await mirroring.succeed(['--to-dir=mirror'], both());
+    const [own] = [...old.images.values()];
+    const folder = mirroring.path('mirror/v2/openshift/release');
+    const digest = digestIn(own?.pullspec ?? '');
+    const manifest = JSON.parse(await readFile(join(folder, 'manifests', digest), 'utf8')) as {
+      layers: { digest: string }[];
+    };
+    const copy = Buffer.from(JSON.stringify({ ...manifest, annotations: { own: 'yes' } }));
+    await writeFile(join(folder, 'manifests', digestOf(copy)), copy);
+    expect((await prune('--to-dir=mirror', '--keep=4.12.4', '--yes')).code).to.equal(0);
+    expect(await readdir(join(folder, 'manifests'))).not.to.include(digest);
+    const blobs = await readdir(join(folder, 'blobs'));
+    expect(blobs).to.include.members(manifest.layers.map((layer) => layer.digest));
+  });
+
+  it('removes nothing if the manifest of an image that stays is corrupt', async () => {
+    await mirroring.succeed(['--to-dir=mirror'], both());
+    const [own] = [...workshop.release.images.values()];
+    const digest = digestIn(own?.pullspec ?? '');
+    const folder = mirroring.path('mirror/v2/openshift/release');
+    const before = await readdir(join(folder, 'blobs'));
+    await writeFile(join(folder, 'manifests', digest), '{}');
+    const { code, stderr } = await prune('--to-dir=mirror', '--keep=4.12.4', '--yes');
+    expect(code).to.equal(1);
+    expect(stderr).to.contain(`the manifest ${digest} in`).and.contain('is corrupt, and it stays');
+    expect(await readdir(join(folder, 'blobs'))).to.have.members(before);
+  });
+});
