@@ -26,7 +26,7 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Release to keep, such as 4.20.3 or 4.20.3-x86_64; several with commas between them',
     },
-    yes: { type: 'boolean', describe: 'Remove the other releases, and do not only show them' },
+    yes: { type: 'boolean', describe: 'Remove the other releases instead of only showing them' },
     'ignore-cluster': { type: 'boolean', describe: 'Do not ask the cluster which images it needs' },
     ...outputOption(['json']),
     to: { ...to, describe: 'REGISTRY/REPOSITORY that releases were mirrored to, as in the mirror command' },
@@ -44,7 +44,7 @@ export const command = defineCommand({
       '--to=registry.example.com:5000/openshift/release --keep=4.19.12,4.20.3',
       'See what would be removed from a registry',
     ],
-    ['--to-dir=/media/usb/mirror --keep=4.20.3 --yes', 'Keep one release in a directory'],
+    ['--to-dir=/media/usb/mirror --keep=4.20.3 --yes', 'Remove all other releases from a directory'],
   ],
   async run(args, { context, terminal, environment }) {
     const keep = args.keep.flatMap((each) => each.split(',')).filter((each) => each !== '');

@@ -37,7 +37,7 @@ export const command = defineCommand({
     },
     'hold-between': {
       type: 'boolean',
-      describe: 'Of several updates, load everything for each one after the first, then wait for resume',
+      describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
     },
     hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
     store: { type: 'string', choices: stores, describe: 'Image store of the nodes' },

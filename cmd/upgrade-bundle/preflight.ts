@@ -27,7 +27,7 @@ const options = {
   },
   text: {
     type: 'boolean',
-    describe: 'With --export: write only what can be typed: version, architecture, free space, operators',
+    describe: 'With --export, write a short form that can be typed: version, architecture, free space, operators',
   },
   ...outputOption(['json']),
   ...offlineTrustOptions,

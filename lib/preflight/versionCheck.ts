@@ -133,7 +133,7 @@ function checkSystem(
   return [
     find(
       'warning',
-      `runs ${version}, which cannot pin images yet, as nodes have to before they update to ${target.version} without a registry`,
+      `runs ${version}, which cannot pin images yet: an update to ${target.version} without a registry needs pinned images`,
       advice.pins,
     ),
   ];

@@ -31,7 +31,7 @@ export const command = defineCommand({
       describe: 'How long draining may take for each node, and then how long the restart may take',
       check: (text: string) => void parseDuration(text),
     },
-    end: { type: 'boolean', describe: 'Only end a drill of the node that was interrupted' },
+    end: { type: 'boolean', describe: 'End an interrupted drill of the node, and do nothing else' },
     ...outputOption(['json', 'junit']),
     ...clusterAccessOptions,
   },
