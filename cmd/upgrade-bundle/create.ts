@@ -198,12 +198,14 @@ export const command = defineCommand({
       );
       warnOfOtherKeys(result.policies ?? [], expectedKeys, context);
       const { path, digest } = result;
-      if (device && digest) {
+      if (device && digest && !args.dryRun) {
         const writing = { ...context, onEvent: terminal.transfer('Writing') };
         const verifying = { ...context, onEvent: terminal.transfer('Verifying') };
-        await writeDevice(host, device, { path, digest }, { writing, verifying });
+        await writeDevice(host, device, { path, digest }, args.overwrite, { writing, verifying });
       }
-      terminal.print(formatCreated(result, expectedKeys, { ...args, device: device?.path }, args.format));
+      terminal.print(
+        formatCreated(result, expectedKeys, { ...args, device: args.dryRun ? undefined : device?.path }, args.format),
+      );
     } finally {
       await origin.close();
     }

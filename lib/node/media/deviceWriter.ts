@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
-import { open, realpath } from 'node:fs/promises';
+import { open, readFile, realpath } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { openBundle } from '../../bundle/open.ts';
 import { verifyBundle } from '../../bundle/verify/verify.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
@@ -18,6 +19,8 @@ export interface WritableDevice {
   readonly path: string;
   /** The size in bytes. */
   readonly size: number;
+  /** The number that the kernel gave the drive when it was plugged in; undefined before Linux 5.15. */
+  readonly sequence: string | undefined;
 }
 
 /** The part at the end of a device that may have the copy of a partition table, in bytes. */
@@ -52,7 +55,33 @@ export async function checkDevice(
       settings: ['overwrite'],
     });
   }
-  return { path: device.path, size: device.size };
+  return { path: device.path, size: device.size, sequence: await readSequence(device) };
+}
+
+/**
+ * Checks the device again, as checkDevice does, because another drive may have its path after a long download. Throws
+ * `conflict` if it is another drive, and the errors of checkDevice.
+ */
+async function checkSameDevice(
+  host: Host,
+  device: WritableDevice,
+  overwrite: boolean,
+  context: Context,
+): Promise<void> {
+  const now = await checkDevice(host, device.path, overwrite, context);
+  if (now.size === device.size && now.sequence === device.sequence) return;
+  throw new PluginError('conflict', `${device.path} is another drive than at the start: nothing is written to it`, {
+    hint: 'Plug in the right drive, and run the same command again.',
+  });
+}
+
+/** Returns the number that the kernel gives each disk that appears. A partition has that of its disk. */
+async function readSequence({ kernelName }: BlockDevice): Promise<string | undefined> {
+  const folder = await realpath(join('/sys/class/block', basename(kernelName))).catch(() => undefined);
+  if (folder === undefined) return undefined;
+  const read = (path: string): Promise<string | undefined> =>
+    readFile(join(path, 'diskseq'), 'utf8').catch(() => undefined);
+  return (await read(folder)) ?? (await read(dirname(folder)));
 }
 
 async function findDevice(host: Host, path: string, context: Context): Promise<BlockDevice> {
@@ -78,17 +107,20 @@ async function describeContent(host: Host, device: BlockDevice, context: Context
 }
 
 /**
- * Writes a bundle onto a device, from its first byte. The head is written last, so that an interrupted run leaves no
+ * Writes a bundle onto a device, from its first byte, if it is still the checked one. The head is written last, so that an interrupted run leaves no
  * bundle. Then drops the cache of the device, and verifies every byte that it returns. Throws `disk-full`, `busy`,
  * `not-writable`, `digest-mismatch`, and the errors of reading.
  */
 export async function writeDevice(
   host: Host,
-  { path, size }: WritableDevice,
+  device: WritableDevice,
   bundle: { readonly path: string; readonly digest: Digest },
+  overwrite: boolean,
   contexts: { readonly writing: Context; readonly verifying: Context },
 ): Promise<void> {
   const { writing, verifying } = contexts;
+  const { path, size } = device;
+  await checkSameDevice(host, device, overwrite, writing);
   const source = await openBundle(bundle.path, writing);
   try {
     if (source.size > size) {

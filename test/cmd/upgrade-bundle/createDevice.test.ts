@@ -87,6 +87,33 @@ describe('create --device', () => {
     expect(await runSuccessfully('blkid', ['--probe', full.device]).catch(() => '')).not.to.contain('ext4');
   });
 
+  it('writes nothing in a dry run, also of an existing bundle', async () => {
+    const stick = await sticks.plug(await sticks.makeImage(8));
+    expect((await runProgram(workshop.folder, 'create', workshop.options({}))).code).to.equal(0);
+    const { code, stdout, stderr } = await create(stick.device, { 'dry-run': true });
+    expect(code, stderr).to.equal(0);
+    expect(stdout).not.to.contain('Remove the drive');
+    expect(await headOf(stick)).to.equal('');
+  });
+
+  it('writes nothing onto another drive that has the path of the checked one', async () => {
+    const stick = await sticks.plug(await sticks.makeImage(8));
+    const other = await sticks.makeImage(8);
+    await writeFile(other, 'photos', { flag: 'r+' });
+    const [script, mark] = [join(workshop.folder, 'bin', 'lsblk'), join(workshop.folder, 'bin', 'checked')];
+    const swap = `losetup --detach '${stick.device}' && losetup '${stick.device}' '${other}'`;
+    const lines = (await readFile(script, 'utf8')).replace(
+      '\n',
+      `\n[ ! -e '${mark}' ] || { ${swap}; }\ntouch '${mark}'\n`,
+    );
+    await writeFile(script, lines);
+    const { code, stderr } = await create(stick.device, { overwrite: true });
+    expect(code).to.equal(1);
+    expect(stderr).to.contain('is another drive than at the start: nothing is written to it');
+    expect((await readFile(other)).toString('latin1', 0, 6)).to.equal('photos');
+    expect((await readFile(stick.image)).every((byte) => byte === 0)).to.equal(true);
+  });
+
   it('fails if the drive is write-protected, or returns other bytes than were written', async () => {
     const locked = await sticks.plug(await sticks.makeImage(8));
     await runSuccessfully('blockdev', ['--setro', locked.device]);
