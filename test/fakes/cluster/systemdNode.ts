@@ -97,8 +97,6 @@ export class SystemdNode {
       'set -e',
       `mount -t overlay overlay -o 'lowerdir=/,upperdir=${this.#upper},workdir=${this.#folder}/work' '${root}'`,
       `cd '${root}'`,
-      `mkdir -p '.${project}' '.${dirname(process.execPath)}'`,
-      `mount --rbind '${project}' '.${project}'`,
       'mkdir -p var/lib/containers',
       // Image stores need a file system that is no overlay.
       `mount --bind '${this.#folder}/images' var/lib/containers`,
@@ -107,6 +105,9 @@ export class SystemdNode {
       'mount -t tmpfs tmpfs run',
       'mount -t tmpfs tmpfs tmp',
       'mount -t tmpfs tmpfs dev',
+      // The project may be in one of these folders.
+      `mkdir -p '.${project}' '.${dirname(process.execPath)}'`,
+      `mount --rbind '${project}' '.${project}'`,
       'for each in null zero full random urandom tty; do : > dev/$each; mount --bind /dev/$each dev/$each; done',
       `if [ -e ${own}/cgroup.procs ]; then mount -t cgroup2 cgroup2 .${own}; else`,
       `  mount -t tmpfs tmpfs .${own}; mkdir .${own}/systemd`,
