@@ -1,4 +1,4 @@
-// Runs test files from one queue, the longest first, in one process more than there are processors,
+// Runs test files from one queue, the longest first, in two processes more than there are processors,
 // because many tests only wait. `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs
 // system` only those, and `node .ci/test.mjs FILE...` some. Files that use loop devices run one
 // after the other. The last line is the total: `N passed, N failed, N skipped`.
@@ -31,7 +31,7 @@ let isSerialRunning = false;
 let wake = Promise.withResolvers();
 
 const started = Date.now();
-await Promise.all(Array.from({ length: availableParallelism() + 1 }, runNext));
+await Promise.all(Array.from({ length: availableParallelism() + 2 }, runNext));
 finish();
 
 function listFiles(words) {
