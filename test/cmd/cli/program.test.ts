@@ -175,6 +175,12 @@ describe('runProgram', () => {
     expect(version.stdout).to.match(/^\d+\.\d+\.\d+\n$/);
   });
 
+  it('wraps the last line of the help of a program', async () => {
+    const lines = (await formatHelp(sample, undefined, 40)).trimEnd().split('\n');
+    expect(lines.slice(-3).join(' ')).to.contain('for more information about a command.');
+    for (const line of lines.slice(-2)) expect(line.length).to.be.at.most(40);
+  });
+
   it('shows a help with groups, values, and one line for the options of the cluster', async () => {
     const options = {
       ...outputOption(['json', 'yaml']),
