@@ -87,7 +87,7 @@ export function formatOptionFile(
 function parseSpec(text: string, path: string, { kind }: ConfigFormat): Fields {
   let values: unknown[];
   try {
-    ({ values } = readDocuments(text, limits));
+    ({ values } = readDocuments(text, limits, true));
   } catch (cause) {
     throw invalid(path, messageOf(cause), cause);
   }

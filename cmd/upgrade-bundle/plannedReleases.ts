@@ -1,4 +1,5 @@
 import type { CreateRequest } from '../../lib/bundle/create/request.ts';
+import { releaseLimit } from '../../lib/bundle/metadata.ts';
 import type { Origin } from '../../lib/bundle/create/origin.ts';
 import type { SiteReport } from '../../lib/config/siteTypes.ts';
 import type { Context } from '../../lib/context.ts';
@@ -36,7 +37,7 @@ export async function planReleases(
   const [version = ''] = versions;
   if (versions.length > 1 && from !== undefined)
     throw new PluginError('usage', '--path-from needs one version, the last on the path');
-  if (versions.length > 1) return { versions: [...new Set(versions.map(parseVersion))].sort(compareVersions) };
+  if (versions.length > 1) return { versions: limit([...new Set(versions.map(parseVersion))].sort(compareVersions)) };
   const { arch, graphUrl, site } = place;
   const start = from ?? (site && minorsBetween(site.version, version) > 1 ? site.version : undefined);
   if (start === undefined) return { versions };
@@ -51,7 +52,15 @@ export async function planReleases(
   const names = steps.map((step) => step.version).join(' → ');
   context.log('info', `the shortest path of updates in ${channels.join(', ')}: ${names}`);
   return {
-    versions: found.map((step) => step.version),
+    versions: limit(found.map((step) => step.version)),
     risks: new Map(found.map((step) => [step.version, step.risks])),
   };
+}
+
+/** Returns the versions. Throws `usage` above the limit of a bundle, before anything is downloaded. */
+function limit(versions: readonly string[]): readonly string[] {
+  if (versions.length <= releaseLimit) return versions;
+  throw new PluginError('usage', `a bundle has at most ${releaseLimit} releases, and ${versions.length} are wanted`, {
+    hint: 'Create two bundles.',
+  });
 }

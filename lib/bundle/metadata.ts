@@ -177,7 +177,7 @@ function isComponents(value: unknown): boolean {
 }
 
 /** The largest number of releases in a bundle. */
-const releaseLimit = 16;
+export const releaseLimit = 16;
 
 /**
  * Returns whether the releases are well formed and distinct, the last one is the release of the other fields, and

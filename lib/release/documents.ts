@@ -17,12 +17,13 @@ export interface Documents {
 
 /**
  * Reads every document of an untrusted YAML or JSON text in bounded time and memory. Accepts duplicate keys, as
- * Kubernetes does. Throws RangeError above the limits, and the error of the parser.
+ * Kubernetes does, unless they must be unique. Throws RangeError above the limits, and the error of the parser.
  */
-export function readDocuments(text: string, limits: DocumentLimits): Documents {
+export function readDocuments(text: string, limits: DocumentLimits, uniqueKeys = false): Documents {
   const tokens = countTokens(text, limits);
-  const values = parseAllDocuments(text, { uniqueKeys: false }).map((document): unknown => {
+  const values = parseAllDocuments(text, { uniqueKeys }).map((document): unknown => {
     const [cause] = document.errors;
+    if (cause?.code === 'DUPLICATE_KEY') throw new SyntaxError(`line ${cause.linePos?.[0].line ?? 1} repeats a key`);
     if (cause) throw withoutText(cause);
     return makeValue(document);
   });

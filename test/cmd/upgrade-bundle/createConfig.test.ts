@@ -105,6 +105,21 @@ describe('create --file', () => {
     });
   }
 
+  it('is refused with more releases than a bundle can have', async () => {
+    const version = Array.from({ length: 17 }, (_, patch) => `4.12.${patch + 1}`).join(',');
+    const { code, stderr } = await run('-f', await write({ ...spec, version }));
+    expect(code).to.equal(2);
+    expect(stderr).to.match(/a bundle has at most 16 releases, and 17 are wanted\nhint: Create two bundles/);
+  });
+
+  it('is refused with a field that is there twice', async () => {
+    const text = await readFile(await write(spec), 'utf8');
+    const path = await workshop.write('twice.yaml', text.replace('"spec":{', '"spec":{"output":"elsewhere",'));
+    const { code, stderr } = await run('-f', path);
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/line \d+ repeats a key/);
+  });
+
   it('is refused if it is of another kind', async () => {
     const { stderr } = await run('-f', await write(spec, 'SiteConfig'));
     expect(stderr).to.include('and kind BundleConfig');
