@@ -2,6 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { parse } from 'yaml';
+import { upgradeBundle } from '../cmd/upgrade-bundle/commands.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -16,9 +17,27 @@ describe('the workflows', () => {
   );
 
   it('take each action by the digest of a commit, with its version', () => {
-    const uses = texts.flatMap((text) => [...text.matchAll(/^ *- uses: (.*)$/gm)].map(([, action]) => action));
+    const recipe = readFileSync(`${root}/docs/how-to/release-gate.yml`, 'utf8');
+    const uses = [...texts, recipe].flatMap((text) =>
+      [...text.matchAll(/^ *- uses: (.*)$/gm)].map(([, action]) => action),
+    );
     expect(uses).not.to.be.empty;
     for (const action of uses) expect(action).to.match(/^[\w-]+\/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/);
+  });
+
+  it('have a recipe for the gate of a release whose steps are commands of the plugin', async () => {
+    const { jobs } = parse(readFileSync(`${root}/docs/how-to/release-gate.yml`, 'utf8')) as Workflow;
+    const steps = Object.values(jobs).flatMap((job) => job.steps.flatMap(({ run = '' }) => run.split('\n')));
+    const lines = steps.filter((line) => line.startsWith('oc adm-upgrade-bundle '));
+    const used = lines.map((line) => {
+      const [, verb = '', rest = ''] = /^oc adm-upgrade-bundle (\S+)(.*)$/.exec(line) ?? [];
+      return { verb, options: [...rest.matchAll(/ --([\w-]+)/g)].map(([, option = '']) => option) };
+    });
+    expect(used.map(({ verb }) => verb)).to.deep.equal(['lint', 'create', 'preflight', 'apply', 'drill']);
+    for (const { verb, options } of used) {
+      const command = await upgradeBundle.commands.find(({ usage }) => usage.split(' ')[0] === verb)?.load();
+      expect(Object.keys(command?.command.options ?? {})).to.include.members(options);
+    }
   });
 
   it('have no write permission unless a job has it', () => {
