@@ -6,7 +6,7 @@ import { compareReaders } from '../support/archive/tarReaders.ts';
 import { sampleTar } from '../support/archive/tarSample.ts';
 
 /** The number of mutated tars to compare, and the number in a batch. */
-const mutations = 3000;
+const mutations = 2000;
 const batch = 500;
 
 describe('Archive beside GNU tar and bsdtar', function () {
