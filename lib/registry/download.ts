@@ -59,7 +59,7 @@ async function receiveInto(
     readPieces(place.pieces, buffer.subarray(0, length), verifier.length);
     verifier.update(buffer.subarray(0, length));
   }
-  let noted = { bytes: present, time: 0 };
+  let noted = { bytes: present, time: -Infinity };
   await source.download(descriptor, present, (chunk) => {
     const offset = verifier.length;
     turn.writeAnd(
