@@ -1,29 +1,32 @@
 import { once } from 'node:events';
-import { createServer, request } from 'node:http';
+import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 /**
- * Starts a proxy in front of a registry, which calls a function before each PUT and DELETE. The proxy answers with the
- * returned status itself, and forwards the request if there is none.
+ * Starts a proxy in front of a registry, which calls a function before each PUT and DELETE, and waits for it. The proxy
+ * answers with the returned status itself, and forwards the request if there is none.
  */
 export async function startChangeProxy(
   host: string,
-  beforeChange: (method: string) => number | void,
+  beforeChange: (method: string, path: string) => number | void | Promise<void>,
 ): Promise<{ host: string; stop: () => Promise<void> }> {
-  const server = createServer((incoming, outgoing) => {
-    const { method = '', url, headers } = incoming;
-    const status = method === 'DELETE' || method === 'PUT' ? beforeChange(method) : undefined;
-    if (status !== undefined) {
+  const answer = async (incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> => {
+    const { method = '', url = '', headers } = incoming;
+    const status = method === 'DELETE' || method === 'PUT' ? await beforeChange(method, url) : undefined;
+    if (typeof status === 'number') {
       incoming.resume();
       outgoing.writeHead(status).end();
       return;
     }
-    const forwarded = request(`http://${host}${url ?? ''}`, { method, headers }, (reply) => {
+    const forwarded = request(`http://${host}${url}`, { method, headers }, (reply) => {
       outgoing.writeHead(reply.statusCode ?? 500, reply.headers);
       reply.pipe(outgoing);
     });
     forwarded.on('error', () => outgoing.destroy());
     incoming.pipe(forwarded);
+  };
+  const server = createServer((incoming, outgoing) => {
+    answer(incoming, outgoing).catch(() => outgoing.destroy());
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
