@@ -3,16 +3,25 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest } from '../oci/digest.ts';
-import { readAhead, readChunks, readFully, readRange } from '../files/fileRange.ts';
+import { readAhead, readChunks, readFully, readRange, type Piece, type RandomAccess } from '../files/fileRange.ts';
 import { verifyStream, type ContentSource, type LocalContent } from '../store/store.ts';
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
 import { findArchive, openVolume, volumeName, Volumes, type FoundArchive } from './volumes.ts';
 
 export type { ArchiveEntry };
 
+/** The bytes of a tar: open files, or a file on another machine. */
+export interface ArchiveFile extends Pick<RandomAccess, 'read'> {
+  /** The size in bytes; infinite for a device. */
+  readonly size: number;
+  /** Returns the files that contain some bytes of the tar. */
+  pieces(start: number, size: number): readonly Pick<Piece, 'path'>[];
+  close(): Promise<void>;
+}
+
 /**
- * A mirror directory in a tar that is read in place: a file, volumes, or a device with the tar from its first byte.
- * Opening it reads only the headers, and seeks from one to the next.
+ * A mirror directory in a tar that is read in place: a file, volumes, a device with the tar from its first byte, or a
+ * file on another machine. Opening it reads only the headers, and seeks from one to the next.
  */
 export class Archive {
   readonly path: string;
@@ -28,10 +37,10 @@ export class Archive {
   readonly damage: PluginError | undefined;
   /** The entry in which a truncated tar ends. */
   readonly cutEntry: string | undefined;
-  readonly #file: Volumes;
+  readonly #file: ArchiveFile;
   readonly #signal: AbortSignal;
 
-  private constructor(found: FoundArchive, file: Volumes, listing: TarListing, signal: AbortSignal) {
+  private constructor(found: FoundArchive, file: ArchiveFile, listing: TarListing, signal: AbortSignal) {
     this.path = found.path;
     this.found = found;
     this.entries = listing.entries;
@@ -58,6 +67,11 @@ export class Archive {
       throw new PluginError('not-readable', `${missing} cannot be read: ${why}`);
     }
     const file = await Volumes.open(found.volumes, (volume) => openVolume(volume, onMedium));
+    return Archive.openFile(found, file, context, tolerant);
+  }
+
+  /** Does the same as `open` for open files, and closes them if it fails. */
+  static async openFile(found: FoundArchive, file: ArchiveFile, context: Context, tolerant = false): Promise<Archive> {
     try {
       const listed = await listEntries(file, found.path, context.signal);
       const listing = found.volumes.length > 1 ? nameVolume(listed, file) : listed;
@@ -196,7 +210,7 @@ function isFile(entry: ArchiveEntry | undefined): entry is ArchiveEntry {
 }
 
 /** Adds the name of the volume to the damage of a tar. */
-function nameVolume(listing: TarListing, file: Volumes): TarListing {
+function nameVolume(listing: TarListing, file: ArchiveFile): TarListing {
   const { damage, end } = listing;
   const [piece] = file.pieces(end, 1);
   if (!damage || !piece) return listing;

@@ -1,10 +1,9 @@
 import { isPluginError, PluginError } from '../errors.ts';
-import { readFully } from '../files/fileRange.ts';
+import { readFully, type RandomAccess } from '../files/fileRange.ts';
 import { readPaxRecords, type PaxRecords } from './paxRecords.ts';
 import { decodeHeader, isHeader, isZero, quote, type Refuse, type TarHeader } from './tarHeader.ts';
 import { encodeHeader, endSize, roundToBlock } from './tarLayout.ts';
 import { checkLink, parseName, TarNames } from './tarNames.ts';
-import type { Volumes } from './volumes.ts';
 
 /** A file or a symbolic link in an archive, with the offset and size of its content in bytes. */
 export interface ArchiveEntry {
@@ -36,6 +35,9 @@ interface Tar {
   read(start: number, size: number): Promise<Buffer>;
 }
 
+/** Open files with a tar, and their size in bytes. */
+type TarFile = Pick<RandomAccess, 'read'> & { readonly size: number };
+
 /** The extended headers of an entry: POSIX records, or GNU tar names. */
 interface Extension {
   readonly format: TarHeader['format'];
@@ -55,7 +57,7 @@ const windowSize = 16 * 1024;
  * Lists the entries of a tar, and seeks from header to header. Stops at damage, and at the first entry that GNU tar
  * or bsdtar may read differently. Throws `not-readable` and `interrupted`.
  */
-export async function listEntries(file: Volumes, path: string, signal: AbortSignal): Promise<TarListing> {
+export async function listEntries(file: TarFile, path: string, signal: AbortSignal): Promise<TarListing> {
   const tar = openWindow(file, path, signal);
   const reading = new Reading(tar);
   try {
@@ -221,7 +223,7 @@ class Reading {
 }
 
 /** Reads a tar through a window, so that adjacent headers need one read. */
-function openWindow(file: Volumes, path: string, signal: AbortSignal): Tar {
+function openWindow(file: TarFile, path: string, signal: AbortSignal): Tar {
   let from = 0;
   let window: Buffer = Buffer.alloc(0);
   const read = async (start: number, size: number): Promise<Buffer> => {

@@ -1,6 +1,6 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { Archive, type ArchiveEntry } from '../archive/archive.ts';
+import { Archive, type ArchiveEntry, type ArchiveFile } from '../archive/archive.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { DigestThread } from '../archive/digestThread.ts';
 import { VolumeHash, type ArchiveDigests } from '../archive/volumeDigests.ts';
@@ -19,7 +19,17 @@ export async function openTar(
   { tolerant = false, onMedium = false }: OpenBundleOptions,
   context: Context,
 ): Promise<Bundle> {
-  const archive = await Archive.open(path, context, true, onMedium);
+  return readBundle(path, await Archive.open(path, context, true, onMedium), tolerant, context);
+}
+
+/** Opens a bundle in a tar on another machine. Throws what openTar throws, and the errors of reading. */
+export async function openRemoteTar(path: string, file: ArchiveFile, context: Context): Promise<Bundle> {
+  const found = { path, volumes: [{ path, size: file.size }], severed: [] };
+  return readBundle(path, await Archive.openFile(found, file, context, true), false, context);
+}
+
+/** Returns the bundle in an archive. Closes the archive if it has none. */
+async function readBundle(path: string, archive: Archive, tolerant: boolean, context: Context): Promise<Bundle> {
   try {
     if (archive.entries.keys().next().value !== metadataPath) {
       const what = `${path} is a tar, but not an upgrade bundle: it does not begin with ${metadataPath}`;

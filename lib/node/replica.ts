@@ -1,31 +1,23 @@
 import { createHash, type Hash } from 'node:crypto';
 import { open, stat, type FileHandle } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { constants, writeSync } from 'node:fs';
 import type { Bundle } from '../bundle/bundle.ts';
 import { sumSizes, type BlobRecord } from '../bundle/metadata.ts';
-import { servedTar } from '../bundle/deliver/serve.ts';
 import { checkInterrupted, type Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../http/connections.ts';
 import { renameDurably } from '../files/atomicWrite.ts';
 import { checkSpace, describeWriteError, makeFolders } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
-import type { RetryOptions } from '../http/retry.ts';
-import type { Authorizer } from '../registry/auth/tokens.ts';
-import { Transport } from '../registry/transport.ts';
+import type { ContentRequest, Transport } from '../registry/transport.ts';
+import { explainRefusal, requestFile, type RemoteServer } from './remoteServer.ts';
 
 /** A bundle on another machine. */
-export interface ReplicaSource {
-  /** The URL of a `serve`, or of the tar on a server that supports range requests. */
-  readonly url: URL;
-  /** The token of the server. */
-  readonly token: string | undefined;
+export interface ReplicaSource extends RemoteServer {
   /** The digest of the whole tar. With it, the sender need not be trusted. */
   readonly digest: Digest;
-  /** The retries; by default those of the registry client. */
-  readonly patience?: RetryOptions;
 }
 
 /** Returns the path of the copy of a bundle in a folder. */
@@ -137,28 +129,16 @@ interface WantedFile extends ReplicaSource {
 }
 
 async function download(
-  { url, token, digest, patience, what, blobs }: WantedFile,
+  { digest, what, blobs, ...server }: WantedFile,
   path: string,
   connections: Connections,
   context: Context,
 ): Promise<void> {
-  const target = new URL(url);
-  if (target.pathname === '/') target.pathname = servedTar;
-  const authorization = token === undefined ? undefined : `Bearer ${token}`;
-  const authorizer: Authorizer = { authorize: () => Promise.resolve(authorization) };
-  // The digest proves the content, also over plain HTTP.
-  const transport = new Transport(connections, authorizer, context, { ...patience, insecure: true });
-  const request = {
-    registry: target.host,
-    repository: basename(target.pathname),
-    what,
-    target,
-    actions: 'pull' as const,
-  };
+  const { transport, request } = requestFile(server, what, connections, context);
   const size = await askSize(transport, request);
   const parts = blobs ?? [{ digest, size }];
   if (sumSizes(parts) !== size)
-    throw new PluginError('size-mismatch', `${target.host} has ${size} bytes of ${what}, not ${sumSizes(parts)}`);
+    throw new PluginError('size-mismatch', `${request.registry} has ${size} bytes of ${what}, not ${sumSizes(parts)}`);
   const partial = `${path}.partial`;
   try {
     // The existing file may be a link that another account created.
@@ -182,7 +162,7 @@ async function download(
       const { wrong, verified } = check;
       if (!wrong) break;
       await file.truncate(verified);
-      if (start <= verified) throw wrongContent(target, what, wrong);
+      if (start <= verified) throw wrongContent(request, wrong);
       context.log(
         'warn',
         `${partial} of an earlier run is not part of ${what}: downloading it from byte ${verified} on`,
@@ -196,10 +176,10 @@ async function download(
   }
 }
 
-function wrongContent(url: URL, what: string, { digest, size, found }: WrongBlob): PluginError {
+function wrongContent({ registry, what }: ContentRequest, { digest, size, found }: WrongBlob): PluginError {
   return new PluginError(
     'digest-mismatch',
-    `${url.host} has other content for ${what}: the digest of ${size} bytes is ${found}, not ${digest}`,
+    `${registry} has other content for ${what}: the digest of ${size} bytes is ${found}, not ${digest}`,
     { hint: 'Compare the digest with the .sha256 file of the bundle, or ask another machine for it.' },
   );
 }
@@ -246,17 +226,10 @@ class BlobCheck {
   }
 }
 
-type Request = Parameters<Transport['download']>[0];
-
-async function askSize(transport: Transport, request: Request): Promise<number> {
-  const { headers } = await transport.send({ ...request, method: 'HEAD' }).catch((error: unknown) => {
-    if (!isPluginError(error, 'unauthorized')) throw error;
-    throw new PluginError('unauthorized', `${request.registry} requires a token for the bundle`, {
-      hint: 'Name the file with the token of the server.',
-      settings: ['tokenFile'],
-      cause: error,
-    });
-  });
+async function askSize(transport: Transport, request: ContentRequest): Promise<number> {
+  const { headers } = await transport
+    .send({ ...request, method: 'HEAD' })
+    .catch((error: unknown) => explainRefusal(request, error));
   const size = Number(headers['content-length'] ?? Number.NaN);
   if (Number.isSafeInteger(size) && size > 0) return size;
   throw new PluginError('server-error', `${request.registry} did not send the size of the bundle`, {

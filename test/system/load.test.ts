@@ -7,6 +7,7 @@ import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { findAdditionalStore } from '../../lib/node/images/additionalStore.ts';
 import { copyPrograms } from '../../lib/node/images/copyImage.ts';
@@ -268,6 +269,36 @@ describe('loadBundle', function () {
     }
     const store = { kind: 'additional', path: join(folder, 'store') } as const;
     for (const name of names) await createContainer(store, join(folder, 'reader'), name);
+  });
+
+  it('fetches from another machine only what the store lacks', async () => {
+    const signed = await makeBundle({ components });
+    const server = await serveBundle(
+      await openBundle(signed.path, makeContext()),
+      { host: '127.0.0.1', port: 0 },
+      makeContext(),
+    );
+    const loadFrom = async (...args: string[]): Promise<Record<string, number>> => {
+      const trust = [`--signature-keyring=${signed.keyFile}`, `--trust-fingerprint=${signed.key.fingerprint}`];
+      const store = ['--store=additional', `--store-path=${folder}/store`, `--download-dir=${folder}/download`];
+      const words = ['load', server.url, ...store, ...trust, '-o=json', ...args];
+      const { code, stdout, stderr } = await run(process.execPath, [program, ...words], { env: host.environment });
+      expect(code, stderr).to.equal(0);
+      return JSON.parse(stdout) as Record<string, number>;
+    };
+    try {
+      const first = await loadFrom('--images=etcd');
+      const second = await loadFrom();
+      const count = signed.result.metadata.images.length;
+      expect(second).to.deep.include({ loaded: count - 1, skipped: 1 });
+      const { blobs } = signed.result.metadata;
+      const all = blobs.reduce((sum, { size }) => sum + size, 0);
+      expect((first['bytes'] ?? 0) + (second['bytes'] ?? 0)).to.be.at.most(all);
+      expect(existsSync(join(folder, 'download'))).to.equal(false);
+    } finally {
+      await server.close();
+      await signed.remove();
+    }
   });
 
   it('loads from a raw device without any network', async function () {

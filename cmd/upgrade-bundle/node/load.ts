@@ -2,14 +2,14 @@ import { constants, setPriority } from 'node:os';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { checkSigned, type SignedBundle } from '../../../lib/bundle/signedBundle.ts';
-import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
 import { completeToLoad, loadBundle, type LoadResult } from '../../../lib/node/images/load.ts';
+import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
+import { openRemoteBundle } from '../../../lib/node/remoteBundle.ts';
 import { checkBundleDigest, fetchBundle } from '../../../lib/node/replica.ts';
 import { findDigest } from '../../../lib/bundle/sidecars.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
-import type { Connections } from '../../../lib/http/connections.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { openAccess } from '../../cli/access.ts';
 import { checkFile, readDigest } from '../../cli/checks.ts';
@@ -29,8 +29,9 @@ export const command = defineCommand({
     'Checks the signatures first, without a network unless --signature-store names one. Then skopeo or podman copies every ' +
     'image from the bundle into the store under its own name and digest, with low priority. Images that are present are ' +
     'skipped, so an interrupted load resumes if the same command is run again. Each image is checked after it is copied, and ' +
-    'all are counted at the end. An additional store is created beside its path, and renamed when it is complete. A bundle at a ' +
-    'URL is downloaded first, and must have the expected digest. It is kept, so that this machine can serve it to the next.',
+    'all are counted at the end. An additional store is created beside its path, and renamed when it is complete. Of a bundle ' +
+    'at a URL, only the parts are fetched that the store lacks, and the release signature proves them. With --digest, the whole ' +
+    'bundle is downloaded, compared and kept, so that this machine can serve it to the next.',
   positionals: {
     bundle: {
       type: 'string',
@@ -79,7 +80,7 @@ export const command = defineCommand({
     'download-dir': {
       type: 'string',
       default: nodeStateFolder,
-      describe: 'Folder for a bundle from a URL',
+      describe: 'Folder for a bundle from a URL, with --digest',
       suggest: 'folders',
     },
     ...baseOption,
@@ -93,12 +94,13 @@ export const command = defineCommand({
   examples: [
     ['/dev/sdb', 'Load a bundle from a USB drive into the image store of this machine'],
     ['/dev/sdb --store=additional', 'Load it into an additional image store'],
-    ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Load the bundle that another machine serves'],
+    ['http://node-1:5000 --token-file=token', 'Load the images of another machine that this store lacks'],
+    ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Download and keep the whole bundle first'],
     ['upgrade-4.20.3-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
   ],
   resumes: 'images',
   async run(args, { context, terminal, environment }) {
-    const { images, storePath, parallelImages: concurrency } = args;
+    const { images, storePath, allowUnsigned, parallelImages: concurrency } = args;
     if (storePath !== undefined && args.store === 'main') {
       throw new PluginError('usage', '--store-path is for --store=additional');
     }
@@ -107,19 +109,22 @@ export const command = defineCommand({
     const registries = new Registries(await openAccess(args, environment), context);
     try {
       const digest = await readExpected(args);
-      const path = await bringBundle({ ...args, digest }, registries.connections, {
-        ...context,
-        onEvent: terminal.transfer('Downloading'),
-      });
+      const server = await findServer(args);
       const loading = { ...context, onEvent: terminal.transfer('Loading') };
-      const storage = await HostStorage.open({ root: args.root, environment });
       const store =
         args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
-      const opened = await openBundle(path, loading);
-      const bundle = await completeToLoad(opened, args.base, { storage, store }, loading);
+      const storage = await HostStorage.open({ root: args.root, environment });
+      const open = async (): Promise<Bundle> => {
+        if (!server) return openBundle(args.bundle, loading);
+        if (!digest) return openRemoteBundle({ ...server, allowUnsigned }, registries.connections, loading);
+        const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
+        const source = { ...server, digest };
+        return openBundle(await fetchBundle(source, args.downloadDir, registries.connections, downloading), loading);
+      };
+      const bundle = await completeToLoad(await open(), args.base, { storage, store }, loading);
       try {
         // fetchBundle has already checked this digest for a bundle from another machine.
-        if (path === args.bundle && digest) await checkBundleDigest(bundle, digest, loading);
+        if (!server && digest) await checkBundleDigest(bundle, digest, loading);
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);
         const result = await loadBundle(bundle, { storage, store, images, pace: { concurrency } }, loading);
@@ -137,22 +142,12 @@ export const command = defineCommand({
   },
 });
 
-/** Returns the path of the bundle. Downloads it if it is a URL, and checks its digest. */
-async function bringBundle(
-  { bundle, digest, tokenFile, downloadDir, retryTimeout }: Asked,
-  connections: Connections,
-  context: Context,
-): Promise<string> {
-  if (!/^https?:\/\//i.test(bundle)) return bundle;
+/** Returns the server of a bundle; undefined for a bundle on this machine. */
+async function findServer({ bundle, tokenFile, retryTimeout }: Asked): Promise<RemoteServer | undefined> {
+  if (!/^https?:\/\//i.test(bundle)) return undefined;
   if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
-  if (digest === undefined) {
-    throw new PluginError('usage', 'a bundle from another machine needs --digest or --sha256', {
-      hint: 'It is in the .sha256 file beside the bundle.',
-    });
-  }
   const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
-  const patience = { longestWait: parseDuration(retryTimeout) };
-  return fetchBundle({ url: new URL(bundle), token, digest, patience }, downloadDir, connections, context);
+  return { url: new URL(bundle), token, patience: { longestWait: parseDuration(retryTimeout) } };
 }
 
 /** How the digest of a bundle is given. */
@@ -173,9 +168,7 @@ async function readExpected({ bundle, digest, sha256 }: ExpectedDigest): Promise
 /** The bundle on the command line. */
 interface Asked {
   readonly bundle: string;
-  readonly digest: Digest | undefined;
   readonly tokenFile: string | undefined;
-  readonly downloadDir: string;
   readonly retryTimeout: string;
 }
 

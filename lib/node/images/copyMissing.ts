@@ -89,7 +89,8 @@ async function findFault(
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
       const { code, message } = error;
-      if (code !== 'not-readable') return new PluginError(code, message, { hint: corruptHint, cause: error });
+      if (code !== 'not-readable')
+        return new PluginError(code, message, { hint: error.hint ?? corruptHint, cause: error });
       return new PluginError(code, `cannot read ${path}: ${message}`, { hint: removedHint, cause: error });
     }
   }
