@@ -1,4 +1,6 @@
 import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
+import { formatSubject } from '../../lib/kubernetes/finding.ts';
+import { findLeftOut } from '../../lib/preflight/preflight.ts';
 import { checkAgents } from '../../lib/update/install/agentRefusal.ts';
 import { allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
 import { phaseOf, stores } from '../../lib/update/upgradeBundle.ts';
@@ -62,6 +64,9 @@ export const command = defineCommand({
     const cluster = await openCluster(args, environment, context);
     try {
       await checkAgents(cluster, evidence, offlineTrustOf(args), context);
+      const { base } = evidence ?? {};
+      for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
+        context.log('warn', `${formatSubject(subject)} ${message}`);
       const { bundle, outcome } = await allowBundle(cluster, request);
       warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
       terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);

@@ -98,7 +98,7 @@ function describeTransport(
   return [
     'Files to carry to the site',
     ...[medium, `${path}.sha256`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
-    ...(base ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
+    ...(base && !base.images ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
     '  oc-adm_upgrade_bundle, the executable for a machine of the site',
     'At the site, verify the bundle',
     `  ${['oc adm-upgrade-bundle verify', place, ...options].join(' ')}`,

@@ -11,7 +11,7 @@ import { listExtraImages } from '../cli/extraImages.ts';
 import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { describePolicies, toPlainPolicies } from './policies.ts';
 import { formatAudit } from './report/auditReport.ts';
-import { listProblems, verdictOf } from './report/verdict.ts';
+import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
 
 /** The colors of verdicts and problems. */
 export const verdictAccents = {
@@ -85,7 +85,7 @@ function toWords(report: VerifyReport, keys: ExpectedKeys): string {
     ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} complete`],
     ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
     ...listExtraImages(report.extraImages),
-    ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
+    ...(report.base === undefined ? [] : [['Delta', describeDelta(report, report.base)]]),
     ...describeChanges(report),
     ['Read', formatBytes(report.bytes)],
     ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),

@@ -3,10 +3,11 @@ import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import { nameSome } from '../failures.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentSource, LocalContent } from '../store/store.ts';
 import { listVolumeSets } from '../archive/volumes.ts';
-import type { BlobRecord, BundleMetadata } from './metadata.ts';
+import type { BlobRecord, BundleBase, BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { type Bundle } from './bundle.ts';
 import { type OpenBundleOptions } from './bundle.ts';
@@ -89,7 +90,16 @@ export async function listLacking({ content, metadata }: Pick<Bundle, 'content' 
 
 /** Returns the hint for a delta bundle without its base. */
 export function baseHint({ base }: BundleMetadata): string {
-  return `Name the bundle of its base release ${base?.version ?? ''}, or copy it into the same folder.`;
+  const start = base?.images ? 'Create the bundle again from a new report of the site, or name' : 'Name';
+  return `${start} the bundle of its base release ${base?.version ?? ''}, or copy it into the same folder.`;
+}
+
+/** Describes blobs of the base that are missing: their number, and the images of the site that have them. */
+export function describeLack(base: Pick<BundleBase, 'images'> | undefined, missing: readonly BlobRecord[]): string {
+  const count = missing.length === 1 ? 'a blob' : `${missing.length} blobs`;
+  const lost = new Set(missing.map(({ digest }) => digest));
+  const images = Object.entries(base?.images ?? {}).filter(([, blobs]) => blobs.some((digest) => lost.has(digest)));
+  return images.length === 0 ? count : `${count} of ${nameSome(images.map(([image]) => image))}`;
 }
 
 /** Returns a descriptor for a blob whose media type is not needed. */
@@ -98,17 +108,21 @@ export function descriptorOf({ digest, size }: BlobRecord): Descriptor {
 }
 
 function lackingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]): PluginError {
-  const lines = missing.map(({ digest, size }) => `${digest} of ${size} bytes`);
-  const what = `${path} is a delta bundle for ${metadata.base?.release ?? ''} (${metadata.base?.version ?? ''}), and`;
+  const { version = '', release = '', images } = metadata.base ?? {};
+  const owners = new Map(Object.entries(images ?? {}).flatMap(([image, own]) => own.map((digest) => [digest, image])));
+  const lines = missing.map(({ digest, size }) => {
+    const owner = owners.get(digest);
+    return `${digest} of ${size} bytes${owner === undefined ? '' : `, in ${owner}`}`;
+  });
+  const verb = missing.length === 1 ? 'is' : 'are';
   const count = missing.length === 1 ? 'a blob' : `${missing.length} blobs`;
-  return new PluginError(
-    'incomplete',
-    [`${what} ${count} of it ${missing.length === 1 ? 'is' : 'are'} missing:`, ...lines].join('\n  '),
-    {
-      hint: baseHint(metadata),
-      settings: ['base'],
-    },
-  );
+  const what = images
+    ? `${path} is for a site with ${version}, and ${count} that its nodes had ${verb} not there:`
+    : `${path} is a delta bundle for ${release} (${version}), and ${count} of it ${verb} missing:`;
+  return new PluginError('incomplete', [what, ...lines].join('\n  '), {
+    hint: baseHint(metadata),
+    settings: ['base'],
+  });
 }
 
 /** Returns a bundle whose content includes that of others; closing it does not close them. */

@@ -5,6 +5,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../files/smallFile.ts';
+import type { BundleBase } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { readBundledSignatures } from './bundledConfig.ts';
 import { checkSigned, type SignedBundle } from './signedBundle.ts';
@@ -28,6 +29,8 @@ export interface BundleEvidence {
   readonly signatures: readonly Buffer[];
   /** The images by digest that the release signature does not cover. */
   readonly extraImages: readonly string[];
+  /** What the bundle leaves out. */
+  readonly base?: BundleBase | undefined;
 }
 
 const sizeLimit = 1024 * 1024;
@@ -54,7 +57,8 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
     }
     const signed = await checkSigned(bundle, trust, context);
     const signatures = (await readBundledSignatures(bundle, context)).get(signed.release.digest) ?? [];
-    const evidence = { signed, signatures, extraImages: bundle.metadata.extraImages };
+    const { extraImages, base } = bundle.metadata;
+    const evidence = { signed, signatures, extraImages, base };
     const known = await readDigestFile(path);
     if (known !== undefined) return { name, digest: known, evidence };
     context.log('info', `computing the digest of ${path}, because ${basename(path)}.sha256 is missing`);

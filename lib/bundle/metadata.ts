@@ -37,6 +37,8 @@ export interface BundleBase {
   /** The release image by digest. */
   readonly release: string;
   readonly blobs: readonly BlobRecord[];
+  /** The images by digest that a site has according to its report, each with those of the blobs that it has. */
+  readonly images?: Readonly<Record<string, readonly Digest[]>>;
 }
 
 /** One release of a bundle with several releases. */
@@ -245,7 +247,11 @@ function isBlob(value: unknown): boolean {
 }
 
 function isBase(value: unknown): boolean {
-  return isFields(value) && isList(value['blobs'], isBlob);
+  if (!isFields(value) || !isList(value['blobs'], isBlob)) return false;
+  const { images } = value;
+  if (images === undefined) return true;
+  if (!isFields(images) || !isList(Object.keys(images), matches(pullspec))) return false;
+  return isList(Object.values(images), (blobs) => isList(blobs, matches(/^sha256:[0-9a-f]{64}$/)));
 }
 
 function isVolume(value: unknown): boolean {

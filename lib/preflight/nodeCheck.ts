@@ -1,3 +1,5 @@
+import { describeLack } from '../bundle/complete.ts';
+import type { BundleBase } from '../bundle/metadata.ts';
 import { goArchitecture, type Architecture } from '../release/version.ts';
 import { nameSome } from '../failures.ts';
 import type { Check, Finding, Severity } from '../kubernetes/finding.ts';
@@ -23,6 +25,8 @@ export interface BundleNeeds {
   readonly images: readonly string[];
   /** The size of the blobs of the bundle, in bytes. */
   readonly size: number;
+  /** The images that each node has, because the bundle leaves out their blobs. */
+  readonly base?: Pick<BundleBase, 'blobs' | 'images'> | undefined;
 }
 
 const gibibyte = 1024 ** 3;
@@ -43,6 +47,7 @@ const advice = {
   list: 'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
   missing:
     'Load them into the image store of the node before its registry is unreachable: a pod that is moved or started there needs them.',
+  left: 'Create the bundle again from a new report of the site, or with the content that nodes have.',
   next: 'They must be on every node, and pinned, before the update begins.',
 };
 
@@ -54,17 +59,19 @@ export function checkNode(
   bundle: BundleNeeds | undefined,
   knowledge: NodeKnowledge,
 ): Finding[] {
-  const find = (check: Check, severity: Severity, message: string, advised: string): Finding => ({
-    ...{ check, severity, subject: { kind: 'Node', name: node.name }, message, advice: advised },
-  });
+  const find = findingsOf(node);
   return [
     ...(node.ready ? [] : [find('nodes', 'blocker', 'is not ready', advice.ready)]),
     ...(node.schedulable ? [] : [find('nodes', 'warning', 'is cordoned', advice.cordon(node.name))]),
     ...(node.pressed ? [find('nodes', 'blocker', 'is short of disk space (DiskPressure)', advice.pressure)] : []),
     ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkSpace(node, bundle, knowledge, find)] : []),
     ...checkPresent(node, neededNow(node, templates, running), knowledge, find),
-    ...(bundle ? checkNext(node, bundle, knowledge, find) : []),
+    ...(bundle ? [...checkNext(node, bundle, knowledge, find), ...checkLeftOut(node, bundle, knowledge)] : []),
   ];
+}
+
+function findingsOf({ name }: ClusterNode): Find {
+  return (check, severity, message, advice) => ({ check, severity, subject: { kind: 'Node', name }, message, advice });
 }
 
 type Find = (check: Check, severity: Severity, message: string, advised: string) => Finding;
@@ -118,6 +125,25 @@ function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowle
   const unsure = isTruncated(node, knowledge) ? ', by its list of images' : '';
   const what = `has ${present} of the ${wanted} images of ${bundle.version}${unsure}`;
   return [find('images', 'info', what, advice.next)];
+}
+
+/** Finds the blobs that a bundle for a site leaves out, and that a node has in none of the images of the report. */
+export function checkLeftOut(
+  node: ClusterNode,
+  { base }: Pick<BundleNeeds, 'base'>,
+  knowledge: NodeKnowledge,
+): Finding[] {
+  const { images = {}, blobs = [] } = base?.images ? base : {};
+  const held = new Set(Object.entries(images).flatMap(([image, own]) => (holds(node, image, knowledge) ? own : [])));
+  const missing = blobs.filter(({ digest }) => !held.has(digest));
+  if (missing.length === 0) return [];
+  const find = findingsOf(node);
+  const what = `${describeLack(base, missing)}, which the bundle leaves out`;
+  return [
+    isTruncated(node, knowledge)
+      ? find('images', 'warning', `may lack ${what}, by its list of images`, advice.left)
+      : find('images', 'blocker', `lacks ${what}`, advice.left),
+  ];
 }
 
 /** Returns how many images of a bundle a node has, and how many the bundle has. */

@@ -1,4 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
+import type { BundleBase } from '../bundle/metadata.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
@@ -12,7 +13,7 @@ import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { readNode } from './node.ts';
-import { checkNode } from './nodeCheck.ts';
+import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
 import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
 import { lintManifests } from '../lint/lint.ts';
 import { payloadSet } from '../lint/manifestSource.ts';
@@ -116,9 +117,22 @@ function checkNodes(
   clusterVersion: StoredObject,
   plan: UpdatePlan | undefined,
 ): Finding[] {
-  const knowledge = { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free };
+  const knowledge = knowledgeOf(survey);
   const running = runningImages(clusterVersion);
   return survey.nodes.flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
+}
+
+/**
+ * Finds the nodes of a cluster that lack what a bundle for their site leaves out. Changes nothing. Throws the errors of
+ * reading the cluster.
+ */
+export async function findLeftOut(cluster: Cluster, base: BundleBase): Promise<Finding[]> {
+  const survey = await surveyCluster(cluster);
+  return survey.nodes.flatMap((node) => checkLeftOut(readNode(node), { base }, knowledgeOf(survey)));
+}
+
+function knowledgeOf(survey: ClusterSurvey): NodeKnowledge {
+  return { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free };
 }
 
 function runningImages(clusterVersion: StoredObject): string[] {

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import type { UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
 import { pinnedOf } from '../../lib/preflight/pinnedImageSets.ts';
-import { runPreflight } from '../../lib/preflight/preflight.ts';
+import { findLeftOut, runPreflight } from '../../lib/preflight/preflight.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { Attempt } from '../fakes/kubernetes/apiAccess.ts';
 import { isJson, type Json } from '../fakes/kubernetes/apiPatch.ts';
@@ -309,6 +309,26 @@ describe('runPreflight', () => {
       const spec = { kubeletConfig: { nodeStatusMaxImages: 2 } };
       server.put({ apiVersion: machines, kind: 'KubeletConfig', metadata: { name: 'short' }, spec });
       expect(await find()).to.deep.equal(['info images node/worker-0', 'info images node/worker-1']);
+    });
+
+    it('reports what a bundle for a site leaves out, and nodes lack', async () => {
+      await start();
+      const [kept, lost] = ['a', 'c'].map(platformImage);
+      const [first, second] = ['1', '2'].map((digit) => ({ digest: `sha256:${digit.repeat(64)}` as const, size: 1 }));
+      if (!first || !second || kept === undefined || lost === undefined) throw new Error('there are no images');
+      const about = { version: '4.19.3', arch: 'x86_64', release: platformImage('1'), blobs: [first, second] };
+      const base = { ...about, images: { [kept]: [first.digest, second.digest], [lost]: [second.digest] } };
+      const ofSite = { ...plan, size: 0, base };
+      expect(await find(ofSite)).to.deep.equal([]);
+      const images = { [kept]: [first.digest], [lost]: [second.digest] };
+      const message = `lacks a blob of ${lost}, which the bundle leaves out`;
+      const changed = { ...ofSite, base: { ...base, images } };
+      expect(await messageOf('blocker images node/worker-0', changed)).to.equal(message);
+      const { cluster } = connected;
+      expect((await findLeftOut(cluster, changed.base)).map(({ message: each }) => each)).to.include(message);
+      const spec = { kubeletConfig: { nodeStatusMaxImages: 2 } };
+      server.put({ apiVersion: machines, kind: 'KubeletConfig', metadata: { name: 'short' }, spec });
+      expect(await messageOf('warning images node/worker-0', changed)).to.match(/^may lack .*, by its list of images$/);
     });
 
     it('counts images as present if they are pinned and reported as pinned', async () => {

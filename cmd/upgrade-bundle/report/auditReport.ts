@@ -5,7 +5,7 @@ import { nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policy
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage } from './page.ts';
-import { verdictOf } from './verdict.ts';
+import { describeDelta, verdictOf } from './verdict.ts';
 import { nameReleases } from '../../cli/format.ts';
 
 /** The names of parts that administrators know. */
@@ -52,7 +52,7 @@ function describeBundle(report: VerifyReport, name: string): Markup {
     ['Release', markup`<code>${release}</code>`],
     ['Images', `${images.whole} of ${images.expected} are complete`],
     ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
-    ...(base === undefined ? [] : [['Delta', `to ${base}`] satisfies [string, string]]),
+    ...(base === undefined ? [] : [['Delta', describeDelta(report, base)] satisfies [string, string]]),
     ['Not signed', extraImages.length === 0 ? 'no extra images' : extraImages.join(', ')],
     ...(provenance?.errata === undefined ? [] : [['Errata', linkTo(provenance.errata)] satisfies [string, Markup]]),
     ...Object.entries(provenance?.versions ?? {}).map(([part, version]): [string, string] => [

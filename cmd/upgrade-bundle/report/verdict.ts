@@ -1,3 +1,4 @@
+import { formatBytes } from '../../cli/format.ts';
 import { nameSome } from '../../../lib/failures.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Problem } from '../../../lib/bundle/problem.ts';
@@ -51,6 +52,13 @@ export function verdictError({ path, base }: VerifyReport, { word, reason, probl
     hint: hint ?? 'Do not use it. Copy it again from where it came from, or create it again.',
     settings: base === undefined || hint === undefined ? [] : ['base'],
   });
+}
+
+/** Describes what a delta bundle leaves out. `base` is the version of its base release. */
+export function describeDelta({ heldBySite }: Pick<VerifyReport, 'heldBySite'>, base: string): string {
+  if (!heldBySite) return `to ${base}, whose blobs it leaves out`;
+  const { blobs, bytes } = heldBySite;
+  return `for a site with ${base}; ${blobs} blobs (${formatBytes(bytes)}) that its nodes have were not checked`;
 }
 
 /** Lists the problems as lines. Many problems of one kind become one line. */

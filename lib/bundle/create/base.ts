@@ -8,7 +8,7 @@ import { readPayload } from '../../release/release.ts';
 import type { Architecture } from '../../release/version.ts';
 import { gatherContents, type Contents } from './contents.ts';
 import { listImages } from '../images.ts';
-import type { BundleBase } from '../metadata.ts';
+import type { BlobRecord, BundleBase } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import type { Origin } from './origin.ts';
 import { entryKindOf } from '../entryKind.ts';
@@ -28,8 +28,10 @@ export interface HeldImages {
 }
 
 /** A base release with its blobs. */
-export interface Base extends Omit<BundleBase, 'blobs'> {
+export interface Base extends Omit<BundleBase, 'blobs' | 'images'> {
   readonly blobs: ReadonlySet<Digest>;
+  /** The images of a site, with the blobs of each. */
+  readonly images?: ReadonlyMap<string, ReadonlySet<Digest>>;
 }
 
 /**
@@ -54,7 +56,8 @@ export async function readBase(
 
 /**
  * Removes the blobs that a base has from some contents, and returns both. Keeps payloads of sigstore signatures, which
- * are small, so that the signatures of a delta bundle can be checked without its base.
+ * are small, so that the signatures of a delta bundle can be checked without its base. Returns no base if a site has
+ * none of the blobs.
  */
 export function leaveOut(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
   if (!base) return { contents };
@@ -69,7 +72,22 @@ export function leaveOut(contents: Contents, base: Base | undefined): { contents
     base.blobs.has(digest) && !payloads.has(digest) ? 'same' : 'other',
   );
   const blobs = same.map(([, { descriptor }]) => ({ digest: descriptor.digest, size: descriptor.size }));
-  return { contents: { ...contents, blobs: new Map(other) }, left: { ...base, blobs } };
+  const { images, ...about } = base;
+  if (images && blobs.length === 0) return { contents };
+  const held = images && { images: chooseImages(images, blobs) };
+  return { contents: { ...contents, blobs: new Map(other) }, left: { ...about, blobs, ...held } };
+}
+
+/** Returns the images with some of the blobs, in the order of their names. */
+function chooseImages(
+  images: ReadonlyMap<string, ReadonlySet<Digest>>,
+  blobs: readonly BlobRecord[],
+): Record<string, Digest[]> {
+  const chosen = [...images].map(([image, own]): [string, Digest[]] => [
+    image,
+    blobs.flatMap(({ digest }) => (own.has(digest) ? [digest] : [])),
+  ]);
+  return Object.fromEntries(chosen.filter(([, own]) => own.length > 0).sort());
 }
 
 function readAny(request: BaseRequest, origin: Origin, context: Context): Promise<Base> {
@@ -80,20 +98,20 @@ function readAny(request: BaseRequest, origin: Origin, context: Context): Promis
 /** Reads the manifests of images at a site. Skips unreadable images, such as images of the site itself. */
 async function readHeld({ images, ...base }: HeldImages, origin: Origin, context: Context): Promise<Base> {
   context.log('info', `reading the manifests of ${images.length} images that the site has`);
-  const blobs = new Set<Digest>();
+  const known = new Map<string, ReadonlySet<Digest>>();
   const read = async (image: string): Promise<void> => {
     const { digest, ...reference } = parseReference(image);
     const references = digest ? [{ name: image, tag: '', reference: { ...reference, digest } }] : [];
     try {
       const contents = await gatherContents(references, (each) => origin.sourceOf(each), { onEvent: () => undefined });
-      for (const each of contents.blobs.keys()) blobs.add(each);
+      known.set(image, new Set(contents.blobs.keys()));
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
       context.log('debug', `${image} of the site is not compared: ${error.message}`);
     }
   };
   await Promise.all(images.map(read));
-  return { ...base, blobs };
+  return { ...base, images: known, blobs: new Set([...known.values()].flatMap((blobs) => [...blobs])) };
 }
 
 async function readBundle(path: string, context: Context): Promise<Base> {

@@ -65,7 +65,7 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const wanted = listWanted(request);
   const gatherFor = (arch: Architecture): Promise<Additions> => gatherAdditions(request, arch, source, context);
   const known = wanted && (await gatherFor(wanted.arch));
-  const base = request.base && (await readBase(request.base, references, source, context));
+  let base = request.base && (await readBase(request.base, references, source, context));
   const pathOf = ({ versions, arch }: WantedReleases): string =>
     join(request.output, bundleName(versions, arch, base?.version));
   const findExisting = async (path: string, { images, catalogs }: Additions): Promise<CreateResult | undefined> => {
@@ -82,7 +82,8 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const signed = await loadReleases(found, request, trust, context);
   const releases = signed.map(({ release }) => release);
   const { arch } = signed[0].release;
-  const path = pathOf({ versions: releases.map(({ version }) => version), arch });
+  const named = { versions: releases.map(({ version }) => version), arch };
+  let path = pathOf(named);
   // For a release by image, the version is known only now.
   const additions = known ?? (await gatherFor(arch));
   const late = wanted ? undefined : await findExisting(path, additions);
@@ -103,6 +104,13 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const { contents: checked, policies } = await checkContents(gathered, judged, origin, context);
   requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);
   const { contents, left } = leaveOut(checked, base);
+  if (base && !left) {
+    base = undefined;
+    path = pathOf(named);
+    const whole = await findExisting(path, additions);
+    if (whole) return whole;
+    if (!request.dryRun) await checkOutput(path);
+  }
   const extras = extraImages.map(({ name }) => name);
   const artifacts = listArtifacts(extraImages, checked.manifests);
   const bytes = measureReleases(checked, lists);

@@ -1,7 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { sumSizes } from '../metadata.ts';
+import { sumSizes, type BlobRecord } from '../metadata.ts';
 import { baseHint, descriptorOf, listLacking } from '../complete.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
@@ -14,11 +14,21 @@ export function assumeBase({ metadata }: Bundle, scanned: ScannedContent): Scann
   return { ...scanned, blobs: new Map([...assumed, ...scanned.blobs]) };
 }
 
-/** Reads and checks the blobs that a delta bundle lacks if a base has them, and adds them to the scanned content. */
-export async function scanBase(bundle: Bundle, scanned: ScannedContent, context: Context): Promise<ScannedContent> {
+/** The scanned content with that of the base, and the blobs that only the nodes of a site have. */
+export interface CompletedScan {
+  readonly scanned: ScannedContent;
+  readonly heldBySite: readonly BlobRecord[];
+}
+
+/**
+ * Reads and checks the blobs that a delta bundle lacks if a base has them, and adds them to the scanned content. Adds the
+ * blobs that the nodes of its site have without reading them.
+ */
+export async function scanBase(bundle: Bundle, scanned: ScannedContent, context: Context): Promise<CompletedScan> {
   const { base } = bundle.metadata;
-  if (!base) return scanned;
-  const lacking = new Set((await listLacking(bundle)).map(({ digest }) => digest));
+  if (!base) return { scanned, heldBySite: [] };
+  const absent = await listLacking(bundle);
+  const lacking = new Set(absent.map(({ digest }) => digest));
   const wanted = base.blobs.filter(({ digest }) => !lacking.has(digest) && !scanned.blobs.has(digest));
   const bytes = sumSizes(wanted);
   const total = scanned.bytes + bytes;
@@ -38,7 +48,9 @@ export async function scanBase(bundle: Bundle, scanned: ScannedContent, context:
       blobs.set(blob.digest, { path: blob.digest, size, fault: 'corrupt' });
     }
   }
-  return { ...scanned, bytes: scanned.bytes + bytes, blobs };
+  const heldBySite = base.images ? absent : [];
+  for (const { digest, size } of heldBySite) blobs.set(digest, { path: digest, size });
+  return { scanned: { ...scanned, bytes: scanned.bytes + bytes, blobs }, heldBySite };
 }
 
 /** Adds the base to a problem of a blob that a delta bundle lacks. */

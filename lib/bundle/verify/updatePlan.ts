@@ -5,7 +5,7 @@ import type { PayloadFiles } from '../../release/payload.ts';
 import { readPayloadManifests } from '../../release/release.ts';
 import { parseArchitecture, type Architecture } from '../../release/version.ts';
 import type { Bundle } from '../bundle.ts';
-import { sumSizes } from '../metadata.ts';
+import { sumSizes, type BundleBase } from '../metadata.ts';
 import { splitReleases } from '../releases.ts';
 import { checkSigned } from '../signedBundle.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';
@@ -21,6 +21,8 @@ export interface UpdatePlan {
   readonly images: readonly string[];
   /** The size of all blobs, in bytes. */
   readonly size: number;
+  /** What the bundle leaves out. */
+  readonly base?: BundleBase | undefined;
   /** The release image by digest, and the files of its manifests. */
   readonly release: string;
   readonly manifests: PayloadFiles;
@@ -43,12 +45,14 @@ export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Co
       throw error;
     },
   );
+  const { base } = bundle.metadata;
   const plans: UpdatePlan[] = [];
   for (const { version, arch, previous, images, blobs, release } of splitReleases(bundle.metadata)) {
     const { digest = '' } = parseReference(release);
     const manifests = await readPayloadManifests(content, await content.resolve(digest), context);
     const size = sumSizes(blobs);
-    plans.push({ path, version, arch: parseArchitecture(arch), previous, images, size, release, manifests, distrust });
+    const facts = { version, arch: parseArchitecture(arch), previous, images, size, base, release };
+    plans.push({ path, ...facts, manifests, distrust });
   }
   const last = plans.pop();
   if (!last) throw new PluginError('internal', `${path} has no release`);

@@ -10,7 +10,7 @@ import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { findExtraImages } from '../extraImages.ts';
 import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
 import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../configCheck.ts';
-import { metadataPath } from '../metadata.ts';
+import { metadataPath, sumSizes } from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
@@ -77,6 +77,8 @@ export interface VerifyReport {
   readonly extraImages: readonly string[];
   /** The version of the base release, if the bundle is a delta. */
   readonly base: string | undefined;
+  /** The blobs that only the nodes of a site have, by its report. They were not checked. Absent for any other bundle. */
+  readonly heldBySite?: { readonly blobs: number; readonly bytes: number };
   /** The differences from the base of a delta bundle, if the base is there. */
   readonly changes: ReleaseChanges | undefined;
   /** The number of bytes that were read. */
@@ -111,7 +113,8 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const compared = await compareDigests(bundle, own, options.expected ?? []);
   const problems: (readonly Problem[])[] = [checkForm(bundle, own), compared.problems];
   const assumed = assumeBase(bundle, own);
-  const scanned = options.assumeBase === true ? assumed : await scanBase(bundle, own, context);
+  const { scanned, heldBySite } =
+    options.assumeBase === true ? { scanned: assumed, heldBySite: [] } : await scanBase(bundle, own, context);
 
   // The releases of a delta bundle are readable without its base.
   const found = await readScannedReleases(bundle, assumed, context);
@@ -175,6 +178,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     blobs: walk.blobs.size,
     extraImages: metadata.extraImages,
     base: metadata.base?.version,
+    ...(metadata.base?.images && { heldBySite: { blobs: heldBySite.length, bytes: sumSizes(heldBySite) } }),
     changes: last.release && (await findChanges(bundle, last.release, context)),
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],

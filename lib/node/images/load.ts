@@ -2,6 +2,7 @@ import { rm, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { completeBundle, listLacking } from '../../bundle/complete.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
+import type { BlobRecord } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { describeWriteError, makeFolders } from '../../files/disk.ts';
@@ -14,7 +15,7 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 import { loadFolder, runFolder } from '../../machine/paths.ts';
 import type { HostStorage } from './hostStorage.ts';
 import type { ImageStore } from './imageStore.ts';
-import { planImages, type PlannedImage } from './loadPlan.ts';
+import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
 import { recountImages } from './recount.ts';
 
 /** Options of a load. */
@@ -88,16 +89,33 @@ export function completeToLoad(
   { storage, store }: Pick<LoadOptions, 'storage' | 'store'>,
   context: Context,
 ): Promise<Bundle> {
-  return completeBundle(bundle, { bases, listHeld: () => listStoredBlobs(storage, store) }, context);
+  return completeBundle(bundle, { bases, listHeld: () => listHeld(bundle, { storage, store }, context) }, context);
 }
 
-/** Returns whether a store has all blobs that a delta bundle was opened without. Throws what reading the index of the store throws. */
-export async function storeHasBase(
+/**
+ * Lists the blobs that a delta bundle was opened without, that a store lacks, and that this machine needs. Throws what
+ * reading the index of the store throws.
+ */
+export async function listBaseLack(
+  bundle: Bundle,
+  target: Pick<LoadOptions, 'storage' | 'store'>,
+  context: Context,
+): Promise<BlobRecord[]> {
+  const lacking = await listLacking(bundle);
+  if (lacking.length === 0) return [];
+  const held = await listHeld(bundle, target, context);
+  return lacking.filter(({ digest }) => !held.has(digest));
+}
+
+/** Lists the blobs that a delta bundle may lack: those in a store, and those of images for other architectures. */
+async function listHeld(
   bundle: Bundle,
   { storage, store }: Pick<LoadOptions, 'storage' | 'store'>,
-): Promise<boolean> {
-  const held = await listStoredBlobs(storage, store);
-  return (await listLacking(bundle)).every(({ digest }) => held.has(digest));
+  context: Context,
+): Promise<ReadonlySet<string>> {
+  const needed = blobsOfImage(await planImages(bundle, [], { ...context, log: () => undefined }));
+  const foreign = (bundle.metadata.base?.blobs ?? []).flatMap(({ digest }) => (needed.has(digest) ? [] : [digest]));
+  return new Set([...foreign, ...(await listStoredBlobs(storage, store))]);
 }
 
 async function listStoredBlobs(storage: HostStorage, store: LoadOptions['store']): Promise<Set<string>> {

@@ -1,4 +1,5 @@
 import type { Bundle } from '../../bundle/bundle.ts';
+import { describeLack } from '../../bundle/complete.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { measureDisk, stayAboveFloor } from '../../node/images/diskFloor.ts';
@@ -7,7 +8,7 @@ import { defaultStorePath } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { ImageStore, StoreImage } from '../../node/images/imageStore.ts';
-import { completeToLoad, loadBundle, storeHasBase, type LoadOptions } from '../../node/images/load.ts';
+import { completeToLoad, listBaseLack, loadBundle, type LoadOptions } from '../../node/images/load.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
@@ -46,13 +47,14 @@ export class AgentImages {
   }
 
   /**
-   * Returns whether the store has all blobs that a delta bundle was opened without. Throws the errors of reading the
-   * index of the store.
+   * Describes the blobs that a delta bundle was opened without and that the store lacks; undefined if it has all. Throws
+   * the errors of reading the index of the store.
    */
-  async hasBase(bundle: Bundle, wanted: WantedStore): Promise<boolean> {
+  async findBaseLack(bundle: Bundle, wanted: WantedStore, context: Context): Promise<string | undefined> {
     const storage = await this.#openStorage();
     const { kind, graphRoot } = chooseStore(storage, wanted);
-    return storeHasBase(bundle, { storage, store: { kind, path: graphRoot } });
+    const missing = await listBaseLack(bundle, { storage, store: { kind, path: graphRoot } }, context);
+    return missing.length === 0 ? undefined : describeLack(bundle.metadata.base, missing);
   }
 
   /**

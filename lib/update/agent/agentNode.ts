@@ -5,7 +5,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { sumSizes } from '../../bundle/metadata.ts';
 import { serveBaseBlobs } from '../../node/baseBlobs.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import type { BaseState, NodeReport } from '../nodeReport.ts';
+import type { NodeReport } from '../nodeReport.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentImages } from './agentImages.ts';
@@ -141,7 +141,7 @@ export class AgentNode {
       if (!facts || this.#countedFor === stage) return fault;
       if (this.#state.version !== version) this.#set({ isPinned: false, version });
       this.#set({ images: await images.count(facts, bundle.spec.store) });
-      if (this.#state.base !== 'offered') this.#set({ base: await this.#findBase(bundle) });
+      if (this.#state.base !== 'offered') this.#set(await this.#findBase(bundle));
       this.#countedFor = stage;
       return fault;
     } catch (error) {
@@ -149,10 +149,11 @@ export class AgentNode {
     }
   }
 
-  async #findBase({ spec }: UpgradeBundle): Promise<BaseState | undefined> {
+  async #findBase({ spec }: UpgradeBundle): Promise<Pick<NodeState, 'base' | 'lack'>> {
     const { source } = this.#state;
-    if (source.kind !== 'open' || !source.cached.facts.metadata.base) return undefined;
-    return (await this.#tools.images.hasBase(source.cached.bundle, spec.store)) ? 'stored' : 'missing';
+    if (source.kind !== 'open' || !source.cached.facts.metadata.base) return { base: undefined, lack: undefined };
+    const lack = await this.#tools.images.findBaseLack(source.cached.bundle, spec.store, this.#context);
+    return { base: lack === undefined ? 'stored' : 'missing', lack };
   }
 
   #verify(medium: FoundBundle): void {

@@ -41,6 +41,8 @@ export interface NodeState {
   readonly obstacle: string | undefined;
   /** Where the base blobs of a delta bundle are; undefined if it is no delta, or is not open. */
   readonly base?: BaseState | undefined;
+  /** What the node lacks of the base; undefined if it lacks nothing. */
+  readonly lack?: string | undefined;
   /** The content that the node needs, and that no other node offers. */
   readonly unoffered?: 'bundle' | 'base' | undefined;
   /** Another bundle that is inserted and ignored, as a message. */
@@ -123,9 +125,11 @@ export function nodeMessages(
 }
 
 /** Describes the medium that a node needs; undefined if it has the bundle, or can fetch it. */
-function describeNeed({ source, unoffered, images }: NodeState): string | undefined {
+function describeNeed({ source, unoffered, images, base: state, lack }: NodeState): string | undefined {
   if (source.kind === 'open') {
     const { base } = source.cached.facts.metadata;
+    if (base?.images && state === 'missing' && lack !== undefined)
+      return `it lacks ${lack}, which the bundle leaves out`;
     return unoffered === 'base' && base
       ? `no node has the base of the delta bundle, ${base.version}: insert a USB drive with the delta bundle and the bundle of ${base.version}`
       : undefined;

@@ -1,5 +1,6 @@
 import { fieldsOf, listOf } from '../../fields.ts';
 import { signatureManifests } from '../../config/releaseManifests.ts';
+import type { BundleBase } from '../../bundle/metadata.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -227,13 +228,17 @@ async function findObstacle(
   const found = await findObstacles(cluster, site, facts, loads ? state : undefined);
   if (found.length > 0) return blocked('Blocked', listNames(found.map(describeObstacle), '; '));
   const { base } = facts.metadata;
-  return loads && base ? describeBaseGaps(state.base, base.version) : undefined;
+  return loads && base ? describeBaseGaps(state.base, base) : undefined;
 }
 
-function describeBaseGaps({ missing, unknown }: BaseGaps, version: string): BundleCondition | undefined {
-  const isDelta = `the bundle is a delta of ${version}`;
+function describeBaseGaps(
+  { missing, unknown }: BaseGaps,
+  { version, images }: BundleBase,
+): BundleCondition | undefined {
+  const isDelta = images ? `the bundle is for a site with ${version}` : `the bundle is a delta of ${version}`;
   if (missing.length > 0) {
-    const repair = `insert a USB drive with this bundle and the bundle of ${version}`;
+    const insert = `insert a USB drive with this bundle and the bundle of ${version}`;
+    const repair = images ? `create it again from a new report of the site, or ${insert}` : insert;
     const lack = missing.length === 1 ? 'does' : 'do';
     return blocked('BaseMissing', `${isDelta}, and ${listNames(missing)} ${lack} not have all its images: ${repair}`);
   }

@@ -1,4 +1,5 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { expect } from 'chai';
 import { formatSiteReport } from '../../../lib/config/siteReport.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
@@ -6,8 +7,13 @@ import { openBundle } from '../../../lib/bundle/open.ts';
 import { openComplete } from '../../../lib/bundle/complete.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { hexOf } from '../../../lib/oci/digest.ts';
-import { openWorkshop, type Workshop } from '../../support/content/creation.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
+import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
+import { TestContent } from '../../support/content/image.ts';
+import { makeNoiseLayer } from '../../support/content/layers.ts';
 import { makeContext } from '../../support/context.ts';
+import { requirePeer } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { buildRelease, type TestRelease } from '../../support/release/release.ts';
 
@@ -60,6 +66,9 @@ describe('create --for', () => {
     expect(metadata.size).to.be.lessThan(whole.metadata.size);
     const left = metadata.base?.blobs.map(({ digest }) => digest) ?? [];
     expect(left.length).to.be.greaterThan(0);
+    const images = metadata.base?.images ?? {};
+    expect(new Set(Object.values(images).flat())).to.deep.equal(new Set(left));
+    expect(Object.keys(images)).to.have.length(3);
     expect(whole.metadata.blobs.map(({ digest }) => digest)).to.include.members(left);
     expect((await readFile(path)).length).to.equal(metadata.size);
   });
@@ -69,7 +78,73 @@ describe('create --for', () => {
     const { path, metadata } = await create({ for: file, output: `${workshop.folder}/other` });
     const error = await failureOf(openComplete(path, { bases: [] }, makeContext()), 'incomplete');
     expect(error.message).to.include(metadata.base?.blobs[0]?.digest);
-    expect(error.message).to.include('(4.12.3)');
+    expect(error.message).to.match(/is for a site with 4\.12\.3, and \d+ blobs that its nodes had are not there:/);
+    for (const image of Object.keys(metadata.base?.images ?? {})) expect(error.message).to.include(`, in ${image}`);
+    expect(error.hint).to.match(/^Create the bundle again from a new report of the site, or name the bundle of/);
+  });
+
+  it('makes a bundle that can be verified without the nodes of the site', async () => {
+    const file = await workshop.write('site.json', formatSiteReport(report));
+    const { path, metadata } = await create({ for: file, output: `${workshop.folder}/alone` });
+    const args = [path, `--trust-fingerprint=${workshop.key.fingerprint}`];
+    const { code, stdout } = await runProgram(workshop.folder, 'verify', args);
+    expect(code, stdout).to.equal(0);
+    expect(stdout).to.match(/^Verified: /);
+    const count = metadata.base?.blobs.length ?? 0;
+    expect(stdout).to.match(
+      new RegExp(`for a site with 4\\.12\\.3; ${count} blobs \\(.*\\) that its nodes have were not`),
+    );
+    // With the bundle of that release, these are checked too.
+    const base = await workshop.make({ version: '4.12.3', 'allow-unsigned': true, output: `${workshop.folder}/base` });
+    const whole = await runProgram(workshop.folder, 'verify', [...args, `--base=${base}`, '-o', 'json']);
+    expect(JSON.parse(whole.stdout)).to.deep.include({ verdict: 'verified', heldBySite: { blobs: 0, bytes: 0 } });
+  });
+
+  it('makes no delta if the site has none of the content', async () => {
+    const none = { ...report, heldImages: { [`${workshop.registry.host}/site/tool`]: ['f'.repeat(64)] } };
+    const file = await workshop.write('none.json', formatSiteReport(none));
+    const output = `${workshop.folder}/none`;
+    const { path, metadata } = await create({ for: file, output });
+    expect([basename(path), metadata.base]).to.deep.equal(['upgrade-4.12.4-x86_64.tar', undefined]);
+    expect((await workshop.create({ for: file, output })).stdout).to.match(/^Nothing to do/);
+  });
+
+  it('is loaded at the site, and nothing is loaded at a site that lost images', async function () {
+    requirePeer(this, 'skopeo');
+    await requireRoot(this);
+    // A manifest list, of which nodes have the image of their architecture only.
+    const content = new TestContent();
+    const repository = 'operators/web';
+    const platforms = ['amd64', 'arm64'].map((architecture) =>
+      content.addImage(repository, { architecture, layers: [makeNoiseLayer(`web/${architecture}`, 8192)] }),
+    );
+    const list = content.addList(repository, platforms);
+    content.addTo(workshop.registry.content);
+    const image = `${workshop.registry.host}/${repository}@${list.digest}`;
+    const heldImages = { ...report.heldImages, [`${workshop.registry.host}/${repository}`]: [hexOf(list.digest)] };
+    const file = await workshop.write('operator.json', formatSiteReport({ ...report, heldImages }));
+    const before = await workshop.make({
+      ...{ version: '4.12.3', 'allow-unsigned': true, 'extra-image': image, output: `${workshop.folder}/before` },
+    });
+    const { path, metadata } = await create({ for: file, 'extra-image': image, output: `${workshop.folder}/web` });
+    expect(metadata.base?.images?.[image]).to.have.length(4);
+    const store = ['--store=additional', `--store-path=${workshop.folder}/store`, '-o', 'json'];
+    const load = (bundle: string): Promise<Execution> =>
+      runProgram(workshop.folder, 'load', [
+        bundle,
+        ...store,
+        `--trust-fingerprint=${workshop.key.fingerprint}`,
+        '--allow-unsigned',
+      ]);
+    const refused = await load(path);
+    expect(refused.code).to.equal(1);
+    expect(refused.stderr).to.match(/is for a site with 4\.12\.3, and \d+ blobs that its nodes had are not there:/);
+    expect(refused.stderr).to.include(`, in ${image}`);
+    expect(await stat(`${workshop.folder}/store`).catch(() => undefined)).to.equal(undefined);
+    expect((await load(before)).code).to.equal(0);
+    const { code, stdout, stderr } = await load(path);
+    expect(code, stderr).to.equal(0);
+    expect(JSON.parse(stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 1 });
   });
 
   it('leaves out nothing of its own release', async () => {

@@ -230,7 +230,7 @@ function imagesOfNobody(): AgentTools['images'] {
     stayAboveFloor: (_, context, work) => work(context),
     count: ({ metadata }) =>
       Promise.resolve({ loaded: loaded * metadata.images.length, total: metadata.images.length }),
-    hasBase: () => Promise.resolve(true),
+    findBaseLack: () => Promise.resolve(undefined),
     load: async () => {
       await sleep(100);
       loaded = 1;

@@ -103,6 +103,14 @@ describe('nodePhase and nodeMessages', () => {
     expect(report({ ...loaded, obstacle: 'another bundle' }, idle)).to.deep.equal(['Loaded', 'another bundle']);
   });
 
+  it('name the images of a site that the node lacks', () => {
+    const cached = { facts: { metadata: { base: { version: '4.19.3', images: {} } } } } as never;
+    const source: BundleSource = { kind: 'open', cached, medium };
+    const state = { source, base: 'missing', lack: '2 blobs of a@b' } as const;
+    expect(report(state, idle)).to.deep.equal(['Waiting', 'it lacks 2 blobs of a@b, which the bundle leaves out']);
+    expect(report({ ...state, base: 'offered' }, idle)).to.deep.equal(['Waiting']);
+  });
+
   it('name a removed medium until the images are loaded', () => {
     const source: BundleSource = { kind: 'removed', medium: '4.19.4 on sdb' };
     expect(report({ source }, loading)).to.deep.equal([
