@@ -68,7 +68,7 @@ function formatKept({ repositories, cluster }: PruneOutcome): string[] {
   const [foreign, needed] = [repositories.flatMap((each) => each.foreign), repositories.flatMap((each) => each.needed)];
   return [
     ...(needed.length > 0
-      ? [`Kept, because ${cluster?.name ?? 'the cluster'} needs them: ${nameSome(needed, 5)}.`]
+      ? [`Kept, because ${cluster ? `${cluster.name} or ` : ''}the configuration needs them: ${nameSome(needed, 5)}.`]
       : []),
     ...(foreign.length > 0
       ? [`Kept, because they belong to no known release: ${count(foreign.length, 'tag')} (${nameSome(foreign, 3)}).`]
@@ -82,5 +82,8 @@ function count(number: number, noun: string): string {
 }
 
 function hasWork({ repositories, files }: PruneOutcome): boolean {
-  return files.length > 0 || repositories.some(({ manifests, blobs }) => manifests.length + blobs.length > 0);
+  return (
+    files.length > 0 ||
+    repositories.some(({ tags, manifests, blobs }) => tags.length + manifests.length + blobs.length > 0)
+  );
 }

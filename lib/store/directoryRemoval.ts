@@ -1,4 +1,4 @@
-import { rm } from 'node:fs/promises';
+import { rm, rmdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import { describeWriteError } from '../files/disk.ts';
@@ -43,6 +43,20 @@ export async function removeFromDirectory(
   }
   for (const digest of [...content.manifests, ...content.blobs]) {
     for (const file of fileNamesOf(digest)) await remove(`blobs/${file}`);
+  }
+}
+
+/** Removes the folders of an empty repository, up to `v2`. Folders with content stay. Throws `not-writable`. */
+export async function removeEmptyFolders({ root, repository, name }: Directory): Promise<void> {
+  const folder = new RootFolder(root);
+  const parts = repository.split('/');
+  const parents = parts.map((_, index) => parts.slice(0, parts.length - index).join('/'));
+  for (const path of [`${repository}/manifests`, `${repository}/blobs`, ...parents]) {
+    if (!(await folder.statOf(`v2/${path}`))?.isDirectory()) continue;
+    if ((await folder.list(`v2/${path}`)).length > 0) return;
+    await rmdir(join(root, 'v2', path)).catch((error: unknown) => {
+      throw describeWriteError(error, name);
+    });
   }
 }
 

@@ -3,9 +3,15 @@ import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { Registries } from '../../registry/registries.ts';
-import { formatPlace, releaseName, type Destination, type Place } from '../../release/mirror/destination.ts';
+import {
+  formatPlace,
+  releaseName,
+  releaseOfTag,
+  type Destination,
+  type Place,
+} from '../../release/mirror/destination.ts';
 import { readPayload } from '../../release/release.ts';
-import { parseReleaseTag, releaseTag, usualRepository, type Architecture } from '../../release/version.ts';
+import { releaseTag, usualRepository, type Architecture } from '../../release/version.ts';
 import { listRepositories } from '../../store/repositories.ts';
 import { ignoreUnreadable, PrunedRepository } from './repository.ts';
 
@@ -13,6 +19,7 @@ import { ignoreUnreadable, PrunedRepository } from './repository.ts';
 export interface StoredRelease {
   readonly version: string;
   readonly arch: Architecture;
+  /** Its version and architecture, as in its usual tag. */
   readonly tag: string;
   readonly digest: Digest;
   /** The digests of its manifests of single architectures. */
@@ -30,13 +37,17 @@ export interface StoredImage {
   readonly digest: Digest;
   /** Its own tag, if that leads to it. */
   readonly tag: string | undefined;
+  /** The tags that it has from releases that are gone. A registry keeps the tags of an image that another release needs. */
+  readonly formerTags: readonly string[];
 }
 
 /** The content of the target of a mirror. */
 export interface Inventory {
   readonly repositories: readonly PrunedRepository[];
   readonly releases: readonly StoredRelease[];
-  /** The tags of releases whose payload cannot be read. Nothing is known about their images. */
+  /** The graph data of releases that are gone. */
+  readonly formerGraphData: readonly Pick<StoredRelease, 'version' | 'images'>[];
+  /** The releases whose payload cannot be read, by their usual tags. Nothing is known about their images. */
   readonly unreadable: readonly string[];
 }
 
@@ -61,40 +72,75 @@ export async function readInventory(
     await repository.readTags();
     return repository;
   };
-  const releases: (StoredRelease & { readonly own: PrunedRepository })[] = [];
+  const releases: (FoundRelease & { readonly own: PrunedRepository })[] = [];
   const broken: string[] = [];
   for (const place of await listReleasePlaces(destination, registries)) {
     const repository = await open(place);
     context.log('info', `reading the releases in ${repository.store.name}`);
     for (const [tag, digest] of repository.tags) {
-      const named = parseReleaseTag(tag);
+      const named = releaseOfTag(tag, releaseName, destination);
       if (!named || formatPlace(destination(releaseName, named).place) !== formatPlace(place)) continue;
       const release = await readRelease(repository, { ...named, digest }, context);
+      const own = { repository, name: releaseName, digest, tag };
       if (release)
-        releases.push({
-          ...release,
-          own: repository,
-          images: await listImages(release, repository, destination, open),
-        });
-      else broken.push(tag);
+        releases.push({ ...release, own: repository, images: await listImages(release, own, destination, open) });
+      else broken.push(releaseTag(named.version, named.arch));
     }
   }
-  const known = new Set(releases.map(({ tag }) => tag));
-  const found = releases.map(({ own, ...release }) => ({ ...release, otherTag: findOtherTag(release, own, known) }));
-  return { repositories: [...repositories.values()], releases: found, unreadable: broken };
+  const known = new Set(releases.map(({ images: [own] }) => own?.tag));
+  const present = new Set([...releases.map(({ tag }) => tag), ...broken]);
+  const formerOf = (tag: string, name: string): NamedVersion | undefined => {
+    const release = releaseOfTag(tag, name, destination);
+    return release && !present.has(releaseTag(release.version, release.arch)) ? release : undefined;
+  };
+  const found = releases.map(({ own, ...release }) => ({
+    ...release,
+    images: release.images.map((image) => ({ ...image, formerTags: listFormerTags(image, formerOf) })),
+    otherTag: findOtherTag(release, own, known),
+  }));
+  const opened = [...repositories.values()];
+  const formerGraphData = opened.flatMap((repository) => findGraphData(repository, destination, formerOf));
+  return { repositories: opened, releases: found, formerGraphData, unreadable: broken };
+}
+
+type NamedVersion = Pick<StoredRelease, 'version' | 'arch'>;
+
+function findGraphData(
+  repository: PrunedRepository,
+  destination: Destination,
+  formerOf: (tag: string, name: string) => NamedVersion | undefined,
+): Inventory['formerGraphData'] {
+  return [...repository.tags].flatMap(([tag, digest]) => {
+    const release = formerOf(tag, graphDataName);
+    if (!release || formatPlace(destination(graphDataName, release).place) !== formatPlace(repository.place)) return [];
+    return [{ version: release.version, images: [{ repository, name: graphDataName, digest, tag, formerTags: [] }] }];
+  });
+}
+
+function listFormerTags(
+  { repository, name, digest }: FoundImage,
+  formerOf: (tag: string, name: string) => NamedVersion | undefined,
+): string[] {
+  return [...repository.tags].flatMap(([tag, root]) => (root === digest && formerOf(tag, name) ? [tag] : []));
 }
 
 /** Finds a tag that leads to a release image, and that is no tag of a release. */
 function findOtherTag(
-  { digest, children }: StoredRelease,
+  { digest, children }: FoundRelease,
   { tags }: PrunedRepository,
-  known: ReadonlySet<string>,
+  known: ReadonlySet<string | undefined>,
 ): string | undefined {
   const roots = [digest, ...children];
   return [...tags.keys()].find((tag) => !known.has(tag) && roots.some((each) => tags.get(tag) === each));
 }
 
-type NamedRelease = Pick<StoredRelease, 'version' | 'arch' | 'digest'>;
+type FoundImage = Omit<StoredImage, 'formerTags'>;
+
+interface FoundRelease extends Omit<StoredRelease, 'images'> {
+  readonly images: readonly FoundImage[];
+}
+
+type NamedRelease = NamedVersion & Pick<StoredRelease, 'digest'>;
 
 interface PayloadImages extends Pick<StoredRelease, 'version' | 'arch' | 'tag' | 'digest' | 'children'> {
   readonly components: ReadonlyMap<string, Digest>;
@@ -120,11 +166,11 @@ async function readRelease(
 
 async function listImages(
   release: PayloadImages,
-  own: PrunedRepository,
+  own: FoundImage,
   destination: Destination,
   open: (place: Place) => Promise<PrunedRepository>,
-): Promise<StoredImage[]> {
-  const images: StoredImage[] = [{ repository: own, name: releaseName, digest: release.digest, tag: release.tag }];
+): Promise<FoundImage[]> {
+  const images = [own];
   for (const [name, digest] of release.components) {
     const { place, tag } = destination(name, release);
     const repository = await open(place);
@@ -132,11 +178,13 @@ async function listImages(
   }
   const graphData = destination(graphDataName, release);
   const beside = await open(graphData.place);
+  const [head = '', tail = ''] = (destination('extra-0', release).tag ?? '').split('extra-0');
   for (const [tag, digest] of beside.tags) {
     // The tag of an extra image has the beginning of its digest.
-    const isExtra = tag.startsWith(`${release.tag}-extra-`) && tag.endsWith(`-${digest.slice(7, 19)}`);
+    const isExtra = tag.startsWith(`${head}extra-`) && tag.endsWith(`-${digest.slice(7, 19)}${tail}`);
     if (!isExtra && tag !== graphData.tag) continue;
-    images.push({ repository: beside, name: isExtra ? tag.slice(release.tag.length + 1) : graphDataName, digest, tag });
+    const name = isExtra ? tag.slice(head.length, tag.length - tail.length) : graphDataName;
+    images.push({ repository: beside, name, digest, tag });
   }
   return images;
 }

@@ -9,7 +9,7 @@ import type { MirroringAccess } from '../request.ts';
 import { withResumeHint } from '../interruption.ts';
 import { readClusterNeeds, type ClusterNeeds } from './inUse.ts';
 import { readInventory } from './inventory.ts';
-import { forgetReleases, listPrunedFiles, removeFiles } from './prunedConfig.ts';
+import { forgetImages, listConfiguredImages, listPrunedFiles, removeFiles } from './prunedConfig.ts';
 import { judgeReleases, planRepository, type JudgedRelease, type RepositoryPlan } from './prunePlan.ts';
 import { recordTag, writeRecord } from './pruneRecord.ts';
 import { ignoreUnreadable } from './repository.ts';
@@ -76,9 +76,13 @@ async function makePlan(
   const inventory = await readInventory(destination, registries, context);
   checkKept(keep, inventory);
   const releases = judgeReleases(inventory, keep, cluster).sort((a, b) => compareVersions(a.version, b.version));
+  const configured = configFolder === undefined ? [] : await listConfiguredImages(configFolder, context);
+  const needed = new Set([...(cluster?.digests ?? []), ...configured]);
+  const former = inventory.formerGraphData.map((each) => ({ ...each, reason: undefined }));
+  const planned = [...former, ...releases].sort((a, b) => compareVersions(a.version, b.version));
   const repositories: RepositoryPlan[] = [];
   for (const repository of inventory.repositories) {
-    repositories.push(await planRepository(repository, releases, cluster));
+    repositories.push(await planRepository(repository, planned, needed));
   }
   const removed = releases.filter(({ reason }) => reason === undefined);
   const kept = releases.filter(({ reason }) => reason !== undefined);
@@ -168,7 +172,7 @@ async function carryOut({ repositories, releases, files }: PruneOutcome, context
   const records = new Map<RepositoryPlan, readonly Digest[]>();
   for (const plan of repositories) {
     const { repository, tags, manifests, blobs, formerRecord } = plan;
-    if (manifests.length + blobs.length + formerRecord.length === 0) continue;
+    if (tags.length + manifests.length + blobs.length + formerRecord.length === 0) continue;
     // In a fixed order, so that the next run replaces what a killed run wrote of the record.
     const record = {
       releases: removed.map(({ tag }) => tag),
@@ -192,12 +196,13 @@ async function carryOut({ repositories, releases, files }: PruneOutcome, context
     const own = [...parts, ...plan.formerRecord].filter((digest) => !plan.kept.has(digest));
     const former = plan.formerRecord.slice(0, 1);
     if (root) await repository.remove({ tags: [recordTag], manifests: [root, ...former], blobs: own });
+    if (plan.isEmptied) await repository.removeFolders();
   }
   await removeFiles(files);
   const roots = new Set(
     repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
   );
-  for (const root of roots) await forgetReleases(root, digests);
+  for (const root of roots) await forgetImages(root, context);
   for (const { repository } of records.keys()) await checkNothingAdded(repository);
 }
 

@@ -14,6 +14,9 @@ export interface JudgedRelease extends StoredRelease {
   readonly reason: KeepReason;
 }
 
+/** The images of a release, or the graph data that is left of one. */
+type PlannedRelease = Pick<JudgedRelease, 'version' | 'images' | 'reason'>;
+
 /** What to remove from one repository. */
 export interface RepositoryPlan extends RemovedContent {
   readonly repository: PrunedRepository;
@@ -21,7 +24,7 @@ export interface RepositoryPlan extends RemovedContent {
   readonly foreign: readonly string[];
   /** Whether anything stays. */
   readonly isEmptied: boolean;
-  /** Images of removed releases that the cluster needs. */
+  /** Images of removed releases that the cluster or the configuration needs. */
   readonly needed: readonly string[];
   /** The number of signatures and other attachments among the manifests. */
   readonly attachments: number;
@@ -54,8 +57,8 @@ export function judgeReleases(
  */
 export async function planRepository(
   repository: PrunedRepository,
-  releases: readonly JudgedRelease[],
-  needs: ClusterNeeds | undefined,
+  releases: readonly PlannedRelease[],
+  needed: ReadonlySet<Digest>,
 ): Promise<RepositoryPlan> {
   const { tags } = repository;
   const own = releases.flatMap((release) =>
@@ -71,21 +74,25 @@ export async function planRepository(
 
   // A tag that leads elsewhere by now is no longer the recorded tag.
   const recorded = (record?.tags ?? []).filter((tag) => record?.manifests.some((digest) => digest === tags.get(tag)));
-  const known = new Set([recordTag, ...recorded, ...own.flatMap(({ tag }) => tag ?? [])]);
+  const known = new Set([
+    recordTag,
+    ...recorded,
+    ...own.flatMap(({ tag, formerTags }) => [tag ?? [], formerTags].flat()),
+  ]);
   const attached = [...tags].flatMap(([tag, digest]) => {
     const subject = attachedTo(tag);
     return subject && !known.has(tag) ? [{ tag, digest, subject }] : [];
   });
   const attachedTags = new Set(attached.map(({ tag }) => tag));
   const others = [...tags].filter(([tag]) => !known.has(tag) && !attachedTags.has(tag));
-  const needed: StoredImage[] = [];
+  const inUse: StoredImage[] = [];
   for (const image of removed) {
     const below = await repository.reach([image.digest]);
-    if ([image.digest, ...below.keys()].some((digest) => needs?.digests.has(digest))) needed.push(image);
+    if ([image.digest, ...below.keys()].some((digest) => needed.has(digest))) inUse.push(image);
   }
   const kept = await repository.reachKept([
     ...own.filter(isKept).map(({ digest }) => digest),
-    ...needed.map(({ digest }) => digest),
+    ...inUse.map(({ digest }) => digest),
     ...others.map(([, digest]) => digest),
   ]);
   const candidates = await repository.reach([...removed.map(({ digest }) => digest), ...(record?.manifests ?? [])]);
@@ -105,6 +112,11 @@ export async function planRepository(
   const stay = await repository.reachKept(strangers);
   add(kept, new Map([...stay].filter(([, { manifest }]) => !isRecord(manifest))));
 
+  // Only in a directory can a tag go without its image.
+  const keptTags = new Set(own.filter(isKept).flatMap(({ tag }) => tag ?? []));
+  const keptImages = new Set([...keptTags].map((tag) => tags.get(tag)));
+  const isSpare = (tag: string, digest: Digest): boolean =>
+    repository.place.kind === 'directory' && known.has(tag) && !keptTags.has(tag) && keptImages.has(digest);
   const going = new Map([...candidates].filter(([digest]) => !kept.has(digest)));
   const keptBlobs = blobsIn(kept.values());
   const blobs = new Map([...blobsIn(going.values())].filter(([digest]) => !keptBlobs.has(digest)));
@@ -112,7 +124,7 @@ export async function planRepository(
     digests.filter((digest) => !keptBlobs.has(digest) && !kept.has(digest));
   return {
     repository,
-    tags: [...tags].flatMap(([tag, digest]) => (going.has(digest) ? [tag] : [])),
+    tags: [...tags].flatMap(([tag, digest]) => (going.has(digest) || isSpare(tag, digest) ? [tag] : [])),
     // A killed run may have removed one of the two copies that a directory has of a manifest.
     manifests: releaseFirst([...new Set([...going.keys(), ...rest(record?.manifests)])], removed),
     blobs: [...new Set([...blobs.keys(), ...rest(record?.blobs)])],
@@ -121,7 +133,7 @@ export async function planRepository(
       ...theirs.filter(({ subject }) => !kept.has(subject)).map(({ tag }) => tag),
     ],
     isEmptied: kept.size === 0,
-    needed: needed.map(({ name, digest }) => `${name} (${digest})`),
+    needed: inUse.map(({ name, digest }) => `${name} (${digest})`),
     attachments: [...attachments.keys()].filter((digest) => going.has(digest)).length,
     sizes: new Map([...[...going].map(([digest, { size }]) => [digest, size] as const), ...blobs]),
     kept: new Set([...kept.keys(), ...keptBlobs.keys()]),
@@ -130,7 +142,7 @@ export async function planRepository(
 }
 
 /** Returns whether a release has the newest graph data, and no kept release has any. An update service may use it. */
-function isLastGraphData(release: JudgedRelease, releases: readonly JudgedRelease[]): boolean {
+function isLastGraphData(release: PlannedRelease, releases: readonly PlannedRelease[]): boolean {
   const having = releases.filter(({ images }) => images.some(({ name }) => name === graphDataName));
   return having.every(({ reason }) => reason === undefined) && having.at(-1) === release;
 }

@@ -1,5 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { additionalImagesPath, formatAdditionalImages, readAdditionalImages } from '../../bundle/additionalImages.ts';
 import { readConfigFolder } from '../../bundle/bundledConfig.ts';
 import {
   formatReleaseRepositories,
@@ -13,7 +14,12 @@ import { signaturesIn } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { describeWriteError } from '../../files/disk.ts';
 import { RootFolder } from '../../files/rootFolder.ts';
-import type { Digest } from '../../oci/digest.ts';
+import { fieldsAt } from '../../fields.ts';
+import { isDigest, type Digest } from '../../oci/digest.ts';
+import { digestIn } from '../../oci/reference.ts';
+import { Directory } from '../../store/directory.ts';
+import { listManifests } from '../../store/directoryRemoval.ts';
+import { listRepositories } from '../../store/repositories.ts';
 
 /** What the configuration in a folder may belong to. */
 export interface RemovedReleases {
@@ -43,6 +49,16 @@ export async function listPrunedFiles(
   });
 }
 
+/** Lists the digests of the graph-data images that update services in a folder use. Throws the errors of reading. */
+export async function listConfiguredImages(folder: string, { signal }: Context): Promise<Digest[]> {
+  const files = await readConfigFolder(new RootFolder(folder), '', signal);
+  const objects = files.flatMap(({ path, text }) => readObjects(text, path));
+  return objects
+    .filter(({ kind }) => kind === 'UpdateService')
+    .map((service) => digestIn(String(fieldsAt(service, 'spec')['graphDataImage'])))
+    .filter(isDigest);
+}
+
 /** Removes files. A missing file is no error. Throws `not-writable`. */
 export async function removeFiles(paths: readonly string[]): Promise<void> {
   for (const path of paths) {
@@ -52,10 +68,19 @@ export async function removeFiles(paths: readonly string[]): Promise<void> {
   }
 }
 
-/** Removes releases from the list of a mirror directory of where its releases came from. */
-export async function forgetReleases(root: string, digests: ReadonlySet<Digest>): Promise<void> {
-  const known = await readReleaseRepositories(new RootFolder(root));
-  const kept = [...known].filter(([digest]) => !digests.has(digest));
-  if (kept.length === known.size) return;
-  await writeTextFile(join(root, repositoriesPath), formatReleaseRepositories(new Map(kept)));
+/** Removes what is no longer in a mirror directory from its lists of where its releases and additional images came from. */
+export async function forgetImages(root: string, context: Context): Promise<void> {
+  const folder = new RootFolder(root);
+  const repositories = (await listRepositories(root)).map((name) => new Directory(root, name, {}, context));
+  const present = new Set((await Promise.all(repositories.map(listManifests))).flat());
+  const releases = await readReleaseRepositories(folder);
+  const keptReleases = [...releases].filter(([digest]) => present.has(digest));
+  if (keptReleases.length < releases.size) {
+    await writeTextFile(join(root, repositoriesPath), formatReleaseRepositories(new Map(keptReleases)));
+  }
+  const images = await readAdditionalImages(folder);
+  const keptImages = images.filter(({ digest }) => present.has(digest));
+  if (keptImages.length < images.length) {
+    await writeTextFile(join(root, additionalImagesPath), formatAdditionalImages(keptImages));
+  }
 }

@@ -5,7 +5,7 @@ import { digestOf, type Digest } from '../../oci/digest.ts';
 import type { Registries } from '../../registry/registries.ts';
 import type { Place } from '../../release/mirror/destination.ts';
 import { Directory } from '../../store/directory.ts';
-import { listManifests, removeFromDirectory } from '../../store/directoryRemoval.ts';
+import { listManifests, removeEmptyFolders, removeFromDirectory } from '../../store/directoryRemoval.ts';
 import { listReferrers } from '../../store/attachments.ts';
 import { readContent, type ContentStore } from '../../store/store.ts';
 
@@ -112,6 +112,11 @@ export class PrunedRepository {
         },
       );
     }
+  }
+
+  /** Removes the folders of a repository in a directory if nothing is left in them. */
+  async removeFolders(): Promise<void> {
+    if (this.store instanceof Directory) await removeEmptyFolders(this.store);
   }
 
   #read(digest: Digest): Promise<ReadManifest | undefined> {

@@ -4,7 +4,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { formatReference, isRepository, isTag, parseReference } from '../../oci/reference.ts';
 import { releaseRepository } from '../../store/directory.ts';
 import type { Release } from '../release.ts';
-import { componentTag, releaseTag } from '../version.ts';
+import { architectures, componentTag, isVersion, parseReleaseTag, releaseTag, type Architecture } from '../version.ts';
 
 /** A repository, in a registry or in a mirror directory (`root` is absolute). */
 export type Place =
@@ -59,6 +59,26 @@ export function parseDestination(request: DestinationRequest): Destination {
     const own = isAlone ? releaseTag(release.version, release.arch) : componentTag(release.version, release.arch, name);
     return { ...target, tag: own };
   };
+}
+
+/**
+ * Returns the release whose image of a name has a tag at its destination; undefined for any other tag. A release image without the
+ * version in its tag is found by its usual tag.
+ */
+export function releaseOfTag(
+  tag: string,
+  name: string,
+  destination: Destination,
+): { version: string; arch: Architecture } | undefined {
+  const placeholder = '0.0.0';
+  for (const arch of architectures) {
+    const { tag: template = '' } = destination(name, { version: placeholder, arch });
+    const [head = '', tail] = template.split(placeholder);
+    if (tail === undefined) return name === releaseName ? parseReleaseTag(tag) : undefined;
+    const version = tag.slice(head.length, tag.length - tail.length);
+    if (isVersion(version) && destination(name, { version, arch }).tag === tag) return { version, arch };
+  }
+  return undefined;
 }
 
 /** Formats a target as a pullspec, with the prefix `file://` for a directory; by digest if one is given. */

@@ -46,6 +46,8 @@ export interface ReleaseOptions {
   readonly format?: ImageFormat;
   /** Different seeds give different layers. */
   readonly seed?: string;
+  /** Components that are the same in every version and with every seed. */
+  readonly common?: readonly string[];
   /** The verification ConfigMap; undefined for none. */
   readonly verification?: Verification;
   /** A component that is a manifest list with one entry. */
@@ -106,6 +108,7 @@ export function buildRelease(options: ReleaseOptions = {}): TestRelease {
     componentRepository = 'openshift-release-dev/ocp-v4.0-art-dev',
     format = 'docker',
     seed = 'release',
+    common = [],
     lazy = false,
   } = options;
   const names = typeof components === 'number' ? namesOf(components) : [...components].sort();
@@ -116,12 +119,13 @@ export function buildRelease(options: ReleaseOptions = {}): TestRelease {
 
   const sizeOf = (name: string, layer: number) => (typeof layerSize === 'number' ? layerSize : layerSize(name, layer));
   const noiseLayers = (name: string, count: number, child: Architecture) =>
-    Array.from({ length: count }, (_, index) =>
-      makeNoiseLayer([seed, child, name, String(index)].join('/'), sizeOf(name, index), lazy),
-    );
+    Array.from({ length: count }, (_, index) => {
+      const from = common.includes(name) ? 'common' : seed;
+      return makeNoiseLayer([from, child, name, String(index)].join('/'), sizeOf(name, index), lazy);
+    });
   const bases = new Map(childArchitectures.map((child) => [child, noiseLayers('base', baseLayers, child)]));
   const layersOf = (name: string, child: Architecture): TestLayer[] => [
-    ...(bases.get(child) ?? []),
+    ...(common.includes(name) ? [] : (bases.get(child) ?? [])),
     ...noiseLayers(name, layerCount, child),
   ];
   const addImage = (repository: string, child: Architecture, layers: TestLayer[], labels: Record<string, string>) =>
@@ -140,7 +144,12 @@ export function buildRelease(options: ReleaseOptions = {}): TestRelease {
     const made = (single ? childArchitectures.slice(0, 1) : childArchitectures).map((child) => {
       const layers = layersOf(name, child);
       if (name === 'cluster-version-operator') operatorLayers.set(child, layers);
-      return addImage(componentRepository, child, layers, componentLabels(name, version));
+      return addImage(
+        componentRepository,
+        child,
+        layers,
+        componentLabels(name, common.includes(name) ? '4.12.0' : version),
+      );
     });
     const listed = single || arch === 'multi' ? [contents.addList(componentRepository, made, format)] : [];
     if (attached(name)) sign(componentRepository, [...listed, ...made]);

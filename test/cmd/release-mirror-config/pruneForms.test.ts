@@ -1,0 +1,149 @@
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { expect } from 'chai';
+import { openWorkshop, runExecutable, sign, type Workshop } from '../../support/content/creation.ts';
+import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { requirePeer } from '../../support/peers.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
+import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
+import { Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
+import { buildRelease, type ReleaseOptions, type TestRelease } from '../../support/release/release.ts';
+
+describe('oc adm-release-mirror-config prune, of releases in all their forms', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let old: TestRelease;
+  let site: DockerRegistry;
+
+  before(async function () {
+    requirePeer(this, 'docker-registry', 'skopeo');
+    site = await startDockerRegistry();
+  });
+  after(() => site.stop());
+  afterEach(() => workshop.close());
+
+  const open = async (options: ReleaseOptions = {}): Promise<void> => {
+    workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], ...options } });
+    mirroring = new Mirroring(workshop);
+    old = await publish('4.12.3', options);
+  };
+  const publish = async (version: string, options: ReleaseOptions = {}): Promise<TestRelease> => {
+    const release = buildRelease({
+      ...{ components: ['cli', 'etcd'], ...options, version, seed: version, registry: workshop.registry.host },
+      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
+    });
+    release.addTo(workshop.registry.content);
+    await sign(workshop, [release.digest, ...release.children]);
+    return release;
+  };
+  const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
+  const prune = async (...args: string[]): Promise<string> => {
+    const all = ['prune', '--insecure', '--yes', ...args];
+    const { code, stdout, stderr } = await runExecutable('oc-adm_release_mirror_config', workshop.folder, all);
+    expect(code, stderr).to.equal(0);
+    return stdout;
+  };
+  /** Returns the tags of each tagged repository of the registry below a path. */
+  const tagsBelow = async (path: string): Promise<Record<string, string[]>> => {
+    const reply = await fetch(`${site.url}/v2/_catalog?n=1000`);
+    const { repositories } = (await reply.json()) as { repositories: string[] };
+    const lists = repositories.map(async (name) => {
+      const { tags } = (await (await fetch(`${site.url}/v2/${name}/tags/list`)).json()) as { tags: string[] | null };
+      return [name.slice(path.length), (tags ?? []).sort()] as const;
+    });
+    const own = repositories.map((name) => name.startsWith(path));
+    const found = (await Promise.all(lists)).filter(([, tags], index) => own[index] === true && tags.length > 0);
+    return Object.fromEntries(found);
+  };
+  const filesOf = async (folder: string): Promise<string[]> =>
+    (await readdir(mirroring.path(folder), { recursive: true })).sort();
+  /** Mirrors both releases, removes one, and expects what mirroring the other one alone leaves. */
+  const expectAlone = async (template: string): Promise<void> => {
+    await mirroring.succeed([`--to=${site.host}/all/${template}`], both());
+    await mirroring.succeed([`--to=${site.host}/one/${template}`]);
+    await prune(`--to=${site.host}/all/${template}`, '--keep=4.12.4');
+    expect(await tagsBelow('all/')).to.deep.equal(await tagsBelow('one/'));
+    const inFolder = [`--to=file://${template}`, '--to-dir=all'];
+    await mirroring.succeed(inFolder, both());
+    await mirroring.succeed([`--to=file://${template}`, '--to-dir=one']);
+    await prune(...inFolder, '--keep=4.12.4');
+    expect(await filesOf('all')).to.deep.equal(await filesOf('one'));
+  };
+
+  it('removes a multi-arch release with the images and signatures of each architecture', async () => {
+    await open({ arch: 'multi', listOfOne: 'etcd' });
+    await expectAlone('multi/release');
+    expect(old.children.concat(old.digest).map(attachmentTag)).not.to.include.members(
+      (await tagsBelow('all/'))['multi/release'] ?? [],
+    );
+    await pullWhole(`${site.host}/all/multi/release:4.12.4-multi`, mirroring.path('copy'));
+  });
+
+  for (const template of ['a/${component}', 'b/release:${version}-${component}', 'c/${version}/${component}']) {
+    it(`removes a release from ${template}`, async () => {
+      await open();
+      await expectAlone(template);
+    });
+  }
+
+  it('removes an image that two releases have together with the second one', async () => {
+    await open({ common: ['etcd'] });
+    const last = await publish('4.12.5');
+    const to = `--to=${site.host}/shared/release`;
+    const all = `${both()},${last.pullspec}`;
+    const shared = old.images.get('etcd')?.digest;
+    expect(workshop.release.images.get('etcd')?.digest).to.equal(shared);
+    for (const target of [to, '--to-dir=mirror']) await mirroring.succeed([target], all);
+    for (const target of [to, '--to-dir=mirror']) await prune(target, '--keep=4.12.4,4.12.5');
+    // A registry cannot remove a tag alone.
+    expect((await tagsBelow('shared/'))['release']).to.include.members(['4.12.3-x86_64-etcd', '4.12.4-x86_64-etcd']);
+    const links = await readTagLinks(mirroring.path('mirror'));
+    expect([...links].flatMap(([tag, digest]) => (digest === shared ? [tag] : []))).to.deep.equal([
+      '4.12.4-x86_64-etcd',
+    ]);
+    for (const target of [to, '--to-dir=mirror']) await prune(target, '--keep=4.12.5');
+    await mirroring.succeed([`--to=${site.host}/shared-alone/release`], last.pullspec);
+    expect(await tagsBelow('shared/')).to.deep.equal(await tagsBelow('shared-alone/'));
+    await mirroring.succeed(['--to-dir=alone'], last.pullspec);
+    expect(await filesOf('mirror')).to.deep.equal(await filesOf('alone'));
+  });
+
+  it('keeps the graph data that an update service of the config folder uses, until it uses another one', async () => {
+    await open();
+    await writeFile(mirroring.path('graph.tar'), makeArchive(soundFiles));
+    const [to, config] = [`--to=${site.host}/graph/release`, '--config-to-dir=config'];
+    const mirror = (pullspecs: string): Promise<string> =>
+      mirroring.succeed([to, config, '--graph-data=graph.tar'], pullspecs);
+    await mirror(`${workshop.release.pullspec},${old.pullspec}`);
+    const graphTags = async (): Promise<string[]> =>
+      ((await tagsBelow('graph/'))['release'] ?? []).filter((tag) => tag.endsWith('-graph-data'));
+    const printed = await prune(to, config, '--keep=4.12.4');
+    expect(printed).to.contain('Kept, because the configuration needs them: graph-data (sha256:');
+    expect(await graphTags()).to.deep.equal(['4.12.3-x86_64-graph-data', '4.12.4-x86_64-graph-data']);
+    const service = await readFile(mirroring.path('config/update-service/updateservice.yaml'), 'utf8');
+    const used = /graphDataImage: (\S+)/.exec(service)?.[1] ?? '';
+    await pullWhole(used, mirroring.path('graph'));
+    await mirror(workshop.release.pullspec);
+    await prune(to, config, '--keep=4.12.4');
+    expect(await graphTags()).to.deep.equal(['4.12.4-x86_64-graph-data']);
+  });
+
+  it('forgets the names of additional images and of repositories that a directory no longer has', async () => {
+    await open();
+    const { host: registry, content } = workshop.registry;
+    const [tool, other] = ['a', 'b'].map((seed) => {
+      const image = extraImage({ registry, repository: `tools/${seed}`, seed });
+      image.addTo(content);
+      return image;
+    });
+    await mirroring.succeed(['--to-dir=mirror', `--additional-image=${tool?.tagged ?? ''}`], old.pullspec);
+    await mirroring.succeed(['--to-dir=mirror', `--additional-image=${other?.tagged ?? ''}`]);
+    const read = async (name: string): Promise<object> =>
+      JSON.parse(await readFile(mirroring.path('mirror', name), 'utf8')) as object;
+    expect(await read('additional-images.json')).to.have.length(2);
+    await prune('--to-dir=mirror', '--keep=4.12.4');
+    expect(await read('additional-images.json')).to.deep.equal([`${other?.tagged ?? ''}@${other?.digest ?? ''}`]);
+    expect(Object.keys(await read('release-repositories.json'))).to.deep.equal([workshop.release.digest]);
+    expect((await filesOf('mirror')).join()).not.to.contain(tool?.digest);
+  });
+});
