@@ -19,7 +19,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/store',
-    'attachments derivedImage directory directoryNames directoryRemoval imageGraph ociLayout overlay repositories store',
+    'derivedImage directory directoryNames directoryRemoval imageGraph ociLayout overlay repositories store',
   ],
   [
     'lib/archive',

@@ -3,7 +3,6 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { parseAttachmentTag } from '../oci/attachment.ts';
 import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
-import { listReferrers } from '../store/attachments.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 
 /**
@@ -93,13 +92,26 @@ export class FallbackSource implements ContentSource {
     return found ?? [];
   }
 
+  /** Returns the tags of all sources, because a mirror may lack what the next one has. */
+  async knownTags(pages: number): Promise<ReadonlySet<string> | undefined> {
+    const all = new Set<string>();
+    for (const source of this.#sources) {
+      const tags = await source.knownTags?.(pages);
+      if (!tags) return undefined;
+      for (const tag of tags) all.add(tag);
+    }
+    return all;
+  }
+
   /** Lists the manifests that refer to an image in the first source that has any. */
-  async referrers(subject: Digest): Promise<readonly Descriptor[]> {
+  async referrers(subject: Digest): Promise<readonly Descriptor[] | undefined> {
+    const answers: (readonly Descriptor[] | undefined)[] = [];
     const found = await this.#find(async (source) => {
-      const referrers = await listReferrers(source, subject);
-      return referrers.length > 0 ? referrers : undefined;
+      const referrers = await source.referrers?.(subject);
+      answers.push(referrers);
+      return referrers?.length === 0 ? undefined : referrers;
     });
-    return found ?? [];
+    return found ?? (answers.includes(undefined) ? undefined : []);
   }
 
   async #find<Result>(action: (source: ContentSource) => Promise<Result | undefined>): Promise<Result | undefined> {

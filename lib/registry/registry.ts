@@ -4,7 +4,6 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
-import { readReferrersTag } from '../store/attachments.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import { readContent, verifyStream, type ContentStore } from '../store/store.ts';
@@ -104,9 +103,17 @@ export class Registry implements ContentStore {
     return await readTags(this.#transport, this.#repository);
   }
 
-  async referrers(subject: Digest): Promise<readonly Descriptor[]> {
-    const { referrersApi } = this.#options;
-    return (await referrersApi?.list(this.#repository, subject)) ?? (await readReferrersTag(this, subject));
+  async knownTags(pages: number): Promise<ReadonlySet<string> | undefined> {
+    try {
+      return new Set(await readTags(this.#transport, this.#repository, pages));
+    } catch (error) {
+      if (isPluginError(error) && error.code !== 'interrupted') return undefined;
+      throw error;
+    }
+  }
+
+  async referrers(subject: Digest): Promise<readonly Descriptor[] | undefined> {
+    return this.#options.referrersApi?.list(this.#repository, subject);
   }
 
   async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {

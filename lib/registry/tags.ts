@@ -18,9 +18,10 @@ const pageCountLimit = 1000;
 export async function readTags(
   transport: Transport,
   { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
+  pages = pageCountLimit,
 ): Promise<string[]> {
   const request = { registry, repository, what: 'list of tags', target: `tags/list?n=${pageSize}` };
-  return readPages(transport, { ...request, field: 'tags', accept: [404] });
+  return readPages(transport, { ...request, field: 'tags', accept: [404], pages });
 }
 
 /**
@@ -42,20 +43,19 @@ async function readPages(
   transport: Transport,
   {
     field,
+    pages = pageCountLimit,
     ...request
   }: Pick<RegistryRequest, 'registry' | 'repository' | 'what' | 'target' | 'scope' | 'accept'> & {
     readonly field: string;
+    readonly pages?: number;
   },
 ): Promise<string[]> {
   const { registry, repository, what } = request;
   const names = new Set<string>();
   let target: string | URL | undefined = request.target;
   for (let page = 0; target !== undefined; page += 1) {
-    if (page === pageCountLimit)
-      throw new PluginError(
-        'too-large',
-        `${registry}/${repository} has more than ${pageCountLimit} pages in its ${what}`,
-      );
+    if (page === pages)
+      throw new PluginError('too-large', `${registry}/${repository} has more than ${pages} pages in its ${what}`);
     const reply: Reply = await transport.send({ ...request, target, method: 'GET', actions: 'pull', limit: pageLimit });
     if (reply.status === 404) break;
     for (const name of namesIn(reply, field, `${registry}/${repository} sent a malformed ${what}`)) names.add(name);

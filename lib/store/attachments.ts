@@ -1,78 +1,51 @@
 import { isPluginError } from '../errors.ts';
-import { attachmentKinds, attachmentTag, type AttachmentKind } from '../oci/attachment.ts';
+import { attachmentTag } from '../oci/attachment.ts';
 import { isManifest, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { readContent, type ContentSource } from './store.ts';
 
-type OptionalKind = Exclude<AttachmentKind, 'signature'>;
-const optionalKinds = attachmentKinds.filter((kind) => kind !== 'signature');
-
-/** How many images of a remote repository are asked for each optional kind. If none has it, the others are not asked. */
-const sampleSize = 8;
-
-/** Looks for what is attached to one image. `finish` has to be called if `find` is not. */
-export interface AttachmentSearch {
-  /** Finds what is attached to some manifests of the image, in their order. */
-  find(subjects: readonly Digest[], read: FindAttachment): Promise<Map<string, Descriptor>>;
-  finish(): void;
-}
-
-/** Finds an attachment of a kind; undefined if there is none. */
-export type FindAttachment = (subject: Digest, kind: AttachmentKind) => Promise<Descriptor | undefined>;
+/** The largest number of pages of tags that are read in advance. Beyond it, each tag costs less as a request of its own. */
+const pageLimit = 20;
 
 /**
- * Looks for what is attached to images. Of a remote repository the first images alone are asked for the kinds that no cluster requires, because each
- * question is a request. The order of `begin` decides which these are, so that the same images give the same result.
+ * Knows the tags of remote repositories, so that an attachment that does not exist costs no request. Expect each image
+ * before the first question about its repository: with more images, a longer list of tags is worth its requests.
  */
-export class AttachmentFinder {
-  readonly #samples = new Map<string, Promise<ReadonlySet<OptionalKind>>[]>();
+export class KnownTags {
+  readonly #images = new Map<string, number>();
+  readonly #tags = new Map<string, Promise<ReadonlySet<string> | undefined>>();
 
-  begin(source: ContentSource): AttachmentSearch {
-    const samples = this.#samples.get(source.name) ?? [];
-    this.#samples.set(source.name, samples);
-    const isSample = source.referrers === undefined || samples.length < sampleSize;
-    const own = Promise.withResolvers<ReadonlySet<OptionalKind>>();
-    if (isSample) samples.push(own.promise);
-    const listKinds = async (): Promise<readonly AttachmentKind[]> => {
-      const found = isSample ? [] : await Promise.all(samples);
-      return attachmentKinds.filter((kind) => {
-        return isSample || kind === 'signature' || found.some((kinds) => kinds.has(kind));
-      });
-    };
-    return {
-      find: async (subjects, read) => {
-        const kinds = await listKinds();
-        const wanted = subjects.flatMap((subject) => kinds.map((kind) => ({ subject, kind })));
-        const found = await Promise.all(wanted.map(({ subject, kind }) => read(subject, kind)));
-        own.resolve(
-          new Set(optionalKinds.filter((kind) => wanted.some((each, at) => each.kind === kind && found[at]))),
-        );
-        return new Map(
-          wanted.flatMap(({ subject, kind }, index) => {
-            const descriptor = found[index];
-            return descriptor ? [[attachmentTag(subject, kind), descriptor] as const] : [];
-          }),
-        );
-      },
-      finish: () => {
-        own.resolve(new Set());
-      },
-    };
+  expectImage({ name }: ContentSource): void {
+    this.#images.set(name, (this.#images.get(name) ?? 0) + 1);
+  }
+
+  /** Returns the tags of a repository; undefined if they are not known, because there are too many or the source is local. */
+  of(source: ContentSource): Promise<ReadonlySet<string> | undefined> {
+    const { name } = source;
+    const tags =
+      this.#tags.get(name) ?? Promise.resolve(source.knownTags?.(Math.min(this.#images.get(name) ?? 1, pageLimit)));
+    this.#tags.set(name, tags);
+    return tags;
   }
 }
 
-/** Lists the manifests that refer to an image: by the API of a registry, or else by the tag that stands for it. Throws what the source throws. */
-export async function listReferrers(source: ContentSource, subject: Digest): Promise<readonly Descriptor[]> {
-  if (source.referrers) return source.referrers(subject);
-  return readReferrersTag(source, subject);
+/**
+ * Lists the manifests that refer to an image: by the API of a registry, or else by the tag that stands for it. Throws
+ * what the source throws.
+ */
+export async function listReferrers(
+  source: ContentSource,
+  subject: Digest,
+  tags?: ReadonlySet<string>,
+): Promise<readonly Descriptor[]> {
+  const listed = await source.referrers?.(subject);
+  if (listed) return listed;
+  return tags?.has(attachmentTag(subject, 'referrers')) === false ? [] : readReferrersTag(source, subject);
 }
 
 /** Reads the list of referrers that has a tag; empty if there is none. */
-export async function readReferrersTag(
-  source: Pick<ContentSource, 'name' | 'resolve' | 'fetch'>,
-  subject: Digest,
-): Promise<readonly Descriptor[]> {
+async function readReferrersTag(source: ContentSource, subject: Digest): Promise<readonly Descriptor[]> {
   const tag = attachmentTag(subject, 'referrers');
   try {
     const descriptor = await source.resolve(tag);

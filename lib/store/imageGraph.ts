@@ -1,14 +1,8 @@
 import { isPluginError, PluginError } from '../errors.ts';
-import { attachmentTag, type AttachmentKind } from '../oci/attachment.ts';
+import { attachmentKinds, attachmentTag, type AttachmentKind } from '../oci/attachment.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
-import {
-  AttachmentFinder,
-  formatReferrers,
-  listReferrers,
-  usableReferrers,
-  type FindAttachment,
-} from './attachments.ts';
+import { formatReferrers, KnownTags, listReferrers, usableReferrers } from './attachments.ts';
 import { readContent, type ContentSource } from './store.ts';
 
 /** A manifest with its bytes. The descriptor has the media type of the manifest itself. */
@@ -43,7 +37,7 @@ const descriptorLimit = 100_000;
 /** Reads the manifests of images. A manifest that several images share is read once. */
 export class ImageGraphReader {
   readonly #manifests = new Map<Digest, Promise<StoredManifest>>();
-  readonly #attachments = new AttachmentFinder();
+  readonly #tags = new KnownTags();
 
   /**
    * Reads an image by its digest. If `onError` is given, calls it for each manifest that cannot be read, and leaves
@@ -51,36 +45,59 @@ export class ImageGraphReader {
    * descriptors.
    */
   async read(source: ContentSource, digest: Digest, onError?: (error: unknown) => void): Promise<ImageGraph> {
-    const search = this.#attachments.begin(source);
-    try {
-      const root = await source.resolve(digest);
-      const found = new Map<Digest, StoredManifest>();
-      const readBelow = (descriptor: Descriptor): Promise<void> =>
-        this.#readBelow(source, descriptor, { found, visited: new Set(found.keys()), count: 0, onError });
-      await readBelow(root);
-      const own = listManifests(root.digest, found);
-      const find: FindAttachment = (subject, kind) =>
-        (kind === 'referrers'
-          ? this.#readReferrers(source, subject)
-          : resolveTag(source, attachmentTag(subject, kind))
-        ).catch((error: unknown) => passOver(error, kind, onError));
-      const attachments = await search.find(own, find);
-      await Promise.all([...attachments.values()].map(readBelow));
-      const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, found));
-      const manifests = new Map<Digest, StoredManifest>();
-      for (const each of [...own, ...attached]) {
-        const stored = found.get(each);
-        if (stored) manifests.set(each, stored);
-      }
-      return { root, manifests, attachments };
-    } finally {
-      search.finish();
+    this.#tags.expectImage(source);
+    const root = await source.resolve(digest);
+    const found = new Map<Digest, StoredManifest>();
+    const readBelow = (descriptor: Descriptor): Promise<void> =>
+      this.#readBelow(source, descriptor, { found, visited: new Set(found.keys()), count: 0, onError });
+    await readBelow(root);
+    const own = listManifests(root.digest, found);
+    const attachments = await this.#findAttachments(source, own, onError);
+    await Promise.all([...attachments.values()].map(readBelow));
+    const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, found));
+    const manifests = new Map<Digest, StoredManifest>();
+    for (const each of [...own, ...attached]) {
+      const stored = found.get(each);
+      if (stored) manifests.set(each, stored);
     }
+    return { root, manifests, attachments };
+  }
+
+  /** Finds what is attached to some manifests, in their order. */
+  async #findAttachments(
+    source: ContentSource,
+    subjects: readonly Digest[],
+    onError: Reading['onError'],
+  ): Promise<Map<string, Descriptor>> {
+    const tags = await this.#tags.of(source);
+    const find = async (subject: Digest, kind: AttachmentKind, tag: string): Promise<Descriptor | undefined> => {
+      if (kind === 'referrers') return this.#readReferrers(source, subject, tags);
+      // Clusters require signatures, so that no list is trusted about them.
+      return kind === 'signature' || tags?.has(tag) !== false ? resolveTag(source, tag) : undefined;
+    };
+    const questions = subjects.flatMap((subject) =>
+      attachmentKinds.map((kind) => ({ subject, kind, tag: attachmentTag(subject, kind) })),
+    );
+    const answers = await Promise.all(
+      questions.map(({ subject, kind, tag }) =>
+        find(subject, kind, tag).catch((error: unknown) => passOver(error, kind, onError)),
+      ),
+    );
+    return new Map(
+      questions.flatMap(({ tag }, index) => {
+        const descriptor = answers[index];
+        return descriptor ? [[tag, descriptor] as const] : [];
+      }),
+    );
   }
 
   /** Reads the manifests that refer to an image. The list has only manifests that exist. */
-  async #readReferrers(source: ContentSource, subject: Digest): Promise<Descriptor | undefined> {
-    const listed = usableReferrers(await listReferrers(source, subject));
+  async #readReferrers(
+    source: ContentSource,
+    subject: Digest,
+    tags: ReadonlySet<string> | undefined,
+  ): Promise<Descriptor | undefined> {
+    const listed = usableReferrers(await listReferrers(source, subject, tags));
     const reads = await Promise.all(
       listed.map((each) => this.#readManifest(source, each).catch((error: unknown) => passOver(error, 'referrers'))),
     );

@@ -29,8 +29,14 @@ export interface ContentSource {
   /** Returns the tags of the repository, in no order; empty if there are none. */
   tags(): Promise<string[]>;
 
-  /** Lists the manifests that refer to an image (OCI 1.1), if the source is remote; empty if there are none. */
-  referrers?(subject: Digest): Promise<readonly Descriptor[]>;
+  /**
+   * Returns the tags of the repository, if the source is remote, and if some pages have them all. Otherwise undefined:
+   * the registry may not list its tags.
+   */
+  knownTags?(pages: number): Promise<ReadonlySet<string> | undefined>;
+
+  /** Lists the manifests that refer to an image by the API of OCI 1.1. Undefined if the source is local or lacks the API. */
+  referrers?(subject: Digest): Promise<readonly Descriptor[] | undefined>;
 }
 
 /** A source on this machine. */

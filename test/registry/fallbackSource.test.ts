@@ -86,6 +86,15 @@ describe('FallbackSource', () => {
     expect(source.requests).to.deep.equal([]);
   });
 
+  it('knows the tags of all sources, and none if one of them does not list its tags', async () => {
+    repositoryOf(source.content, sample.repository).tags.set('only-here', sample.image.digest);
+    expect([...((await both.knownTags(1)) ?? [])])
+      .to.include('only-here')
+      .and.to.have.length(3);
+    source.fault(/\/tags\/list/, { answer: { status: 403 } });
+    expect(await both.knownTags(1)).to.equal(undefined);
+  });
+
   it('passes over a mirror that has a manifest wrong', async () => {
     const stored = repositoryOf(mirror.content, sample.repository).manifests.get(sample.image.digest);
     if (stored) stored.bytes = Buffer.from(stored.bytes.toString().replace('"', "'"));

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { ImageGraphReader, type ImageGraph } from '../../lib/store/imageGraph.ts';
 import type { Origin } from '../../lib/bundle/create/origin.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from '../fakes/registry/registry.ts';
+import { repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from '../fakes/registry/registry.ts';
 import { TestContent } from '../support/content/image.ts';
 import { openOrigin } from '../support/content/origin.ts';
 import { makeNoiseLayer } from '../support/content/layers.ts';
@@ -60,10 +60,10 @@ describe('what is attached to images', () => {
     expect([...(byApi?.manifests.keys() ?? [])]).to.deep.equal([...(byTag?.manifests.keys() ?? [])]);
   });
 
-  it('costs few requests if there is nothing: the first images are asked, and one tells that the API is missing', async () => {
+  it('costs few requests if there is nothing: the tags are listed once, and one tells that the API is missing', async () => {
     for (const [referrers, extra] of [
-      [true, 3 * 8],
-      [false, 3 * 8 + 1],
+      [true, 190 + 1],
+      [false, 1 + 1],
     ] as const) {
       await start({ referrers });
       const digests = Array.from({ length: 190 }, (_, index) => put(String(index)));
@@ -73,14 +73,32 @@ describe('what is attached to images', () => {
     }
   });
 
-  it('is asked of all images if one of the first has it', async () => {
-    await start();
-    const digests = Array.from({ length: 20 }, (_, index) => put(String(index)));
-    add((contents) => addSupplements(contents, { repository, digest: digests[7] ?? digestOf('') }));
-    add((contents) => addSupplements(contents, { repository, digest: digests[19] ?? digestOf('') }));
-    const graphs = await read(digests);
-    expect(graphs.map((graph) => graph.attachments.size).filter((size) => size > 0)).to.deep.equal([3, 3]);
-    expect(asked(/\.sbom$/)).to.equal(20);
+  for (const [title, options, requests] of [
+    ['a registry with the referrers API', { referrers: true }, 1],
+    ['one that has the tag', {}, 1],
+    ['one with too many tags to list', { tagsPerPage: 1 }, 20],
+    ['one that does not list its tags', {}, 1],
+  ] as const) {
+    it(`is found if the last of many images alone has it: ${title}`, async () => {
+      await start(options);
+      if (title.includes('does not list')) registry.fault(/\/tags\/list/, { answer: { status: 403 } });
+      const digests = Array.from({ length: 30 }, (_, index) => put(String(index)));
+      const { tags } = repositoryOf(registry.content, repository);
+      for (const [index, each] of digests.entries()) tags.set(`1.${index}`, each);
+      const digest = digests.at(-1) ?? digestOf('');
+      add((contents) => addSupplements(contents, { repository, digest }));
+      const graphs = await read(digests);
+      expect(graphs.map((graph) => graph.attachments.size)).to.deep.equal([...Array<number>(29).fill(0), 3]);
+      expect(asked(/\/tags\/list/)).to.equal(requests);
+    });
+  }
+
+  it('costs one page of tags at most if only one image is read', async () => {
+    await start({ tagsPerPage: 1 });
+    const [digest] = [put('1'), put('2')];
+    add((contents) => addSupplements(contents, { repository, digest }));
+    expect(suffixesOf((await read([digest]))[0])).to.deep.equal(['.att', '.sbom', '']);
+    expect(asked(/\/tags\/list/)).to.equal(1);
   });
 
   it('leaves out missing attachments, attachments of another image, and attachments that cannot be copied', async () => {

@@ -6,7 +6,6 @@ import type { Registries } from '../../registry/registries.ts';
 import type { Place } from '../../release/mirror/destination.ts';
 import { Directory } from '../../store/directory.ts';
 import { listManifests, removeEmptyFolders, removeFromDirectory } from '../../store/directoryRemoval.ts';
-import { listReferrers } from '../../store/attachments.ts';
 import { readContent, type ContentStore } from '../../store/store.ts';
 
 /** Content to remove from a repository. */
@@ -85,8 +84,7 @@ export class PrunedRepository {
 
   /** Lists the manifests that refer to an image, if the registry has the API for it. Those of the tag have that tag. */
   async referrers(subject: Digest): Promise<readonly Descriptor[]> {
-    if (!this.store.referrers) return [];
-    return (await listReferrers(this.store, subject).catch(ignoreUnreadable)) ?? [];
+    return (await this.store.referrers?.(subject).catch(ignoreUnreadable)) ?? [];
   }
 
   /** Throws `unsupported` or `denied` if the registry would not remove images. Changes nothing. */
