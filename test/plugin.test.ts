@@ -28,11 +28,9 @@ interface Plugin {
   };
 }
 
-for (const [file, program] of [
-  ['plugin.yaml', upgradeBundle],
-  ['plugin-release-mirror-config.yaml', releaseMirrorConfig],
-  ['plugin-mirror-registry.yaml', mirrorRegistry],
-] as const) {
+for (const program of [upgradeBundle, releaseMirrorConfig, mirrorRegistry]) {
+  // krew takes a manifest only from a file with the name of the plugin.
+  const file = `plugins/${program.name.replace(/^oc /, '')}.yaml`;
   describe(file, () => {
     const plugin = parse(readFileSync(new URL(`../${file}`, import.meta.url), 'utf8')) as Plugin;
 

@@ -166,7 +166,8 @@ describe('npm run package', function () {
       ...['linux-amd64.tar.gz', 'linux-arm64.tar.gz', 'windows-amd64.zip'],
     ]);
     const sums = await readFile(join(packages, 'SHA256SUMS'), 'utf8');
-    const { platforms } = (parse(await readFile(join(packages, 'krew/plugin.yaml'), 'utf8')) as Plugin).spec;
+    const { platforms } = (parse(await readFile(join(packages, 'krew/adm-upgrade-bundle.yaml'), 'utf8')) as Plugin)
+      .spec;
     expect(platforms.map(({ uri, sha256 }) => `${sha256}  ${uri.replace(/.*\//, '')}`)).to.have.members(
       sums.trimEnd().split('\n'),
     );
@@ -218,11 +219,8 @@ describe('npm run package', function () {
 
   it('is installed as krew does it, and run by kubectl', async function () {
     requirePeer(this, 'kubectl');
-    for (const [file, words] of [
-      ['plugin.yaml', 'adm-upgrade-bundle'],
-      ['plugin-release-mirror-config.yaml', 'adm-release-mirror-config'],
-      ['plugin-mirror-registry.yaml', 'adm-mirror-registry'],
-    ] as const) {
+    for (const words of ['adm-upgrade-bundle', 'adm-release-mirror-config', 'adm-mirror-registry']) {
+      const file = `${words}.yaml`;
       const { platforms } = (parse(await readFile(join(packages, 'krew', file), 'utf8')) as Plugin).spec;
       const platform = platforms.find(({ uri }) => uri.endsWith(archive.slice(packages.length)));
       if (!platform) throw new Error(`${file} has nothing for this platform`);
