@@ -32,7 +32,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
-  ['lib/release', 'documents load payload payloadPolicies provenance release version'],
+  ['lib/release', 'adminGates documents load payload payloadPolicies provenance release version'],
   ['lib/release/graph', 'channels graph graphData updateGraph updatePath'],
   ['lib/catalog', 'catalogImage selection'],
   ['lib/release/mirror', 'destination filledRepositories measure mirror mirrorGroup'],
@@ -67,7 +67,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',
-    'agentImage drillRecord imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
+    'acknowledgements agentImage drillRecord imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord releaseState upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],

@@ -3,11 +3,13 @@ import { formatSubject } from '../../lib/kubernetes/finding.ts';
 import { findLeftOut } from '../../lib/preflight/preflight.ts';
 import { checkAgents } from '../../lib/update/install/agentRefusal.ts';
 import { allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { phaseOf, stores } from '../../lib/update/upgradeBundle.ts';
+import { phaseOf, stores, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
-import { PluginError } from '../../lib/errors.ts';
+import { isPluginError, PluginError } from '../../lib/errors.ts';
+import type { Cluster } from '../../lib/kubernetes/client.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
+import { describeDue, listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
 import { readDigest } from '../cli/checks.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
@@ -48,6 +50,11 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
     },
+    acknowledge: {
+      type: 'string',
+      repeatable: true,
+      describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
+    },
     ...offlineTrustOptions,
     ...signedImagesOption,
     ...clusterAccessOptions,
@@ -69,6 +76,7 @@ export const command = defineCommand({
         context.log('warn', `${formatSubject(subject)} ${message}`);
       const { bundle, outcome } = await allowBundle(cluster, request);
       warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
+      if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
       terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);
       const next = bundle.status ? `It is ${phaseOf(bundle)}.` : 'The agents look for it now.';
       terminal.print(`${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`);
@@ -86,6 +94,7 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
   readonly holdBetween: boolean;
   readonly store: BundleRequest['store'];
   readonly allowExtraImages: readonly string[];
+  readonly acknowledge: readonly string[];
 }
 
 async function readRequest(
@@ -110,8 +119,29 @@ async function readRequest(
   const allowed = own?.digest ?? digest;
   if (!allowed) throw new PluginError('internal', 'a bundle without a digest');
   const allowExtraImages = chooseExtras(args.allowExtraImages, own?.evidence?.extraImages, context);
-  const request = { name: own?.name, digest: allowed, file, hold, holdBetween, store, allowExtraImages };
+  const acknowledge = args.acknowledge.length === 0 ? undefined : [...new Set(args.acknowledge)];
+  const options = { hold, holdBetween, store, allowExtraImages, acknowledge };
+  const request = { name: own?.name, digest: allowed, file, ...options };
   return { request, evidence: own?.evidence };
+}
+
+/** Warns of the acknowledgements that the updates require and that the UpgradeBundle does not allow. */
+async function warnOfAcknowledgements(
+  cluster: Cluster,
+  { spec }: UpgradeBundle,
+  { signed }: BundleEvidence,
+  context: Context,
+): Promise<void> {
+  const releases = signed.releases.map(({ release }) => release);
+  try {
+    const site = await cluster.clusterVersion();
+    const due = site ? await listDueAcknowledgements(cluster, site.version, releases) : [];
+    for (const each of due.filter(({ name }) => !spec.acknowledge?.includes(name)))
+      context.log('warn', `${describeDue(each)}. To allow it, add --acknowledge=${each.name}`);
+  } catch (error) {
+    if (!isPluginError(error, 'denied')) throw error;
+    context.log('warn', `whether the updates require acknowledgements is unknown: ${error.message}`);
+  }
 }
 
 /**

@@ -3,11 +3,13 @@ import type { BundleBase } from '../bundle/metadata.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import { readPayloadGates } from '../release/adminGates.ts';
 import { isOlder, isSameMinor } from '../release/version.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { sortFindings, type Finding } from '../kubernetes/finding.ts';
+import { checkAcknowledgements, type PlannedRelease } from './acknowledgements.ts';
 import { checkAgentImage } from './agentImage.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkDrills } from './drillRecord.ts';
@@ -63,6 +65,7 @@ export async function runPreflight(
   const findings = [
     ...survey.findings,
     ...(plan ? await checkPlan(plan, clusterVersion, survey, context) : []),
+    ...(planned ? await checkAcknowledgements(cluster, version, listReleases(planned, context)) : []),
     ...checkState(clusterVersion, plan),
     ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
     ...checkPools(survey.pools),
@@ -109,6 +112,12 @@ async function checkPlan(
       ]
     : [];
   return [...untrusted, ...checkPath(clusterVersion, plan, supply), ...checkManifests(report, version)];
+}
+
+function listReleases(planned: UpdatePlan, context: Context): PlannedRelease[] {
+  return [...(planned.earlier ?? []), planned].map(({ version, manifests }) => ({
+    ...{ version, gates: readPayloadGates(manifests, version, context) },
+  }));
 }
 
 function checkNodes(

@@ -5,6 +5,7 @@ import type { Digest } from '../oci/digest.ts';
 import { formatReference, parseRepository, type Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
+import { readPayloadGates, type AdminGate } from './adminGates.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
 import type { ImagePolicy } from './sigstore/imagePolicy.ts';
@@ -35,6 +36,8 @@ export interface Release {
   readonly verification: Verification;
   /** The image policies that the release adds to clusters (ClusterImagePolicy). */
   readonly imagePolicies: readonly ImagePolicy[];
+  /** The acknowledgements that an update from it to another minor version requires. */
+  readonly gates: readonly AdminGate[];
   readonly provenance: Provenance;
 }
 
@@ -88,6 +91,7 @@ export async function readPayload(
     children,
     verification: readVerification(files, context),
     imagePolicies: readPayloadPolicies(files, context),
+    gates: readPayloadGates(files, version, context),
     provenance: readProvenance(files),
   };
 }

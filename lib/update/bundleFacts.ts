@@ -12,6 +12,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
+import type { AdminGate } from '../release/adminGates.ts';
 import type { SignedRelease } from '../release/load.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
@@ -25,6 +26,8 @@ export interface BundleFacts {
   readonly metadata: BundleMetadata;
   /** The valid signatures of the releases, and of the images in multi-architecture releases. */
   readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
+  /** The acknowledgements that an update from this release to another minor version requires. */
+  readonly gates?: readonly AdminGate[];
   /** The facts about each release of a bundle with several, in the order of the updates. */
   readonly hops?: readonly BundleFacts[] | undefined;
   /** Of one of several releases: the bytes that it and the later ones add to the releases before it. */
@@ -105,6 +108,7 @@ function splitFacts(
     sizes &&
     splitReleases(metadata).map((own, index) => ({
       ...{ digest, metadata: own, signatures: releases[index]?.signatures ?? new Map<never, never>() },
+      gates: releases[index]?.release.gates ?? [],
       bytes: sizes.slice(index).reduce((total, size) => total + size, 0),
     }))
   );

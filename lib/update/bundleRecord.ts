@@ -33,6 +33,8 @@ export interface BundleRequest {
   readonly store?: UpgradeBundle['spec']['store'] | undefined;
   /** Digests of the extra images to load. Undefined keeps the field. */
   readonly allowExtraImages?: readonly Digest[] | undefined;
+  /** Names of the acknowledgements to give to the cluster. Undefined keeps the field. */
+  readonly acknowledge?: readonly string[] | undefined;
 }
 
 /** The result of a request. */
@@ -92,7 +94,7 @@ export async function allowBundle(
   request: BundleRequest,
   { dryRun = false }: { readonly dryRun?: boolean } = {},
 ): Promise<RecordChange> {
-  const { digest, file, hold, holdBetween, store, allowExtraImages } = request;
+  const { digest, file, hold, holdBetween, store, allowExtraImages, acknowledge } = request;
   const known = await listRecords(cluster);
   const active = activeBundle(known);
   const allowed = active?.spec.bundle.digest === undefined ? undefined : active;
@@ -111,6 +113,7 @@ export async function allowBundle(
     ...(holdBetween !== undefined && { holdBetween }),
     ...(store !== undefined && { store }),
     ...(allowExtraImages !== undefined && { allowExtraImages }),
+    ...(acknowledge !== undefined && { acknowledge }),
   };
   const bundle = { digest, ...(file !== undefined && { file }) };
   if (!before) {

@@ -4,6 +4,7 @@ import { nameSome } from '../failures.ts';
 /** The types of conditions, in the order in which they become true. */
 const types = [
   'Verified',
+  'Acknowledged',
   'Ready',
   'Loaded',
   'Pinned',

@@ -98,6 +98,8 @@ export interface UpgradeBundle extends KubernetesObject {
     readonly store: (typeof stores)[number];
     /** Digests of images to load that the release signature does not cover. */
     readonly allowExtraImages?: readonly string[];
+    /** The names of the acknowledgements that may be given to the cluster. */
+    readonly acknowledge?: readonly string[];
   };
   readonly status?: UpgradeBundleStatus;
 }

@@ -133,6 +133,14 @@ const spec: Schema = {
       maxItems: 500,
       'x-kubernetes-list-type': 'set',
     },
+    acknowledge: {
+      type: 'array',
+      description:
+        'Names of the acknowledgements (admin-acks) that may be given for the updates. An update that requires another one does not begin.',
+      items: { type: 'string', maxLength: 253, pattern: '^ack-[0-9]+[.][0-9]+-[-._a-zA-Z0-9]+$' },
+      maxItems: 64,
+      'x-kubernetes-list-type': 'set',
+    },
   },
 };
 

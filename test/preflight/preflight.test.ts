@@ -406,6 +406,29 @@ describe('runPreflight', () => {
       ]);
     });
 
+    it('lists the acknowledgements that all updates require', async () => {
+      await start();
+      const gates = (data: Record<string, string>): Json => ({
+        ...{ apiVersion: 'v1', kind: 'ConfigMap', data },
+        metadata: { name: 'admin-gates', namespace: 'openshift-config-managed' },
+      });
+      server.put(gates({ 'ack-4.19-x': 'Check 4.20.', 'ack-4.19-y': 'Done.', 'ack-4.18-z': 'Old.' }));
+      const metadata = { name: 'admin-acks', namespace: 'openshift-config' };
+      server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { 'ack-4.19-y': 'true' } });
+      const manifests = new Map([
+        ['gates.yaml', Buffer.from(JSON.stringify(gates({ 'ack-4.20-x': 'Check 4.21.' }), null, 1))],
+      ]);
+      const first = { ...plan, version: '4.20.3', manifests };
+      const { findings } = await run({ ...plan, version: '4.21.1', previous: ['4.20.3'], earlier: [first] });
+      const due = findings.filter(({ subject }) => subject.name === 'admin-acks');
+      expect(due.map(({ severity, message }) => `${severity}: ${message}`)).to.deep.equal([
+        'warning: the update to 4.20.3 requires the acknowledgement ack-4.19-x: “Check 4.20.”',
+        'warning: the update to 4.21.1 requires the acknowledgement ack-4.20-x: “Check 4.21.”',
+      ]);
+      expect(due[0]?.advice).to.contain('spec.acknowledge');
+      expect((await run()).findings).to.deep.equal([]);
+    });
+
     it('says what a target before 4.19 means', async () => {
       await start({ openshift: '4.12.3' });
       const old = { ...plan, version: '4.12.4', previous: ['4.12.3'] };

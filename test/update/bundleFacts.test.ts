@@ -70,6 +70,23 @@ describe('the facts of a bundle', () => {
     expect(await recallFacts(file, digestOf('another bundle'), trust, context)).to.equal(undefined);
   });
 
+  it('of several releases have the gates of each', async () => {
+    const files = {
+      'gates.yaml': 'kind: ConfigMap\nmetadata:\n  name: admin-gates\ndata:\n  ack-4.19-x: Check this.\n',
+    };
+    const several = await makeBundle({ version: '4.20.3', earlier: [{ version: '4.19.4', files }] });
+    const bundle = await openBundle(several.path, context);
+    try {
+      const own = { ...trust, keyrings: [several.keyFile], fingerprints: [several.key.fingerprint] };
+      const { hops } = await gatherFacts(bundle, digest, file, own, context);
+      expect(hops?.map(({ gates }) => gates)).to.deep.equal([[{ name: 'ack-4.19-x', text: 'Check this.' }], []]);
+      expect((await recallFacts(file, digest, own, context))?.hops).to.deep.equal(hops);
+    } finally {
+      await bundle.close();
+      await several.remove();
+    }
+  });
+
   it('are refused once the signer is not trusted any more', async () => {
     await gather();
     await failureOf(recall({ ...trust, keyrings: [], fingerprints: [] }), 'untrusted');

@@ -1,6 +1,5 @@
 import { fieldsOf, listOf } from '../../fields.ts';
 import { signatureManifests } from '../../config/releaseManifests.ts';
-import type { BundleBase } from '../../bundle/metadata.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -10,7 +9,8 @@ import { describeExtras } from '../extraImages.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
-import { describeObstacle, findObstacles, type Site } from './readiness.ts';
+import { findObstacle } from './obstacle.ts';
+import type { Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
@@ -18,7 +18,7 @@ import { planHops } from '../hops.ts';
 import { beginNextHop, findCompleted, isHeld } from './nextHop.ts';
 import { abortAnnotation, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
-import type { BaseGaps, LoadState } from './loadState.ts';
+import type { LoadState } from './loadState.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './step.ts';
 
@@ -84,10 +84,10 @@ async function detect(observation: Observation): Promise<Step> {
 }
 
 async function begin(observation: Observation): Promise<Step> {
-  const obstacle = await findObstacle(observation, { loads: true });
-  if (obstacle) return stay(observation, obstacle);
+  const { obstacle, acknowledged } = await findObstacle(observation, { loads: true });
+  if (obstacle) return stay(observation, ...acknowledged, obstacle);
   await observation.pause();
-  return { phase: 'Loading', conditions: [ready, observation.load.condition] };
+  return { phase: 'Loading', conditions: [...acknowledged, ready, observation.load.condition] };
 }
 
 async function load(observation: Observation): Promise<Step> {
@@ -122,9 +122,12 @@ async function update(observation: Observation): Promise<Step> {
   const facts = await observation.facts();
   if (!facts) return stay(observation, updated('NotFound', 'the node of the controller has no verified bundle yet'));
   const { version, release } = facts.metadata;
+  const requested = updated('Updating', `the cluster was asked to update to ${version}`);
+  const conditions = [ready, requested];
   if (!isInstalled(site.clusterVersion, release)) {
-    const obstacle = await findObstacle(observation, { loads: false });
-    if (obstacle) return stay(observation, obstacle);
+    const { obstacle, acknowledged } = await findObstacle(observation, { loads: false });
+    if (obstacle) return stay(observation, ...acknowledged, obstacle);
+    conditions.unshift(...acknowledged);
     await observation.pause();
     // Nodes take the operating system from their own storage only if its images are pinned. The
     // target release can pin them, but this cluster cannot yet.
@@ -133,8 +136,7 @@ async function update(observation: Observation): Promise<Step> {
       await cluster.apply(object, { manager: 'controller', force: true });
     await requestUpdate(cluster, site.clusterVersion, { version, release });
   }
-  const requested = updated('Updating', `the cluster was asked to update to ${version}`);
-  return { phase: 'Upgrading', progress: '0%', conditions: [ready, requested] };
+  return { phase: 'Upgrading', progress: '0%', conditions };
 }
 
 async function follow(observation: Observation): Promise<Step> {
@@ -216,39 +218,6 @@ async function requestUpdate(
 
 const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };
 
-async function findObstacle(
-  observation: Observation,
-  { loads }: { loads: boolean },
-): Promise<BundleCondition | undefined> {
-  const { cluster, site, load: state, rivals } = observation;
-  if (rivals.length > 0)
-    return blocked('SeveralBundles', `there are others: ${listNames(rivals)}; delete all but one UpgradeBundle`);
-  const facts = await observation.facts();
-  if (!facts) return blocked('NotFound', 'the node of the controller has no verified bundle yet');
-  const found = await findObstacles(cluster, site, facts, loads ? state : undefined);
-  if (found.length > 0) return blocked('Blocked', listNames(found.map(describeObstacle), '; '));
-  const { base } = facts.metadata;
-  return loads && base ? describeBaseGaps(state.base, base) : undefined;
-}
-
-function describeBaseGaps(
-  { missing, unknown }: BaseGaps,
-  { version, images }: BundleBase,
-): BundleCondition | undefined {
-  const isDelta = images ? `the bundle is for a site with ${version}` : `the bundle is a delta of ${version}`;
-  if (missing.length > 0) {
-    const insert = `insert a USB drive with this bundle and the bundle of ${version}`;
-    const repair = images ? `create it again from a new report of the site, or ${insert}` : insert;
-    const lack = missing.length === 1 ? 'does' : 'do';
-    return blocked('BaseMissing', `${isDelta}, and ${listNames(missing)} ${lack} not have all its images: ${repair}`);
-  }
-  if (unknown.length === 0) return undefined;
-  return blocked(
-    'BaseUnknown',
-    `${isDelta}: waiting until ${listNames(unknown)} can tell whether its images are present`,
-  );
-}
-
 async function describeMissing(observation: Observation, { metadata }: BundleFacts): Promise<BundleCondition[]> {
   const found = await observation.missing(metadata.images);
   if (found.length === 0)
@@ -284,8 +253,4 @@ function stay({ bundle }: Observation, ...conditions: BundleCondition[]): Step {
 
 function updated(reason: string, message: string): BundleCondition {
   return falseCondition('Updated', reason, message);
-}
-
-function blocked(reason: string, message: string): BundleCondition {
-  return falseCondition('Ready', reason, message);
 }

@@ -1,5 +1,6 @@
 import { signatureLabel } from '../../config/signatures.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { acknowledgements } from '../../preflight/acknowledgements.ts';
 import { userOf } from './agentAccess.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { proposalAnnotation, upgradeBundleApi } from '../upgradeBundle.ts';
@@ -15,6 +16,8 @@ interface Limit {
   readonly resource: string;
   readonly operations: readonly string[];
   readonly namespace?: string;
+  /** The CEL expression that must be true for a write to be limited. */
+  readonly condition?: string;
   readonly variables?: Readonly<Record<string, string>>;
   /** The CEL expressions that must be true, and the messages if they are not. */
   readonly validations: readonly (readonly [expression: string, message: string])[];
@@ -23,6 +26,8 @@ interface Limit {
 const keepsMetadata = ['labels', 'annotations', 'finalizers', 'ownerReferences']
   .map((field) => `${fieldOr('object.metadata', field)} == ${fieldOr('oldObject.metadata', field)}`)
   .join(' && ');
+
+const acks = acknowledgements.metadata;
 
 const limits: readonly Limit[] = [
   {
@@ -55,6 +60,7 @@ const limits: readonly Limit[] = [
   },
   {
     ...{ name: 'signatures', group: '', version: 'v1', resource: 'configmaps', operations: ['CREATE', 'UPDATE'] },
+    condition: `object.metadata.namespace != '${acks.namespace}'`,
     validations: [
       [
         "object.metadata.namespace == 'openshift-config-managed' && object.metadata.name.matches('^sha256-[0-9a-f]{64}$')",
@@ -67,6 +73,30 @@ const limits: readonly Limit[] = [
       [
         "(!has(object.data) || size(object.data) == 0) && has(object.binaryData) && object.binaryData.all(k, k.startsWith(object.metadata.name + '-'))",
         'may write binaryData of release signatures only',
+      ],
+    ],
+  },
+  {
+    ...{ name: 'acknowledgements', group: '', version: 'v1', resource: 'configmaps' },
+    operations: ['CREATE', 'UPDATE'],
+    namespace: acks.namespace,
+    variables: {
+      data: fieldOr('object', 'data'),
+      oldData: `oldObject == null ? {} : ${fieldOr('oldObject', 'data')}`,
+    },
+    validations: [
+      [
+        `oldObject != null && object.metadata.name == '${acks.name}'`,
+        `may change only the ConfigMap ${acks.name} here`,
+      ],
+      [
+        `oldObject == null || (${keepsMetadata} && ${fieldOr('object', 'binaryData')} == ${fieldOr('oldObject', 'binaryData')})`,
+        'may not change the metadata',
+      ],
+      [
+        "variables.data.all(k, (k in variables.oldData && variables.data[k] == variables.oldData[k]) || (k.startsWith('ack-') && variables.data[k] == 'true')) && " +
+          'variables.oldData.all(k, k in variables.data)',
+        'may add acknowledgements, and change nothing else',
       ],
     ],
   },
@@ -146,7 +176,7 @@ const limits: readonly Limit[] = [
  */
 export function accountPolicies(): KubernetesObject[] {
   return limits.flatMap(
-    ({ name: subject, group, version, resource, operations, namespace, variables = {}, validations }) => {
+    ({ name: subject, group, version, resource, operations, namespace, condition, variables = {}, validations }) => {
       const name = `${agentNamespace}-${subject}`;
       const resourceRules = [{ apiGroups: [group], apiVersions: [version], operations, resources: [resource] }];
       const place = namespace === undefined ? {} : { matchLabels: { 'kubernetes.io/metadata.name': namespace } };
@@ -162,6 +192,7 @@ export function accountPolicies(): KubernetesObject[] {
               name: 'our-accounts',
               expression: `request.userInfo.username in ['${userOf('agent')}', '${userOf('controller')}']`,
             },
+            ...(condition === undefined ? [] : [{ name: 'subject', expression: condition }]),
           ],
           ...(Object.keys(variables).length > 0 && {
             variables: Object.entries(variables).map(([each, expression]) => ({ name: each, expression })),
@@ -182,6 +213,6 @@ function sameBut(part: string, field: string): string {
 }
 
 function fieldOr(object: string, field: string): string {
-  const empty = field === 'labels' || field === 'annotations' ? '{}' : '[]';
+  const empty = ['labels', 'annotations', 'data', 'binaryData'].includes(field) ? '{}' : '[]';
   return `(has(${object}.${field}) ? ${object}.${field} : ${empty})`;
 }

@@ -1,5 +1,6 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { machineConfigDaemon } from '../../preflight/agentImage.ts';
+import { acknowledgements, adminGates } from '../../preflight/acknowledgements.ts';
 import { agentNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
 /** The account of the agents on every node, or of the controllers on the control plane. */
@@ -78,6 +79,10 @@ const daemonImage: readonly Rule[] = [rule('apps', ['daemonsets'], ['get'], [mac
  */
 const signatures: readonly Rule[] = [rule('', ['configmaps'], ['create', 'patch'])];
 
+/** The rules for the acknowledgements that updates to another minor version require, and for the gates that name them. */
+const gates: readonly Rule[] = [rule('', ['configmaps'], ['get'], [adminGates.metadata.name])];
+const acknowledging: readonly Rule[] = [rule('', ['configmaps'], ['get', 'patch'], [acknowledgements.metadata.name])];
+
 /** The rules for the namespace of events about objects without a namespace. */
 const telling: readonly Rule[] = [rule('', ['events'], ['create'])];
 
@@ -92,7 +97,8 @@ export function agentAccess(): KubernetesObject[] {
     ...accountObjects('agent', agentEverywhere, { [agentNamespace]: agentAtHome }),
     ...accountObjects('controller', controllerEverywhere, {
       [agentNamespace]: controllerAtHome,
-      'openshift-config-managed': signatures,
+      [adminGates.metadata.namespace]: [...signatures, ...gates],
+      [acknowledgements.metadata.namespace]: acknowledging,
       [machineConfigDaemon.metadata.namespace]: daemonImage,
       default: telling,
     }),

@@ -63,6 +63,31 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   const trusting = () => [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];
   const spec = () => server.find(api.apiVersion, api.kind, '4.19.4-x86-64')?.['spec'];
 
+  it('warns of acknowledgements that a later update requires, and allows them by name', async () => {
+    const gates = { kind: 'ConfigMap', metadata: { name: 'admin-gates' }, data: { 'ack-4.20-x': 'Check this.' } };
+    const files = { 'gates.json': JSON.stringify(gates, null, 1) };
+    const several = await makeBundle({
+      version: '4.21.1',
+      earlier: [{ version: '4.20.3', previous: ['4.19.3'], files }],
+    });
+    try {
+      const trust = [`--signature-keyring=${several.keyFile}`, `--trust-fingerprint=${several.key.fingerprint}`];
+      const { stderr } = await run('apply', several.path, ...trust);
+      expect(stderr).to.contain(
+        'warning: the update to 4.21.1 requires the acknowledgement ack-4.20-x: “Check this.”. To allow it, add --acknowledge=ack-4.20-x\n',
+      );
+      const allowed = await run('apply', several.path, ...trust, '--acknowledge=ack-4.20-x');
+      expect(allowed.stdout).to.contain(' configured\n');
+      expect(allowed.stderr).not.to.contain('ack-4.20-x');
+      expect(server.find(api.apiVersion, api.kind, '4.21.1-x86-64')?.['spec']).to.deep.include({
+        acknowledge: ['ack-4.20-x'],
+      });
+      expect((await run('apply', several.path, ...trust, '--acknowledge=x')).code).to.equal(1);
+    } finally {
+      await several.remove();
+    }
+  });
+
   it('allows a bundle by what stands beside it, and holds it', async () => {
     const { code, stdout, stderr } = await run('apply', `${bundle.path}.yaml`, '--hold');
     expect(code, stderr).to.equal(0);

@@ -5,6 +5,7 @@ import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '..
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
+import { isSameMinor } from '../../../lib/release/version.ts';
 import { openshiftKinds } from '../kubernetes/apiKinds.ts';
 import type { Change, ApiObject } from '../kubernetes/apiObjects.ts';
 import { isJson, type Json } from '../kubernetes/apiPatch.ts';
@@ -40,13 +41,14 @@ export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): Bund
 /** The release before `release`, and the facts of a verified bundle with both. */
 export const firstRelease = `quay.io/openshift-release-dev/ocp-release@sha256:${'3'.repeat(64)}`;
 
-export function makeHops(): BundleFacts {
+/** `gates`: those of 4.19.4, for the update after it. */
+export function makeHops(gates: BundleFacts['gates'] = []): BundleFacts {
   const first = makeFacts({ version: '4.19.4', release: firstRelease, images: [firstRelease, platformImage('c')] });
   const images = [release, platformImage('a'), platformImage('b')];
   const last = makeFacts({ version: '4.20.3', release, previous: ['4.19.4'], images });
   const signed = `sha256:${'3'.repeat(64)}` as const;
   const hops = [
-    { ...first, signatures: new Map([[signed, [goodSignature(signed)]]]), bytes: 2 ** 31 },
+    { ...first, gates, signatures: new Map([[signed, [goodSignature(signed)]]]), bytes: 2 ** 31 },
     { ...last, bytes: 2 ** 30 },
   ];
   return { ...last, hops };
@@ -81,6 +83,8 @@ export class UpdatingSite {
   refusing = false;
   /** Whether the version operator notices requests. */
   noticing = true;
+  /** The gates that each release brings, by its version. */
+  readonly gates = new Map<string, Json>();
   /** The largest number of control plane nodes that loaded at the same time. */
   loadingAtOnce = 0;
   /** All values of `spec.desiredUpdate` in the ClusterVersion so far. */
@@ -115,6 +119,7 @@ export class UpdatingSite {
       metadata: { name: 'default' },
       spec: { resourceLimits: { maxNodesTotal: 24, cores: { min: 8, max: 128 } }, scaleDown: { enabled: true } },
     });
+    server.put(configMap('admin-acks', 'openshift-config'));
     server.put(daemonSet('machine-config-daemon', daemonNamespace, platformImage('d')));
     for (const name of ['agent', 'controller']) server.put(daemonSet(name, 'oc-upgrade-bundle', platformImage('d')));
     server.objects.on('change', this.#notice);
@@ -239,7 +244,8 @@ export class UpdatingSite {
     const { desiredUpdate } = (version?.['spec'] ?? {}) as {
       desiredUpdate?: { image: string; version: string } | null;
     };
-    if (!version || !desiredUpdate || !this.noticing) return;
+    if (!version || !this.noticing || this.#checkGates(version)) return;
+    if (!desiredUpdate) return;
     const status = version['status'] as Json;
     const history = status['history'] as Json[];
     const [latest] = history;
@@ -247,7 +253,8 @@ export class UpdatingSite {
     if (latest?.['image'] !== image) {
       const name = `sha256-${image.split('sha256:')[1] ?? ''}`;
       const signed = this.#server.find('v1', 'ConfigMap', name, 'openshift-config-managed');
-      if (!signed || this.refusing)
+      const isGated = JSON.stringify(status['conditions'] ?? []).includes('Upgradeable');
+      if (!signed || this.refusing || (isGated && !isSameMinor(String(latest?.['version']), desiredUpdate.version)))
         return this.#say(version, { conditions: [condition('ReleaseAccepted', 'False', 'not signed')] });
       const startedTime = new Date().toISOString();
       const begun = { state: 'Partial', version: desiredUpdate.version, image, startedTime };
@@ -267,12 +274,33 @@ export class UpdatingSite {
       );
       this.#server.kinds.push(...added);
       this.#server.put(daemonSet('machine-config-daemon', daemonNamespace, platformImage('e')));
+      const gates = this.gates.get(desiredUpdate.version);
+      if (gates) this.#server.put(configMap('admin-gates', 'openshift-config-managed', gates));
       return this.#say(version, {
         history: [{ ...latest, state: 'Completed' }, ...history.slice(1)],
         conditions: [condition('Progressing', 'False', '')],
       });
     }
     this.#setPools('True');
+  }
+
+  /** Sets the condition about gates that are not acknowledged. Returns whether it has changed. */
+  #checkGates(version: ApiObject): boolean {
+    const status = version['status'] as { conditions?: Json[]; history: Json[] };
+    const minor = String(status.history[0]?.['version']).split('.').slice(0, 2).join('.');
+    const dataOf = (name: string, namespace: string): Json =>
+      (this.#server.find('v1', 'ConfigMap', name, namespace)?.['data'] ?? {}) as Json;
+    const given = dataOf('admin-acks', 'openshift-config');
+    const open = Object.entries(dataOf('admin-gates', 'openshift-config-managed'))
+      .filter(([name]) => name.startsWith(`ack-${minor}-`) && given[name] !== 'true')
+      .map(([, text]) => text);
+    const { conditions = [] } = status;
+    const others = conditions.filter(({ type }) => type !== 'Upgradeable');
+    const wanted =
+      open.length === 0 ? others : [...others, condition('Upgradeable', 'False', open.map(String).join(' '))];
+    if (isDeepStrictEqual(wanted, conditions)) return false;
+    this.#say(version, { conditions: wanted });
+    return true;
   }
 
   #say(version: ApiObject, changes: Json): void {
@@ -305,6 +333,10 @@ function daemonSet(name: string, namespace: string, image: string): Json {
   return workload('DaemonSet', name, namespace, {
     template: { metadata: {}, spec: { containers: [{ name, image }] } },
   });
+}
+
+function configMap(name: string, namespace: string, data?: Json): Json {
+  return { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace }, ...(data && { data }) };
 }
 
 function condition(type: string, status: string, message: string): Json {

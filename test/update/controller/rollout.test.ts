@@ -11,7 +11,7 @@ import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { Refusal, statusAnswer } from '../../fakes/kubernetes/apiStatus.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node, platformImage, withConditions } from '../../fakes/cluster/site.ts';
-import { makeFacts, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { makeFacts, makeHops, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 
 const usual = ['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading', 'Completed'];
 
@@ -102,7 +102,10 @@ describe('controlRollout', () => {
     };
     await start({ tokens: new Map([['t', userOf('controller')]]), allow, policies: true });
     for (const policy of accountPolicies()) rollout.server.put({ ...policy });
-    put();
+    const gate = { name: 'ack-4.19-x', text: 'Check this.' };
+    rollout.facts = makeHops([gate]);
+    rollout.site.gates.set('4.19.4', { [gate.name]: gate.text });
+    put({ acknowledge: [gate.name] });
     const old = {
       name: 'oc-upgrade-bundle-old-worker',
       labels: { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' },

@@ -69,6 +69,57 @@ describe('controlRollout of a bundle with several releases', () => {
     expect(requests()).to.deep.equal(['4.20.3']);
   });
 
+  describe('with a gate of the first release', () => {
+    const name = 'ack-4.19-kube-1.33-api-removals-in-4.20';
+    const text = 'Kubernetes 1.33 removes an API.';
+    beforeEach(() => {
+      rollout.facts = makeHops([{ name, text }]);
+      rollout.site.gates.set('4.19.4', { [name]: text, 'ack-4.20-later': 'Not yet.' });
+    });
+    const given = (): unknown =>
+      rollout.all('ConfigMap').find(({ metadata }) => metadata.name === 'admin-acks')?.['data'];
+    const lacking =
+      `False AcknowledgementRequired: the update to 4.20.3 requires the acknowledgement ${name}: “${text}”. ` +
+      `To allow this, add to spec.acknowledge: ${name}`;
+
+    it('says before the first update what the second one requires, and stops before that one', async () => {
+      rollout.site.updating = false;
+      put({ acknowledge: ['ack-4.19-other'] });
+      await rollout.control();
+      await rollout.untilPhase('Upgrading');
+      expect(rollout.condition('Acknowledged')).to.equal(lacking);
+      expect(rollout.condition('Ready')).to.match(/^True/);
+      rollout.site.updating = true;
+      rollout.site.wake();
+      await rollout.until(() => rollout.condition('Ready') === lacking);
+      expect(hops()).to.deep.equal(['4.19.4 Completed', '4.20.3 Verified']);
+      expect(given()).to.equal(undefined);
+      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { acknowledge: [name] } });
+      await rollout.untilPhase('Completed');
+      expect(given()).to.deep.equal({ [name]: 'true' });
+    });
+
+    it('gives the acknowledgement that is allowed, and no other', async () => {
+      rollout.edit('ConfigMap', 'admin-acks', { data: { 'ack-4.18-before': 'true' } });
+      put({ acknowledge: [name, 'ack-4.20-later'] });
+      await rollout.control();
+      await rollout.untilPhase('Completed');
+      expect(given()).to.deep.equal({ 'ack-4.18-before': 'true', [name]: 'true' });
+      expect(rollout.condition('Acknowledged')).to.equal(
+        `True Acknowledged: written to the ConfigMap admin-acks, which the version operator reads: ${name}`,
+      );
+    });
+
+    it('continues if an administrator gives it', async () => {
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Ready') === lacking);
+      rollout.edit('ConfigMap', 'admin-acks', { data: { [name]: 'true' } });
+      await rollout.untilPhase('Completed');
+      expect(rollout.condition('Acknowledged')).to.equal('True Acknowledged: no acknowledgement is missing');
+    });
+  });
+
   it('holds between two updates until it is resumed, and can be aborted there', async () => {
     put({ holdBetween: true });
     await rollout.control();

@@ -163,6 +163,53 @@ describe('accountPolicies', () => {
     }
   });
 
+  describe('let acknowledgements be given', () => {
+    const before: Json = {
+      metadata: { name: 'admin-acks', namespace: 'openshift-config', annotations: { a: 'b' } },
+      data: { 'ack-4.18-x': 'true', own: 'text' },
+    };
+    const write = (patch: Json, oldObject: Json | null = before): string[] =>
+      review({
+        group: '',
+        resource: 'configmaps',
+        object: mergePatch(before, patch) as Json,
+        oldObject,
+        user: asController,
+      });
+
+    it('beside the others', () => {
+      expect(write({ data: { 'ack-4.19-y': 'true' } })).to.deep.equal([]);
+      const empty = { metadata: before['metadata'] ?? {} };
+      const object = { ...empty, data: { 'ack-4.19-y': 'true' } };
+      expect(review({ group: '', resource: 'configmaps', object, oldObject: empty, user: asController })).to.deep.equal(
+        [],
+      );
+    });
+
+    const [onlyAcks, onlyAdd] = [
+      'may change only the ConfigMap admin-acks here',
+      'may add acknowledgements, and change nothing else',
+    ];
+    const others: [string, Json, string][] = [
+      ['another ConfigMap', { metadata: { name: 'cloud-provider-config' } }, onlyAcks],
+      ['another value', { data: { 'ack-4.19-y': 'false' } }, onlyAdd],
+      ['another key', { data: { 'ca-bundle.crt': 'true' } }, onlyAdd],
+      ['a change of another key', { data: { own: 'true' } }, onlyAdd],
+      ['an acknowledgement that is taken back', { data: { 'ack-4.18-x': null } }, onlyAdd],
+      ['annotations', { metadata: { annotations: { a: 'c' } } }, 'may not change the metadata'],
+      ['binaryData', { binaryData: { 'ack-4.19-y': 'eA==' } }, 'may not change the metadata'],
+    ];
+    for (const [what, patch, refusal] of others) {
+      it(`but not ${what}`, () => {
+        expect(write(patch)).to.deep.equal([refusal]);
+      });
+    }
+
+    it('but not in a new ConfigMap', () => {
+      expect(write({}, null)).to.include(onlyAcks);
+    });
+  });
+
   describe('let an agent write', () => {
     const lease = (node: string): Json => {
       const progress = { name: node, phase: 'Loaded', imagesLoaded: 1, imagesTotal: 1, bytes: 1 } as const;

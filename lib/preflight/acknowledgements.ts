@@ -1,0 +1,79 @@
+import { isPluginError } from '../errors.ts';
+import { fieldsOf } from '../fields.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import { subjectOf, type Finding } from '../kubernetes/finding.ts';
+import { listGates, type AdminGate } from '../release/adminGates.ts';
+import { compareVersions, isOlder, isSameMinor } from '../release/version.ts';
+
+/** The ConfigMap with the acknowledgements that administrators have given. */
+export const acknowledgements = {
+  apiVersion: 'v1',
+  kind: 'ConfigMap',
+  metadata: { name: 'admin-acks', namespace: 'openshift-config' },
+} as const;
+
+/** The ConfigMap with the gates of the running release. */
+export const adminGates = {
+  apiVersion: 'v1',
+  kind: 'ConfigMap',
+  metadata: { name: 'admin-gates', namespace: 'openshift-config-managed' },
+} as const;
+
+/** A release that a cluster will be updated to, with its gates for the update after it. */
+export interface PlannedRelease {
+  readonly version: string;
+  readonly gates: readonly AdminGate[];
+}
+
+/** An acknowledgement that an update requires and that the cluster does not have yet. */
+export interface DueAcknowledgement extends AdminGate {
+  /** The version of the update that requires it. */
+  readonly version: string;
+}
+
+/**
+ * Lists the acknowledgements that a cluster lacks for its updates to some releases, in their order. The gates for the
+ * first update are those of the cluster. Throws the errors of reading the two ConfigMaps.
+ */
+export async function listDueAcknowledgements(
+  cluster: Cluster,
+  running: string,
+  releases: readonly PlannedRelease[],
+): Promise<DueAcknowledgement[]> {
+  const path = releases
+    .filter(({ version }) => isOlder(running, version))
+    .toSorted((a, b) => compareVersions(a.version, b.version));
+  if (path.every(({ version }) => isSameMinor(running, version))) return [];
+  const [gates, given] = await Promise.all([cluster.read(adminGates), cluster.read(acknowledgements)]);
+  const own = { version: running, gates: listGates(gates?.['data'], running) };
+  const data = fieldsOf(given?.['data']);
+  return path.flatMap(({ version }, index) => {
+    const before = path[index - 1] ?? own;
+    if (isSameMinor(before.version, version)) return [];
+    return before.gates.filter(({ name }) => data[name] !== 'true').map((gate) => ({ ...gate, version }));
+  });
+}
+
+/** Describes an acknowledgement that is due, with the text of its gate. */
+export function describeDue({ name, text, version }: DueAcknowledgement): string {
+  return `the update to ${version} requires the acknowledgement ${name}: “${text}”`;
+}
+
+/** Finds the acknowledgements that updates to some releases require. */
+export async function checkAcknowledgements(...update: Parameters<typeof listDueAcknowledgements>): Promise<Finding[]> {
+  const find = (message: string, advice: string): Finding => ({
+    ...{ check: 'version', severity: 'warning', subject: subjectOf(acknowledgements), message, advice },
+  });
+  try {
+    return (await listDueAcknowledgements(...update)).map((due) => find(describeDue(due), advice.acknowledge));
+  } catch (error) {
+    if (!isPluginError(error, 'denied')) throw error;
+    return [find(`whether the updates require acknowledgements is unknown: ${error.message}`, advice.rights)];
+  }
+}
+
+const advice = {
+  acknowledge:
+    'Follow its text. Then add its name to spec.acknowledge of the UpgradeBundle, or set it to "true" in the ConfigMap admin-acks.',
+  rights: 'Run this as a user with the right: cluster-reader is enough.',
+};

@@ -1,0 +1,60 @@
+import type { Context } from '../context.ts';
+import { messageOf } from '../errors.ts';
+import { fieldsOf, isFields } from '../fields.ts';
+import { readDocuments } from './documents.ts';
+import type { PayloadFiles } from './payload.ts';
+import { isSameMinor } from './version.ts';
+
+/**
+ * A gate of a release: an administrator must acknowledge it before the cluster is updated to another minor version
+ * (ConfigMap `admin-gates`).
+ */
+export interface AdminGate {
+  /** The name of the acknowledgement: `ack-4.18-kube-1.32-api-removals-in-4.19`. */
+  readonly name: string;
+  /** What to check before, in one line. */
+  readonly text: string;
+}
+
+// The real one has 1 KB. It is read before the signature of the payload is checked.
+const limits = { length: 1024 * 1024, tokens: 20_000 };
+const longest = 900;
+
+// The version operator evaluates only names of this form (cluster-version-operator, adminack.go).
+const gateName = /^ack-([45]\.\d{1,5})-[^-][-._a-zA-Z0-9]{0,200}$/;
+const nameLine = /^\s*"?name"?: *["']?admin-gates["']?,?\s*$/m;
+
+/** Returns the gates in the data of the ConfigMap that hold for updates from a version, sorted by name. */
+export function listGates(data: unknown, version: string): AdminGate[] {
+  return Object.entries(fieldsOf(data))
+    .flatMap(([name, value]) => {
+      const minor = gateName.exec(name)?.[1];
+      const text = String(value)
+        .replace(/[\s\p{Cc}]+/gu, ' ')
+        .trim()
+        .slice(0, longest);
+      return minor !== undefined && isSameMinor(`${minor}.0`, version) ? [{ name, text }] : [];
+    })
+    .sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/**
+ * Reads the gates in the manifests of a payload that hold for updates from its version. Skips a file that cannot be
+ * read, with a warning.
+ */
+export function readPayloadGates(files: PayloadFiles, version: string, context: Context): AdminGate[] {
+  return [...files].flatMap(([file, content]) => {
+    const text = content.toString('utf8');
+    if (!nameLine.test(text)) return [];
+    try {
+      const objects = readDocuments(text, limits).values.filter(isFields);
+      const found = objects.filter(
+        ({ kind, metadata }) => kind === 'ConfigMap' && fieldsOf(metadata)['name'] === 'admin-gates',
+      );
+      return found.flatMap(({ data }) => listGates(data, version));
+    } catch (error) {
+      context.log('warn', `${file} of the release payload is skipped: ${messageOf(error)}`);
+      return [];
+    }
+  });
+}

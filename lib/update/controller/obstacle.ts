@@ -1,0 +1,66 @@
+import type { BundleBase } from '../../bundle/metadata.ts';
+import type { AllowedFacts } from '../extraImages.ts';
+import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
+import { acknowledge } from './acknowledging.ts';
+import type { BaseGaps } from './loadState.ts';
+import type { Observation } from './observation.ts';
+import { describeObstacle, findObstacles } from './readiness.ts';
+
+/** What prevents the next update. */
+export interface Obstacle {
+  /** The condition `Ready` that names it; undefined if nothing prevents the update. */
+  readonly obstacle: BundleCondition | undefined;
+  /** The condition about acknowledgements; empty if it stays as it is. */
+  readonly acknowledged: readonly BundleCondition[];
+}
+
+/**
+ * Finds what prevents the next update, after it has given the acknowledgements that are allowed. `loads`: whether nodes
+ * are about to load.
+ */
+export async function findObstacle(observation: Observation, { loads }: { loads: boolean }): Promise<Obstacle> {
+  const { rivals } = observation;
+  const stop = (obstacle: BundleCondition): Obstacle => ({ obstacle, acknowledged: [] });
+  if (rivals.length > 0)
+    return stop(blocked('SeveralBundles', `there are others: ${listNames(rivals)}; delete all but one UpgradeBundle`));
+  const facts = await observation.facts();
+  if (!facts) return stop(blocked('NotFound', 'the node of the controller has no verified bundle yet'));
+  const { lacks, conditions } = await acknowledge(observation, facts);
+  const [required] = conditions;
+  const obstacle =
+    lacks && required ? blocked(required.reason, required.message) : await checkSite(observation, facts, loads);
+  return { obstacle, acknowledged: conditions };
+}
+
+async function checkSite(
+  { cluster, site, load: state }: Observation,
+  facts: AllowedFacts,
+  loads: boolean,
+): Promise<BundleCondition | undefined> {
+  const found = await findObstacles(cluster, site, facts, loads ? state : undefined);
+  if (found.length > 0) return blocked('Blocked', listNames(found.map(describeObstacle), '; '));
+  const { base } = facts.metadata;
+  return loads && base ? describeBaseGaps(state.base, base) : undefined;
+}
+
+function describeBaseGaps(
+  { missing, unknown }: BaseGaps,
+  { version, images }: BundleBase,
+): BundleCondition | undefined {
+  const isDelta = images ? `the bundle is for a site with ${version}` : `the bundle is a delta of ${version}`;
+  if (missing.length > 0) {
+    const insert = `insert a USB drive with this bundle and the bundle of ${version}`;
+    const repair = images ? `create it again from a new report of the site, or ${insert}` : insert;
+    const lack = missing.length === 1 ? 'does' : 'do';
+    return blocked('BaseMissing', `${isDelta}, and ${listNames(missing)} ${lack} not have all its images: ${repair}`);
+  }
+  if (unknown.length === 0) return undefined;
+  return blocked(
+    'BaseUnknown',
+    `${isDelta}: waiting until ${listNames(unknown)} can tell whether its images are present`,
+  );
+}
+
+function blocked(reason: string, message: string): BundleCondition {
+  return falseCondition('Ready', reason, message);
+}
