@@ -6,9 +6,9 @@ import { formatSiteReport } from '../../lib/config/siteReport.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate } from '../../lib/bundle/verify/updatePlan.ts';
 import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
-import { openWorkshop, runProgram, sign, type Workshop } from '../support/content/creation.ts';
+import { addRelease, openWorkshop, runProgram, type Workshop } from '../support/content/creation.ts';
 import { makeContext } from '../support/context.ts';
-import { buildRelease, pullspecsOf, type TestRelease } from '../support/release/release.ts';
+import { pullspecsOf, type TestRelease } from '../support/release/release.ts';
 import { startRegistry } from '../fakes/registry/registry.ts';
 
 describe('a bundle with several releases', () => {
@@ -18,15 +18,11 @@ describe('a bundle with several releases', () => {
 
   before(async () => {
     workshop = await openWorkshop({ release: { version: '4.20.3', previous: ['4.19.12'] } });
-    const { release, registry, key, signatures } = workshop;
-    const verification = { publicKey: key.publicKey, stores: [signatures.url] };
-    const changes = { version: '4.19.12', previous: ['4.18.20'], registry: registry.host, verification };
     // The base layers are those of the other release.
-    first = buildRelease({ ...changes, components: ['cli', 'etcd', 'old'] });
-    first.addTo(registry.content);
-    await sign(workshop, [first.digest]);
+    const components = ['cli', 'etcd', 'old'];
+    first = await addRelease(workshop, { version: '4.19.12', previous: ['4.18.20'], components });
     path = await workshop.make({ version: '4.20.3,4.19.12' });
-    expect(release.version).to.equal('4.20.3');
+    expect(workshop.release.version).to.equal('4.20.3');
   });
   after(() => workshop.close());
 

@@ -2,12 +2,17 @@ import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { startApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { openWorkshop, runProgram, sign, type ProgramOptions, type Workshop } from '../support/content/creation.ts';
+import {
+  addRelease,
+  openWorkshop,
+  runProgram,
+  type ProgramOptions,
+  type Workshop,
+} from '../support/content/creation.ts';
 import { makeKubeconfigFolder } from '../support/kubeconfig.ts';
 import { runSuccessfully } from '../support/peers.ts';
 import { findCommands, readWords, runPrinted } from '../support/program/printedCommands.ts';
 import { Mirroring } from '../support/release/mirroring.ts';
-import { buildRelease } from '../support/release/release.ts';
 
 /** A folder name that a shell splits and expands, unless it is quoted. */
 const awkward = `the site's "$HOME" \`id\` $(id) & * drive`;
@@ -55,10 +60,7 @@ describe('printed commands with awkward names', () => {
   });
 
   it('work for a delta bundle, whose base is in the list of what to carry', async () => {
-    const verification = { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] };
-    const old = buildRelease({ version: '4.12.3', components: 4, registry: workshop.registry.host, verification });
-    old.addTo(workshop.registry.content);
-    await sign(workshop, [old.digest]);
+    const old = await addRelease(workshop, { version: '4.12.3' });
     const base = await workshop.make({ output, version: old.version });
     const { name, printed } = await createAndFollow({ base });
     expect(printed).to.match(/^ {2}the bundle of 4\.12\.3, the base, unless the site has it$/m);

@@ -1,12 +1,12 @@
 import { cp, readdir, rm } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { openWorkshop, sign, startExecutable, type Outcome, type Workshop } from '../support/content/creation.ts';
+import { addRelease, openWorkshop, startExecutable, type Outcome, type Workshop } from '../support/content/creation.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { requirePeer } from '../support/peers.ts';
 import { startChangeProxy } from '../support/changeProxy.ts';
 import { listTags, Mirroring, readTagLinks } from '../support/release/mirroring.ts';
-import { buildRelease, type TestRelease } from '../support/release/release.ts';
+import type { TestRelease } from '../support/release/release.ts';
 
 const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
 
@@ -18,12 +18,7 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
   before(async () => {
     workshop = await openWorkshop();
     mirroring = new Mirroring(workshop);
-    old = buildRelease({
-      ...{ version: '4.12.3', components: 4, registry: workshop.registry.host, seed: 'old' },
-      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
-    });
-    old.addTo(workshop.registry.content);
-    await sign(workshop, [old.digest]);
+    old = await addRelease(workshop, { version: '4.12.3', seed: 'old' });
   });
   after(() => workshop.close());
 

@@ -12,6 +12,7 @@ import { Archive } from '../../../lib/archive/archive.ts';
 import { releaseRepository } from '../../../lib/store/directory.ts';
 import { makeContext } from '../../support/context.ts';
 import {
+  addRelease,
   blobBytes,
   digestOfFile,
   expectFailure,
@@ -19,7 +20,6 @@ import {
   payloadBlobs,
   type ProgramOptions,
   runProgram,
-  sign,
   startProgram,
   type Workshop,
 } from '../../support/content/creation.ts';
@@ -28,7 +28,7 @@ import { requirePeer } from '../../support/peers.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { rewrite } from '../../support/archive/repack.ts';
-import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+import type { TestRelease } from '../../support/release/release.ts';
 
 describe('a delta', () => {
   let workshop: Workshop;
@@ -44,7 +44,7 @@ describe('a delta', () => {
     const sizes = (grown: string, size: number) => (name: string) => (name === grown ? size : 30_000);
     const components = ['cluster-version-operator', 'etcd', 'machine-config-operator', 'machine-os-content'];
     workshop = await openWorkshop({ release: { components, layerSize: sizes('etcd', 31_000) } });
-    old = await addRelease('4.12.3', sizes('none', 0), components);
+    old = await addRelease(workshop, { version: '4.12.3', layerSize: sizes('none', 0), components });
     full = await workshop.make({ output: at('full') });
     base = await workshop.make({ output: at('base'), version: old.version });
     delta = await workshop.make({ output: at('delta'), base });
@@ -53,17 +53,6 @@ describe('a delta', () => {
   after(() => workshop.close());
   beforeEach(() => rm(workshop.output, { recursive: true, force: true }));
 
-  const addRelease = async (
-    version: string,
-    layerSize: (name: string) => number,
-    components: readonly string[],
-  ): Promise<TestRelease> => {
-    const verification = { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] };
-    const release = buildRelease({ version, components, layerSize, registry: workshop.registry.host, verification });
-    release.addTo(workshop.registry.content);
-    await sign(workshop, [release.digest]);
-    return release;
-  };
   const readMetadata = async (path: string): Promise<BundleMetadata> => {
     const bundle = await openBundle(path, makeContext());
     await bundle.close();
@@ -304,7 +293,8 @@ describe('a delta', () => {
 
   it('may have a delta for its base, and be in volumes', async () => {
     const components = [...workshop.release.images.keys()];
-    await addRelease('4.12.5', (name) => (name === 'etcd' ? 32_000 : 30_000), components);
+    const layerSize = (name: string) => (name === 'etcd' ? 32_000 : 30_000);
+    await addRelease(workshop, { version: '4.12.5', layerSize, components });
     const next = await workshop.make({ version: '4.12.5', base: delta, 'volume-size': '60k' });
     expect(basename(next)).to.equal('upgrade-4.12.5-x86_64-from-4.12.4.tar');
     const volumes = (await readdir(workshop.output)).filter((name) => /\.\d{3}$/.test(name));

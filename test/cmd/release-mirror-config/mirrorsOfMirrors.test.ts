@@ -1,11 +1,10 @@
 import { writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { openWorkshop, sign, type Workshop } from '../../support/content/creation.ts';
+import { addRelease, openWorkshop, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { Mirroring, pullWhole } from '../../support/release/mirroring.ts';
-import { buildRelease } from '../../support/release/release.ts';
 
 describe('oc adm-release-mirror-config between registries', () => {
   let workshop: Workshop;
@@ -43,13 +42,7 @@ describe('oc adm-release-mirror-config between registries', () => {
   });
 
   it('mounts blobs of a release that the same run put into another repository', async () => {
-    const { registry, key, signatures } = workshop;
-    const next = buildRelease({
-      ...{ version: '4.12.5', components: 4, registry: registry.host },
-      verification: { publicKey: key.publicKey, stores: [signatures.url] },
-    });
-    next.addTo(registry.content);
-    await sign(workshop, [next.digest]);
+    const next = await addRelease(workshop, { version: '4.12.5' });
     const { code, stderr } = await mirroring.run(
       [`--to=${site.host}/each/\${version}`],
       `${workshop.release.pullspec},${next.pullspec}`,

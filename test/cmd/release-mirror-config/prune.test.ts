@@ -3,14 +3,14 @@ import { expect } from 'chai';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { digestIn } from '../../../lib/oci/reference.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { openWorkshop, runExecutable, runProgram, sign, type Workshop } from '../../support/content/creation.ts';
+import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
-import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+import type { TestRelease } from '../../support/release/release.ts';
 
 /** A run of `prune` as JSON. */
 interface Pruned {
@@ -36,15 +36,8 @@ describe('oc adm-release-mirror-config prune', () => {
   beforeEach(async () => {
     workshop = await openWorkshop();
     mirroring = new Mirroring(workshop);
-    const { registry, release } = workshop;
-    // The same seed gives images that both releases share.
-    old = buildRelease({
-      ...{ version: '4.12.3', components: 4, registry: registry.host, seed: 'old' },
-      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
-    });
-    old.addTo(registry.content);
-    await sign(workshop, [old.digest]);
-    expect(release.version).to.equal('4.12.4');
+    old = await addRelease(workshop, { version: '4.12.3', seed: 'old' });
+    expect(workshop.release.version).to.equal('4.12.4');
   });
   afterEach(() => workshop.close());
 

@@ -4,12 +4,12 @@ import { expect } from 'chai';
 import { digestOf } from '../../../lib/oci/digest.ts';
 import { digestIn } from '../../../lib/oci/reference.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
-import { openWorkshop, runExecutable, sign, type Workshop } from '../../support/content/creation.ts';
+import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { Mirroring, readTagLinks } from '../../support/release/mirroring.ts';
-import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+import type { TestRelease } from '../../support/release/release.ts';
 
 const manifestTypes =
   'application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json';
@@ -25,12 +25,7 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
     site = await startDockerRegistry();
     workshop = await openWorkshop();
     mirroring = new Mirroring(workshop);
-    old = buildRelease({
-      ...{ version: '4.12.3', components: 4, registry: workshop.registry.host, seed: 'old' },
-      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
-    });
-    old.addTo(workshop.registry.content);
-    await sign(workshop, [old.digest]);
+    old = await addRelease(workshop, { version: '4.12.3', seed: 'old' });
   });
   beforeEach(() => rm(mirroring.path('mirror'), { recursive: true, force: true }));
   after(async () => {

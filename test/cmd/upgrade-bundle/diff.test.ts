@@ -3,8 +3,7 @@ import { expect } from 'chai';
 import type { ReleaseDiff } from '../../../lib/bundle/diff/diff.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { makeContext } from '../../support/context.ts';
-import { openWorkshop, runProgram, sign, type Workshop } from '../../support/content/creation.ts';
-import { buildRelease } from '../../support/release/release.ts';
+import { addRelease, openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
 
 describe('oc adm-upgrade-bundle diff', () => {
@@ -17,12 +16,8 @@ describe('oc adm-upgrade-bundle diff', () => {
 
   beforeEach(async () => {
     workshop = await openWorkshop({ release: { components: [...components, 'oauth-proxy'], layerSize: own('etcd') } });
-    const { registry, key, signatures } = workshop;
-    const verification = { publicKey: key.publicKey, stores: [signatures.url] };
-    const options = { components: [...components, 'hyperkube'], layerSize: own('none'), verification };
-    const old = buildRelease({ version: '4.12.3', registry: registry.host, ...options });
-    old.addTo(registry.content);
-    await sign(workshop, [old.digest]);
+    const options = { components: [...components, 'hyperkube'], layerSize: own('none') };
+    const old = await addRelease(workshop, { version: '4.12.3', ...options });
     before = await workshop.make({ output: at('before'), version: old.version });
     after = await workshop.make({ output: at('after') });
   });

@@ -200,19 +200,31 @@ export class Workshop {
 /** Opens a workshop, by default with four small components. */
 export async function openWorkshop(options: WorkshopOptions = {}): Promise<Workshop> {
   const { release: releaseOptions, signed = true, ...registryOptions } = options;
-  const key = await (sharedKey ??= makeSigningKey());
-  const registry = await startRegistry(registryOptions);
-  const signatures = await startSignatureServer(new Map());
+  const parts = {
+    key: await (sharedKey ??= makeSigningKey()),
+    registry: await startRegistry(registryOptions),
+    signatures: await startSignatureServer(new Map()),
+  };
+  const release = await addRelease(parts, releaseOptions, signed);
+  return new Workshop({ folder: await makeFolder(), ...parts, release });
+}
+
+/** Adds a release to a workshop’s registry, by default with four small components, and signs it. */
+export async function addRelease(
+  workshop: Pick<Workshop, 'registry' | 'signatures' | 'key'>,
+  options: ReleaseOptions = {},
+  signed = true,
+): Promise<TestRelease> {
+  const { registry, signatures, key } = workshop;
   const release = buildRelease({
     components: 4,
     registry: registry.host,
     verification: { publicKey: key.publicKey, stores: [signatures.url] },
-    ...releaseOptions,
+    ...options,
   });
   release.addTo(registry.content);
-  const workshop = new Workshop({ folder: await makeFolder(), registry, signatures, release, key });
   if (signed) await sign(workshop, [release.digest, ...release.children]);
-  return workshop;
+  return release;
 }
 
 /** Adds signatures of some digests to a workshop’s store, by its key or another one. */
