@@ -8,6 +8,7 @@ import type { Bundle } from './bundle.ts';
 import type { BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
 import { describeProblem, type Problem } from './problem.ts';
+import { sumSizes } from '../oci/descriptor.ts';
 
 /**
  * The limits for configuration in a bundle. A signature has 3 KB. A mirror directory may have signatures of a few
@@ -70,7 +71,7 @@ export function findExcess(files: readonly BundleFile[]): Problem | undefined {
   }
   const large = files.find(({ size }) => size > configLimits.fileBytes);
   if (large) return excess(large.path, `has ${large.path} of ${large.size} bytes, more than a manifest may have`);
-  const bytes = files.reduce((sum, { size }) => sum + size, 0);
+  const bytes = sumSizes(files);
   if (bytes <= configLimits.bytes) return undefined;
   return excess('config', `has ${bytes} bytes, more than the limit of ${configLimits.bytes}`);
 }

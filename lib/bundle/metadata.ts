@@ -25,11 +25,6 @@ export interface BlobRecord {
   readonly size: number;
 }
 
-/** Returns the total size of blobs in bytes. */
-export function sumSizes(blobs: readonly { readonly size: number }[]): number {
-  return blobs.reduce((sum, { size }) => sum + size, 0);
-}
-
 /** The base release of a delta bundle, and the blobs that the bundle lacks. */
 export interface BundleBase {
   readonly version: string;

@@ -1,5 +1,6 @@
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import { sumSizes } from '../oci/descriptor.ts';
 import { formatReference } from '../oci/reference.ts';
 import { readPayload } from '../release/release.ts';
 import { isReleaseTag, usualRepository } from '../release/version.ts';
@@ -35,7 +36,7 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
       ? parseMetadata(await read(metadataPath), path)
       : await describeContent(folder, content, files, context),
     described,
-    size: files.reduce((sum, { size }) => sum + size, 0),
+    size: sumSizes(files),
     trailing: 0,
     isRepacked: false,
     volumes: [],

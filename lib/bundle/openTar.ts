@@ -12,6 +12,7 @@ import type { OpenBundleOptions } from './bundle.ts';
 import type { Scanner } from './bundle.ts';
 import type { BundlePart } from './bundle.ts';
 import { checkVolumes, volumeError } from './split.ts';
+import { sumSizes } from '../oci/descriptor.ts';
 
 /** Opens a bundle in a tar or in volumes of a tar. Throws `invalid-bundle` and `not-readable`. */
 export async function openTar(
@@ -41,7 +42,7 @@ async function readBundle(path: string, archive: Archive, tolerant: boolean, con
     if (damage && !tolerant) throw damage;
     // Volumes that the metadata does not name belong to another bundle.
     const volumes = archive.found.volumes.slice(0, metadata.volumes?.length);
-    const length = volumes.reduce((sum, { size }) => sum + size, 0);
+    const length = sumSizes(volumes);
     const trailing = damage || length === Infinity ? 0 : Math.max(0, length - archive.size);
     for (const { path: stray } of archive.found.volumes.slice(volumes.length))
       context.log('warn', `${stray} is not a volume of this bundle, and is ignored`);

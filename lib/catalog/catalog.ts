@@ -3,11 +3,11 @@ import { isFile, readLayer, type LayerEntry } from '../archive/layerReader.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { fieldsAt, fieldsOf, textsOf } from '../fields.ts';
-import { parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import type { BaseImage } from '../store/derivedImage.ts';
-import { readContent } from '../store/store.ts';
+import { readContent, readImageManifest } from '../store/store.ts';
 import { DocumentSplitter, type CatalogDocument } from './documentSplitter.ts';
 import { addDocument, packageOf, type CatalogPackage } from './package.ts';
 
@@ -47,7 +47,7 @@ const layerLimits = {
 export async function readCatalog(image: BaseImage, context: Context): Promise<Catalog> {
   const { source, root } = image;
   const where = `${root.digest} in ${source.name}`;
-  const manifest = parseManifest(await readContent(source, root), where);
+  const manifest = await readImageManifest(source, root);
   const { folder, cache } = await readFolders(image, manifest.config, where);
   const packages = new Map<string, CatalogPackage>();
   const files: CatalogFile[] = [];

@@ -2,10 +2,10 @@ import { makeLayer } from '../archive/layer.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { fieldsAt } from '../fields.ts';
-import { isIndex, parseManifest } from '../oci/descriptor.ts';
+import { isIndex } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { deriveImage, listPlatforms, type BaseImage, type DerivedImage } from '../store/derivedImage.ts';
-import { readContent } from '../store/store.ts';
+import { readImageManifest } from '../store/store.ts';
 import { readCatalog, readPackageDocuments, type Catalog } from './catalog.ts';
 import type { CatalogDocument } from './documentSplitter.ts';
 import { packageOf } from './package.ts';
@@ -69,7 +69,7 @@ export async function filterCatalog(
 }
 
 async function listImages({ source, root }: BaseImage, architecture: string | undefined): Promise<BaseImage[]> {
-  const manifest = parseManifest(await readContent(source, root), `${root.digest} in ${source.name}`);
+  const manifest = await readImageManifest(source, root);
   if (!isIndex(manifest)) return [{ source, root }];
   return listPlatforms(manifest, architecture).map((child) => ({ source, root: child }));
 }

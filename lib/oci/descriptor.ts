@@ -65,6 +65,13 @@ export function isContainerImage({ config }: Manifest): boolean {
   return config !== undefined && imageConfigs.has(config.mediaType);
 }
 
+/** Returns the total size of descriptors, or of other things with a size. */
+export function sumSizes(sized: Iterable<{ readonly size: number }>): number {
+  let sum = 0;
+  for (const { size } of sized) sum += size;
+  return sum;
+}
+
 /** Parses a manifest. Its media type is its own, or derived from its fields. Throws `invalid-manifest`. */
 export function parseManifest(bytes: Uint8Array, where: string): Manifest {
   const value = parseObject(bytes, where);

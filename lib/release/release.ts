@@ -1,10 +1,10 @@
 import type { Context } from '../context.ts';
 import { PluginError, messageOf } from '../errors.ts';
-import { isIndex, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
+import { isIndex, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference, parseRepository, type Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { readContent, type ContentSource } from '../store/store.ts';
+import { readContent, readImageManifest, type ContentSource } from '../store/store.ts';
 import { readPayloadGates, type AdminGate } from './adminGates.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
@@ -65,9 +65,9 @@ export async function readPayload(
   context: Context,
 ): Promise<Release> {
   const where = `the release ${descriptor.digest} in ${source.name}`;
-  const root = await readManifest(source, descriptor);
+  const root = await readImageManifest(source, descriptor);
   const children = isIndex(root) ? root.manifests.filter(isForPlatform) : [];
-  const manifest = isIndex(root) ? await readManifest(source, representativeOf(children, where)) : root;
+  const manifest = isIndex(root) ? await readImageManifest(source, representativeOf(children, where)) : root;
   const files = await readPayloadFiles(source, manifest, context);
   const { version, images } = readImageReferences(files, where);
   const { previous, multi } = readReleaseMetadata(files, where);
@@ -105,16 +105,12 @@ export async function readPayloadManifests(
   descriptor: Descriptor,
   context: Context,
 ): Promise<PayloadFiles> {
-  const root = await readManifest(source, descriptor);
+  const root = await readImageManifest(source, descriptor);
   const where = `the release ${descriptor.digest} in ${source.name}`;
   const manifest = isIndex(root)
-    ? await readManifest(source, representativeOf(root.manifests.filter(isForPlatform), where))
+    ? await readImageManifest(source, representativeOf(root.manifests.filter(isForPlatform), where))
     : root;
   return readPayloadFiles(source, manifest, context);
-}
-
-async function readManifest(source: ContentSource, descriptor: Descriptor): Promise<Manifest> {
-  return parseManifest(await readContent(source, descriptor), `${descriptor.digest} in ${source.name}`);
 }
 
 // Build attestations are in manifest lists as manifests for the platform unknown/unknown.

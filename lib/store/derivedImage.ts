@@ -1,10 +1,10 @@
 import { PluginError } from '../errors.ts';
 import { fieldsOf, type Fields } from '../fields.ts';
-import { isIndex, mediaTypes, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
+import { isIndex, mediaTypes, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { Overlay } from './overlay.ts';
-import { readContent, type ContentSource } from './store.ts';
+import { readContent, readImageManifest, type ContentSource } from './store.ts';
 
 /** A gzip layer of an image. */
 export interface Layer {
@@ -60,7 +60,7 @@ async function derive(
   overlay: Overlay,
 ): Promise<Descriptor> {
   const where = `${root.digest} in ${base.name}`;
-  const manifest = parseManifest(await readContent(base, root), where);
+  const manifest = await readImageManifest(base, root);
   if (!isIndex(manifest)) return deriveOne(base, manifest, derivation, overlay, where);
   const children = listPlatforms(manifest);
   const manifests: Descriptor[] = [];

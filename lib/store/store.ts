@@ -1,7 +1,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { pipeline, Transform, type Readable } from 'node:stream';
 import { PluginError } from '../errors.ts';
-import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
+import { manifestSizeLimit, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Piece } from '../files/fileRange.ts';
 
@@ -82,6 +82,14 @@ export async function readContent(
   const chunks: Buffer[] = [];
   for await (const chunk of await source.fetch(descriptor)) chunks.push(chunk as Buffer);
   return Buffer.concat(chunks);
+}
+
+/** Reads and parses a manifest. Throws `invalid-manifest` and the errors of readContent. */
+export async function readImageManifest(
+  source: Pick<ContentSource, 'name' | 'fetch'>,
+  descriptor: Descriptor,
+): Promise<Manifest> {
+  return parseManifest(await readContent(source, descriptor), `${descriptor.digest} in ${source.name}`);
 }
 
 /**

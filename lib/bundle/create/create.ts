@@ -1,6 +1,7 @@
 import { basename, join } from 'node:path';
 import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { Context } from '../../context.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import type { ContentSource } from '../../store/store.ts';
@@ -17,7 +18,7 @@ import { checkExisting } from './existing.ts';
 import { describeReleases } from '../facts.ts';
 import { listImages } from '../images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
-import { sumSizes, type BundleMetadata } from '../metadata.ts';
+import type { BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';

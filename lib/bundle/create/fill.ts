@@ -5,9 +5,9 @@ import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
 import { settleTasks, type FetchTask, type Contents, type StoredBlob } from './contents.ts';
 import { type BundleImage } from '../images.ts';
-import { sumSizes } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { digestWhole } from './wholeDigest.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 
 /**
  * Fetches every blob into its place. Returns the digests of the tar and the number of fetched bytes. A failed blob does

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { attachedTo } from '../../oci/attachment.ts';
-import { isIndex, parseManifest } from '../../oci/descriptor.ts';
+import { isIndex } from '../../oci/descriptor.ts';
 import { isDigest, type Digest } from '../../oci/digest.ts';
 import { parseReference } from '../../oci/reference.ts';
 import { releaseRepository } from '../../store/directory.ts';
@@ -12,7 +12,7 @@ import {
   type ServeOptions,
   type SizedContent,
 } from '../../server/server.ts';
-import { readContent, type ContentSource, type LocalContent } from '../../store/store.ts';
+import { readImageManifest, type ContentSource, type LocalContent } from '../../store/store.ts';
 import { entryKindOf } from '../entryKind.ts';
 import type { Bundle } from '../bundle.ts';
 
@@ -84,7 +84,7 @@ async function readRepositories({ metadata, content }: Bundle, context: Context)
     digests.add(digest);
     const descriptor = await content.resolve(digest);
     if (!isIndex(descriptor)) return;
-    const { manifests } = parseManifest(await readContent(content, descriptor), `${digest} in ${content.name}`);
+    const { manifests } = await readImageManifest(content, descriptor);
     for (const child of manifests) if (!digests.has(child.digest)) await visit(child.digest, digests);
   };
   for (const pullspec of new Set([metadata.release, ...metadata.images])) {

@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises';
 import { parseVolumeName } from '../../archive/volumes.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, parseReference, repositoryIn, type Reference } from '../../oci/reference.ts';
 import { findRelease, type FoundRelease, type ReleaseRequest } from '../../release/load.ts';
@@ -10,7 +11,6 @@ import { componentTag, isVersion, releaseTag, type Architecture } from '../../re
 import type { ContentSource } from '../../store/store.ts';
 import { gatherContents } from '../create/contents.ts';
 import type { BundleImage } from '../images.ts';
-import { sumSizes } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import { compareReleases, type ChangedImage } from '../verify/changes.ts';
 

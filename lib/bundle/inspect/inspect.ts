@@ -1,7 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, type PluginError } from '../../errors.ts';
 import { attachmentKinds, attachmentTag, parseAttachmentTag } from '../../oci/attachment.ts';
-import { childrenOf, isManifest } from '../../oci/descriptor.ts';
+import { childrenOf, isManifest, sumSizes } from '../../oci/descriptor.ts';
 import { isDigest, type Digest } from '../../oci/digest.ts';
 import { digestIn } from '../../oci/reference.ts';
 import { ImageGraphReader, walkManifests, type ImageGraph } from '../../store/imageGraph.ts';
@@ -131,7 +131,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     sizes.add(subject.digest, own);
     const parts = [...own.values()];
     const layers = parts.filter(({ kind }) => kind === 'layer').length;
-    measured.push({ subject, walk, size: sum(parts), layers });
+    measured.push({ subject, walk, size: sumSizes(parts), layers });
     notes.push(...walk.notes.map((note) => `${subject.name}: ${note}`));
   }
 
@@ -146,8 +146,8 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     const sizes = { size: bytes, unique: alone, shared: bytes - alone, layers };
     return { ...subject, ...sizes, platforms: [...platforms.values()], ...attached, complete: lacks.length === 0 };
   });
-  const bytes = sum(pieces.values());
-  const bytesUnshared = sum(images);
+  const bytes = sumSizes(pieces.values());
+  const bytesUnshared = sumSizes(images);
   const blobs = [...pieces].filter(([, { isBlob }]) => isBlob);
   const payloads = measured.filter(({ subject: { kind } }) => kind === 'release');
   const config = await readBundledConfig(bundle, context);
@@ -173,7 +173,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     signatures,
     extraImages: metadata.extraImages,
     ...(releases && { releases }),
-    ...(base && { base: { ...base, blobs: base.blobs.length, bytes: sum(base.blobs) } }),
+    ...(base && { base: { ...base, blobs: base.blobs.length, bytes: sumSizes(base.blobs) } }),
     images,
     totals: {
       images: images.length,
@@ -267,10 +267,4 @@ function nameOf(platform: unknown): string {
 function passOver(error: unknown): PluginError {
   if (!isPluginError(error) || error.code === 'interrupted') throw error;
   return error;
-}
-
-function sum(sized: Iterable<{ readonly size: number }>): number {
-  let total = 0;
-  for (const { size } of sized) total += size;
-  return total;
 }

@@ -1,13 +1,13 @@
 import { isPluginError } from '../../errors.ts';
 import type { Context } from '../../context.ts';
 import { fieldsAt, textOf } from '../../fields.ts';
-import { isIndex, parseManifest, type Descriptor } from '../../oci/descriptor.ts';
+import { isIndex } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { parseReference, repositoryIn } from '../../oci/reference.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import type { Provenance } from '../../release/provenance.ts';
 import { readPayload } from '../../release/release.ts';
-import { readContent, type ContentSource } from '../../store/store.ts';
+import { readContent, readImageManifest, type ContentSource } from '../../store/store.ts';
 import type { Bundle } from '../bundle.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
 
@@ -53,9 +53,9 @@ async function readOrigin(content: ContentSource, pullspec: string, context: Con
 /** Reads the license in the labels of an image; of a manifest list, those of its first image. */
 async function readLicense(content: ContentSource, digest: Digest): Promise<string | undefined> {
   try {
-    const manifest = await readManifest(content, await content.resolve(digest));
+    const manifest = await readImageManifest(content, await content.resolve(digest));
     const [first] = manifest.manifests;
-    const { config } = isIndex(manifest) && first ? await readManifest(content, first) : manifest;
+    const { config } = isIndex(manifest) && first ? await readImageManifest(content, first) : manifest;
     if (!config || !(await content.exists(config))) return undefined;
     const labels = fieldsAt(
       parseJson((await readContent(content, config, configLimit)).toString()),
@@ -69,8 +69,4 @@ async function readLicense(content: ContentSource, digest: Digest): Promise<stri
     if (!(error instanceof SyntaxError) && (!isPluginError(error) || error.code === 'interrupted')) throw error;
     return undefined;
   }
-}
-
-async function readManifest(content: ContentSource, descriptor: Descriptor): Promise<ReturnType<typeof parseManifest>> {
-  return parseManifest(await readContent(content, descriptor), `${descriptor.digest} in ${content.name}`);
 }

@@ -1,7 +1,8 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { sumSizes, type BlobRecord } from '../metadata.ts';
+import type { BlobRecord } from '../metadata.ts';
 import { baseHint, descriptorOf, listLacking } from '../complete.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';

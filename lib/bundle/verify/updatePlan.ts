@@ -1,11 +1,12 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 import { parseReference } from '../../oci/reference.ts';
 import type { PayloadFiles } from '../../release/payload.ts';
 import { readPayloadManifests } from '../../release/release.ts';
 import { parseArchitecture, type Architecture } from '../../release/version.ts';
 import type { Bundle } from '../bundle.ts';
-import { sumSizes, type BundleBase } from '../metadata.ts';
+import type { BundleBase } from '../metadata.ts';
 import { splitReleases } from '../releases.ts';
 import { checkSigned } from '../signedBundle.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';

@@ -1,6 +1,7 @@
 import { basename } from 'node:path';
 import { findChanges, type ReleaseChanges } from './changes.ts';
 import type { Context } from '../../context.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { Provenance } from '../../release/provenance.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';
@@ -10,7 +11,7 @@ import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { findExtraImages } from '../extraImages.ts';
 import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
 import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../configCheck.ts';
-import { metadataPath, sumSizes } from '../metadata.ts';
+import { metadataPath } from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';

@@ -18,6 +18,7 @@ import { databaseEntry, type BackupEntry, type BackupFacts } from './backupForma
 import { Backup } from './backupReader.ts';
 import { addContent, findImageStorage, listMissingContent } from './imageStorage.ts';
 import { planFiles, type RestoredFiles } from './restoredFiles.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 
 /** Input of a restore. */
 export interface RestoreRequest extends ExecutionRequest {
@@ -112,7 +113,7 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   const restored = await planFiles({ ...request, small: await backup.readSmall(signal) });
   const storage = await findImageStorage(files, commands, installation, signal);
   const missing = facts.hasImages ? await listMissingContent(backup, commands, storage, signal) : [];
-  const addedSize = missing.reduce((sum, { size }) => sum + size, 0);
+  const addedSize = sumSizes(missing);
   if (missing.length > 0) await checkSpace(join(storage, 'each'), addedSize);
   const fresh = entries.find(({ path }) => path === databaseEntry)?.size ?? 0;
   const present = await sizeOfDatabase(commands, database, signal);

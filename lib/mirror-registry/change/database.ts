@@ -5,6 +5,7 @@ import type { HostCommands } from '../../machine/hostCommands.ts';
 import { HostFiles } from '../../machine/hostFiles.ts';
 import { HostFolder } from '../hostFolder.ts';
 import type { Installation } from '../installation.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 
 /** The files of a database: the main file, and the files that SQLite creates beside it. */
 const databaseName = /^quay_sqlite\.db(?:-wal|-shm|-journal)?$/;
@@ -37,7 +38,7 @@ export async function locateStorage(
 
 /** Returns the size of a database with its log, in bytes. Throws `command-failed`. */
 export async function sizeOfDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<number> {
-  return (await listDatabase(commands, folder, signal)).reduce((sum, { size }) => sum + size, 0);
+  return sumSizes(await listDatabase(commands, folder, signal));
 }
 
 /**

@@ -1,6 +1,6 @@
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import { parseManifest } from '../../oci/descriptor.ts';
+import { parseManifest, sumSizes } from '../../oci/descriptor.ts';
 import { hexOf, type Digest } from '../../oci/digest.ts';
 import { releaseRepository } from '../../store/directory.ts';
 import { serveContent, type ContentServer } from '../../server/server.ts';
@@ -47,7 +47,7 @@ async function describeImage(
   const bytes = await readContent(content, await content.resolve(digest));
   const { config, layers } = parseManifest(bytes, `${image} in ${content.name}`);
   // The ID of an image is the digest of its configuration.
-  return { image, id: hexOf(config?.digest ?? digest), size: layers.reduce((sum, { size }) => sum + size, 0) };
+  return { image, id: hexOf(config?.digest ?? digest), size: sumSizes(layers) };
 }
 
 /** Serves content to podman on a port that a policy of the host can name, or on another port if that is in use. */

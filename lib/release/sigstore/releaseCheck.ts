@@ -3,11 +3,11 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { RequestLimiter } from '../../http/requestLimiter.ts';
 import { attachmentTag } from '../../oci/attachment.ts';
-import { isIndex, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
+import { isIndex, sumSizes, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { Reference } from '../../oci/reference.ts';
 import type { StoredManifests } from '../../store/imageGraph.ts';
-import { readContent, type ContentSource } from '../../store/store.ts';
+import { readContent, readImageManifest, type ContentSource } from '../../store/store.ts';
 import { judgeImage, type PolicyResult } from './imageSignatures.ts';
 import { isEnforcedByDefault, policiesFor, type ImagePolicy } from './imagePolicy.ts';
 import { payloadLimit, payloadType } from './sigstoreSignature.ts';
@@ -141,17 +141,14 @@ export function findRefused(results: readonly NamedResult[], where: string): Plu
 
 /** Returns a reader of images and attachments in stores. Some of them may be missing. */
 export function readerOf(sourceOf: (image: NamedImage) => ContentSource): ImageReader {
-  const readManifest = async (image: NamedImage, descriptor: Descriptor): Promise<Manifest> => {
-    const source = sourceOf(image);
-    return parseManifest(await readContent(source, descriptor), `${descriptor.digest} in ${source.name}`);
-  };
   return {
     readList: (image) =>
       ifPresent(async () => {
         const descriptor = await sourceOf(image).resolve(image.reference.digest);
-        return isIndex(descriptor) ? readManifest(image, descriptor) : undefined;
+        return isIndex(descriptor) ? readImageManifest(sourceOf(image), descriptor) : undefined;
       }),
-    readAttachment: (image, tag) => ifPresent(async () => readManifest(image, await sourceOf(image).resolve(tag))),
+    readAttachment: (image, tag) =>
+      ifPresent(async () => readImageManifest(sourceOf(image), await sourceOf(image).resolve(tag))),
     readPayload: (image, descriptor) => ifPresent(() => readContent(sourceOf(image), descriptor, descriptor.size)),
   };
 }
@@ -187,7 +184,7 @@ async function listInstances(image: NamedImage, reader: ImageReader): Promise<re
 /** Says in which way signatures exceed the limits, before any of them is read; undefined if they do not. */
 function findExcess(layers: readonly Descriptor[]): string | undefined {
   const large = layers.find(({ size }) => size > payloadLimit);
-  const total = layers.reduce((sum, { size }) => sum + size, 0);
+  const total = sumSizes(layers);
   if (large) return `its attachment has a signature of ${large.size} bytes`;
   return layers.length > signatureLimit || total > payloadsLimit
     ? `its attachment has ${layers.length} signatures of ${total} bytes`

@@ -1,5 +1,4 @@
 import { fieldsOf, textOf } from '../../fields.ts';
-import { sumSizes } from '../../bundle/metadata.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -13,6 +12,7 @@ import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { LoadState } from './loadState.ts';
 import { checkPath, checkState } from '../../preflight/versionCheck.ts';
+import { sumSizes } from '../../oci/descriptor.ts';
 
 /** The present objects of a cluster that decide about an update. */
 export interface Site {
