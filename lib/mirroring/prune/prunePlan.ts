@@ -1,6 +1,6 @@
+import { childrenOf, isManifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { attachedTo } from '../../oci/attachment.ts';
-import { blobsIn } from './blobs.ts';
 import type { ClusterNeeds } from './inUse.ts';
 import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
 import { isRecord, readRecord, recordTag } from './pruneRecord.ts';
@@ -155,4 +155,10 @@ function releaseFirst(digests: readonly Digest[], removed: readonly StoredImage[
 
 function add(target: Map<Digest, ReadManifest>, more: ReadonlyMap<Digest, ReadManifest>): void {
   for (const [digest, read] of more) target.set(digest, read);
+}
+
+/** Returns the blobs that manifests name, with their sizes in bytes. */
+function blobsIn(manifests: Iterable<ReadManifest>): Map<Digest, number> {
+  const blobs = [...manifests].flatMap(({ manifest }) => childrenOf(manifest).filter((child) => !isManifest(child)));
+  return new Map(blobs.map(({ digest, size }) => [digest, size]));
 }
