@@ -4,6 +4,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
+import { awaitDone, type WaitOptions } from '../kubernetes/waiting.ts';
 import { readContainers } from '../lint/container.ts';
 import { parseReference } from '../oci/reference.ts';
 import type { DrillOutcome, RunningDrill } from '../preflight/drillRecord.ts';
@@ -16,12 +17,8 @@ import { evictPods } from './drain.ts';
 import { NodeShell } from './nodeShell.ts';
 import { claimNode, nodeReference, releaseNode } from './releaseNode.ts';
 
-/** Options of a drill. */
-export interface DrillOptions extends DrillMode {
-  /** The time for draining a node, and again for its restart, in milliseconds. */
-  readonly timeout: number;
-  /** The pause between two checks, in milliseconds. */
-  readonly interval: number;
+/** Options of a drill. The timeout is for draining a node, and again for its restart. */
+export interface DrillOptions extends DrillMode, WaitOptions {
   /** The time after which the node ends the drill by itself, in milliseconds; by default enough for all parts. */
   readonly limit?: number;
 }
@@ -94,8 +91,8 @@ export async function drillNode(
       );
     }
     await restart({ cluster, shell, options, bootId: before.bootId, report }, context);
-    message = await awaitPods({ cluster, shell, options, report, drained }, context);
-    result = message === undefined ? 'passed' : 'failed';
+    await awaitPods({ cluster, shell, options, report, drained }, context);
+    result = 'passed';
   } catch (error) {
     if (isPluginError(error, 'interrupted')) throw error;
     result = 'failed';
@@ -113,13 +110,8 @@ export async function drillNode(
 }
 
 /** Ends a drill that was interrupted: removes everything from the node, and uncordons it if the drill cordoned it. */
-export async function endDrill(
-  cluster: Cluster,
-  name: string,
-  { timeout, interval }: DrillOptions,
-  context: Context,
-): Promise<void> {
-  await new NodeShell(cluster, name).endWithin(timeout, interval, context);
+export async function endDrill(cluster: Cluster, name: string, wait: WaitOptions, context: Context): Promise<void> {
+  await new NodeShell(cluster, name).endWithin(wait, context);
   await releaseNode(cluster, name, ({ started, reboot }) => ({
     ...{ result: 'interrupted', started, ended: new Date().toISOString(), reboot },
   }));
@@ -171,26 +163,28 @@ async function restart({ cluster, shell, options, bootId, report }: Restart, con
   report.begin();
   context.log('info', `${shell.node}: ${reboot ? 'rebooting' : 'restarting the container runtime'}`);
   await (reboot ? shell.reboot() : shell.restartRuntime());
-  const limit = Date.now() + timeout;
-  for (;;) {
-    checkInterrupted(context.signal);
-    await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
-    try {
-      const node = await cluster.read(nodeReference(shell.node));
-      const { bootID } = fieldsAt(node, 'status', 'nodeInfo');
-      const isBack = !reboot || bootID !== bootId;
-      const runtime = isBack && node && readNode(node).ready ? await shell.readRuntime() : '';
-      if (runtime !== '' && runtime !== '0' && (reboot || runtime !== former)) return;
-    } catch (error) {
-      checkInterrupted(context.signal);
-      // The API of a single node is down too.
-      if (!isPluginError(error)) throw error;
-      context.log('debug', messageOf(error));
-    }
-    if (Date.now() < limit) continue;
-    const what = reboot ? 'the node did not come back' : 'the container runtime did not come back';
-    throw new PluginError('not-ready', `${what} within ${Math.round(timeout / 1000)} s`, { settings: ['timeout'] });
-  }
+  const what = reboot ? 'the node did not come back' : 'the container runtime did not come back';
+  const late = new PluginError('not-ready', `${what} within ${Math.round(timeout / 1000)} s`, {
+    settings: ['timeout'],
+  });
+  const isBack = async (): Promise<boolean> => {
+    const node = await cluster.read(nodeReference(shell.node));
+    const { bootID } = fieldsAt(node, 'status', 'nodeInfo');
+    const isReady = (!reboot || bootID !== bootId) && node && readNode(node).ready;
+    const runtime = isReady ? await shell.readRuntime() : '';
+    return runtime !== '' && runtime !== '0' && (reboot || runtime !== former);
+  };
+  await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
+  await awaitDone(async () => ((await isBack().catch(passOver(context))) ? undefined : late), options, context);
+}
+
+/** Returns a handler that only logs errors, because the API of a single node is down too while it restarts. */
+function passOver({ log, signal }: Context): (error: unknown) => undefined {
+  return (error) => {
+    checkInterrupted(signal);
+    if (!isPluginError(error)) throw error;
+    log('debug', error.message);
+  };
 }
 
 interface Waiting {
@@ -201,36 +195,29 @@ interface Waiting {
   readonly drained: boolean;
 }
 
-/** Waits until all pods run again. Returns why they do not after the timeout. */
-async function awaitPods(
-  { cluster, shell, options, report, drained }: Waiting,
-  context: Context,
-): Promise<string | undefined> {
+/** Waits until all pods run again. Throws `not-ready` after the timeout. */
+async function awaitPods({ cluster, shell, options, report, drained }: Waiting, context: Context): Promise<void> {
   // After a restart of the container runtime alone, kubelets see the state of pods only some seconds later.
   if (!options.reboot) await sleep(5 * options.interval, undefined, context).catch(() => undefined);
-  const limit = Date.now() + options.timeout;
   let uncordoned = !drained;
-  for (;;) {
-    checkInterrupted(context.signal);
-    try {
-      // Pods that moved may come back now: they start without a registry too.
-      if (!uncordoned) await cluster.patch(nodeReference(shell.node), { spec: { unschedulable: null } });
-      uncordoned = true;
-      report.note(await cluster.list('v1', 'Pod'), shell.node, { reboot: options.reboot, drained });
-      report.requests = await shell.readRequests();
-    } catch (error) {
-      checkInterrupted(context.signal);
-      if (!isPluginError(error)) throw error;
-      context.log('debug', messageOf(error));
-    }
-    const { missing } = report;
-    if (missing.length === 0) return undefined;
-    if (Date.now() >= limit) {
-      const words = missing.length === 1 ? '1 pod does' : `${missing.length} pods do`;
-      return `${words} not run again after ${Math.round(options.timeout / 1000)} s`;
-    }
-    await sleep(options.interval, undefined, { signal: context.signal }).catch(() => undefined);
-  }
+  const check = async (): Promise<void> => {
+    // Pods that moved may come back now: they start without a registry too.
+    if (!uncordoned) await cluster.patch(nodeReference(shell.node), { spec: { unschedulable: null } });
+    uncordoned = true;
+    report.note(await cluster.list('v1', 'Pod'), shell.node, { reboot: options.reboot, drained });
+    report.requests = await shell.readRequests();
+  };
+  await awaitDone(
+    async () => {
+      await check().catch(passOver(context));
+      const { length } = report.missing;
+      const words = length === 1 ? '1 pod does' : `${length} pods do`;
+      const time = Math.round(options.timeout / 1000);
+      return length === 0 ? undefined : new PluginError('not-ready', `${words} not run again after ${time} s`);
+    },
+    options,
+    context,
+  );
 }
 
 interface Ending {
@@ -267,7 +254,7 @@ async function finish(
   await attempt('record the drill', () => releaseNode(last, shell.node, () => record));
   // Last but one: until then the node undoes the rest if this process is killed.
   await attempt(`remove the drill from the node, which does it itself until ${drill.until}`, () =>
-    node.endWithin(farewell / 2, 1000, { signal }),
+    node.endWithin({ timeout: farewell / 2, interval: 1000 }, { signal }),
   );
   await attempt('write an event', () => recordEvent(last, shell.node, record));
 }

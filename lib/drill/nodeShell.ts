@@ -1,8 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fieldsOf, listOf } from '../fields.ts';
-import { checkInterrupted, type Context } from '../context.ts';
+import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
+import { awaitDone, type WaitOptions } from '../kubernetes/waiting.ts';
 import { drillFile, executablePath } from '../machine/paths.ts';
 import {
   drillBootUnit,
@@ -107,19 +107,18 @@ export class NodeShell {
     await this.#run(scripts.end);
   }
 
-  /** Does the same, and tries again until a timeout in milliseconds, because a node that boots has no agent yet. */
-  async endWithin(timeout: number, interval: number, { signal }: Pick<Context, 'signal'>): Promise<void> {
-    const limit = Date.now() + timeout;
-    for (;;) {
+  /** Does the same, and tries again until the timeout, because a node that boots has no agent yet. */
+  async endWithin(wait: WaitOptions, context: Pick<Context, 'signal'>): Promise<void> {
+    const attempt = async (): Promise<PluginError | undefined> => {
       try {
         await this.end();
-        return;
+        return undefined;
       } catch (error) {
-        checkInterrupted(signal);
-        if (Date.now() > limit) throw error;
-        await sleep(interval, undefined, { signal }).catch(() => undefined);
+        if (isPluginError(error)) return error;
+        throw error;
       }
-    }
+    };
+    await awaitDone(attempt, wait, context);
   }
 
   async #run(script: string, args: readonly string[] = []): Promise<string> {
