@@ -26,6 +26,22 @@ export class HostCommands {
     return this.#run(this.#programs.podman, args, signal, input);
   }
 
+  /** Returns whether podman has an object of a kind, by its name. Throws `interrupted`. */
+  async exists(
+    kind: 'container' | 'image' | 'pod' | 'secret' | 'volume',
+    name: string,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    try {
+      // Before podman 4.5, secrets have no such command.
+      await this.podman([kind, kind === 'secret' ? 'inspect' : 'exists', name], signal);
+      return true;
+    } catch (error) {
+      if (isPluginError(error, 'command-failed')) return false;
+      throw error;
+    }
+  }
+
   /** Runs podman, and yields its output. Throws `command-failed`, `interrupted`. */
   readPodman(args: readonly string[], signal: AbortSignal): AsyncIterable<Buffer> {
     return readCommand([this.#programs.podman, ...args], { environment: this.#environment, signal });

@@ -1,9 +1,9 @@
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
+import { awaitDone } from '../../kubernetes/waiting.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
@@ -37,8 +37,9 @@ export async function prepareMigration(
   signal: AbortSignal,
 ): Promise<DatabaseMigration> {
   const creates = !(await hasStorage(files, commands, storage, signal));
-  const folder = creates
-    ? await locateFuture(files, commands, storage, signal)
+  const isNewVolume = creates && !storage.startsWith('/');
+  const folder = isNewVolume
+    ? await locateNewVolume(commands, storage, signal)
     : await locateStorage(files, commands, storage, signal);
   if (!creates && (await sizeOfDatabase(commands, folder, signal)) > 0) {
     throw new PluginError('conflict', `${storage} already has a database of SQLite`, {
@@ -137,30 +138,12 @@ async function removeMigrationContainer(commands: HostCommands, signal: AbortSig
   await commands.podman(['rm', '--force', '--ignore', containerName], signal);
 }
 
-async function hasStorage(
-  files: HostFiles,
-  commands: HostCommands,
-  storage: string,
-  signal: AbortSignal,
-): Promise<boolean> {
-  if (storage.startsWith('/')) return files.exists(storage);
-  try {
-    await commands.podman(['volume', 'exists', storage], signal);
-    return true;
-  } catch (error) {
-    if (isPluginError(error, 'command-failed')) return false;
-    throw error;
-  }
+function hasStorage(files: HostFiles, commands: HostCommands, storage: string, signal: AbortSignal): Promise<boolean> {
+  return storage.startsWith('/') ? files.exists(storage) : commands.exists('volume', storage, signal);
 }
 
-/** Returns the folder that a volume or folder will have on this machine. */
-async function locateFuture(
-  files: HostFiles,
-  commands: HostCommands,
-  storage: string,
-  signal: AbortSignal,
-): Promise<string> {
-  if (storage.startsWith('/')) return files.locate(await files.resolve(storage));
+/** Returns the folder that a volume will have on this machine. */
+async function locateNewVolume(commands: HostCommands, storage: string, signal: AbortSignal): Promise<string> {
   const volumes = (await commands.podman(['info', '--format', '{{.Store.VolumePath}}'], signal)).trim();
   return join(volumes, storage, '_data');
 }
@@ -171,26 +154,21 @@ async function waitForPostgres(
   seconds: number,
   signal: AbortSignal,
 ): Promise<void> {
-  const end = Date.now() + seconds * 1000;
-  for (;;) {
+  const isReady = ['exec', 'quay-postgres', 'pg_isready', `--username=${user}`, `--dbname=${database}`];
+  const check = async (): Promise<PluginError | undefined> => {
     try {
-      await commands.podman(
-        ['exec', 'quay-postgres', 'pg_isready', `--username=${user}`, `--dbname=${database}`],
-        signal,
-      );
-      return;
-    } catch (error) {
-      if (!isPluginError(error, 'command-failed')) throw error;
-      if (Date.now() > end) {
-        throw new PluginError('unreachable', `PostgreSQL does not answer after ${seconds} s: ${messageOf(error)}`, {
-          hint: 'See journalctl -u quay-postgres.service.',
-          cause: error,
-        });
-      }
+      await commands.podman(isReady, signal);
+      return undefined;
+    } catch (cause) {
+      if (!isPluginError(cause, 'command-failed')) throw cause;
+      const hint = 'See journalctl -u quay-postgres.service.';
+      return new PluginError('unreachable', `PostgreSQL does not answer after ${seconds} s: ${cause.message}`, {
+        hint,
+        cause,
+      });
     }
-    checkInterrupted(signal);
-    await sleep(500);
-  }
+  };
+  await awaitDone(check, { timeout: seconds * 1000, interval: 500 }, { signal });
 }
 
 /**

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { PluginError } from '../../errors.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
@@ -46,14 +46,7 @@ export async function restartUnits(
 async function waitForPod({ commands, detected }: ExecutionRequest, signal: AbortSignal): Promise<void> {
   const [name] = valuesOf(detected.commands.pause, 'name');
   for (let tries = 0; name && tries < 100; tries += 1) {
-    const isThere = await commands.podman(['pod', 'exists', name.value], signal).then(
-      () => true,
-      (error: unknown) => {
-        if (isPluginError(error, 'command-failed')) return false;
-        throw error;
-      },
-    );
-    if (isThere) return;
+    if (await commands.exists('pod', name.value, signal)) return;
     await sleep(100);
   }
 }

@@ -1,7 +1,7 @@
 import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { PluginError } from '../../errors.ts';
 import { removeFile } from '../fileChange.ts';
 import type { HostCommands, Scope } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
@@ -79,6 +79,14 @@ export async function planUninstall(
     podmanCommands
       .filter((each) => isPod(each) === wanted)
       .flatMap((each) => valuesOf(each, 'name').map(({ value }) => value));
+  const keepExisting = async (
+    kind: Parameters<HostCommands['exists']>[0],
+    names: readonly string[],
+  ): Promise<string[]> => {
+    const existing: string[] = [];
+    for (const name of names) if (await commands.exists(kind, name, signal)) existing.push(name);
+    return existing;
+  };
   return {
     scope,
     units: [...timers, ...installed.map((name) => `${name}.service`)],
@@ -86,18 +94,14 @@ export async function planUninstall(
       ...timers.map((name) => join(folder, name)),
       ...installed.toReversed().flatMap((name) => (units.get(name)?.files ?? []).map(({ path }) => path).toReversed()),
     ],
-    pods: await keepExisting(namesOf(true), (name) => commands.podman(['pod', 'exists', name], signal)),
-    containers: await keepExisting(namesOf(false), (name) => commands.podman(['container', 'exists', name], signal)),
-    secrets: await keepExisting([...new Set(named('secret').map((value) => value.split(',')[0] ?? ''))], (name) =>
-      commands.podman(['secret', 'inspect', name], signal),
-    ),
+    pods: await keepExisting('pod', namesOf(true)),
+    containers: await keepExisting('container', namesOf(false)),
+    secrets: await keepExisting('secret', [...new Set(named('secret').map((value) => value.split(',')[0] ?? ''))]),
     volumes: await keepExisting(
+      'volume',
       data.filter((store) => !store.startsWith('/')),
-      (name) => commands.podman(['volume', 'exists', name], signal),
     ),
-    keptImages: await keepExisting(await listKept(files, located), (name) =>
-      commands.podman(['image', 'exists', name], signal),
-    ),
+    keptImages: await keepExisting('image', await listKept(files, located)),
     folders: await listFolders(files, [
       ...data.filter((store) => store.startsWith('/')),
       join(quayRoot.value, 'quay-rootCA'),
@@ -159,19 +163,6 @@ function listCommands({ units }: ScopedUnits): PodmanCommand[] {
 }
 
 /** Returns the names for which a podman command succeeds. */
-async function keepExisting(names: readonly string[], check: (name: string) => Promise<unknown>): Promise<string[]> {
-  const existing: string[] = [];
-  for (const name of names) {
-    try {
-      await check(name);
-      existing.push(name);
-    } catch (error) {
-      if (!isPluginError(error, 'command-failed')) throw error;
-    }
-  }
-  return existing;
-}
-
 async function listKept(files: HostFiles, located: LocatedInstallation): Promise<string[]> {
   const records = new UpgradeRecords(files, located);
   const unfinished = await records.current();

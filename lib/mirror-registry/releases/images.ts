@@ -1,6 +1,6 @@
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { PluginError } from '../../errors.ts';
 import type { Architecture } from '../../release/version.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
@@ -56,12 +56,7 @@ export async function findImage(
   image: string,
   signal: AbortSignal,
 ): Promise<string | undefined> {
-  try {
-    await commands.podman(['image', 'exists', image], signal);
-  } catch (error) {
-    if (isPluginError(error, 'command-failed')) return undefined;
-    throw error;
-  }
+  if (!(await commands.exists('image', image, signal))) return undefined;
   return (await commands.podman(['image', 'inspect', '--format', '{{.Id}}', image], signal)).trim();
 }
 
