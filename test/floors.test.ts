@@ -10,7 +10,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
  * and from folders above it in this list. From another folder below `lib`, it imports only front doors.
  */
 const folders: readonly (readonly [folder: string, doors: string])[] = [
-  ['lib', 'context errors failures fields shellWord workerThread'],
+  ['lib', 'context errors failures fields shellWord waiting workerThread'],
   ['lib/oci', 'attachment descriptor digest reference syntax'],
   ['lib/files', 'atomicWrite disk fileContent fileRange lock partials rootFolder smallFile'],
   [
@@ -60,7 +60,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   [
     'lib/kubernetes',
     'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream kubeconfig lease manifestFolder ' +
-      'podExec refusals serverSideApply waiting',
+      'podExec refusals serverSideApply',
   ],
   ['lib/lint', 'baseline container embedded image lint lintFinding manifestSource rule rules'],
   ['lib/mirroring', 'clusterConfig configFiles configuration mirroring pushedBundle registryTrust releases request'],

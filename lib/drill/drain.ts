@@ -2,7 +2,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import type { Cluster } from '../kubernetes/client.ts';
-import { awaitDone, type WaitOptions } from '../kubernetes/waiting.ts';
+import { awaitDone, type WaitOptions } from '../waiting.ts';
 import type { DrillPod } from './drillPods.ts';
 
 /**
@@ -16,7 +16,7 @@ export async function evictPods(
   context: Context,
 ): Promise<void> {
   const asked = new Set<string>();
-  const look = async (): Promise<PluginError | undefined> => {
+  const check = async (): Promise<PluginError | undefined> => {
     const present = new Set((await cluster.list('v1', 'Pod')).map(({ metadata }) => metadata.uid));
     const left = pods.filter(({ uid }) => present.has(uid));
     const reasons = await Promise.all(
@@ -35,7 +35,7 @@ export async function evictPods(
       },
     );
   };
-  await awaitDone(look, options, context);
+  await awaitDone(check, options, context);
 }
 
 async function evict(

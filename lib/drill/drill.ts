@@ -4,7 +4,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
-import { awaitDone, type WaitOptions } from '../kubernetes/waiting.ts';
+import { awaitDone, type WaitOptions } from '../waiting.ts';
 import { readContainers } from '../lint/container.ts';
 import { parseReference } from '../oci/reference.ts';
 import type { DrillOutcome, RunningDrill } from '../preflight/drillRecord.ts';

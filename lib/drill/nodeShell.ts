@@ -2,7 +2,7 @@ import { fieldsOf, listOf } from '../fields.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
-import { awaitDone, type WaitOptions } from '../kubernetes/waiting.ts';
+import { awaitDone, type WaitOptions } from '../waiting.ts';
 import { drillFile, executablePath } from '../machine/paths.ts';
 import {
   drillBootUnit,

@@ -14,7 +14,7 @@ import {
   upgradeBundleKind,
   type UpgradeBundle,
 } from './upgradeBundle.ts';
-import { awaitDone } from '../kubernetes/waiting.ts';
+import { awaitDone } from '../waiting.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
@@ -175,7 +175,7 @@ export async function awaitAbort(
   { timeout, interval = 1000 }: { readonly timeout: number; readonly interval?: number },
   context: Context,
 ): Promise<void> {
-  const look = async (): Promise<PluginError | undefined> => {
+  const check = async (): Promise<PluginError | undefined> => {
     const bundle = (await listRecords(cluster)).find(({ metadata }) => metadata.name === name);
     if (!bundle || phaseOf(bundle) === 'Failed') return undefined;
     const isBegun = phaseOf(bundle) === 'Upgrading' && !(await clearRefused(cluster, bundle));
@@ -184,7 +184,7 @@ export async function awaitAbort(
       hint: 'The controller aborts it. Check that it runs: oc -n oc-upgrade-bundle get pods.',
     });
   };
-  await awaitDone(look, { timeout, interval }, context);
+  await awaitDone(check, { timeout, interval }, context);
 }
 
 /**

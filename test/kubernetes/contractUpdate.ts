@@ -19,7 +19,7 @@ import {
   type NodePhase,
   type UpgradeBundle,
 } from '../../lib/update/upgradeBundle.ts';
-import { awaitDone } from '../../lib/kubernetes/waiting.ts';
+import { awaitDone } from '../../lib/waiting.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { makeExecutable } from '../fakes/cluster/agents.ts';

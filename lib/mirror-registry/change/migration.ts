@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
-import { awaitDone } from '../../kubernetes/waiting.ts';
+import { awaitDone } from '../../waiting.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';

@@ -42,15 +42,15 @@ export async function stayAboveFloor<T>(
   work: (context: Context) => Promise<T>,
 ): Promise<T> {
   const stop = new AbortController();
-  const look = async (): Promise<PluginError | undefined> => {
+  const check = async (): Promise<PluginError | undefined> => {
     const space = await measureDisk(folder, floor);
     return space.free < space.floor ? belowFloor(folder, space) : undefined;
   };
-  const lack = await look();
+  const lack = await check();
   if (lack) throw lack;
   let reason: PluginError | undefined;
   const watch = async (): Promise<void> => {
-    reason ??= await look().catch(() => undefined);
+    reason ??= await check().catch(() => undefined);
     if (reason) stop.abort(reason);
   };
   const timer = setInterval(() => void watch(), interval);

@@ -16,7 +16,7 @@ import {
   storeConfigName,
 } from './storeObjects.ts';
 import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pinnedImageSets.ts';
-import { awaitDone } from '../../kubernetes/waiting.ts';
+import { awaitDone } from '../../waiting.ts';
 
 /** The time to wait for the machine config operator, in milliseconds. */
 export interface StoreTimeouts {
@@ -139,14 +139,14 @@ async function awaitThat(
   context: Context,
 ): Promise<void> {
   let told = '';
-  const look = async (): Promise<PluginError | undefined> => {
+  const check = async (): Promise<PluginError | undefined> => {
     const reason = await find();
     if (reason === undefined) return undefined;
     if (reason !== told) context.log('info', `waiting for ${reason}`);
     told = reason;
     return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`);
   };
-  await awaitDone(look, { timeout, interval }, context);
+  await awaitDone(check, { timeout, interval }, context);
 }
 
 function notReady(message: string): PluginError {

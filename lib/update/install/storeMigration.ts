@@ -4,7 +4,7 @@ import { allowBundle, listRecords } from '../bundleRecord.ts';
 import { phaseOf, summarizeNodes } from '../upgradeBundle.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { awaitDone, type WaitOptions } from '../../kubernetes/waiting.ts';
+import { awaitDone, type WaitOptions } from '../../waiting.ts';
 import { isDigest } from '../../oci/digest.ts';
 import { isInstalled } from '../releaseState.ts';
 import { findStrandedImages, type StrandedImages } from './strandedImages.ts';
@@ -57,7 +57,7 @@ async function loadIntoMain(cluster: Cluster, wait: WaitOptions, context: Contex
     `loading the running release into the main store of each node: insert the USB drive with the bundle ${digest}`,
   );
   let last = '';
-  const look = async (): Promise<PluginError | undefined> => {
+  const check = async (): Promise<PluginError | undefined> => {
     const record = (await listRecords(cluster)).find(({ metadata }) => metadata.name === name);
     const phase = record ? phaseOf(record) : 'Failed';
     const { nodesReady } = summarizeNodes(record?.status?.nodes ?? []);
@@ -71,7 +71,7 @@ async function loadIntoMain(cluster: Cluster, wait: WaitOptions, context: Contex
     if (phase === 'Failed') throw error;
     return error;
   };
-  await awaitDone(look, wait, context);
+  await awaitDone(check, wait, context);
 }
 
 function wouldLose(stranded: readonly StrandedImages[]): PluginError {

@@ -18,7 +18,7 @@ import { removeStore } from './storeInstallation.ts';
 import { secureImages } from './storeMigration.ts';
 import { isAdditional, listStoreObjects } from './storeObjects.ts';
 import { hasEnded, phaseOf } from '../upgradeBundle.ts';
-import { awaitDone } from '../../kubernetes/waiting.ts';
+import { awaitDone } from '../../waiting.ts';
 
 /** Options of an uninstallation. */
 export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
@@ -131,7 +131,7 @@ async function cleanNodes(
   if (!agents) return;
   context.log('info', 'stopping the agents, and removing their files from the nodes');
   await cluster.apply(cleaningSet({ ...agents, ...agentSet }, { removePins }), { force: true });
-  const look = async (): Promise<PluginError | undefined> => {
+  const check = async (): Promise<PluginError | undefined> => {
     const { pods, complete } = await surveyAgents(cluster);
     if (complete) return undefined;
     const late = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
@@ -141,7 +141,7 @@ async function cleanNodes(
       settings: ['wait', 'timeout'],
     });
   };
-  await awaitDone(look, { timeout, interval }, context);
+  await awaitDone(check, { timeout, interval }, context);
 }
 
 async function awaitNamespace(
@@ -150,7 +150,7 @@ async function awaitNamespace(
   context: Context,
 ): Promise<void> {
   const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: agentNamespace } };
-  const look = async (): Promise<PluginError | undefined> => {
+  const check = async (): Promise<PluginError | undefined> => {
     const namespace = await cluster.read(reference);
     if (!namespace) return undefined;
     const reasons = [...conditionsOf(namespace).values()].filter(
@@ -161,5 +161,5 @@ async function awaitNamespace(
       hint: 'The cluster continues to remove it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
     });
   };
-  await awaitDone(look, { timeout, interval }, context);
+  await awaitDone(check, { timeout, interval }, context);
 }

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { checkInterrupted, type Context } from '../context.ts';
-import type { PluginError } from '../errors.ts';
+import { checkInterrupted, type Context } from './context.ts';
+import type { PluginError } from './errors.ts';
 
 /** The time to wait, and the pause between two checks, in milliseconds. */
 export interface WaitOptions {
@@ -9,18 +9,18 @@ export interface WaitOptions {
 }
 
 /**
- * Calls `look` until it returns undefined. After the timeout, throws the error that it returned. Throws `interrupted`,
- * and the errors of `look`.
+ * Calls `check` until it returns undefined. After the timeout, throws the error that it returned. Throws `interrupted`,
+ * and the errors of `check`.
  */
 export async function awaitDone(
-  look: () => Promise<PluginError | undefined>,
+  check: () => Promise<PluginError | undefined>,
   { timeout, interval }: WaitOptions,
   { signal }: Pick<Context, 'signal'>,
 ): Promise<void> {
   const end = Date.now() + timeout;
   for (;;) {
     checkInterrupted(signal);
-    const obstacle = await look();
+    const obstacle = await check();
     if (!obstacle) return;
     if (Date.now() >= end) throw obstacle;
     await sleep(interval, undefined, { signal }).catch(() => undefined);
