@@ -41,7 +41,7 @@ export const command = defineCommand({
     const { FilledRepositories } = await import('../../lib/release/mirror/filledRepositories.ts');
     const { printMirrorOutcome } = await import('./summary.ts');
     const { readImageList } = await import('./imageList.ts');
-    const { readReleases, readRequest } = await import('./request.ts');
+    const { readReleases, readRequest, requireTagEach } = await import('./request.ts');
     const { listReleases } = await import('../../lib/mirroring/releases.ts');
     const choice = readReleases(args);
     const listed = await readImageList(args.imagesFrom, stdin);
@@ -59,16 +59,17 @@ export const command = defineCommand({
     };
     const mirroring = { ...context, onEvent: terminal.transfer('Mirroring') };
     const releases = await listReleases(choice, request, access, mirroring);
+    if (releases.length > 1) requireTagEach(args);
     if (args.toMirror) {
       for (const release of releases) {
-        const mapping = await listMapping({ ...request, release }, access, mirroring);
+        const mapping = await listMapping({ ...request, ...release }, access, mirroring);
         terminal.print(mapping.map((pair) => pair.join(' ')).join('\n'));
       }
       return;
     }
     const filled = new FilledRepositories();
     for (const release of releases) {
-      const outcome = await mirrorRelease({ ...request, release }, access, mirroring, filled);
+      const outcome = await mirrorRelease({ ...request, ...release }, access, mirroring, filled);
       printMirrorOutcome(outcome, args, { context, terminal });
     }
   },

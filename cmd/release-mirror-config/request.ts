@@ -67,7 +67,7 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
 
 /** Reads which releases are wanted. Throws `usage` for none, and for names that contradict each other. */
 export function readReleases(args: MirrorArguments): ReleaseChoice {
-  const { release, from, pathFrom, toVersion, toReleaseImage } = args;
+  const { release, from, pathFrom, toVersion } = args;
   if (release !== undefined && from !== undefined) refuse('the release is named twice: by the argument and by --from');
   const named = release ?? from;
   const hasPath = pathFrom !== undefined || toVersion !== undefined;
@@ -83,14 +83,18 @@ export function readReleases(args: MirrorArguments): ReleaseChoice {
   // A path may have commas of its own.
   const releases = named === undefined ? [] : /^[./]/.test(named) ? [named] : named.split(',');
   if (releases.includes('')) refuse(`“${named ?? ''}” has a comma without a release`);
-  if ((hasPath || range || releases.length > 1) && /:[^/]*$/.test(toReleaseImage ?? '')) {
-    refuse('--to-release-image has one tag, and several releases need one each', 'Give it a repository without a tag.');
-  }
+  if (hasPath || range || releases.length > 1) requireTagEach(args);
   return {
     releases,
     ...(pathFrom !== undefined && toVersion !== undefined && { path: { from: pathFrom, to: toVersion } }),
     ...(range && { range }),
   };
+}
+
+/** Throws `usage` if several releases would get the same tag. */
+export function requireTagEach({ toReleaseImage }: Pick<MirrorArguments, 'toReleaseImage'>): void {
+  if (/:[^/]*$/.test(toReleaseImage ?? ''))
+    refuse('--to-release-image has one tag, and several releases need one each', 'Give it a repository without a tag.');
 }
 
 function readRange({ channel, min, max, shortestPath }: MirrorArguments): ReleaseChoice['range'] {

@@ -65,12 +65,18 @@ function toWords(diff: ReleaseDiff): string {
     ['Shared', formatCount(shared)],
     ['New', formatCount(added)],
     ['Removed', formatCount(removed)],
+    ...(diff.steps ?? []).map((step, index) => [index === 0 ? 'Updates' : '', describeStep(step)]),
   ];
   const cells = images
     .toSorted((a, b) => b.newSize - a.newSize || (a.name < b.name ? -1 : 1))
     .map((image) => [image.name, image.kind, formatBytes(image.newSize), ...sizesOf(image), commitsOf(image)]);
   const table = formatTable([['COMPONENT', 'CHANGE', 'NEW', 'FROM', 'TO', 'COMMIT'], ...cells], ['NEW', 'FROM', 'TO']);
   return [formatFields(rows), ...(cells.length > 0 ? ['', table] : [])].join('\n');
+}
+
+/** Describes the update to one of several releases. */
+function describeStep({ from, to, images, added }: ReleaseDiff): string {
+  return `${from.version} → ${to.version}: ${images.length} components differ, ${formatCount(added)} are new`;
 }
 
 function formatCount({ blobs, bytes }: BlobCount): string {

@@ -1,4 +1,5 @@
 import { takeTurn, type Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
 import { severities, type Severity } from '../kubernetes/finding.ts';
 import { inspectFile, reportUnreadable } from './inspection.ts';
 import { indexLines } from './lines.ts';
@@ -71,6 +72,28 @@ export async function lintManifests(
       knowsImages: images !== undefined,
     },
     findings: sortLintFindings(state.findings),
+  };
+}
+
+/**
+ * Finds the parts of the manifests of several releases that need a registry. The files of each have its version as
+ * their folder. Throws the errors of lintManifests.
+ */
+export async function lintSets(sets: readonly ManifestSet[], context: Context): Promise<LintReport> {
+  const reports: LintReport[] = [];
+  for (const set of sets) reports.push(await lintManifests(set, context));
+  const [first, ...others] = reports;
+  if (!first) throw new PluginError('internal', 'there are no manifests');
+  if (others.length === 0) return first;
+  const sum = (field: 'files' | 'objects'): number => reports.reduce((total, report) => total + report[field], 0);
+  const findings = reports.flatMap(({ version = '', findings: own }) =>
+    own.map((finding) => ({ ...finding, file: `${version}/${finding.file}` })),
+  );
+  return {
+    ...{ target: first.target, root: undefined, version: reports.map(({ version = '' }) => version).join(', ') },
+    ...{ files: sum('files'), objects: sum('objects') },
+    knowsImages: reports.every(({ knowsImages }) => knowsImages),
+    findings: sortLintFindings(findings),
   };
 }
 

@@ -3,6 +3,7 @@ import { basename, dirname } from 'node:path';
 import { isUtf8 } from 'node:buffer';
 import { parseVolumeName } from '../archive/volumes.ts';
 import { openBundle } from '../bundle/open.ts';
+import { splitReleases } from '../bundle/releases.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isMissing } from '../files/fileContent.ts';
@@ -34,19 +35,23 @@ const wanted = /(?:^|\/)image-references$|\.(?:ya?ml|json|ign|bu|sh|bash|service
 const limits = { file: 16 * 1024 * 1024, all: 256 * 1024 * 1024, files: 20_000 };
 
 /**
- * Reads the manifests of a release in a registry, a bundle, a mirror directory, a folder, a file, or `-`. Signatures are not checked.
+ * Reads the manifests of a release in a registry, of each release of a bundle, of a mirror directory, a folder, a file, or `-`. Signatures are not checked.
  * Throws `not-found` for a text that names none of them, what opening it throws, and `too-large`.
  */
-export async function readManifestSet(target: string, access: ManifestAccess, context: Context): Promise<ManifestSet> {
-  if (target === '-') return oneFile(target, 'standard input.yaml', await readStream(access.stdin));
+export async function readManifestSets(
+  target: string,
+  access: ManifestAccess,
+  context: Context,
+): Promise<readonly ManifestSet[]> {
+  if (target === '-') return [oneFile(target, 'standard input.yaml', await readStream(access.stdin))];
   const found = await stat(target).catch((error: unknown) => {
     if (isMissing(error)) return undefined;
     throw new PluginError('not-readable', `${target} cannot be read: ${messageOf(error)}`, { cause: error });
   });
-  if (!found && !parseVolumeName(target)) return readRegistry(requestOf(target, access), access, context);
-  if (found?.isDirectory() && !(await holdsBundle(target))) return readFolder(target, context);
+  if (!found && !parseVolumeName(target)) return [await readRegistry(requestOf(target, access), access, context)];
+  if (found?.isDirectory() && !(await holdsBundle(target))) return [await readFolder(target, context)];
   if (found && !found.isDirectory() && (wanted.test(target) || found.isFIFO()))
-    return { ...oneFile(target, basename(target), await readSmallFile(target, limits.file)), root: dirname(target) };
+    return [{ ...oneFile(target, basename(target), await readSmallFile(target, limits.file)), root: dirname(target) }];
   return readBundle(target, context);
 }
 
@@ -69,12 +74,16 @@ async function readRegistry(request: ReleaseRequest, access: ManifestAccess, con
   );
 }
 
-async function readBundle(path: string, context: Context): Promise<ManifestSet> {
+async function readBundle(path: string, context: Context): Promise<ManifestSet[]> {
   const bundle = await openBundle(path, context);
   try {
     const { content, metadata } = bundle;
-    const descriptor = await content.resolve(parseReference(metadata.release).digest ?? '');
-    return await readRelease(path, metadata.release, content, descriptor, context);
+    const sets: ManifestSet[] = [];
+    for (const { release } of splitReleases(metadata)) {
+      const descriptor = await content.resolve(parseReference(release).digest ?? '');
+      sets.push(await readRelease(path, release, content, descriptor, context));
+    }
+    return sets;
   } finally {
     await bundle.close();
   }

@@ -119,7 +119,7 @@ async function withRelease<R>(
 }
 
 function openSource(
-  { release, fromDir, arch, graphUrl, releaseRepository: repository }: MirroringRequest,
+  { graphUrl, releaseRepository: repository, ...request }: MirroringRequest,
   access: MirroringAccess,
   registries: Registries,
   fetchFile: FetchFile,
@@ -127,9 +127,9 @@ function openSource(
 ): Promise<ReleaseSource> {
   const resolve = async (version: string): Promise<string> => {
     const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
-    return resolveVersion(version, arch, { graphUrl, cluster, fetchFile }, context);
+    return resolveVersion(version, request.arch, { graphUrl, cluster, fetchFile }, context);
   };
-  return openReleaseSource({ release, fromDir, arch, repository, resolveVersion: resolve }, registries, context);
+  return openReleaseSource({ ...request, repository, resolveVersion: resolve }, registries, context);
 }
 
 async function load(

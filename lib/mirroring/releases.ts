@@ -4,11 +4,12 @@ import { Registries } from '../registry/registries.ts';
 import { requirePatch } from '../release/graph/channels.ts';
 import { resolveChannelRange, resolveUpdatePath } from '../release/graph/updatePath.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
-import type { MirroringAccess, MirroringRequest, ReleaseChoice } from './request.ts';
+import { listBundledVersions } from '../bundle/create/releaseSource.ts';
+import type { MirroringAccess, MirroringRequest, NamedRelease, ReleaseChoice } from './request.ts';
 
 /**
  * Lists the releases of a choice in the order in which to mirror them. Of a path of updates these are all releases on the
- * shortest supported path, both ends included. Throws the errors of resolveUpdatePath, resolveChannelRange and
+ * shortest supported path, both ends included, and of a bundle all of its releases. Throws the errors of resolveUpdatePath, resolveChannelRange and
  * requirePatch.
  */
 export async function listReleases(
@@ -16,9 +17,9 @@ export async function listReleases(
   { arch, graphUrl, fromDir }: Pick<MirroringRequest, 'arch' | 'graphUrl' | 'fromDir'>,
   access: MirroringAccess,
   context: Context,
-): Promise<readonly string[]> {
+): Promise<readonly NamedRelease[]> {
   const minor = fromDir === undefined ? releases.find((release) => /^v?\d+\.\d+$/.test(release)) : undefined;
-  if (!path && !range && minor === undefined) return releases;
+  if (!path && !range && minor === undefined) return expandBundles(releases, context);
   const registries = new Registries(access.registries, context);
   try {
     const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
@@ -30,7 +31,7 @@ export async function listReleases(
     const found = path
       ? await resolveUpdatePath(path, arch, options, context)
       : range && (await resolveChannelRange(range, arch, options, context));
-    if (!found) return releases;
+    if (!found) return await expandBundles(releases, context);
     const { steps, channels } = found;
     const isPath = path !== undefined || range?.shortestPath === true;
     const versions = steps.map(({ version }) => version).join(isPath ? ' → ' : ', ');
@@ -38,8 +39,17 @@ export async function listReleases(
       'info',
       `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`,
     );
-    return steps.map(({ pullspec }) => pullspec);
+    return steps.map(({ pullspec }) => ({ release: pullspec }));
   } finally {
     await registries.close();
   }
+}
+
+async function expandBundles(releases: readonly string[], context: Context): Promise<NamedRelease[]> {
+  const named: NamedRelease[] = [];
+  for (const release of releases) {
+    const versions = (await listBundledVersions(release, context)) ?? [undefined];
+    for (const bundledVersion of versions) named.push({ release, bundledVersion });
+  }
+  return named;
 }

@@ -15,10 +15,15 @@ export interface ReleaseChoice {
   readonly range?: ChannelRange | undefined;
 }
 
+/** A release by its name. */
+export type NamedRelease = Pick<MirroringRequest, 'release' | 'bundledVersion'>;
+
 /** The release to mirror, the destination, and the configuration. */
 export interface MirroringRequest {
   /** A version, a pullspec, `file://REPOSITORY:TAG`, or the path of a bundle or mirror directory. */
   readonly release: string;
+  /** The version to take from a bundle of several releases; by default the last one. */
+  readonly bundledVersion?: string | undefined;
   /** The mirror directory or bundle for `file://` and for versions. */
   readonly fromDir?: string | undefined;
   readonly arch?: Architecture | undefined;

@@ -3,10 +3,12 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { formatSiteReport } from '../../lib/config/siteReport.ts';
+import type { ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
+import type { LintReport } from '../../lib/lint/lint.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate } from '../../lib/bundle/verify/updatePlan.ts';
 import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
-import { addRelease, openWorkshop, runProgram, type Workshop } from '../support/content/creation.ts';
+import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../support/content/creation.ts';
 import { makeContext } from '../support/context.ts';
 import { pullspecsOf, type TestRelease } from '../support/release/release.ts';
 import { startRegistry } from '../fakes/registry/registry.ts';
@@ -115,6 +117,54 @@ describe('a bundle with several releases', () => {
     } finally {
       await target.stop();
     }
+  });
+
+  it('is mirrored with every release and the configuration of each', async () => {
+    const mirror = `${workshop.folder}/mirror`;
+    const args = [path, `--to-dir=${mirror}`, trust()];
+    const { code, stderr } = await runExecutable('oc-adm_release_mirror_config', workshop.folder, args);
+    expect(code, stderr).to.equal(0);
+    const tags = await readdir(join(mirror, 'v2/openshift/release/manifests'));
+    expect(tags).to.include.members([
+      '4.19.12-x86_64',
+      '4.19.12-x86_64-old',
+      '4.20.3-x86_64',
+      '4.20.3-x86_64-rhel-coreos-8',
+    ]);
+    expect(await readdir(join(mirror, 'config/signature/sha256'))).to.have.length(2);
+    const oneTag = `--to-release-image=${workshop.registry.host}/release:latest`;
+    const refused = await runExecutable('oc-adm_release_mirror_config', workshop.folder, [...args, oneTag]);
+    expect([refused.code, refused.stderr]).to.deep.equal([
+      2,
+      'error: --to-release-image has one tag, and several releases need one each\nhint: Give it a repository without a tag.\n',
+    ]);
+  });
+
+  it('is checked by lint with every release', async () => {
+    const { stdout, stderr } = await runProgram(workshop.folder, 'lint', [path, '-o', 'json']);
+    const report = JSON.parse(stdout) as LintReport;
+    expect(report.version, stderr).to.equal('4.19.12, 4.20.3');
+    expect(report.knowsImages).to.equal(true);
+    const single = await runProgram(workshop.folder, 'lint', [workshop.release.pullspec, '-o', 'json', '--insecure']);
+    expect(report.files).to.be.above((JSON.parse(single.stdout) as LintReport).files);
+  });
+
+  it('is compared release by release', async () => {
+    const alone = await workshop.make({ version: '4.19.12', output: join(workshop.folder, 'first') });
+    const { stdout } = await runProgram(workshop.folder, 'diff', [alone, path, '-o', 'json']);
+    const { from, to, steps = [] } = JSON.parse(stdout) as ReleaseDiff;
+    expect([from.version, to.version]).to.deep.equal(['4.19.12', '4.20.3']);
+    const versions = steps.map((step) => [step.from.version, step.to.version]);
+    expect(versions).to.deep.equal([
+      ['4.19.12', '4.19.12'],
+      ['4.19.12', '4.20.3'],
+    ]);
+    expect([steps[0]?.images, steps[0]?.added.blobs]).to.deep.equal([[], 0]);
+    const words = (await runProgram(workshop.folder, 'diff', [alone, path])).stdout;
+    expect(words).to.match(/^ +4\.19\.12 → 4\.20\.3: \d+ components differ, .* in \d+ blobs are new$/m);
+    expect((await runProgram(workshop.folder, 'diff', [alone, path, '-o', 'html'])).stdout).to.match(
+      /4\.19\.12 → 4\.20\.3/,
+    );
   });
 
   it('has the releases on the shortest path of updates, with the texts of known risks', async () => {

@@ -2,8 +2,8 @@ import { judgeFindings, makeBaseline, readBaseline, type BaselineEntry } from '.
 import { writeTextFile } from '../../../lib/config/manifestFile.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { atLeast, lintManifests, withoutKnown, type LintReport } from '../../../lib/lint/lint.ts';
-import { readManifestSet, type ManifestAccess } from '../../../lib/lint/manifestSource.ts';
+import { atLeast, lintSets, withoutKnown, type LintReport } from '../../../lib/lint/lint.ts';
+import { readManifestSets, type ManifestAccess } from '../../../lib/lint/manifestSource.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
 import { openAccess } from '../../cli/access.ts';
@@ -105,7 +105,7 @@ function accessOf(args: LintArguments, registries: Registries, stdin: AsyncItera
 }
 
 async function read(target: string, access: ManifestAccess, context: Context): Promise<LintReport> {
-  return lintManifests(await readManifestSet(target, access, context), context);
+  return lintSets(await readManifestSets(target, access, context), context);
 }
 
 async function readAgainst({ against }: LintArguments, access: ManifestAccess, context: Context) {

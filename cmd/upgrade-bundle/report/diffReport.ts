@@ -15,6 +15,9 @@ export function formatDiffPage(diff: ReleaseDiff, formatBytes: (bytes: number) =
     ['Shared', count(diff.shared)],
     ['New', count(diff.added)],
     ['Removed', count(diff.removed)],
+    ...(diff.steps ?? []).map(
+      (step) => [`${step.from.version} → ${step.to.version}`, `${count(step.added)} are new`] as const,
+    ),
   ] as const;
   const size = (bytes: number | undefined): Markup =>
     markup`<td class="number" data-value="${bytes ?? 0}">${bytes === undefined ? '' : formatBytes(bytes)}</td>`;

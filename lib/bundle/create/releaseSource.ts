@@ -34,6 +34,8 @@ import { findSplit } from '../split.ts';
 export interface ReleaseSourceRequest {
   /** A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory. */
   readonly release: string;
+  /** The version to take from a bundle of several releases; by default the last one. */
+  readonly bundledVersion?: string | undefined;
   /** The mirror directory or bundle for `file://` and for versions. */
   readonly fromDir?: string | undefined;
   readonly arch?: Architecture | undefined;
@@ -87,7 +89,7 @@ export async function openReleaseSource(
   registries: Registries,
   context: Context,
 ): Promise<ReleaseSource> {
-  const { release, fromDir, arch, repository } = request;
+  const { release, bundledVersion, fromDir, arch, repository } = request;
   // Otherwise 4.12 would be the name of an image.
   const version = isVersion(release) || /^v?\d+\.\d[^/:@]*$/.test(release) ? parseVersion(release) : undefined;
   if (release.startsWith('file://')) {
@@ -100,7 +102,7 @@ export async function openReleaseSource(
   }
   if (fromDir !== undefined)
     context.log('warn', `${release} is not searched in ${fromDir}: only versions and file:// are`);
-  if (version === undefined && (await isPath(release))) return openPath(release, repository, context);
+  if (version === undefined && (await isPath(release))) return openPath(release, bundledVersion, repository, context);
   const wanted = { ...(version !== undefined && { version }), ...(arch && { arch }) };
   const sources = new Map<string, ContentSource>();
   const sourceOf = (reference: Reference): ContentSource => {
@@ -172,17 +174,23 @@ async function openLocal(
   }
 }
 
-async function openPath(path: string, repository: string | undefined, context: Context): Promise<ReleaseSource> {
+/** Returns the versions of a release that is the path of a bundle of several; undefined for any other release. */
+export async function listBundledVersions(release: string, context: Context): Promise<string[] | undefined> {
+  if (isVersion(release) || release.startsWith('file://') || !(await isPath(release))) return undefined;
+  const bundle = await openBundle(release, context);
+  await bundle.close();
+  return bundle.metadata.releases?.map(({ version }) => version);
+}
+
+async function openPath(
+  path: string,
+  wanted: string | undefined,
+  repository: string | undefined,
+  context: Context,
+): Promise<ReleaseSource> {
   const bundle = await openComplete(path, { bases: [] }, context);
-  const { content, metadata } = bundle;
-  const others = splitReleases(metadata).slice(0, -1);
-  if (others.length > 0) {
-    const versions = others.map(({ version }) => version).join(', ');
-    context.log(
-      'warn',
-      `${path} also has ${versions}: only ${metadata.version} is taken. To take others, name versions with the bundle as their source`,
-    );
-  }
+  const { content } = bundle;
+  const metadata = splitReleases(bundle.metadata).find(({ version }) => version === wanted) ?? bundle.metadata;
   const named = parseReference(metadata.release);
   const descriptor = await content.resolve(named.digest ?? '');
   const reference = { ...(repository === undefined ? named : parseRepository(repository)), digest: descriptor.digest };

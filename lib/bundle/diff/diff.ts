@@ -7,11 +7,20 @@ import type { Digest } from '../../oci/digest.ts';
 import { formatReference, parseReference, repositoryIn, type Reference } from '../../oci/reference.ts';
 import { findRelease, type FoundRelease, type ReleaseRequest } from '../../release/load.ts';
 import { readPayload, type Release } from '../../release/release.ts';
-import { componentTag, isVersion, releaseTag, type Architecture } from '../../release/version.ts';
+import {
+  compareVersions,
+  componentTag,
+  isOlder,
+  isVersion,
+  releaseTag,
+  type Architecture,
+} from '../../release/version.ts';
 import type { ContentSource } from '../../store/store.ts';
 import { gatherContents } from '../create/contents.ts';
 import type { BundleImage } from '../images.ts';
+import type { BundleMetadata } from '../metadata.ts';
 import { openBundle } from '../open.ts';
+import { splitReleases } from '../releases.ts';
 import { compareReleases, type ChangedImage } from '../verify/changes.ts';
 
 /** The way to releases that are named by a version or an image. */
@@ -60,6 +69,8 @@ export interface ReleaseDiff {
   /** The blobs that only the second release has: the content of a delta bundle. */
   readonly added: BlobCount;
   readonly removed: BlobCount;
+  /** The differences of each release from the one before it, if the later side is a bundle of several. */
+  readonly steps?: readonly ReleaseDiff[];
 }
 
 interface Side extends DiffSide {
@@ -70,7 +81,7 @@ interface Side extends DiffSide {
 }
 
 /**
- * Compares two releases: bundles, devices, mirror directories, versions or release images. Reads the payloads and
+ * Compares two releases: of bundles with several the last ones, and each step of the later bundle. They are bundles, devices, mirror directories, versions or release images. Reads the payloads and
  * manifests only, and checks no signature. Throws `not-found` for a text that names no release, and the errors of the
  * stores.
  */
@@ -79,8 +90,18 @@ export async function diffReleases(
   access: DiffAccess,
   context: Context,
 ): Promise<ReleaseDiff> {
-  const from = await readSide(names[0], access, context);
-  const to = await readSide(names[1], access, context);
+  const before = await readSides(names[0], access, context);
+  const after = await readSides(names[1], access, context);
+  const from = before.at(-1) ?? before[0];
+  const steps = after.map((side, index) => {
+    const earlier = [...before, ...after.slice(0, index)].filter(({ version }) => isOlder(version, side.version));
+    const [latest = from] = earlier.sort((a, b) => compareVersions(b.version, a.version));
+    return compareSides(latest, side);
+  });
+  return { ...compareSides(from, after.at(-1) ?? after[0]), ...(steps.length > 1 && { steps }) };
+}
+
+function compareSides(from: Side, to: Side): ReleaseDiff {
   const { images, unchanged } = compareReleases(from.content, to.content);
   const count = (side: Side, has: (digest: Digest) => boolean): BlobCount => {
     const blobs = [...side.sizes].filter(([digest]) => has(digest));
@@ -89,7 +110,7 @@ export async function diffReleases(
   return {
     from: plain(from),
     to: plain(to),
-    versions: compareVersions(from.content, to.content),
+    versions: compareParts(from.content, to.content),
     images: images.map((image) => measure(image, from, to)),
     unchanged,
     shared: count(to, (digest) => from.sizes.has(digest)),
@@ -98,18 +119,25 @@ export async function diffReleases(
   };
 }
 
-async function readSide(name: string, access: DiffAccess, context: Context): Promise<Side> {
+async function readSides(name: string, access: DiffAccess, context: Context): Promise<[Side, ...Side[]]> {
   const found = await stat(name).catch(() => undefined);
   if (!found && parseVolumeName(name) === undefined && !/^[./]|\.tar$/.test(name)) {
-    return measureRelease(name, await findRelease(requestOf(name, access), access.sourceOf), access.sourceOf, context);
+    const found = await findRelease(requestOf(name, access), access.sourceOf);
+    return [await measureRelease(name, found, access.sourceOf, context)];
   }
   const bundle = await openBundle(name, context);
   try {
     const { content, metadata } = bundle;
-    const reference = parseReference(metadata.release);
-    const descriptor = await content.resolve(reference.digest ?? '');
-    const located = { reference: { ...reference, digest: descriptor.digest }, descriptor, source: content };
-    return await measureRelease(name, located, () => content, context);
+    const measureIn = async ({ release }: BundleMetadata): Promise<Side> => {
+      const reference = parseReference(release);
+      const descriptor = await content.resolve(reference.digest ?? '');
+      const located = { reference: { ...reference, digest: descriptor.digest }, descriptor, source: content };
+      return await measureRelease(name, located, () => content, context);
+    };
+    const [first, ...others] = splitReleases(metadata);
+    const sides: [Side, ...Side[]] = [await measureIn(first)];
+    for (const other of others) sides.push(await measureIn(other));
+    return sides;
   } finally {
     await bundle.close();
   }
@@ -167,7 +195,7 @@ function measure(image: ChangedImage, from: Side, to: Side): ImageDiff {
   };
 }
 
-function compareVersions(before: Release, after: Release): ReleaseDiff['versions'] {
+function compareParts(before: Release, after: Release): ReleaseDiff['versions'] {
   const [old, current] = [before.provenance.versions, after.provenance.versions];
   const parts = [...new Set([...Object.keys(old), ...Object.keys(current)])].sort();
   return parts.flatMap((part) => {
