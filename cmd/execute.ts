@@ -71,7 +71,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   const broken = failureOf(io.broken);
   try {
     requireNode();
-    const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout)), broken]);
+    const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout), stdin), broken]);
     if (text !== '') terminal.print(text);
     terminal.close();
     await Promise.race([drain(stdout, stderr), broken]);

@@ -26,6 +26,19 @@ export function checkRepository(text: string): void {
   });
 }
 
+/** Checks a file, or `-` for the standard input. Throws `usage`. */
+export async function checkFileOrInput(path: string): Promise<void> {
+  if (path !== '-') await checkFile(path);
+}
+
+/** Checks that a text is the name of a file, and not the secret in it, which is never printed. Throws `usage`. */
+export function checkSecretFile(text: string): void {
+  if (/^\s*[{[]|\n/.test(text))
+    throw new PluginError('usage', 'the name of a file is needed, and not its content', {
+      hint: 'Write the credentials to a file that only you can read, and name that.',
+    });
+}
+
 /** Checks that a file exists and is readable. Throws `usage`. */
 export async function checkFile(path: string): Promise<void> {
   const found = await stat(path).catch(() => undefined);

@@ -1,7 +1,7 @@
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
 import { isFields, type Fields } from '../../lib/fields.ts';
-import { readSmallFile } from '../../lib/files/smallFile.ts';
+import { readSmallFile, readSmallInput } from '../../lib/files/smallFile.ts';
 import { readDocuments } from '../../lib/release/documents.ts';
 import { camelCase, checkValue } from './arguments.ts';
 import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
@@ -24,18 +24,22 @@ export function configurable(options: OptionRecord, { option, without }: ConfigF
 }
 
 /**
- * Adds the options of a configuration file that the command line does not have. Throws the errors of readOptionFile,
+ * Adds the options of a configuration file, or `-` for the standard input, that the command line does not have. Throws the errors of readOptionFile,
  * and `usage`.
  */
 export async function addOptionFile(
   line: Readonly<Record<string, unknown>>,
   { options, config }: Pick<Command, 'options' | 'config'>,
+  stdin: AsyncIterable<Buffer>,
 ): Promise<Readonly<Record<string, unknown>>> {
   const option = config && options[config.option];
   const path = config && line[config.option];
   if (!option || typeof path !== 'string') return line;
   await checkValue(`--${config.option}`, option, path);
-  const fields = await readOptionFile(path, options, config);
+  const limit = limits.length;
+  const bytes = path === '-' ? await readSmallInput(stdin, limit) : await readSmallFile(path, limit);
+  const where = path === '-' ? 'the standard input' : path;
+  const fields = await readOptionFile(bytes.toString(), where, options, config);
   const { alternatives } = config;
   const isChosen = alternatives.some((name) => line[name] !== undefined);
   const used = [...fields].filter(([name]) => line[name] === undefined && !(isChosen && alternatives.includes(name)));
@@ -44,14 +48,15 @@ export async function addOptionFile(
 
 /**
  * Reads the options in a configuration file, by their names. Throws `invalid-file` for another format, an unknown field
- * and an invalid value, and the errors of reading the file.
+ * and an invalid value. `path` is for messages.
  */
 async function readOptionFile(
+  text: string,
   path: string,
   options: OptionRecord,
   format: ConfigFormat,
 ): Promise<Map<string, unknown>> {
-  const spec = parseSpec((await readSmallFile(path, limits.length)).toString(), path, format);
+  const spec = parseSpec(text, path, format);
   const fields = new Map(
     configurable(options, format).flatMap(([name, option]) =>
       namesOf([name, option]).flatMap((each) => (each.length > 1 ? [[fieldOf(each, option), name] as const] : [])),

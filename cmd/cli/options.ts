@@ -1,6 +1,6 @@
 import { parseFingerprint } from '../../lib/release/signature/keyring.ts';
 import { usualRepository } from '../../lib/release/version.ts';
-import { checkFile, checkImage, checkRepository, checkSignatureStore } from './checks.ts';
+import { checkFile, checkImage, checkRepository, checkSecretFile, checkSignatureStore } from './checks.ts';
 import type { OptionRecord } from './command.ts';
 import { parseDuration } from './duration.ts';
 
@@ -35,6 +35,7 @@ export const registryOptions = {
     alias: ['a', 'registry-config'],
     describe: 'File with the credentials for the registries (a pull secret or an auth.json)',
     suggest: 'files',
+    check: checkSecretFile,
     group: registry,
   },
   'certificate-authority': {

@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import type { Argv, Options } from 'yargs';
 import { PluginError } from '../../lib/errors.ts';
 import { readArguments, type ParsedLine } from './arguments.ts';
@@ -40,6 +41,7 @@ export async function parse(
   words: readonly string[],
   run: Run,
   width: number = defaultWidth,
+  stdin: AsyncIterable<Buffer> = Readable.from([]),
 ): Promise<string> {
   const named = program.commands.find((entry) => commandNameOf(entry) === words[0]);
   const others = named ? words.slice(1) : words;
@@ -66,7 +68,7 @@ export async function parse(
         if (values['help'] === true) printed = await formatHelp(program, entry, width);
         else if (isDefault && values['version'] === true) printed = versionText;
         else {
-          const line = { words, values: await addFile(values, command), rest: isDefault ? rest : rest.slice(1) };
+          const line = { words, values: await addFile(values, command, stdin), rest: isDefault ? rest : rest.slice(1) };
           await run(command, await readArguments(line, command));
         }
       },
@@ -77,10 +79,14 @@ export async function parse(
 }
 
 /** Adds the options of a configuration file. Commands without one do not load its parser. */
-async function addFile(values: ParsedLine['values'], command: Command): Promise<ParsedLine['values']> {
+async function addFile(
+  values: ParsedLine['values'],
+  command: Command,
+  stdin: AsyncIterable<Buffer>,
+): Promise<ParsedLine['values']> {
   if (!command.config || values[command.config.option] === undefined) return values;
   const { addOptionFile } = await import('./optionFile.ts');
-  return addOptionFile(values, command);
+  return addOptionFile(values, command, stdin);
 }
 
 async function createParser(program: Program): Promise<Argv> {

@@ -1,5 +1,5 @@
 import { PluginError, messageOf } from '../../lib/errors.ts';
-import { readSmallFile } from '../../lib/files/smallFile.ts';
+import { readSmallFile, readSmallInput } from '../../lib/files/smallFile.ts';
 import { checkImage } from '../cli/checks.ts';
 import type { OptionRecord } from '../cli/command.ts';
 
@@ -21,7 +21,9 @@ const sizeLimit = 1024 * 1024;
 export async function readImageList(path: string | undefined, stdin: AsyncIterable<Buffer>): Promise<string[]> {
   if (path === undefined) return [];
   const where = path === '-' ? 'the standard input' : path;
-  const text = (path === '-' ? await readAll(stdin) : await readSmallFile(path, sizeLimit)).toString();
+  const text = (
+    path === '-' ? await readSmallInput(stdin, sizeLimit) : await readSmallFile(path, sizeLimit)
+  ).toString();
   const lines = text.split(/\r?\n/).map((line) => line.replace(/(?:^|\s)#.*$/, '').trim());
   return lines.flatMap((image, index) => {
     if (image === '') return [];
@@ -33,15 +35,4 @@ export async function readImageList(path: string | undefined, stdin: AsyncIterab
       throw new PluginError('invalid-file', `${where}, line ${index + 1}: ${messageOf(cause)}`, { hint, cause });
     }
   });
-}
-
-async function readAll(stdin: AsyncIterable<Buffer>): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of stdin) {
-    size += chunk.length;
-    if (size > sizeLimit) throw new PluginError('too-large', `the standard input has more than ${sizeLimit} bytes`);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
 }

@@ -24,7 +24,7 @@ import {
 } from '../../lib/release/version.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { checkDevice, writeDevice } from '../../lib/node/media/deviceWriter.ts';
-import { checkFile, checkImage } from '../cli/checks.ts';
+import { checkFile, checkFileOrInput, checkImage } from '../cli/checks.ts';
 import { formatOptionFile } from '../cli/optionFile.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
@@ -36,9 +36,10 @@ const options = {
   file: {
     type: 'string',
     alias: 'f',
-    describe: 'YAML file with options (kind BundleConfig); options on the command line replace those in it',
+    describe:
+      'YAML file with options (kind BundleConfig), - for the standard input; options on the command line replace those in it',
     suggest: 'files',
-    check: checkFile,
+    check: checkFileOrInput,
   },
   'print-config': {
     type: 'boolean',
@@ -158,6 +159,8 @@ export const command = defineCommand({
   config,
   async run(given, { context, terminal, environment, stdin }) {
     checkRelease(given);
+    if (given.file === '-' && given.imagesFrom === '-')
+      throw new PluginError('usage', '--file and --images-from cannot both read the standard input');
     await checkPatch(given, environment, context);
     const expectedKeys = await loadExpectedKeys(given.trustKey);
     const images = await readImageList(given.imagesFrom, stdin);

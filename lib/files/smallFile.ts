@@ -30,6 +30,18 @@ export async function readSmallFile(path: string, limit: number): Promise<Buffer
   }
 }
 
+/** Reads the standard input to its end. Throws `too-large` above the limit (bytes). */
+export async function readSmallInput(stdin: AsyncIterable<Buffer>, limit: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of stdin) {
+    size += chunk.length;
+    if (size > limit) throw new PluginError('too-large', `the standard input has more than ${limit} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
 /**
  * Reads an open file. Throws `too-large` above the limit (bytes), and errors of the file system. `path` is for
  * messages.

@@ -8,7 +8,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isMissing } from '../files/fileContent.ts';
 import { RootFolder } from '../files/rootFolder.ts';
-import { readSmallFile } from '../files/smallFile.ts';
+import { readSmallFile, readSmallInput } from '../files/smallFile.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import { findRelease, type ReleaseRequest } from '../release/load.ts';
@@ -43,7 +43,7 @@ export async function readManifestSets(
   access: ManifestAccess,
   context: Context,
 ): Promise<readonly ManifestSet[]> {
-  if (target === '-') return [oneFile(target, 'standard input.yaml', await readStream(access.stdin))];
+  if (target === '-') return [oneFile(target, 'standard input.yaml', await readSmallInput(access.stdin, limits.file))];
   const found = await stat(target).catch((error: unknown) => {
     if (isMissing(error)) return undefined;
     throw new PluginError('not-readable', `${target} cannot be read: ${messageOf(error)}`, { cause: error });
@@ -141,17 +141,6 @@ function textOf(bytes: Buffer): string | { unreadable: string } {
 function describeFailure(error: unknown): { unreadable: string } {
   if (!isPluginError(error) || error.code === 'interrupted') throw error;
   return { unreadable: error.message };
-}
-
-async function readStream(stream: AsyncIterable<Buffer>): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of stream) {
-    size += chunk.length;
-    if (size > limits.file) throw new PluginError('too-large', `the standard input has more than 16 MiB`);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
 }
 
 /** Whether a folder is a mirror directory, or has the volumes of a bundle. */

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { formatSiteReport } from '../../../lib/config/siteReport.ts';
+import { executeProgram } from '../../support/program/execution.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 
 describe('create --file', () => {
@@ -87,6 +88,39 @@ describe('create --file', () => {
     expect(await fields('--no-insecure', '--volume-size=2G')).to.deep.equal(
       JSON.parse(JSON.stringify({ ...given, version: '4.1.1', insecure: undefined, volumeSize: '2G' })),
     );
+  });
+
+  it('is read from the standard input, unless the images are', async () => {
+    const text = await readFile(await write(spec), 'utf8');
+    const read = (...args: string[]) =>
+      executeProgram('oc-adm_upgrade_bundle', ['create', '-f', '-', ...args], {
+        ...{ cwd: workshop.folder, env: { HOME: workshop.folder }, stdin: text },
+      });
+    const { stdout, stderr, code } = await read('--print-config');
+    expect(code, stderr).to.equal(0);
+    expect((parse(stdout) as { spec: object }).spec).to.deep.equal(spec);
+    const both = await read('--images-from=-');
+    expect([both.code, both.stderr.split('\n')[0]]).to.deep.equal([
+      2,
+      'error: --file and --images-from cannot both read the standard input',
+    ]);
+  });
+
+  it('never prints a secret that was given in place of its file', async () => {
+    const secret = JSON.stringify({ auths: { 'quay.io': { auth: 'c2VjcmV0OnRva2Vu' } } });
+    const text = await readFile(await write({ ...spec, pullSecret: secret }), 'utf8');
+    for (const args of [
+      ['-f', await workshop.write('secret.yaml', text)],
+      ['-f', await write({ ...spec, pullSecret: JSON.parse(secret) as object })],
+      [...workshop.options(), `--pull-secret=${secret}`],
+      [...workshop.options(), `--registry-config=\n ${secret}`],
+    ])
+      for (const more of [[], ['--print-config']]) {
+        const { code, stdout, stderr } = await run(...args, ...more);
+        expect(code, stderr).to.be.oneOf([1, 2]);
+        expect(stderr).to.match(/the name of a file is needed, and not its content|spec.pullSecret must be text/);
+        expect(stdout + stderr).not.to.include('c2VjcmV0OnRva2Vu');
+      }
   });
 
   const faults: readonly (readonly [title: string, fields: object, message: RegExp])[] = [
