@@ -1,4 +1,5 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises';
@@ -21,8 +22,10 @@ import type { Digest } from '../../lib/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { executeProgram } from '../support/program/execution.ts';
+import { attachmentKey } from '../support/release/attachments.ts';
 import { extraImage } from '../support/release/extraImage.ts';
 import { failureOf } from '../support/program/failure.ts';
+import { PolicyJudge } from '../support/release/policyJudge.ts';
 import { requireLoopDevices, skipLoudly } from '../support/loopDevice.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 import { createContainer, listImages, requireRoot } from '../support/archive/storeReader.ts';
@@ -119,18 +122,37 @@ describe('loadBundle', function () {
     expect(result).to.deep.include({ loaded: names.length - 1, skipped: 1 });
   });
 
-  it('keeps the sigstore signatures with the images, by skopeo', async () => {
-    const store = { kind: 'additional', path: join(folder, 'store') } as const;
-    await load({ store, program: 'skopeo' });
-    const index = JSON.parse(await readFile(join(store.path, 'overlay-images/images.json'), 'utf8')) as {
-      names?: string[];
-      'big-data-names': string[];
-    }[];
-    const signed = index
-      .filter((image) => image['big-data-names'].some((name) => name.startsWith('signature')))
-      .flatMap((image) => image.names ?? []);
-    expect(signed).to.include(made.release.pullspec);
-  });
+  for (const copyProgram of copyPrograms) {
+    it(`keeps the sigstore signatures with the images, by ${copyProgram}`, async () => {
+      const store = { kind: 'additional', path: join(folder, 'store') } as const;
+      await load({ store, program: copyProgram });
+      const index = JSON.parse(await readFile(join(store.path, 'overlay-images/images.json'), 'utf8')) as {
+        names?: string[];
+        'big-data-names': string[];
+      }[];
+      const signed = index
+        .filter((image) => image['big-data-names'].some((name) => name.startsWith('signature')))
+        .flatMap((image) => image.names ?? []);
+      expect(signed).to.include(made.release.pullspec);
+      if (!PolicyJudge.isNamed) return;
+      const judge = await PolicyJudge.open();
+      const isAccepted = (name: string, key: string | Buffer): Promise<boolean> => {
+        const rule = { type: 'sigstoreSigned', keyData: Buffer.from(key).toString('base64') };
+        const place = `[overlay@${store.path}+${folder}/judge:overlay.skip_mount_home=true]`;
+        const identity = { signedIdentity: { type: 'matchRepository' } };
+        return judge.accepts(`containers-storage:${place}${name}`, '', { ...rule, ...identity });
+      };
+      try {
+        const other = generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' });
+        expect(await isAccepted(made.release.pullspec, attachmentKey), 'signed').to.equal(true);
+        expect(await isAccepted(made.release.pullspec, other), 'by another key').to.equal(false);
+        const unsigned = names.find((name) => !signed.includes(name)) ?? '';
+        expect(await isAccepted(unsigned, attachmentKey), 'not signed').to.equal(false);
+      } finally {
+        await judge.close();
+      }
+    });
+  }
 
   it('loads only the images that are asked for, and adds to a store that is in use', async () => {
     const etcd = made.release.images.get('etcd');

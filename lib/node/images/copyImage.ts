@@ -1,4 +1,4 @@
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
@@ -12,6 +12,9 @@ import { makeFolders } from '../../files/disk.ts';
 /** Programs that copy images into containers/storage, the preferred one first. */
 export const copyPrograms = ['skopeo', 'podman'] as const;
 export type CopyProgram = (typeof copyPrograms)[number];
+
+/** The folder of the work folder that makes the programs read signatures: registries.d of its user. */
+const signatureConfig = '.config/containers/registries.d';
 
 /** The source, the destination and the work folder of copies. */
 export interface CopySetting {
@@ -49,7 +52,8 @@ export async function copyImage(
   const environment = {
     // The file system of the store has room for temporary layers, and the next run removes them.
     TMPDIR: temporary,
-    ...(program === 'podman' && { CONTAINERS_REGISTRIES_CONF: registries }),
+    // podman has no option for registries.d: it looks in the home folder first.
+    ...(program === 'podman' && { CONTAINERS_REGISTRIES_CONF: registries, HOME: setting.work }),
     ...(setting.storageConfig !== undefined && { CONTAINERS_STORAGE_CONF: setting.storageConfig }),
   };
   const result = await runProgram(setting.host, program, args, context, { gentle: true, environment });
@@ -76,8 +80,8 @@ export async function prepareWork(images: readonly StoreImage[], setting: CopySe
   await writeFile(pathOnHost(host, join(work, 'policy.json')), policy);
   // CRI-O checks a namespaced policy with the signatures that the store has (server/container_create.go).
   const attachments = 'default-docker:\n  use-sigstore-attachments: true\n';
-  await mkdir(pathOnHost(host, join(work, 'registries.d')));
-  await writeFile(pathOnHost(host, join(work, 'registries.d', 'bundle.yaml')), attachments);
+  await makeFolders(pathOnHost(host, join(work, signatureConfig)), 0o700);
+  await writeFile(pathOnHost(host, join(work, signatureConfig, 'bundle.yaml')), attachments);
   const mainStore = store.kind === 'main' ? await describeMainStore(host) : undefined;
   if (mainStore === undefined) return setting;
   const storageConfig = join(work, 'storage.conf');
@@ -90,7 +94,7 @@ function skopeoArgs({ name, digest }: StoreImage, { store, server, work }: CopyS
   return [
     '--insecure-policy',
     '--registries.d',
-    join(work, 'registries.d'),
+    join(work, signatureConfig),
     'copy',
     '--quiet',
     '--preserve-digests',

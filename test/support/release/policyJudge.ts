@@ -7,7 +7,8 @@ import { hasPeer, run } from '../peers.ts';
 type PolicyRule = Readonly<Record<string, unknown>>;
 
 /** The skopeo that judges. That of Debian 12 reads no keys of policies; later ones do. */
-const program = process.env['POLICY_SKOPEO'] ?? 'skopeo';
+const named = process.env['POLICY_SKOPEO'];
+const program = named ?? 'skopeo';
 
 /** Judges images by a policy.json, with `skopeo copy`. Call `close` at the end. */
 export class PolicyJudge {
@@ -17,6 +18,9 @@ export class PolicyJudge {
     this.#folder = folder;
   }
 
+  /** Whether POLICY_SKOPEO names the judge. */
+  static readonly isNamed = named !== undefined;
+
   static async open(): Promise<PolicyJudge> {
     const folder = await mkdtemp(join(tmpdir(), 'policy-judge-'));
     await mkdir(join(folder, 'registries.d'));
@@ -25,18 +29,20 @@ export class PolicyJudge {
   }
 
   /**
-   * Returns whether skopeo accepts an image (`docker://…`) by some rules for `scope`. It is pulled from `mirror`
-   * (HOST:PORT) instead of quay.io, if there is one.
+   * Returns whether skopeo accepts an image (`docker://…` or `containers-storage:…`) by some rules for `scope`. It is
+   * pulled from `mirror` (HOST:PORT) instead of quay.io, if there is one.
    */
   async accepts(source: string, scope: string, rule: PolicyRule, mirror?: string): Promise<boolean> {
     const at = (name: string): string => join(this.#folder, name);
-    const transports = { docker: { [scope]: [rule] } };
+    const [transport = ''] = source.split(':');
+    const transports = { [transport]: { [scope]: [rule] } };
     await writeFile(at('policy.json'), JSON.stringify({ default: [{ type: 'reject' }], transports }));
     const table = `[[registry]]\nprefix = "quay.io"\nlocation = "${mirror ?? ''}"\ninsecure = true\n`;
     await writeFile(at('registries.conf'), mirror === undefined ? '' : table);
     await rm(at('copy'), { recursive: true, force: true });
     const config = ['--registries-conf', at('registries.conf'), '--registries.d', at('registries.d')];
-    const copy = ['copy', '--src-tls-verify=false', source, `dir:${at('copy')}`];
+    // The layers of a store are unpacked: signatures do not hold for their copies.
+    const copy = ['copy', '--src-tls-verify=false', '--remove-signatures', source, `dir:${at('copy')}`];
     const { code } = await run(program, [...config, '--policy', at('policy.json'), ...copy]);
     return code === 0;
   }
