@@ -295,11 +295,8 @@ describe('loadBundle', function () {
 
   it('fetches from another machine only what the store lacks', async () => {
     const signed = await makeBundle({ components });
-    const server = await serveBundle(
-      await openBundle(signed.path, makeContext()),
-      { host: '127.0.0.1', port: 0 },
-      makeContext(),
-    );
+    const bundle = await openBundle(signed.path, makeContext());
+    const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0 }, makeContext());
     const loadFrom = async (...args: string[]): Promise<Record<string, number>> => {
       const trust = [`--signature-keyring=${signed.keyFile}`, `--trust-fingerprint=${signed.key.fingerprint}`];
       const store = ['--store=additional', `--store-path=${folder}/store`, `--download-dir=${folder}/download`];
@@ -319,6 +316,7 @@ describe('loadBundle', function () {
       expect(existsSync(join(folder, 'download'))).to.equal(false);
     } finally {
       await server.close();
+      await bundle.close();
       await signed.remove();
     }
   });
