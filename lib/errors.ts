@@ -7,6 +7,7 @@ export const errorCodes = {
   interrupted: 'The run was interrupted.',
   'not-found': 'A registry, directory, bundle or cluster does not have the requested content.',
   'unknown-version': 'No release of that version and architecture is published.',
+  'not-recommended': 'An update has known risks that are not accepted; each is named with its text.',
   unauthorized: 'A registry requires credentials, or refuses the given ones.',
   denied: 'A registry, cluster or proxy does not allow the operation.',
   'bad-credentials-file': 'A credentials file or helper cannot be used.',
@@ -50,7 +51,7 @@ export type ErrorCode = keyof typeof errorCodes;
 export const settings = [
   ...(['allowUnsigned', 'signatureKeyring', 'signatureStore', 'trustFingerprint', 'requireSignedImages'] as const),
   ...(['certificateAuthority', 'insecure', 'pullSecret', 'idmsFile', 'tokenFile'] as const),
-  ...(['arch', 'base', 'fromDir', 'graphUrl', 'releaseRepository', 'volumeSize', 'images'] as const),
+  ...(['arch', 'base', 'fromDir', 'graphUrl', 'releaseRepository', 'volumeSize', 'images', 'acceptRisk'] as const),
   ...([
     'to',
     'toDir',

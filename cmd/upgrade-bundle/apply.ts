@@ -10,6 +10,7 @@ import type { Cluster } from '../../lib/kubernetes/client.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
 import { describeDue, listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
+import { describeRisk } from '../../lib/release/graph/updatePath.ts';
 import { readDigest } from '../cli/checks.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
@@ -76,6 +77,8 @@ export const command = defineCommand({
         context.log('warn', `${formatSubject(subject)} ${message}`);
       const { bundle, outcome } = await allowBundle(cluster, request);
       warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
+      for (const { version, risks = [] } of evidence?.releases ?? [])
+        for (const risk of risks) context.log('warn', `${describeRisk(risk, version)}; the bundle accepts it`);
       if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
       terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);
       const next = bundle.status ? `It is ${phaseOf(bundle)}.` : 'The agents look for it now.';

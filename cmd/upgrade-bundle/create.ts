@@ -257,11 +257,11 @@ async function requestOf(
   origin: Origin,
   context: Context,
 ): Promise<Pick<CreateRequest, 'releases' | 'risks'>> {
-  const { release = '', version = release, arch, releaseImage, pathFrom, graphUrl } = args;
+  const { release = '', version = release, arch, releaseImage, pathFrom, graphUrl, acceptRisk } = args;
   if (releaseImage !== undefined)
     return { releases: [{ image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) }] };
   const place = { arch: architectureOf(args), repository: repositoryOf(args, origin) };
-  const planned = await planReleases(version, pathFrom, { ...place, graphUrl, site }, origin, context);
+  const planned = await planReleases(version, pathFrom, { ...place, graphUrl, site, acceptRisk }, origin, context);
   const [first = '', ...others] = planned.versions;
   const releases = [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))] as const;
   return { releases, risks: planned.risks };

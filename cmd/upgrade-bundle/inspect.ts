@@ -2,6 +2,7 @@ import { countAttachments } from '../../lib/oci/attachment.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect/inspect.ts';
 import { readBundleInventory } from '../../lib/bundle/inspect/inventory.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
+import { formatRisk } from '../../lib/release/graph/updatePath.ts';
 import { formatReport } from './report/report.ts';
 import { tool } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -105,6 +106,7 @@ function describe(inspection: Inspection, wide: boolean): string {
     ...(previous.length === 0
       ? []
       : [['Updates', `from ${versions.join(', ')}${older > 0 ? ` and ${older} more` : ''}`]]),
+    ...(inspection.risks ?? []).map((risk) => ['Risk', formatRisk(risk)]),
     ['Made by', tool],
     ...noted.map((note) => ['Note', note]),
     ...(notes.length > noted.length ? [['', `… and ${notes.length - noted.length} more notes`]] : []),
@@ -124,8 +126,7 @@ function listReleases({ releases = [] }: Inspection): string {
     ['IMAGES', 'ADDS', 'TOTAL'],
   );
   const risks = new Map(releases.flatMap((each) => each.risks.map((risk) => [risk.name, risk])));
-  const texts = [...risks.values()].map(({ name, message, url }) => `${name}: ${[message, url].join(' ').trim()}`);
-  return [table, ...texts].join('\n');
+  return [table, ...[...risks.values()].map(formatRisk)].join('\n');
 }
 
 function describeBase({ totals }: Inspection, { version, blobs, bytes }: NonNullable<Inspection['base']>): string {

@@ -4,15 +4,20 @@ import type { Origin } from '../../lib/bundle/create/origin.ts';
 import type { SiteReport } from '../../lib/config/siteTypes.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { resolveUpdatePath } from '../../lib/release/graph/updatePath.ts';
+import { requireAccepted, resolveUpdatePath } from '../../lib/release/graph/updatePath.ts';
 import { compareVersions, minorsBetween, parseVersion, type Architecture } from '../../lib/release/version.ts';
 
-/** The option of `create` for a path of updates. */
+/** The options of `create` for a path of updates. */
 export const pathOption = {
   'path-from': {
     type: 'string',
     describe: 'Version to update from: include all releases on the shortest supported path from it, without itself',
     suggest: 'versions',
+  },
+  'accept-risk': {
+    type: 'string',
+    repeatable: true,
+    describe: 'With a path: include updates with the known risk of this name, and have the cluster accept it',
   },
 } as const;
 
@@ -24,12 +29,17 @@ export interface PlannedReleases extends Pick<CreateRequest, 'risks'> {
 /**
  * Returns the versions in a text with commas, or the versions on the path of updates to a single one. The path begins
  * at `from`, or at the version of a site that is more than one minor version behind. Throws `usage`, and the errors
- * of resolveUpdatePath.
+ * of resolveUpdatePath and requireAccepted.
  */
 export async function planReleases(
   text: string,
   from: string | undefined,
-  place: { readonly arch: Architecture; readonly graphUrl: string | undefined; readonly site: SiteReport | undefined },
+  place: {
+    readonly arch: Architecture;
+    readonly graphUrl: string | undefined;
+    readonly site: SiteReport | undefined;
+    readonly acceptRisk: readonly string[];
+  },
   { fetchFile }: Pick<Origin, 'fetchFile'>,
   context: Context,
 ): Promise<PlannedReleases> {
@@ -38,19 +48,16 @@ export async function planReleases(
   if (versions.length > 1 && from !== undefined)
     throw new PluginError('usage', '--path-from needs one version, the last on the path');
   if (versions.length > 1) return { versions: limit([...new Set(versions.map(parseVersion))].sort(compareVersions)) };
-  const { arch, graphUrl, site } = place;
+  const { arch, graphUrl, site, acceptRisk } = place;
   const start = from ?? (site && minorsBetween(site.version, version) > 1 ? site.version : undefined);
   if (start === undefined) return { versions };
-  const { steps, channels } = await resolveUpdatePath(
-    { from: start, to: version },
-    arch,
-    { graphUrl, fetchFile },
-    context,
-  );
+  const path = await resolveUpdatePath({ from: start, to: version }, arch, { graphUrl, fetchFile }, context);
+  const { steps, channels } = path;
   const found = steps.slice(1);
   if (found.length === 0) throw new PluginError('usage', `${start} and ${version} are the same version`);
   const names = steps.map((step) => step.version).join(' → ');
   context.log('info', `the shortest path of updates in ${channels.join(', ')}: ${names}`);
+  requireAccepted(path, acceptRisk, context);
   return {
     versions: limit(found.map((step) => step.version)),
     risks: new Map(found.map((step) => [step.version, step.risks])),

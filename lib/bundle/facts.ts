@@ -46,7 +46,8 @@ export function describeReleases(
   const all = signed.map((each) => describeRelease(each, extras, tool));
   const last = all.at(-1);
   if (!last) throw new PluginError('internal', 'a bundle without a release');
-  if (all.length === 1) return last;
+  const [first] = more;
+  if (all.length === 1) return { ...last, ...(first && first.risks.length > 0 && { risks: first.risks }) };
   return {
     ...last,
     images: [...new Set(all.flatMap(({ images }) => images))],

@@ -5,8 +5,9 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../files/smallFile.ts';
-import type { BundleBase } from './metadata.ts';
+import type { BundleBase, BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
+import { splitReleases } from './releases.ts';
 import { readBundledSignatures } from './bundledConfig.ts';
 import { checkSigned, type SignedBundle } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
@@ -31,6 +32,8 @@ export interface BundleEvidence {
   readonly extraImages: readonly string[];
   /** What the bundle leaves out. */
   readonly base?: BundleBase | undefined;
+  /** The releases in the order of the updates, with the known risks that the bundle accepts. */
+  readonly releases: readonly Pick<BundleMetadata, 'version' | 'risks'>[];
 }
 
 const sizeLimit = 1024 * 1024;
@@ -58,7 +61,7 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
     const signed = await checkSigned(bundle, trust, context);
     const signatures = (await readBundledSignatures(bundle, context)).get(signed.release.digest) ?? [];
     const { extraImages, base } = bundle.metadata;
-    const evidence = { signed, signatures, extraImages, base };
+    const evidence = { signed, signatures, extraImages, base, releases: splitReleases(bundle.metadata) };
     const known = await readDigestFile(path);
     if (known !== undefined) return { name, digest: known, evidence };
     context.log('info', `computing the digest of ${path}, because ${basename(path)}.sha256 is missing`);

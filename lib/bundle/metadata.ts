@@ -78,6 +78,8 @@ export interface BundleMetadata {
   readonly tool: string;
   /** The releases in the order of the updates; undefined if there is only one. */
   readonly releases?: readonly BundledRelease[] | undefined;
+  /** The known risks of the update to it; absent if there are none, or several releases. */
+  readonly risks?: readonly UpdateRisk[] | undefined;
   /** The volumes of the tar, in order; undefined if it is one file. */
   readonly volumes?: readonly { readonly name: string; readonly size: number }[] | undefined;
 }
@@ -162,6 +164,7 @@ function findBadName(value: Record<string, unknown>): string | undefined {
     Object.entries(lists).find(([field, pattern]) => !isList(value[field], matches(pattern)));
   if (bad) return bad[0];
   if (!isComponents(components)) return 'components';
+  if (value['risks'] !== undefined && !isList(value['risks'], isRisk)) return 'risks';
   if (value['releases'] !== undefined && !isReleases(value)) return 'releases';
   const isGood = (each: Record<string, unknown>): boolean =>
     Object.entries(releaseNames).every(([field, pattern]) => matches(pattern)(each[field]));

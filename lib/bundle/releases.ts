@@ -6,9 +6,9 @@ import type { BundleMetadata } from './metadata.ts';
  */
 export function splitReleases(metadata: BundleMetadata): [BundleMetadata, ...BundleMetadata[]] {
   const { releases, ...shared } = metadata;
-  const [first, ...others] = (releases ?? []).map(({ version, release, components, osImages, previous }) => {
+  const [first, ...others] = (releases ?? []).map(({ version, release, components, osImages, previous, risks }) => {
     const images = [...new Set([release, ...Object.values(components), ...metadata.extraImages])];
-    return { ...shared, formatVersion: 1, version, release, images, components, osImages, previous } as const;
+    return { ...shared, formatVersion: 1, version, release, images, components, osImages, previous, risks } as const;
   });
   return first ? [first, ...others] : [metadata];
 }

@@ -9,6 +9,7 @@ const types = [
   'Loaded',
   'Pinned',
   'Updated',
+  'RisksAccepted',
   'ImagesMissing',
   'ExtraImagesAllowed',
   'Stalled',

@@ -176,6 +176,7 @@ describe('a bundle with several releases', () => {
     (workshop.signatures.files as Map<string, string>).set('/graph', graph);
     const planned = await workshop.make({
       ...{ version: '4.20.3', 'path-from': '4.18.20', 'graph-url': `${workshop.signatures.url}/graph` },
+      'accept-risk': 'SlowDisks',
       output: join(workshop.folder, 'planned'),
     });
     expect(basename(planned)).to.equal(basename(path));
@@ -185,6 +186,7 @@ describe('a bundle with several releases', () => {
     });
     const forSite = await workshop.make({
       ...{ version: '4.20.3', for: await workshop.write('site.json', site), arch: undefined },
+      'accept-risk': 'SlowDisks',
       ...{ 'graph-url': `${workshop.signatures.url}/graph`, output: join(workshop.folder, 'site') },
     });
     expect(basename(forSite)).to.equal(basename(path));
@@ -197,6 +199,37 @@ describe('a bundle with several releases', () => {
     expect(stdout)
       .to.match(/^4\.19\.12 .* SlowDisks$/m)
       .and.to.match(/^SlowDisks: Disks are slow\.$/m);
+  });
+
+  it('is refused if a known risk of its updates is not accepted', async () => {
+    const nodes = ['4.19.12', '4.20.3'].map((version) => ({ version, payload: first.pullspec }));
+    const risks = [
+      { name: 'SlowDisks', message: 'Disks are slow.', url: 'https://a.test' },
+      { name: 'Lost', message: 'x' },
+    ];
+    const conditionalEdges = [{ edges: [{ from: '4.19.12', to: '4.20.3' }], risks }];
+    const graph = JSON.stringify({ nodes, edges: [], conditionalEdges });
+    (workshop.signatures.files as Map<string, string>).set('/risky', graph);
+    const options = {
+      ...{ version: '4.20.3', 'path-from': '4.19.12', 'graph-url': `${workshop.signatures.url}/risky` },
+      output: join(workshop.folder, 'risky'),
+    };
+    const { code, stderr } = await workshop.create({ ...options, 'accept-risk': ['Lost', 'Other'] });
+    expect(code).to.equal(1);
+    expect(stderr)
+      .to.contain('no update on the path has the risk Other\n')
+      .and.to.contain(
+        'error: known risks of the updates are not accepted:\n' +
+          '  the update to 4.20.3 has the risk SlowDisks: Disks are slow. https://a.test\n',
+      );
+    expect(stderr).to.contain('--accept-risk').and.not.to.contain('risk Lost:');
+    const { risks: carried } = await readMetadata(
+      await workshop.make({ ...options, 'accept-risk': ['SlowDisks', 'Lost'] }),
+    );
+    expect(carried).to.deep.equal([risks[0], { ...risks[1], url: '' }]);
+    const [made = ''] = await readdir(join(workshop.folder, 'risky'));
+    const { stdout } = await runProgram(workshop.folder, 'inspect', [join(workshop.folder, 'risky', made)]);
+    expect(stdout).to.match(/^ *Risk +SlowDisks: Disks are slow\. https:\/\/a\.test$/m);
   });
 
   it('has a plan for the update to each release', async () => {

@@ -115,6 +115,34 @@ export function nameRisks(risks: readonly UpdateRisk[]): string {
   return risks.map(({ name }) => name).join(', ');
 }
 
+/**
+ * Throws `not-recommended` with the texts of the known risks on a path whose names are not accepted. Warns of accepted
+ * names that no risk on the path has.
+ */
+export function requireAccepted({ steps }: UpdatePath, accepted: readonly string[], context: Context): void {
+  const known = new Set(steps.flatMap(({ risks }) => risks.map(({ name }) => name)));
+  const strange = accepted.filter((name) => !known.has(name));
+  if (strange.length > 0) context.log('warn', `no update on the path has the risk ${strange.join(', ')}`);
+  const others = steps.flatMap(({ version, risks }) =>
+    risks.filter(({ name }) => !accepted.includes(name)).map((risk) => describeRisk(risk, version)),
+  );
+  if (others.length === 0) return;
+  throw new PluginError('not-recommended', `known risks of the updates are not accepted:\n  ${others.join('\n  ')}`, {
+    hint: 'Check whether they concern the site. Then accept each by its name, or update by other versions.',
+    settings: ['acceptRisk'],
+  });
+}
+
+/** Describes a risk of the update to a version, with its text and page. */
+export function describeRisk(risk: UpdateRisk, version: string): string {
+  return `the update to ${version} has the risk ${formatRisk(risk)}`;
+}
+
+/** Formats a risk with its text and page: `SlowDisks: Disks are slow. https://example.com`. */
+export function formatRisk({ name, message, url }: UpdateRisk): string {
+  return `${name}: ${[message, url].join(' ').trim()}`;
+}
+
 function warnOfRisks(path: readonly GraphEdge[], safe: readonly GraphEdge[] | undefined, context: Context): void {
   for (const { from, to, risks } of path) {
     if (risks.length === 0) continue;

@@ -1,9 +1,7 @@
 import { fieldsOf, listOf } from '../../fields.ts';
 import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import { clusterVersionReference, readClusterVersion } from '../../kubernetes/clusterVersion.ts';
+import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
@@ -14,6 +12,7 @@ import type { Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
+import { requestUpdate } from './updateRequest.ts';
 import { planHops } from '../hops.ts';
 import { beginNextHop, findCompleted, isHeld } from './nextHop.ts';
 import { abortAnnotation, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
@@ -134,7 +133,7 @@ async function update(observation: Observation): Promise<Step> {
     if (!(await servesPins(cluster)) && takesLocalSystem(version)) await pausePools(cluster, bundle.metadata.name);
     for (const { object } of signatureManifests({ release: facts.metadata, signatures: facts.signatures }))
       await cluster.apply(object, { manager: 'controller', force: true });
-    await requestUpdate(cluster, site.clusterVersion, { version, release });
+    conditions.unshift(...(await requestUpdate(cluster, site.clusterVersion, facts.metadata)));
   }
   return { phase: 'Upgrading', progress: '0%', conditions };
 }
@@ -201,19 +200,6 @@ function describeAborted({ bundle, load: state }: Observation, isUnpinned: boole
   return now.flatMap(([type, message]) =>
     known.includes(type) && message !== undefined ? [falseCondition(type, 'Aborted', message)] : [],
   );
-}
-
-/**
- * Requests an update. A merge patch keeps other fields, so this one removes a forced update and another architecture.
- */
-async function requestUpdate(
-  cluster: Cluster,
-  { metadata: { resourceVersion } }: StoredObject,
-  { version, release }: { version: string; release: string },
-): Promise<void> {
-  const desiredUpdate = { image: release, version, force: false, architecture: null };
-  // Change only the version of the object that was found ready.
-  await cluster.patch(clusterVersionReference, { metadata: { resourceVersion }, spec: { desiredUpdate } });
 }
 
 const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };

@@ -47,9 +47,10 @@ const limits: readonly Limit[] = [
       ],
       [keepsMetadata, 'may not change the metadata'],
       [
-        "variables.update.all(k, k in ['image', 'version', 'force'] || (k in variables.oldUpdate && variables.update[k] == variables.oldUpdate[k])) && " +
-          "(!('acceptRisks' in variables.oldUpdate) || 'acceptRisks' in variables.update)",
-        'may set image and version of desiredUpdate, and nothing else',
+        "variables.update.all(k, k in ['image', 'version', 'force', 'acceptRisks'] || (k in variables.oldUpdate && variables.update[k] == variables.oldUpdate[k])) && " +
+          "(!('acceptRisks' in variables.oldUpdate) || ('acceptRisks' in variables.update && " +
+          "variables.oldUpdate['acceptRisks'].all(r, r in variables.update['acceptRisks'])))",
+        'may set image and version of desiredUpdate, accept more risks, and nothing else',
       ],
       ["!('force' in variables.update) || variables.update['force'] == false", 'may not force an update'],
       [

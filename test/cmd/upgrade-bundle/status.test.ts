@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { expect } from 'chai';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
@@ -5,6 +6,7 @@ import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { repack } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { type Running, runProgram, startProgram, until } from '../../support/content/creation.ts';
@@ -83,6 +85,17 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
         acknowledge: ['ack-4.20-x'],
       });
       expect((await run('apply', several.path, ...trust, '--acknowledge=x')).code).to.equal(1);
+      const risky = await repack(
+        several.path,
+        join(kubeconfigs.folder, 'upgrade-4.21.1-x86_64-via-4.20.3.tar'),
+        (made) => {
+          const risks = [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }];
+          made.metadata = { ...made.metadata, releases: made.metadata.releases?.map((each) => ({ ...each, risks })) };
+        },
+      );
+      expect((await run('apply', risky, ...trust)).stderr).to.contain(
+        'warning: the update to 4.20.3 has the risk SlowDisks: Disks are slow.; the bundle accepts it\n',
+      );
     } finally {
       await several.remove();
     }

@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import { resumeUpdate, abortUpdate } from '../../../lib/update/bundleRecord.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import type { ApiSchema } from '../../fakes/kubernetes/apiSchema.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { firstRelease, makeHops, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
@@ -117,6 +118,59 @@ describe('controlRollout of a bundle with several releases', () => {
       rollout.edit('ConfigMap', 'admin-acks', { data: { [name]: 'true' } });
       await rollout.untilPhase('Completed');
       expect(rollout.condition('Acknowledged')).to.equal('True Acknowledged: no acknowledgement is missing');
+    });
+  });
+
+  describe('whose first update has an accepted risk', () => {
+    const risks = [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }];
+    beforeEach(() => {
+      const { hops: [first, last] = [], ...facts } = makeHops();
+      if (!first || !last) throw new Error('there are not two hops');
+      rollout.facts = { ...facts, hops: [{ ...first, metadata: { ...first.metadata, risks } }, last] };
+      const image = release.replaceAll('2', '1');
+      const desiredUpdate = { image, version: '4.19.3', acceptRisks: [{ name: 'Mine' }] };
+      rollout.edit('ClusterVersion', 'version', { spec: { desiredUpdate } });
+    });
+    const accepted = (): unknown[] =>
+      (rollout.site.requests as Json[])
+        .filter(({ version }) => version !== '4.19.3')
+        .map(({ acceptRisks, force }) => [acceptRisks, force]);
+    const about = (how: string): string =>
+      `the risks of the update to 4.19.4 that the bundle accepts: SlowDisks; ${how}`;
+
+    it('adds it to the accepted risks, and does not force the update', async () => {
+      put();
+      await rollout.control();
+      await rollout.untilPhase('Completed');
+      const both = [{ name: 'Mine' }, { name: 'SlowDisks' }];
+      expect(accepted()).to.deep.equal([
+        [both, false],
+        [both, false],
+      ]);
+      expect(rollout.condition('RisksAccepted')).to.equal(
+        `True AcceptRisks: ${about('written to acceptRisks of ClusterVersion')}`,
+      );
+    });
+
+    it('requests it by its image from a cluster without acceptRisks', async () => {
+      const { kinds } = rollout.server;
+      const index = kinds.findIndex(({ kind }) => kind === 'ClusterVersion');
+      const anything = { type: 'object', 'x-kubernetes-preserve-unknown-fields': true };
+      const fields = ['image', 'version'].map((name) => [name, { type: 'string' }]);
+      const properties = Object.fromEntries([...fields, ['force', { type: 'boolean' }]]) as Json;
+      const spec = { ...anything, properties: { desiredUpdate: { type: 'object', properties } } };
+      const schema = { ...anything, properties: { spec } } as unknown as ApiSchema;
+      kinds.splice(index, 1, ...kinds.slice(index, index + 1).map((kind) => ({ ...kind, schema })));
+      put();
+      await rollout.control();
+      await rollout.untilPhase('Completed');
+      expect(accepted()).to.deep.equal([
+        [undefined, false],
+        [undefined, false],
+      ]);
+      expect(rollout.condition('RisksAccepted')).to.equal(
+        `True ExplicitImage: ${about('this cluster has no acceptRisks, so the update is requested by its image alone')}`,
+      );
     });
   });
 

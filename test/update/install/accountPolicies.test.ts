@@ -70,22 +70,27 @@ describe('accountPolicies', () => {
       expect(change({ spec: { desiredUpdate } })).to.deep.equal([]);
     });
 
+    it('more accepted risks', () => {
+      const acceptRisks = [{ name: 'R' }, { name: 'S' }];
+      expect(change({ spec: { desiredUpdate: { image, acceptRisks } } })).to.deep.equal([]);
+    });
+
     const others: [string, Json, string][] = [
       ['force', { spec: { desiredUpdate: { image, force: true } } }, 'may not force an update'],
       [
-        'accepted risks',
+        'fewer accepted risks',
         { spec: { desiredUpdate: { image, acceptRisks: [] } } },
-        'may set image and version of desiredUpdate, and nothing else',
+        'may set image and version of desiredUpdate, accept more risks, and nothing else',
       ],
       [
         'no accepted risks',
         { spec: { desiredUpdate: { image, acceptRisks: null } } },
-        'may set image and version of desiredUpdate, and nothing else',
+        'may set image and version of desiredUpdate, accept more risks, and nothing else',
       ],
       [
         'an architecture',
         { spec: { desiredUpdate: { image, architecture: 'Multi' } } },
-        'may set image and version of desiredUpdate, and nothing else',
+        'may set image and version of desiredUpdate, accept more risks, and nothing else',
       ],
       [
         'a tag',
