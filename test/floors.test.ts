@@ -45,7 +45,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'additionalImages bundle bundledConfig complete configCheck extraImages identity images metadata open openTar problem releaseRepositories releases sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
-  ['lib/bundle/inspect', 'inspect inventory'],
+  ['lib/bundle/inspect', 'inspect inventory release'],
   [
     'lib/bundle/create',
     'artifacts base catalogs contents create layout localOrigin origin releaseSource request siteCheck writeBundle',

@@ -1,8 +1,10 @@
 import { countAttachments } from '../../lib/oci/attachment.ts';
-import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect/inspect.ts';
+import type { InspectedImage } from '../../lib/bundle/inspect/inspect.ts';
 import { readBundleInventory } from '../../lib/bundle/inspect/inventory.ts';
+import { inspectRelease, type ReleaseInspection } from '../../lib/bundle/inspect/release.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { formatRisk } from '../../lib/release/graph/updatePath.ts';
+import { describeOrigin } from './report/origin.ts';
 import { formatReport } from './report/report.ts';
 import { tool } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -17,7 +19,7 @@ const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 /** `inspect`: shows the contents of a bundle in place, without reading its blobs. */
 export const command = defineCommand({
   details:
-    'Reads only the metadata and the manifests, so it takes seconds for a bundle of any size. Verifies nothing: it lists the ' +
+    'Reads only the metadata, the manifests and the release payload, so it takes seconds for a bundle of any size. Verifies nothing: it lists the ' +
     'signers that the bundle names, and the verify command checks them. -o wide lists everything, and -o html writes a page in ' +
     'one file.',
   positionals: bundleArgument,
@@ -35,15 +37,15 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar -o html > report.html', 'Write a page with a map of the bundle'],
     ['upgrade-4.20.3-x86_64.tar --sbom=cyclonedx > sbom.json', 'Write a software bill of materials'],
   ],
-  async run(args, { context, terminal }) {
+  async run(args, { context, terminal, environment }) {
     const bundle = await openBundle(args.bundle, context, { tolerant: true });
     try {
       if (args.sbom !== undefined) {
         const inventory = await readBundleInventory(bundle, context);
-        terminal.print(formatSbom(inventory, args.sbom, { tool, date: new Date() }));
+        terminal.print(formatSbom(inventory, args.sbom, { tool, date: readSourceDate(environment) }));
         return;
       }
-      const inspection = await inspectBundle(bundle, context);
+      const inspection = await inspectRelease(bundle, context);
       terminal.print((await format(inspection, args.output)).trimEnd());
     } finally {
       await bundle.close();
@@ -51,7 +53,15 @@ export const command = defineCommand({
   },
 });
 
-async function format(inspection: Inspection, form: 'json' | 'yaml' | 'wide' | 'html' | undefined): Promise<string> {
+/** Returns the time that SOURCE_DATE_EPOCH gives to all files of a build, if there is one. */
+function readSourceDate({ SOURCE_DATE_EPOCH: seconds = '' }: NodeJS.ProcessEnv): Date | undefined {
+  return /^\d{1,11}$/.test(seconds) ? new Date(Number(seconds) * 1000) : undefined;
+}
+
+async function format(
+  inspection: ReleaseInspection,
+  form: 'json' | 'yaml' | 'wide' | 'html' | undefined,
+): Promise<string> {
   switch (form) {
     case 'json':
       return JSON.stringify(inspection, null, 2);
@@ -66,7 +76,7 @@ async function format(inspection: Inspection, form: 'json' | 'yaml' | 'wide' | '
   }
 }
 
-function toWords(inspection: Inspection, wide: boolean): string {
+function toWords(inspection: ReleaseInspection, wide: boolean): string {
   const parts = [
     describe(inspection, wide),
     listReleases(inspection),
@@ -76,7 +86,7 @@ function toWords(inspection: Inspection, wide: boolean): string {
   return parts.filter((part) => part !== '').join('\n\n');
 }
 
-function describe(inspection: Inspection, wide: boolean): string {
+function describe(inspection: ReleaseInspection, wide: boolean): string {
   const { path, size, volumes, base, digest, arch, release, previous, tool, totals, images, notes } = inspection;
   const signers = inspection.signatures.flatMap(({ signers: keys }) =>
     keys.map(({ signer, fingerprint }) => `${signer} (${fingerprint})`),
@@ -94,6 +104,7 @@ function describe(inspection: Inspection, wide: boolean): string {
     ['Size', `${formatBytes(size)} (${size} bytes)`],
     ...(digest === undefined ? [] : [['Digest', `${digest} (from the .sha256 file)`]]),
     ['Release', release],
+    ...describeOrigin(inspection),
     ...(signers.length === 0
       ? [['Signed by', 'the bundle names no signer']]
       : [...new Set(signers)].map((signer) => ['Signed by', `${signer}, not verified here`])),
@@ -115,7 +126,7 @@ function describe(inspection: Inspection, wide: boolean): string {
 }
 
 /** Lists the releases in the order of the updates, if there are several. */
-function listReleases({ releases = [] }: Inspection): string {
+function listReleases({ releases = [] }: ReleaseInspection): string {
   if (releases.length === 0) return '';
   const rows = releases.map(({ version, images, added, size, risks }) => [
     ...[version, String(images), formatBytes(added), formatBytes(size)],
@@ -129,12 +140,15 @@ function listReleases({ releases = [] }: Inspection): string {
   return [table, ...[...risks.values()].map(formatRisk)].join('\n');
 }
 
-function describeBase({ totals }: Inspection, { version, blobs, bytes }: NonNullable<Inspection['base']>): string {
+function describeBase(
+  { totals }: ReleaseInspection,
+  { version, blobs, bytes }: NonNullable<ReleaseInspection['base']>,
+): string {
   const share = totals.bytes === 0 ? 0 : Math.round((100 * bytes) / totals.bytes);
   return `${formatBytes(bytes)} in ${blobs} blobs that ${version} has: a delta, ${share}% smaller`;
 }
 
-function listImages({ images }: Inspection, wide: boolean): string {
+function listImages({ images }: ReleaseInspection, wide: boolean): string {
   const sorted = [...images].sort((a, b) => b.unique - a.unique);
   const some = wide ? sorted : sorted.slice(0, shown.images);
   const rows = some.map((image) => {
@@ -154,7 +168,7 @@ function describeKind({ kind, platforms, complete }: InspectedImage): string {
   return [kind, ...platforms, ...(complete ? [] : ['incomplete'])].join(' ');
 }
 
-function listShared({ sharedBlobs }: Inspection, wide: boolean): string {
+function listShared({ sharedBlobs }: ReleaseInspection, wide: boolean): string {
   if (sharedBlobs.length === 0) return '';
   const some = wide ? sharedBlobs : sharedBlobs.slice(0, shown.blobs);
   const rows = some.map(({ digest, size, images }) => [

@@ -8,7 +8,8 @@ export const sbomFormats = ['cyclonedx', 'spdx'] as const;
 /** The program that writes a bill of materials, and the time. */
 interface SbomContext {
   readonly tool: string;
-  readonly date: Date;
+  /** By default the time of the release, so that the same bundle gives the same bytes. */
+  readonly date?: Date | undefined;
 }
 
 /** A license expression of SPDX, by its form. Other texts of labels are notes. */
@@ -25,8 +26,8 @@ export function formatSbom(
 }
 
 function toCycloneDx(
-  { version, arch, release, versions, images }: BundleInventory,
-  { tool, date }: SbomContext,
+  { version, arch, release, versions, images, created }: BundleInventory,
+  { tool, date = created }: SbomContext,
 ): object {
   const [name = '', toolVersion = ''] = tool.split('/');
   const root = `openshift-${version}-${arch}`;
@@ -65,7 +66,10 @@ function describeLicense(license: string): object {
   return expression.test(license) ? { expression: license } : { license: { name: license } };
 }
 
-function toSpdx({ version, arch, release, images }: BundleInventory, { tool, date }: SbomContext): object {
+function toSpdx(
+  { version, arch, release, images, created }: BundleInventory,
+  { tool, date = created }: SbomContext,
+): object {
   const name = `openshift-${version}-${arch}`;
   const root = `SPDXRef-${name.replace(/[^A-Za-z0-9.-]/g, '-')}`;
   const none = 'NOASSERTION';
@@ -107,7 +111,7 @@ function purlOf({ pullspec, digest }: InventoryImage): string {
   return `pkg:oci/${encodeURIComponent(name)}@${encodeURIComponent(digest)}?repository_url=${url}`;
 }
 
-// SPDX allows no fractions of a second.
-function formatTime(date: Date): string {
+// SPDX allows no fractions of a second, and requires a time.
+function formatTime(date = new Date(0)): string {
   return date.toISOString().replace(/\.\d+Z$/, 'Z');
 }

@@ -1,17 +1,26 @@
 import { parseJson } from '../oci/syntax.ts';
 import type { PayloadFiles } from './payload.ts';
 
+/** The source of a component: a repository and a commit. */
+export interface SourceCommit {
+  readonly repository: string;
+  readonly commit: string;
+}
+
 /** The origin of a release according to its payload, for an audit. Nothing else uses it. */
 export interface Provenance {
   /** The URL of the advisory. */
   readonly errata?: string;
+  /** The time at which the release was made. */
+  readonly created?: Date;
   /** The versions of parts, such as `kubernetes` and `machine-os`. */
   readonly versions: Readonly<Record<string, string>>;
-  /** The source of each component: a repository and a commit. */
-  readonly sources: ReadonlyMap<string, { readonly repository: string; readonly commit: string }>;
+  /** The source of each component. */
+  readonly sources: ReadonlyMap<string, SourceCommit>;
 }
 
 interface ImageReferences {
+  readonly metadata?: { readonly creationTimestamp?: unknown };
   readonly spec?: {
     readonly tags?: readonly { readonly name?: string; readonly annotations?: Record<string, unknown> }[];
   };
@@ -20,6 +29,7 @@ interface ImageReferences {
 // Every text is printed in a report, so each must match a narrow pattern.
 const address = /^https:\/\/[\w./:?=&%-]{1,300}$/;
 const commitHash = /^[0-9a-f]{7,64}$/;
+const time = /^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
 const versionEntry = /^([a-z][a-z0-9-]{0,50})=([\w.+-]{1,100})$/;
 
 /**
@@ -29,9 +39,9 @@ const versionEntry = /^([a-z][a-z0-9-]{0,50})=([\w.+-]{1,100})$/;
 export function readProvenance(files: PayloadFiles): Provenance {
   const parse = (name: string): unknown => parseJson(files.get(name)?.toString('utf8') ?? '{}');
   const { metadata } = parse('release-metadata') as { metadata?: { url?: unknown } };
-  const { spec } = parse('image-references') as ImageReferences;
+  const { metadata: references, spec } = parse('image-references') as ImageReferences;
   const versions: Record<string, string> = {};
-  const sources = new Map<string, { repository: string; commit: string }>();
+  const sources = new Map<string, SourceCommit>();
   for (const { name = '', annotations = {} } of spec?.tags ?? []) {
     const repository = textOf(annotations['io.openshift.build.source-location'], address);
     const commit = textOf(annotations['io.openshift.build.commit.id'], commitHash);
@@ -43,7 +53,9 @@ export function readProvenance(files: PayloadFiles): Provenance {
     }
   }
   const errata = textOf(metadata?.url, address);
-  return { ...(errata !== undefined && { errata }), versions, sources };
+  const created = new Date(textOf(references?.creationTimestamp, time) ?? Number.NaN);
+  const hasTime = !Number.isNaN(created.getTime());
+  return { ...(errata !== undefined && { errata }), ...(hasTime && { created }), versions, sources };
 }
 
 function textOf(value: unknown, form: RegExp): string | undefined {

@@ -4,15 +4,10 @@ import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
-import { formatFacts, formatPage } from './page.ts';
+import { formatFacts, formatPage, linkTo } from './page.ts';
+import { listVersions } from './origin.ts';
 import { describeDelta, verdictOf } from './verdict.ts';
 import { nameReleases } from '../../cli/format.ts';
-
-/** The names of parts that administrators know. */
-const partNames = new Map([
-  ['kubernetes', 'Kubernetes'],
-  ['machine-os', 'RHCOS'],
-]);
 
 /** The time of a verification, and the program. */
 export interface AuditContext {
@@ -55,10 +50,7 @@ function describeBundle(report: VerifyReport, name: string): Markup {
     ...(base === undefined ? [] : [['Delta', describeDelta(report, base)] satisfies [string, string]]),
     ['Not signed', extraImages.length === 0 ? 'no extra images' : extraImages.join(', ')],
     ...(provenance?.errata === undefined ? [] : [['Errata', linkTo(provenance.errata)] satisfies [string, Markup]]),
-    ...Object.entries(provenance?.versions ?? {}).map(([part, version]): [string, string] => [
-      partNames.get(part) ?? part,
-      version,
-    ]),
+    ...listVersions(provenance ?? { versions: {} }),
   ];
   return formatFacts(rows);
 }
@@ -126,7 +118,7 @@ function describeOutcomes(results: readonly NamedResult[]): string {
 function listTable(title: string, heads: readonly string[], rows: readonly (readonly (string | Markup)[])[]): Markup {
   return markup`<h2>${title}</h2>
     <div class="scroll">
-      <table class="sortable stacked">
+      <table class="sortable stacked searchable">
         <thead>
           <tr>
             ${heads.map((head) => markup`<th scope="col">${head}</th>`)}
@@ -142,8 +134,4 @@ function listTable(title: string, heads: readonly string[], rows: readonly (read
         </tbody>
       </table>
     </div>`;
-}
-
-function linkTo(address: string): Markup {
-  return markup`<a href="${address}">${address}</a>`;
 }

@@ -51,6 +51,11 @@ export function formatFacts(rows: readonly (readonly [term: string, value: strin
   </dl>`;
 }
 
+/** Returns a link to an address, which has been checked, with the address as its text. */
+export function linkTo(address: string): Markup {
+  return markup`<a href="${address}">${address}</a>`;
+}
+
 function hashOf(text: string): string {
   return `sha256-${createHash('sha256').update(text).digest('base64')}`;
 }

@@ -1,16 +1,18 @@
 import { basename } from 'node:path';
-import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect/inspect.ts';
+import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
+import type { ReleaseInspection, SourcedImage } from '../../../lib/bundle/inspect/release.ts';
 import { shellWord } from '../../../lib/shellWord.ts';
 import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
-import { formatFacts, formatPage } from './page.ts';
+import { formatFacts, formatPage, linkTo } from './page.ts';
+import { listVersions } from './origin.ts';
 import { nameReleases } from '../../cli/format.ts';
 
 /** The number of shared blobs in the table. */
 const blobLimit = 20;
 
 /** Formats the contents of a bundle as one HTML page that needs no other file. The same bundle gives the same bytes. */
-export function formatReport(inspection: Inspection, formatBytes: FormatBytes): string {
+export function formatReport(inspection: ReleaseInspection, formatBytes: FormatBytes): string {
   const { arch, notes, tool } = inspection;
   const version = nameReleases(inspection);
   const name = nameOf(inspection);
@@ -53,7 +55,8 @@ function describeSizes({ size, totals }: Inspection, formatBytes: FormatBytes): 
   </div>`;
 }
 
-function describeFacts({ size, digest, form, release, previous, signatures }: Inspection, name: string): Markup {
+function describeFacts(inspection: ReleaseInspection, name: string): Markup {
+  const { size, digest, form, release, previous, signatures, errata } = inspection;
   const signers = new Set(
     signatures.flatMap((each) => each.signers.map((key) => `${key.signer} (${key.fingerprint})`)),
   );
@@ -64,21 +67,25 @@ function describeFacts({ size, digest, form, release, previous, signatures }: In
       ? [['Digest', markup`<code>${digest}</code>, as the .sha256 file says`] satisfies [string, Markup]]
       : []),
     ['Release', markup`<code>${release}</code>`],
+    ...listVersions(inspection),
+    ...errata.map((url): [string, Markup] => ['Errata', linkTo(url)]),
     ['Signed by', signers.size === 0 ? 'the bundle names no signer' : [...signers].join(', ')],
     ['Updates', previous.length === 0 ? 'from any version' : `from ${previous.join(', ')}`],
   ];
   return formatFacts(rows);
 }
 
-function listImages(images: readonly InspectedImage[], formatBytes: FormatBytes): Markup {
-  const bytes = (value: number): Markup => markup`<td class="number" data-value="${value}">${formatBytes(value)}</td>`;
+function listImages(images: readonly SourcedImage[], formatBytes: FormatBytes): Markup {
+  const bytes = (label: string, value: number): Markup =>
+    markup`<td class="number" data-label="${label}" data-value="${value}">${formatBytes(value)}</td>`;
   const sorted = [...images].sort((a, b) => b.unique - a.unique);
+  const hasSources = images.some(({ source }) => source !== undefined);
   return markup`<h2>Images</h2>
     <p class="quiet">
       “Own” is what no other image needs, “shared” what others need too. Everything is counted once within an image.
     </p>
     <div class="scroll">
-      <table class="sortable">
+      <table class="sortable stacked searchable">
         <thead>
           <tr>
             <th scope="col">Image</th>
@@ -89,6 +96,7 @@ function listImages(images: readonly InspectedImage[], formatBytes: FormatBytes)
             <th scope="col" class="number">Layers</th>
             <th scope="col">Sigstore</th>
             <th scope="col">Digest</th>
+            ${hasSources && markup`<th scope="col">Source</th>`}
           </tr>
         </thead>
         <tbody>
@@ -100,15 +108,20 @@ function listImages(images: readonly InspectedImage[], formatBytes: FormatBytes)
                 ${image.name}${details.length === 0 ? undefined : markup` <small>${details.join(', ')}</small>`}
               </th>
               <td class="kind">${singular[classOf(image)]}</td>
-              ${bytes(image.unique)}${bytes(image.shared)}${bytes(image.size)}
-              <td class="number">${image.layers}</td>
-              <td>${image.hasAttachment ? 'yes' : 'no'}</td>
+              ${bytes('Own', image.unique)}${bytes('Shared', image.shared)}${bytes('Total', image.size)}
+              <td class="number" data-label="Layers">${image.layers}</td>
+              <td data-label="Sigstore">${image.hasAttachment ? 'yes' : 'no'}</td>
               <td class="digest">${image.digest}</td>
+              ${hasSources && markup`<td class="digest">${describeSource(image)}</td>`}
             </tr>`;
           })}
         </tbody>
       </table>
     </div>`;
+}
+
+function describeSource({ source }: SourcedImage): Markup | undefined {
+  return source && markup`${linkTo(source.repository)} ${source.commit}`;
 }
 
 const singular: Readonly<Record<ImageClass, string>> = {
@@ -125,7 +138,7 @@ function listShared({ sharedBlobs }: Inspection, formatBytes: FormatBytes): Mark
   const others = sharedBlobs.length - blobLimit;
   return markup`<h2>Layers that most images need</h2>
     <div class="scroll">
-      <table class="sortable">
+      <table class="sortable stacked">
         <thead>
           <tr>
             <th scope="col" class="number">Images</th>
@@ -137,8 +150,8 @@ function listShared({ sharedBlobs }: Inspection, formatBytes: FormatBytes): Mark
           ${sharedBlobs.slice(0, blobLimit).map(
             ({ digest, size, images }) =>
               markup`<tr>
-                <td class="number">${images}</td>
-                <td class="number" data-value="${size}">${formatBytes(size)}</td>
+                <td class="number" data-label="Images">${images}</td>
+                <td class="number" data-label="Size" data-value="${size}">${formatBytes(size)}</td>
                 <td class="digest">${digest}</td>
               </tr>`,
           )}
@@ -158,7 +171,7 @@ function listSignatures({ signatures }: Inspection): Markup {
       <code>config</code> folder.
     </p>
     <div class="scroll">
-      <table>
+      <table class="stacked">
         <thead>
           <tr>
             <th scope="col">Of</th>
@@ -174,9 +187,9 @@ function listSignatures({ signatures }: Inspection): Markup {
               words.map((line, index) => [index > 0 ? markup`<br />` : undefined, line]);
             return markup`<tr>
               <th scope="row">${image}</th>
-              <td>${signers.length === 0 ? 'not recorded' : lines(signers.map((key) => key.signer))}</td>
-              <td class="digest">${lines(signers.map((key) => key.fingerprint))}</td>
-              <td class="number">${held}</td>
+              <td data-label="Signer">${signers.length === 0 ? 'not recorded' : lines(signers.map((key) => key.signer))}</td>
+              <td class="digest" data-label="Key">${lines(signers.map((key) => key.fingerprint))}</td>
+              <td class="number" data-label="In the bundle">${held}</td>
               <td class="digest">${digest}</td>
             </tr>`;
           })}

@@ -38,9 +38,12 @@ const headline = 20;
 /** The largest number of tiles. With more, tiles are too small to see. */
 const tileLimit = 400;
 
+/** The largest number of rows in the list for narrow screens. */
+const rowLimit = 30;
+
 /**
  * Draws the sizes of images: the bytes that each image has for itself, and the shared bytes. Areas are proportional to
- * sizes.
+ * sizes. Narrow screens show a list instead.
  */
 export function drawFigure({ images, sharedBlobs, totals }: Inspection, formatBytes: FormatBytes): Markup {
   const own = images.map((image): Plot => {
@@ -68,14 +71,35 @@ export function drawFigure({ images, sharedBlobs, totals }: Inspection, formatBy
     >
       ${drawTiles([...own, shared], area, formatBytes)}
     </svg>
+    ${drawRows([...own, shared], formatBytes)}
     <ul class="legend">
       ${legend}
     </ul>
     <figcaption>
-      The area of a rectangle is its number of bytes: what only that image needs, and what several need, which is in the
-      bundle once.
+      An area or a bar is a number of bytes: what only that image needs. What several images need is in the bundle
+      once.
     </figcaption>
   </figure>`;
+}
+
+/** Draws the largest sizes as bars, and the sum of the others. */
+function drawRows(plots: readonly Plot[], formatBytes: FormatBytes): Markup {
+  const sorted = plots.filter(({ weight }) => weight > 0).sort((a, b) => b.weight - a.weight);
+  const longest = sorted[0]?.weight ?? 1;
+  const rest = sorted.slice(rowLimit);
+  const others = rest.reduce((sum, { weight }) => sum + weight, 0);
+  return markup`<ol class="bars">
+    ${sorted.slice(0, rowLimit).map(
+      ({ name, weight, className }) =>
+        markup`<li>
+          <span>${name}</span> <b>${formatBytes(weight)}</b>
+          <svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">
+            <rect class="${className}" width="${round((100 * weight) / longest)}" height="1" />
+          </svg>
+        </li>`,
+    )}
+    ${rest.length > 0 && markup`<li><span>${rest.length} others</span> <b>${formatBytes(others)}</b></li>`}
+  </ol>`;
 }
 
 function drawTiles(plots: readonly Plot[], within: Rectangle, formatBytes: FormatBytes): Markup[] {

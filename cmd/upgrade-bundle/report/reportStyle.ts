@@ -50,8 +50,19 @@ figure { margin: 0; }
 .extra { fill: var(--extra); background: var(--extra); }
 .shared { fill: var(--shared); background: var(--shared); }
 .shared-blob { fill: var(--shared-2); }
+.bars { display: none; margin: 0; padding: 0; list-style: none; }
+.bars li { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem; padding: 0.3rem 0; }
+.bars span { flex: 1; overflow-wrap: anywhere; }
+.bars b { font-weight: 400; color: var(--quiet); font-variant-numeric: tabular-nums; }
+.bars svg { flex-basis: 100%; height: 0.5rem; border-radius: 3px; background: var(--panel); }
+a { color: inherit; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin: 0.75rem 0 0.25rem; padding: 0; list-style: none; }
 .legend i { display: inline-block; width: 0.85em; height: 0.85em; margin-right: 0.45em; border-radius: 2px; vertical-align: -0.05em; }
+input[type=search] {
+  width: 100%; max-width: 24rem; margin: 0.25rem 0 0.75rem; padding: 0.5rem 0.75rem; font: inherit; color: inherit;
+  background: var(--page); border: 1px solid var(--line); border-radius: 6px;
+}
+output { margin-left: 0.75rem; color: var(--quiet); }
 .scroll { overflow-x: auto; }
 table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.35rem 0.75rem 0.35rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
@@ -70,14 +81,21 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   body { padding: 1.25rem 1rem 3rem; }
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 0.5rem; }
+  h1 { font-size: 1.6rem; }
+  input[type=search] { max-width: none; font-size: 16px; }
+  output { display: block; margin: 0 0 0.5rem; }
+  .treemap { display: none; }
+  .bars { display: block; }
   .stacked thead { display: none; }
-  .stacked tr { display: block; padding: 0.6rem 0; border-bottom: 1px solid var(--line); }
-  .stacked td.digest { display: block; min-width: 0; padding: 0; border: 0; }
+  .stacked tr:not([hidden]) { display: block; padding: 0.6rem 0; border-bottom: 1px solid var(--line); }
+  .stacked :is(th, td) { display: inline-block; min-width: 0; padding: 0 0.9rem 0 0; border: 0; text-align: left; white-space: normal; }
+  .stacked :is(th, .digest) { display: block; padding: 0; }
   .stacked td:empty { display: none; }
-  .stacked td:first-child { color: var(--text); font-weight: 600; }
-  .stacked td:not(:first-child)::before { content: attr(data-label) ": "; font-family: system-ui, sans-serif; }
+  .stacked td.digest:first-child { color: var(--text); font-weight: 600; }
+  .stacked td[data-label]:not(.digest:first-child)::before { content: attr(data-label) " "; color: var(--quiet); font-family: system-ui, sans-serif; }
 }
 @media print {
+  @page { margin: 15mm; }
   :root {
     color-scheme: light;
     --page: #fff; --panel: #f5f6f8; --line: #ccc; --text: #000; --quiet: #444; --accent: #b3261e;
@@ -90,11 +108,19 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   thead { display: table-header-group; }
   tr, figure, pre, .notice, .figures div { break-inside: avoid; }
   .scroll { overflow: visible; }
-  td.digest { min-width: 0; }
+  .treemap { display: block; }
+  .bars, input[type=search], output { display: none; }
+  table { font-size: 8pt; }
+  th, td { padding: 0.2rem 0.5rem 0.2rem 0; }
+  td.digest { min-width: 34mm; font-size: 6.5pt; }
+  thead button::after { content: none !important; }
 }
 `;
 
-/** The script of a report: a click on the name of a column sorts its table. The page is readable without it. */
+/**
+ * The script of a report: a click on the name of a column sorts its table, and a field above a table searches it. The
+ * page is readable without it.
+ */
 export const script = `
 for (const table of document.querySelectorAll('table.sortable')) {
   const heads = [...table.tHead.rows[0].cells];
@@ -114,5 +140,17 @@ for (const table of document.querySelectorAll('table.sortable')) {
       body.append(...[...body.rows].sort((a, b) => (down ? compare(b, a) : compare(a, b))));
     });
   });
+}
+for (const table of document.querySelectorAll('table.searchable')) {
+  const rows = [...table.tBodies[0].rows];
+  const field = Object.assign(document.createElement('input'), { type: 'search', placeholder: 'Search' });
+  field.setAttribute('aria-label', 'Search this table');
+  const count = document.createElement('output');
+  field.addEventListener('input', () => {
+    const words = field.value.toLowerCase().split(' ');
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    count.textContent = field.value && rows.filter((row) => !row.hidden).length + ' of ' + rows.length;
+  });
+  table.parentElement.before(field, count);
 }
 `;

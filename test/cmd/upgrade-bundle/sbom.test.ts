@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { created } from '../../support/content/layers.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 
@@ -36,10 +37,12 @@ describe('inspect --sbom', () => {
   });
   after(() => bundle.remove());
 
-  const bill = async (format: string): Promise<unknown> => {
-    const { code, stdout, stderr } = await executeProgram('oc-adm_upgrade_bundle', [
-      ...['inspect', bundle.path, `--sbom=${format}`],
-    ]);
+  const bill = async (format: string, more: NodeJS.ProcessEnv = {}): Promise<unknown> => {
+    const { code, stdout, stderr } = await executeProgram(
+      'oc-adm_upgrade_bundle',
+      ['inspect', bundle.path, `--sbom=${format}`],
+      { env: { ...process.env, ...more } },
+    );
     expect(code, stderr).to.equal(0);
     return JSON.parse(stdout);
   };
@@ -91,5 +94,19 @@ describe('inspect --sbom', () => {
     expect(images.filter(({ sourceInfo }) => / at commit [0-9a-f]{40}$/.test(sourceInfo ?? ''))).to.have.length(
       bundle.release.images.size,
     );
+  });
+
+  it('has the time of the release, or of the build that it belongs to, and so the same bytes each time', async () => {
+    const timeOf = async (format: string, more: NodeJS.ProcessEnv): Promise<string | undefined> => {
+      const { metadata, creationInfo } = (await bill(format, more)) as {
+        metadata?: { timestamp: string };
+        creationInfo?: { created: string };
+      };
+      return metadata?.timestamp ?? creationInfo?.created;
+    };
+    for (const format of ['cyclonedx', 'spdx']) {
+      expect(await timeOf(format, { SOURCE_DATE_EPOCH: '' })).to.equal(created);
+      expect(await timeOf(format, { SOURCE_DATE_EPOCH: '1700000000' })).to.equal('2023-11-14T22:13:20Z');
+    }
   });
 });

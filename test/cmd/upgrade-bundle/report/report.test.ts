@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { expect } from 'chai';
-import { inspectBundle, type Inspection } from '../../../../lib/bundle/inspect/inspect.ts';
+import { inspectBundle } from '../../../../lib/bundle/inspect/inspect.ts';
+import { inspectRelease, type ReleaseInspection } from '../../../../lib/bundle/inspect/release.ts';
 import { openBundle } from '../../../../lib/bundle/open.ts';
 import { formatReport } from '../../../../cmd/upgrade-bundle/report/report.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
@@ -16,13 +17,16 @@ const unescape = (text: string): string =>
 
 describe('formatReport', () => {
   let made: TestBundle;
-  let inspection: Inspection;
+  let inspection: ReleaseInspection;
+  let described: ReleaseInspection;
   let page: string;
 
   before(async () => {
     made = await makeBundle({ components: 8, previous: ['4.11.1'] });
     const bundle = await openBundle(made.path, makeContext());
-    inspection = await inspectBundle(bundle, makeContext());
+    // Without the origin of the release, the page has no address.
+    inspection = { ...(await inspectBundle(bundle, makeContext())), versions: {}, errata: [] };
+    described = await inspectRelease(bundle, makeContext());
     await bundle.close();
     page = formatReport(inspection, formatBytes);
   });
@@ -81,7 +85,7 @@ describe('formatReport', () => {
     const hostile = `</title></svg><script>alert(1)</script><img src=x onerror="alert('1')">`;
     const [image] = inspection.images;
     if (!image) throw new Error('there is no image');
-    const poisoned: Inspection = {
+    const poisoned: ReleaseInspection = {
       ...inspection,
       path: `/x/${hostile.replaceAll('/', '')}.tar`,
       version: hostile,
@@ -134,6 +138,30 @@ describe('formatReport', () => {
     expect(split).to.include("cat 'my bundle.tar'.[0-9][0-9][0-9] | tar -xOf - config/signature/");
     expect(split).to.include('put the bundle of its base 4.12.3 into the same folder');
     expect(unescape(page)).not.to.include('It is a delta');
+  });
+
+  it('has the versions of Kubernetes and RHCOS, the advisory, and the source and commit of each component', () => {
+    const whole = formatReport(described, formatBytes);
+    const words = wordsOf(whole).replaceAll(/\s+/g, ' ');
+    expect(words)
+      .to.match(/ Kubernetes 1\.\d+\.4 /)
+      .and.to.match(/ RHCOS 4\d+\.86\./);
+    expect(whole).to.include('<a href="https://access.redhat.com/errata/RHSA-2023:0769">');
+    const components = described.images.filter(({ kind }) => kind !== 'release');
+    expect(components).to.have.length(8);
+    for (const { digest, source } of components) {
+      const row = whole.slice(whole.indexOf(`<td class="digest">${digest}`)).split('</tr>', 1)[0] ?? '';
+      expect(source?.commit).to.match(/^[0-9a-f]{40}$/);
+      expect(row).to.include(`href="${source?.repository}"`).and.to.include(source?.commit);
+    }
+    expect(new Set(components.map(({ source }) => source?.repository)).size).to.equal(8);
+  });
+
+  it('has a list in place of the map for narrow screens, with the same sizes', () => {
+    const [list = ''] = /<ol class="bars">.*?<\/ol>/s.exec(page) ?? [];
+    const rows = [...list.matchAll(/<span>(.*?)<\/span> <b>(.*?)<\/b>/g)].map(([, name, size]) => [name, size]);
+    for (const { name, unique } of inspection.images) expect(rows).to.deep.include([name, formatBytes(unique)]);
+    expect(list.match(/<rect class="[a-z-]+" width="100" /g)).to.have.length(1);
   });
 
   it('shows missing content', () => {

@@ -1,0 +1,58 @@
+import type { Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { digestIn, repositoryIn } from '../../oci/reference.ts';
+import { readPayload, type Release } from '../../release/release.ts';
+import type { SourceCommit, Provenance } from '../../release/provenance.ts';
+import type { Bundle } from '../bundle.ts';
+import { splitReleases } from '../releases.ts';
+import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
+
+/** An image with the source that its release names. */
+export interface SourcedImage extends InspectedImage {
+  readonly source?: SourceCommit;
+}
+
+/** The contents of a bundle, and the origin of its releases according to their payloads. Nothing is verified. */
+export interface ReleaseInspection extends Inspection, Pick<Provenance, 'versions' | 'created'> {
+  /** The URLs of the advisories of the releases. */
+  readonly errata: readonly string[];
+  readonly images: readonly SourcedImage[];
+}
+
+/**
+ * Lists the contents of a bundle as inspectBundle does, with the origin of its releases: versions and time are those of
+ * the last one. Reads the payloads too. A payload that is missing or corrupt has no origin.
+ */
+export async function inspectRelease(bundle: Bundle, context: Context): Promise<ReleaseInspection> {
+  const inspection = await inspectBundle(bundle, context);
+  const sources = new Map<Digest, SourceCommit>();
+  const errata = new Set<string>();
+  let last: Provenance | undefined;
+  for (const { release: pullspec } of splitReleases(bundle.metadata)) {
+    const release = await readRelease(bundle, pullspec, context);
+    last = release?.provenance;
+    if (last?.errata !== undefined) errata.add(last.errata);
+    for (const [name, { digest }] of release?.images ?? []) {
+      const source = last?.sources.get(name);
+      if (source) sources.set(digest, source);
+    }
+  }
+  const images = inspection.images.map((image) => {
+    const source = sources.get(image.digest);
+    return source ? { ...image, source } : image;
+  });
+  const created = last?.created;
+  return { ...inspection, ...(created && { created }), versions: last?.versions ?? {}, errata: [...errata], images };
+}
+
+async function readRelease({ content }: Bundle, pullspec: string, context: Context): Promise<Release | undefined> {
+  try {
+    const descriptor = await content.resolve(digestIn(pullspec));
+    return await readPayload(content, descriptor, { repository: repositoryIn(pullspec) }, context);
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    context.log('debug', `${pullspec}: ${error.message}`);
+    return undefined;
+  }
+}
