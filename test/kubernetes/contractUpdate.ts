@@ -107,7 +107,7 @@ export function describeUpdates(
       ({ cluster } = connected);
       const isInUse = (await cluster.findKind(apiVersion, kind)) ?? (await cluster.list('v1', 'Node'))[0];
       if (isInUse) skipLoudly(this, 'this is somebody’s cluster');
-      for (const name of [home, daemons, 'openshift-config-managed'])
+      for (const name of [home, daemons, 'openshift-config', 'openshift-config-managed'])
         await make({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
     });
     after(async () => {
