@@ -60,6 +60,7 @@ export const settings = [
     'printMirrorInstructions',
     'overwrite',
     'ignoreCluster',
+    'resume',
   ] as const),
   ...(['context', 'kubeconfig', 'server', 'token', 'user', 'username', 'insecureSkipTlsVerify'] as const),
   ...([

@@ -12,7 +12,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib', 'context errors failures fields shellWord waiting workerThread'],
   ['lib/oci', 'attachment descriptor digest reference syntax'],
-  ['lib/files', 'atomicWrite disk fileContent fileRange lock partials rootFolder smallFile'],
+  ['lib/files', 'atomicWrite disk fileContent fileRange lock partials process rootFolder smallFile'],
   [
     'lib/http',
     'certificates connections fetchFile idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',

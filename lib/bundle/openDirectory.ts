@@ -6,6 +6,7 @@ import { readPayload } from '../release/release.ts';
 import { isReleaseTag, usualRepository } from '../release/version.ts';
 import { shellWord } from '../shellWord.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
+import { directoryLock } from '../store/directoryNames.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import { parseVolumeName } from '../archive/volumes.ts';
 import { describeRelease } from './facts.ts';
@@ -84,7 +85,7 @@ async function listFiles(folder: RootFolder, { signal }: Context): Promise<Bundl
   const entries = await folder.tree(signal);
   return entries.flatMap(({ path, stats, target }) => {
     if (target !== undefined) return [{ path, size: 0, target }];
-    if (path === repositoriesPath || path === additionalImagesPath) return [];
+    if ([repositoriesPath, additionalImagesPath, directoryLock].includes(path)) return [];
     return stats.isFile() ? [{ path, size: stats.size }] : [];
   });
 }

@@ -2,7 +2,7 @@ import { addAbortSignal, pipeline, Readable, Transform } from 'node:stream';
 import { checkInterrupted, type Context } from '../context.ts';
 import { CopyFailure, describeFailures } from './copyFailure.ts';
 import { PluginError } from '../errors.ts';
-import { childrenOf, isManifest, type Descriptor } from '../oci/descriptor.ts';
+import { childrenOf, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
 import { RequestLimiter } from '../http/requestLimiter.ts';
 import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
 import type { ContentSource, ContentStore } from '../store/store.ts';
@@ -127,6 +127,12 @@ class Copy {
   async #copy(node: Descriptor, image: Image): Promise<CopyFailure[]> {
     const { digest, size } = node;
     if (await this.#attempt('destination', this.#destination, node, () => this.#destination.exists(node))) {
+      if (isIndex(node)) {
+        // Some registries have lists without all of their images.
+        const images = childrenOf(manifestOf(node, image).manifest);
+        const failures = (await Promise.all(images.map((child) => this.#copyOnce(child, image)))).flat();
+        if (failures.length > 0) return failures;
+      }
       this.#context.onEvent({ kind: 'skipped', digest, size });
       return [];
     }

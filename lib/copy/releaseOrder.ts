@@ -13,12 +13,14 @@ interface StoreCopy<Copied extends OrderedImage> {
 
 /**
  * Copies images to stores. Copies release images last, and only if everything else succeeded, because clients expect
- * all components of a release tag. Throws the errors of `copy`.
+ * all components of a release tag. Calls `beforeReleases` in between. Throws the errors of both functions.
  */
 export async function copyReleasesLast<Copied extends OrderedImage>(
   stores: readonly StoreCopy<Copied>[],
+  beforeReleases?: () => Promise<void>,
 ): Promise<void> {
   for (const isRelease of [false, true]) {
+    if (isRelease) await beforeReleases?.();
     for (const { images, copy } of stores) {
       const wanted = images.filter((image) => (image.isRelease ?? false) === isRelease);
       if (wanted.length > 0) await copy(wanted);

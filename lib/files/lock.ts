@@ -1,21 +1,15 @@
 import { lstat, open, readFile, rename, rm, stat } from 'node:fs/promises';
-import { hostname } from 'node:os';
 import { PluginError } from '../errors.ts';
 import { describeWriteError } from './disk.ts';
 import { ignoreMissing } from './fileContent.ts';
-import { bootId, isRunning, machineId, processNamespace, startTimeOf } from './process.ts';
+import { identifyProcess, processState, type ProcessIdentity } from './process.ts';
 
 /**
  * Takes a lock file for this process, and returns a function that releases it. Takes over a lock whose process has
  * ended. Throws `busy` if this or another process has it, `disk-full` and `not-writable`.
  */
 export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
-  const mine = JSON.stringify({
-    host: machineIdentity(),
-    kernel: bootIdentity(),
-    pid: process.pid,
-    started: startTimeOf(process.pid),
-  });
+  const mine = JSON.stringify(identifyProcess());
   try {
     while (!(await create(path, mine))) {
       const theirs = await readLock(path, what);
@@ -39,16 +33,14 @@ export async function checkLock(path: string, what: string): Promise<void> {
 /** Returns the process ID of the running process that has a lock file; undefined if there is none, or if it is not visible. */
 export async function readHolder(path: string): Promise<number | undefined> {
   const content = await readFile(path, 'utf8').catch(() => '');
-  if (!isHeld(content)) return undefined;
-  const { pid, started } = JSON.parse(content) as { pid: number; started: string };
-  return started === startTimeOf(pid) && isRunning(pid) ? pid : undefined;
+  return stateOf(content) === 'running' ? (JSON.parse(content) as ProcessIdentity).pid : undefined;
 }
 
 /** Returns the content of a lock file whose process has ended; undefined if there is no lock file. Throws `busy`. */
 async function readLock(path: string, what: string): Promise<string | undefined> {
   const content = (await readFile(path, 'utf8').catch(ignoreMissing)) ?? ((await isLink(path)) ? '' : undefined);
   if (content === undefined) return undefined;
-  if (isHeld(content) || (content === '' && (await isRecent(path)))) throw busy(path, what);
+  if (stateOf(content) !== 'ended' || (content === '' && (await isRecent(path)))) throw busy(path, what);
   return content;
 }
 
@@ -76,34 +68,12 @@ async function removeStale(path: string, content: string): Promise<void> {
   else await rename(aside, path).catch(ignoreMissing);
 }
 
-function isHeld(content: string): boolean {
+function stateOf(content: string): ReturnType<typeof processState> {
   try {
-    const { host, kernel, pid, started } = JSON.parse(content) as Record<'host' | 'started', string> & {
-      readonly kernel?: string;
-      readonly pid: number;
-    };
-    // Processes of other machines and containers are invisible. Containers that see all processes
-    // of a machine see those of each other, even if their host names change, as in pods.
-    const isSeen = host === machineIdentity() || (kernel !== undefined && kernel !== '' && kernel === bootIdentity());
-    if (!isSeen) return true;
-    return started === startTimeOf(pid) && isRunning(pid);
+    return processState(JSON.parse(content) as ProcessIdentity);
   } catch {
-    return false;
+    return 'ended';
   }
-}
-
-/**
- * Identifies the machine or container whose processes are visible. Another one may have the same host name and use the
- * same folder.
- */
-function machineIdentity(): string {
-  return [hostname(), machineId(), processNamespace()].filter((part) => part !== '').join(' ');
-}
-
-/** Identifies the visible processes by the run of the kernel; '' if unknown. */
-function bootIdentity(): string {
-  const [boot, space] = [bootId(), processNamespace()];
-  return boot === '' || space === '' ? '' : `${boot} ${space}`;
 }
 
 /** Returns whether a path is a symbolic link. A broken link exists, but cannot be read. */

@@ -1,4 +1,46 @@
 import { readFileSync, readlinkSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { digestOf, hexOf } from '../oci/digest.ts';
+
+/** A process, in a form that other processes and machines can read. */
+export interface ProcessIdentity {
+  /** The machine or container. Another one may have the same host name. */
+  readonly host: string;
+  /** The current boot and the process namespace; '' if unknown. */
+  readonly kernel: string;
+  readonly pid: number;
+  readonly started: string;
+}
+
+/** Identifies this process. */
+export function identifyProcess(): ProcessIdentity {
+  const space = processNamespace();
+  const boot = readOrEmpty(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'));
+  const machine = readOrEmpty(() => readFileSync('/etc/machine-id', 'utf8'));
+  return {
+    host: [hostname(), machine, space].filter((part) => part !== '').join(' '),
+    kernel: boot === '' || space === '' ? '' : `${boot} ${space}`,
+    pid: process.pid,
+    started: startTimeOf(process.pid),
+  };
+}
+
+/** Replaces what identifies a machine by digests, for other machines: its ID is confidential (machine-id(5)). */
+export function hideMachine(identity: ProcessIdentity): ProcessIdentity {
+  const hide = (text: string): string => (text === '' ? '' : hexOf(digestOf(text)).slice(0, 32));
+  return { ...identity, host: hide(identity.host), kernel: hide(identity.kernel) };
+}
+
+/** Returns whether a process is running; `unknown` for one of another machine or container, whose processes are invisible. */
+export function processState(
+  { host, kernel, pid, started }: ProcessIdentity,
+  own = identifyProcess(),
+): 'running' | 'ended' | 'unknown' {
+  // Containers that see all processes of a machine see those of each other, even if their host
+  // names change, as in pods.
+  if (host !== own.host && (kernel === '' || kernel !== own.kernel)) return 'unknown';
+  return started === startTimeOf(pid) && isRunning(pid) ? 'running' : 'ended';
+}
 
 /** Returns whether a process of this machine and process namespace is running. */
 export function isRunning(pid: number): boolean {
@@ -10,7 +52,7 @@ export function isRunning(pid: number): boolean {
 }
 
 /** Returns the start time of a process, in the units of the kernel, because process IDs are reused; '' if unknown. */
-export function startTimeOf(pid: number): string {
+function startTimeOf(pid: number): string {
   const fields = readOrEmpty(() => readFileSync(`/proc/${pid}/stat`, 'utf8')).replace(/^.*\) /s, '');
   return fields.split(' ')[19] ?? '';
 }
@@ -21,16 +63,6 @@ export function startTimeOf(pid: number): string {
  */
 export function processNamespace(): string {
   return readOrEmpty(() => readlinkSync('/proc/self/ns/pid'));
-}
-
-/** Identifies the machine across restarts; '' if unknown. */
-export function machineId(): string {
-  return readOrEmpty(() => readFileSync('/etc/machine-id', 'utf8'));
-}
-
-/** Identifies the current boot of the machine; '' if unknown. */
-export function bootId(): string {
-  return readOrEmpty(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'));
 }
 
 function readOrEmpty(read: () => string): string {

@@ -26,6 +26,7 @@ import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
 import { mirrorImages, noteRepository, planCopies } from './copy.ts';
+import { whileLocked } from './directoryLock.ts';
 import { importRelease } from './imageStream.ts';
 import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
 import { withResumeHint } from './interruption.ts';
@@ -179,13 +180,16 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
   await prepareFiles(files, isDryRun);
   if (requested.length > 0) await checkRightsInCluster(run.access, requested, request, context);
 
-  const copied = await mirrorImages(groups, request, filled, registries, context);
-  if (copied.result) {
-    await noteRepository(images, signed.release);
-    await noteAdditionalImages(additional);
-  }
-  const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
-  const written = await writeFiles(files, isDryRun);
+  const roots = groups.flatMap(({ place }) => (place.kind === 'directory' ? [place.root] : []));
+  const { copied, imported, written } = await whileLocked(isDryRun ? [] : roots, async () => {
+    const copied = await mirrorImages(groups, request, filled, registries, context);
+    if (copied.result) {
+      await noteRepository(images, signed.release);
+      await noteAdditionalImages(additional);
+    }
+    const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
+    return { copied, imported, written: await writeFiles(files, isDryRun) };
+  });
   const applied = await applyToCluster(run.access, requested, request, context);
   return { signed, images, ...copied, imported, files: written, mirrors, updateService, ...applied };
 }

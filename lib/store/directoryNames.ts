@@ -1,6 +1,9 @@
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isTag } from '../oci/reference.ts';
 
+/** The lock file of a mirror directory that this program writes to. */
+export const directoryLock = '.mirror.lock';
+
 /** Returns the digest in the name of a file in a mirror directory. The name has a colon, or a dash as on Windows. */
 export function digestNamed(name: string): Digest | undefined {
   const digest = name.replace(/^sha256-/, 'sha256:');

@@ -1,18 +1,19 @@
+import { stat } from 'node:fs/promises';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
-import type { Digest } from '../../oci/digest.ts';
 import { Registries } from '../../registry/registries.ts';
-import { formatPlace, type Destination } from '../../release/mirror/destination.ts';
+import { formatPlace, releaseName, type Destination } from '../../release/mirror/destination.ts';
 import { compareVersions, parseReleaseTag } from '../../release/version.ts';
 import type { MirroringAccess } from '../request.ts';
+import { whileLocked } from '../directoryLock.ts';
 import { withResumeHint } from '../interruption.ts';
 import { readClusterNeeds, type ClusterNeeds } from './inUse.ts';
 import { readInventory } from './inventory.ts';
-import { forgetImages, listConfiguredImages, listPrunedFiles, removeFiles } from './prunedConfig.ts';
+import { listConfiguredImages, listPrunedFiles } from './prunedConfig.ts';
 import { judgeReleases, planRepository, type JudgedRelease, type RepositoryPlan } from './prunePlan.ts';
-import { recordTag, writeRecord } from './pruneRecord.ts';
-import { ignoreUnreadable } from './repository.ts';
+import { checkEnded } from '../pruneRecord.ts';
+import { removeReleases } from './removal.ts';
 
 /** The target to prune, and the releases that stay. */
 export interface PruneRequest {
@@ -23,6 +24,8 @@ export interface PruneRequest {
   readonly configFolder?: string | undefined;
   /** Remove, and do not only plan. */
   readonly isConfirmed: boolean;
+  /** Continue the run of another machine, which was interrupted. */
+  readonly resume: boolean;
   /** Do not ask the cluster what it needs. */
   readonly ignoreCluster: boolean;
   /** The user named the cluster, so it must exist. */
@@ -49,21 +52,34 @@ export interface PruneOutcome {
 /**
  * Removes the releases at a target that are not kept, with their signatures and configuration; or only plans that.
  * Images that belong to no known release stay. Throws `not-found` for a missing release to keep. Throws `unsupported`
- * and `denied` if the registry does not remove images, `conflict` if the target changed, and the errors of the cluster.
+ * and `denied` if the registry does not remove images, `conflict` if the target changed, `busy` beside another run, and the errors of the cluster.
  */
 export function pruneTarget(request: PruneRequest, access: MirroringAccess, context: Context): Promise<PruneOutcome> {
   return withResumeHint(async () => {
     const registries = new Registries(access.registries, context);
     try {
-      const plan = await makePlan(request, access, registries, context);
-      if (!request.isConfirmed) return plan;
-      if (plan.refusal) throw plan.refusal;
-      await carryOut(plan, context);
-      return { ...plan, isDone: true };
+      return await whileLocked(request.isConfirmed ? await listRoots(request.destination) : [], async () => {
+        const plan = await makePlan(request, access, registries, context);
+        if (!request.isConfirmed) return plan;
+        if (plan.refusal) throw plan.refusal;
+        for (const { records, repository } of plan.repositories) {
+          for (const record of records) checkEnded(record, repository.store.name, request);
+        }
+        await removeReleases(plan, context);
+        return { ...plan, isDone: true };
+      });
     } finally {
       await registries.close();
     }
   });
+}
+
+/** Lists the mirror directories of a destination that exist. */
+async function listRoots(destination: Destination): Promise<string[]> {
+  const places = [releaseName, 'cli'].map((name) => destination(name, { version: '0.0.0', arch: 'x86_64' }).place);
+  const roots = places.flatMap((place) => (place.kind === 'directory' ? [place.root] : []));
+  const found = await Promise.all(roots.map((root) => stat(root).catch(() => undefined)));
+  return roots.filter((_, index) => found[index]);
 }
 
 async function makePlan(
@@ -163,67 +179,4 @@ function sumFreed(repositories: readonly RepositoryPlan[]): number {
   const kept = new Set(repositories.flatMap((each) => [...each.kept]));
   const freed = new Map(repositories.flatMap(({ sizes }) => [...sizes]));
   return [...freed].reduce((sum, [digest, size]) => sum + (kept.has(digest) ? 0 : size), 0);
-}
-
-async function carryOut({ repositories, releases, files }: PruneOutcome, context: Context): Promise<void> {
-  const removed = releases.filter(({ reason }) => reason === undefined);
-  for (const { repository } of repositories) await checkUnchanged(repository);
-  // All records come first: the release image of one repository tells what is in the others.
-  const records = new Map<RepositoryPlan, readonly Digest[]>();
-  for (const plan of repositories) {
-    const { repository, tags, manifests, blobs, formerRecord } = plan;
-    if (tags.length + manifests.length + blobs.length + formerRecord.length === 0) continue;
-    // In a fixed order, so that the next run replaces what a killed run wrote of the record.
-    const record = {
-      releases: removed.map(({ tag }) => tag),
-      tags: tags.filter((tag) => tag !== recordTag).toSorted(),
-      manifests: manifests.toSorted(),
-      blobs: blobs.toSorted(),
-    };
-    records.set(plan, await writeRecord(repository.store, record));
-  }
-  const digests = new Set(removed.map(({ digest }) => digest));
-  for (const { repository, tags, manifests } of records.keys()) {
-    const own = manifests.filter((digest) => digests.has(digest));
-    const ownTags = tags.filter((tag) => own.includes(repository.tags.get(tag) ?? 'sha256:'));
-    await repository.remove({ tags: ownTags, manifests: own, blobs: [] });
-  }
-  for (const [plan, record] of records) {
-    const { repository, tags, manifests, blobs } = plan;
-    context.log('info', `removing ${manifests.length} manifests from ${repository.store.name}`);
-    await repository.remove({ tags: tags.filter((tag) => tag !== recordTag), manifests, blobs });
-    const [root, ...parts] = record;
-    const own = [...parts, ...plan.formerRecord].filter((digest) => !plan.kept.has(digest));
-    const former = plan.formerRecord.slice(0, 1);
-    if (root) await repository.remove({ tags: [recordTag], manifests: [root, ...former], blobs: own });
-    if (plan.isEmptied) await repository.removeFolders();
-  }
-  await removeFiles(files);
-  const roots = new Set(
-    repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
-  );
-  for (const root of roots) await forgetImages(root, context);
-  for (const { repository } of records.keys()) await checkNothingAdded(repository);
-}
-
-/** Throws `conflict` if the tags of a repository changed since they were read. */
-async function checkUnchanged({ store, tags }: RepositoryPlan['repository']): Promise<void> {
-  const names = await store.tags();
-  // A tag that leads to nothing was left out before.
-  const roots = await Promise.all(names.map((tag) => store.resolve(tag).catch(ignoreUnreadable)));
-  const changed = names.find((tag, index) => roots[index] !== undefined && roots[index].digest !== tags.get(tag));
-  if (changed === undefined) return;
-  const what = tags.has(changed) ? `the tag ${changed} leads to another image` : `it has the new tag ${changed}`;
-  throw new PluginError('conflict', `${store.name} changed since it was read: ${what}`, {
-    hint: 'Wait until no other program writes there, and run the same command again.',
-  });
-}
-
-/** Throws `conflict` if a repository got tags during the removal, because their images may lack content. */
-async function checkNothingAdded({ store, tags }: RepositoryPlan['repository']): Promise<void> {
-  const added = (await store.tags()).find((tag) => !tags.has(tag) && tag !== recordTag);
-  if (added === undefined) return;
-  throw new PluginError('conflict', `${store.name} got the new tag ${added} while releases were removed`, {
-    hint: 'Mirror that image again, because content of it may have been removed.',
-  });
 }

@@ -3,7 +3,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { attachedTo } from '../../oci/attachment.ts';
 import type { ClusterNeeds } from './inUse.ts';
 import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
-import { isRecord, readRecord, recordTag } from './pruneRecord.ts';
+import { isRecord, readRecords, type StoredRecord } from '../pruneRecord.ts';
 import type { PrunedRepository, ReadManifest, RemovedContent } from './repository.ts';
 
 /** Why a release stays; undefined for a release to remove. A tagged release has another tag, which may be in use. */
@@ -31,8 +31,8 @@ export interface RepositoryPlan extends RemovedContent {
   /** The sizes in bytes of the content to remove, and the content that stays, by digest. */
   readonly sizes: ReadonlyMap<Digest, number>;
   readonly kept: ReadonlySet<Digest>;
-  /** The content of the record of an unfinished run, which this run continues. */
-  readonly formerRecord: readonly Digest[];
+  /** The records of unfinished runs, which this run continues. */
+  readonly records: readonly StoredRecord[];
 }
 
 /** Decides which releases stay: releases that the user names by version or tag, and releases that the cluster runs or ran. */
@@ -67,15 +67,15 @@ export async function planRepository(
   const isKept = ({ release, name }: (typeof own)[number]): boolean =>
     release.reason !== undefined || (name === graphDataName && isLastGraphData(release, releases));
   const removed = own.filter((image) => !isKept(image));
-  const record = await readRecord(repository);
-  const formerRecord = await repository.reach(
-    [...tags].flatMap(([tag, digest]) => (tag === recordTag ? [digest] : [])),
-  );
+  const records = await readRecords(repository.store, tags);
+  const recordedManifests = records.flatMap(({ manifests }) => manifests);
 
   // A tag that leads elsewhere by now is no longer the recorded tag.
-  const recorded = (record?.tags ?? []).filter((tag) => record?.manifests.some((digest) => digest === tags.get(tag)));
+  const recorded = records.flatMap((record) =>
+    record.tags.filter((tag) => record.manifests.some((digest) => digest === tags.get(tag))),
+  );
   const known = new Set([
-    recordTag,
+    ...records.map(({ tag }) => tag),
     ...recorded,
     ...own.flatMap(({ tag, formerTags }) => [tag ?? [], formerTags].flat()),
   ]);
@@ -95,7 +95,7 @@ export async function planRepository(
     ...inUse.map(({ digest }) => digest),
     ...others.map(([, digest]) => digest),
   ]);
-  const candidates = await repository.reach([...removed.map(({ digest }) => digest), ...(record?.manifests ?? [])]);
+  const candidates = await repository.reach([...removed.map(({ digest }) => digest), ...recordedManifests]);
 
   const isRemoved = (digest: Digest): boolean => candidates.has(digest) && !kept.has(digest);
   // An attachment of an image that is in no known release is not ours.
@@ -107,7 +107,7 @@ export async function planRepository(
   const attachments = await repository.reach([...mine, ...referrers].map(({ digest }) => digest));
   add(candidates, attachments);
   // Images without a tag may share blobs with removed images.
-  const ours = new Set([...candidates.keys(), ...removed.map(({ digest }) => digest), ...(record?.manifests ?? [])]);
+  const ours = new Set([...candidates.keys(), ...removed.map(({ digest }) => digest), ...recordedManifests]);
   const strangers = (await repository.listManifests()).filter((digest) => !ours.has(digest));
   const stay = await repository.reachKept(strangers);
   add(kept, new Map([...stay].filter(([, { manifest }]) => !isRecord(manifest))));
@@ -120,14 +120,14 @@ export async function planRepository(
   const going = new Map([...candidates].filter(([digest]) => !kept.has(digest)));
   const keptBlobs = blobsIn(kept.values());
   const blobs = new Map([...blobsIn(going.values())].filter(([digest]) => !keptBlobs.has(digest)));
-  const rest = (digests: readonly Digest[] = []): Digest[] =>
+  const rest = (digests: readonly Digest[]): Digest[] =>
     digests.filter((digest) => !keptBlobs.has(digest) && !kept.has(digest));
   return {
     repository,
     tags: [...tags].flatMap(([tag, digest]) => (going.has(digest) || isSpare(tag, digest) ? [tag] : [])),
     // A killed run may have removed one of the two copies that a directory has of a manifest.
-    manifests: releaseFirst([...new Set([...going.keys(), ...rest(record?.manifests)])], removed),
-    blobs: [...new Set([...blobs.keys(), ...rest(record?.blobs)])],
+    manifests: releaseFirst([...new Set([...going.keys(), ...rest(recordedManifests)])], removed),
+    blobs: [...new Set([...blobs.keys(), ...rest(records.flatMap((each) => each.blobs))])],
     foreign: [
       ...others.map(([tag]) => tag),
       ...theirs.filter(({ subject }) => !kept.has(subject)).map(({ tag }) => tag),
@@ -137,7 +137,7 @@ export async function planRepository(
     attachments: [...attachments.keys()].filter((digest) => going.has(digest)).length,
     sizes: new Map([...[...going].map(([digest, { size }]) => [digest, size] as const), ...blobs]),
     kept: new Set([...kept.keys(), ...keptBlobs.keys()]),
-    formerRecord: [...formerRecord.keys(), ...blobsIn(formerRecord.values()).keys()],
+    records,
   };
 }
 

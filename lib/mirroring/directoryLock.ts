@@ -1,0 +1,22 @@
+import { join } from 'node:path';
+import { describeWriteError, makeFolders } from '../files/disk.ts';
+import { takeLock } from '../files/lock.ts';
+import { directoryLock } from '../store/directoryNames.ts';
+
+/**
+ * Runs an action while no other run of this program writes to some mirror directories. Creates missing directories. Throws
+ * `busy`, `not-writable`, `disk-full`, and the errors of the action.
+ */
+export async function whileLocked<R>(roots: readonly string[], action: () => Promise<R>): Promise<R> {
+  const [root, ...others] = new Set(roots);
+  if (root === undefined) return action();
+  await makeFolders(root).catch((error: unknown) => {
+    throw describeWriteError(error, root);
+  });
+  const unlock = await takeLock(join(root, directoryLock), `the mirror directory ${root}`);
+  try {
+    return await whileLocked(others, action);
+  } finally {
+    await unlock();
+  }
+}

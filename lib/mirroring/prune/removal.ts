@@ -1,0 +1,115 @@
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { forgetImages, removeFiles } from './prunedConfig.ts';
+import type { JudgedRelease, RepositoryPlan } from './prunePlan.ts';
+import { checkEnded, describeRun, isRecordTag, readRecords, writeRecord, type StoredRecord } from '../pruneRecord.ts';
+import { ignoreUnreadable } from './repository.ts';
+
+/** The planned removal. */
+interface Removal {
+  readonly releases: readonly JudgedRelease[];
+  readonly repositories: readonly RepositoryPlan[];
+  readonly files: readonly string[];
+}
+
+/**
+ * Carries out a plan: release images first, then the images that only they need, then files. Throws `conflict` if the target
+ * changed since it was read, or got tags meanwhile, and `busy` beside another run.
+ */
+export async function removeReleases({ releases, repositories, files }: Removal, context: Context): Promise<void> {
+  const removed = releases.filter(({ reason }) => reason === undefined);
+  const records = await writeRecords(repositories, removed);
+  const digests = new Set(removed.map(({ digest }) => digest));
+  for (const { repository, tags, manifests } of records.keys()) {
+    const own = manifests.filter((digest) => digests.has(digest));
+    const ownTags = tags.filter((tag) => own.includes(repository.tags.get(tag) ?? 'sha256:'));
+    await repository.remove({ tags: ownTags, manifests: own, blobs: [] });
+  }
+  for (const [plan, record] of records) {
+    const { repository, tags, manifests, blobs } = plan;
+    context.log('info', `removing ${manifests.length} manifests from ${repository.store.name}`);
+    await repository.remove({ tags, manifests, blobs });
+    await removeRecords(plan, [record, ...plan.records]);
+    if (plan.isEmptied) await repository.removeFolders();
+  }
+  await removeFiles(files);
+  const roots = new Set(
+    repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
+  );
+  for (const root of roots) await forgetImages(root, context);
+  for (const plan of records.keys()) await checkNothingAdded(plan);
+}
+
+/**
+ * Writes the records of this run, and then checks that nothing changed since the plan was made. Other runs look for records
+ * after their own changes, so that one of two runs always sees the other.
+ */
+async function writeRecords(
+  repositories: readonly RepositoryPlan[],
+  removed: readonly JudgedRelease[],
+): Promise<Map<RepositoryPlan, StoredRecord>> {
+  const run = describeRun();
+  const written = new Map<RepositoryPlan, StoredRecord>();
+  try {
+    // All records come first: the release image of one repository tells what is in the others.
+    for (const plan of repositories) {
+      const { repository, tags, manifests, blobs, records } = plan;
+      if (tags.length + manifests.length + blobs.length + records.length === 0) continue;
+      // In a fixed order, so that the next run replaces what a killed run wrote of the record.
+      const record = {
+        releases: removed.map(({ tag }) => tag),
+        tags: tags.toSorted(),
+        manifests: manifests.toSorted(),
+        blobs: blobs.toSorted(),
+        ...(repository.place.kind === 'registry' && { run }),
+      };
+      written.set(plan, await writeRecord(repository.store, record));
+    }
+    for (const plan of repositories) await checkUnchanged(plan.repository, written.get(plan)?.tag);
+    return written;
+  } catch (error) {
+    // Nothing was removed, so that there is nothing to finish. The next run replaces a record that stays.
+    for (const [plan, record] of written) await removeRecords(plan, [record]).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function removeRecords({ repository, kept }: RepositoryPlan, records: readonly StoredRecord[]): Promise<void> {
+  await repository.remove({
+    tags: records.map(({ tag }) => tag),
+    manifests: records.flatMap(({ content }) => content.slice(0, 1)),
+    blobs: records.flatMap(({ content }) => content.slice(1).filter((digest) => !kept.has(digest))),
+  });
+}
+
+/** Throws `conflict` if the tags of a repository changed since they were read, and `busy` if another run removes from it. */
+async function checkUnchanged(
+  { store, tags }: RepositoryPlan['repository'],
+  ownTag: string | undefined,
+): Promise<void> {
+  const names = (await store.tags()).filter((tag) => tag !== ownTag);
+  // A tag that leads to nothing was left out before.
+  const roots = await Promise.all(names.map((tag) => store.resolve(tag).catch(ignoreUnreadable)));
+  const changed = names.find((tag, index) => roots[index] !== undefined && roots[index].digest !== tags.get(tag));
+  if (changed === undefined) return;
+  const digest = roots[names.indexOf(changed)]?.digest;
+  const [record] = digest ? await readRecords(store, new Map([[changed, digest]])) : [];
+  if (record) checkEnded(record, store.name, { resume: false });
+  const what = tags.has(changed) ? `the tag ${changed} leads to another image` : `it has the new tag ${changed}`;
+  throw new PluginError('conflict', `${store.name} changed since it was read: ${what}`, {
+    hint: 'Wait until no other program writes there, and run the same command again.',
+  });
+}
+
+/** Throws `conflict` if a repository got tags during the removal, also removed ones, because their images may lack content. */
+async function checkNothingAdded({ repository: { store, tags }, tags: removed }: RepositoryPlan): Promise<void> {
+  const gone = new Set(removed);
+  for (const tag of await store.tags()) {
+    if (isRecordTag(tag) || (tags.has(tag) && !gone.has(tag))) continue;
+    // Some registries list removed tags for a while.
+    if (!(await store.resolve(tag).catch(ignoreUnreadable))) continue;
+    throw new PluginError('conflict', `${store.name} got the new tag ${tag} while releases were removed`, {
+      hint: 'Mirror that image again, because content of it may have been removed.',
+    });
+  }
+}

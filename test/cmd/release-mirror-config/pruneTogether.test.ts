@@ -1,0 +1,180 @@
+import { readdir } from 'node:fs/promises';
+import { expect } from 'chai';
+import { takeLock } from '../../../lib/files/lock.ts';
+import { writeRecord } from '../../../lib/mirroring/pruneRecord.ts';
+import { digestOf } from '../../../lib/oci/digest.ts';
+import { openAccess } from '../../../cmd/cli/access.ts';
+import { Registries } from '../../../lib/registry/registries.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
+import { startChangeProxy } from '../../support/changeProxy.ts';
+import { openWorkshop, runExecutable, sign, until, type Workshop } from '../../support/content/creation.ts';
+import { makeContext } from '../../support/context.ts';
+import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { requirePeer } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
+import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+
+describe('oc adm-release-mirror-config prune, beside other runs', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let old: TestRelease;
+  let site: DockerRegistry;
+  let number = 0;
+  let repository = '';
+
+  before(async function () {
+    requirePeer(this, 'docker-registry', 'skopeo');
+    site = await startDockerRegistry();
+    workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], common: ['etcd'] } });
+    mirroring = new Mirroring(workshop);
+    old = buildRelease({
+      ...{ version: '4.12.3', components: ['cli', 'etcd'], common: ['etcd'], seed: 'old' },
+      registry: workshop.registry.host,
+      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
+    });
+    old.addTo(workshop.registry.content);
+    await sign(workshop, [old.digest]);
+  });
+  beforeEach(() => (repository = `site${(number += 1)}/release`));
+  after(async () => {
+    await site.stop();
+    await workshop.close();
+  });
+
+  const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
+  const to = (host = site.host): string => `--to=${host}/${repository}`;
+  const prune = (...args: string[]): Promise<Execution> => {
+    const all = ['prune', '--insecure', '--keep=4.12.4', '--yes', ...args];
+    return runExecutable('oc-adm_release_mirror_config', workshop.folder, all);
+  };
+  const expectRefused = async (running: Promise<Execution>, words: string): Promise<void> => {
+    const { code, stdout, stderr } = await running;
+    expect(code, stdout).to.equal(1);
+    expect(stderr).to.contain(words);
+  };
+  const tag = async (name: string): Promise<void> => {
+    const url = `${site.url}/v2/${repository}/manifests`;
+    const type = 'application/vnd.docker.distribution.manifest.v2+json';
+    const reply = await fetch(`${url}/${workshop.release.digest}`, { headers: { accept: type } });
+    const headers = { 'content-type': type };
+    const { status } = await fetch(`${url}/${name}`, { method: 'PUT', headers, body: await reply.text() });
+    expect(status).to.equal(201);
+  };
+
+  it('lets no other run remove from or mirror to a directory', async () => {
+    await mirroring.succeed(['--to-dir=mirror'], both());
+    const before = await readdir(mirroring.path('mirror'), { recursive: true });
+    const unlock = await takeLock(mirroring.path('mirror/.mirror.lock'), 'x');
+    await expectRefused(prune('--to-dir=mirror'), 'another run is writing the mirror directory');
+    await expectRefused(mirroring.run(['--to-dir=mirror']), 'another run is writing the mirror directory');
+    await mirroring.succeed(['--to-dir=mirror', '--dry-run']);
+    await unlock();
+    expect(await readdir(mirroring.path('mirror'), { recursive: true })).to.have.members(before);
+    await mirroring.succeed(['--to-dir=mirror']);
+    expect((await prune('--to-dir=mirror')).code).to.equal(0);
+    expect(await readdir(mirroring.path('mirror'))).not.to.include('.mirror.lock');
+  });
+
+  it('lets no other run remove from or mirror to a registry', async () => {
+    await mirroring.succeed([to()], both());
+    const reached = Promise.withResolvers<undefined>();
+    const proceed = Promise.withResolvers<undefined>();
+    const proxy = await startChangeProxy(site.host, async (method, path) => {
+      if (method !== 'DELETE' || path.endsWith(digestOf('no image'))) return;
+      reached.resolve(undefined);
+      await proceed.promise;
+    });
+    try {
+      const running = prune(to(proxy.host));
+      await reached.promise;
+      await expectRefused(prune(to()), 'is being pruned by a run on');
+      await expectRefused(prune(to(), '--resume'), 'is being pruned by a run on');
+      await expectRefused(mirroring.run([to()]), 'is being pruned by a run on');
+      await mirroring.succeed([to(), '--dry-run']);
+      proceed.resolve(undefined);
+      const { code, stderr } = await running;
+      expect(code, stderr).to.equal(0);
+      await mirroring.succeed([to()], both());
+      await pullWhole(`${site.host}/${repository}:${old.tag}-etcd`, mirroring.path(`copy${number}`));
+    } finally {
+      await proxy.stop();
+    }
+  });
+
+  it('resumes the run of another machine only with --resume', async () => {
+    await mirroring.succeed([to()], both());
+    const registries = new Registries(await openAccess({ insecure: true }, {}), makeContext());
+    const store = registries.repository({ registry: site.host, repository });
+    const process = { host: 'another', kernel: '', pid: 1, started: '1' };
+    const run = { host: 'build-7', began: '2026-01-02T03:04:05Z', process };
+    await writeRecord(store, { releases: [old.tag], tags: [], manifests: [], blobs: [], run });
+    await registries.close();
+    const words = 'is being pruned by a run on build-7 that began at 2026-01-02T03:04:05Z';
+    await expectRefused(prune(to()), words);
+    expect((await prune(to())).stderr).to.contain('--resume');
+    await expectRefused(mirroring.run([to()]), words);
+    expect((await prune(to(), '--resume')).code).to.equal(0);
+    const left = await listTags(`${site.host}/${repository}`);
+    expect(left.filter((name) => name.startsWith('prune-') || name === old.tag)).to.deep.equal([]);
+  });
+
+  it('removes nothing, and leaves no record, if a tag appears after the plan', async () => {
+    await mirroring.succeed([to()], both());
+    const before = await listTags(`${site.host}/${repository}`);
+    const proxy = await startChangeProxy(site.host, async (method, path) => {
+      if (method === 'PUT' && path.includes('prune-unfinished')) await tag('late');
+    });
+    await expectRefused(prune(to(proxy.host)), 'changed since it was read: it has the new tag late');
+    await proxy.stop();
+    expect(await listTags(`${site.host}/${repository}`)).to.have.members([...before, 'late']);
+  });
+
+  it('leaves tags alone that look like its own', async () => {
+    await mirroring.succeed([to()], both());
+    for (const name of ['prune-unfinished', 'prune-unfinished-0123456789ab']) await tag(name);
+    await mirroring.succeed([to()]);
+    const { code, stdout, stderr } = await prune(to());
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.contain('2 tags (prune-unfinished, prune-unfinished-0123456789ab)');
+    const left = await listTags(`${site.host}/${repository}`);
+    expect(left).to.include.members(['prune-unfinished', 'prune-unfinished-0123456789ab']).and.not.include(old.tag);
+  });
+
+  it('does not tag a release if an image of it was removed meanwhile, and mirrors it completely the next time', async () => {
+    await mirroring.succeed([to()], old.pullspec);
+    const { tag: release, images } = workshop.release;
+    const url = `${site.url}/v2/${repository}/manifests`;
+    let removed: number | undefined;
+    const proxy = await startChangeProxy(site.host, async (method, path) => {
+      if (method !== 'PUT' || !path.endsWith(`${release}-cli`)) return;
+      await until(async () => (await fetch(`${url}/${release}-etcd`, { method: 'HEAD' })).ok);
+      removed = (await fetch(`${url}/${images.get('etcd')?.digest ?? ''}`, { method: 'DELETE' })).status;
+    });
+    await expectRefused(mirroring.run([to(proxy.host)]), `of etcd while images were copied`);
+    await proxy.stop();
+    expect(removed).to.equal(202);
+    expect(await listTags(`${site.host}/${repository}`)).not.to.include(release);
+    await mirroring.succeed([to()]);
+    for (const name of [release, `${release}-etcd`]) {
+      await pullWhole(`${site.host}/${repository}:${name}`, mirroring.path(`copy-${name}`));
+    }
+  });
+
+  it('completes a manifest list of which the registry lacks an image', async () => {
+    const other = await openWorkshop({ release: { arch: 'multi', components: ['etcd'] } });
+    const lax = await startRegistry();
+    try {
+      const mirror = (): Promise<string> => new Mirroring(other).succeed([`--to=${lax.host}/site/release`]);
+      await mirror();
+      const [child = digestOf('')] = other.release.children;
+      const manifests = lax.content.repositories.get('site/release')?.manifests as Map<string, object> | undefined;
+      expect(manifests?.delete(child)).to.equal(true);
+      await mirror();
+      expect(manifests?.has(child)).to.equal(true);
+    } finally {
+      await lax.stop();
+      await other.close();
+    }
+  });
+});
