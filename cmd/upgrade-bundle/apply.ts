@@ -9,7 +9,8 @@ import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/kubernetes/client.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
-import { describeDue, listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
+import { listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
+import { describeGate } from '../../lib/release/adminGates.ts';
 import { describeRisk } from '../../lib/release/graph/updatePath.ts';
 import { readDigest } from '../cli/checks.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
@@ -140,7 +141,7 @@ async function warnOfAcknowledgements(
     const site = await cluster.clusterVersion();
     const due = site ? await listDueAcknowledgements(cluster, site.version, releases) : [];
     for (const each of due.filter(({ name }) => !spec.acknowledge?.includes(name)))
-      context.log('warn', `${describeDue(each)}. To allow it, add --acknowledge=${each.name}`);
+      context.log('warn', `${describeGate(each, each.version)}. To allow it, add --acknowledge=${each.name}`);
   } catch (error) {
     if (!isPluginError(error, 'denied')) throw error;
     context.log('warn', `whether the updates require acknowledgements is unknown: ${error.message}`);

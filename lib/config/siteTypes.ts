@@ -1,3 +1,5 @@
+import type { AdminGate } from '../release/adminGates.ts';
+
 /** An operator that OLM installed at a site. */
 export interface SiteOperator {
   /** The name of its package. */
@@ -28,6 +30,16 @@ export interface SitePool {
   readonly paused: boolean;
   /** The stream of its operating system (`osImageStream`), if it names one. */
   readonly osStream?: string;
+}
+
+/** An API that a later version of Kubernetes removes, and that clients of a site used within a day. */
+export interface SiteApi {
+  /** Such as `flowschemas.v1beta3.flowcontrol.apiserver.k8s.io`. */
+  readonly name: string;
+  /** The minor version of Kubernetes without it: `1.32`. */
+  readonly removedIn: string;
+  /** The names of its users, at most ten. */
+  readonly users: readonly string[];
 }
 
 /** The facts about a site that `create` needs to plan a bundle for it. It has no secrets. */
@@ -63,6 +75,10 @@ export interface SiteReport {
   readonly heldImages?: Readonly<Record<string, readonly string[]>>;
   /** The images of workloads that are not from the repositories of the release. */
   readonly otherImages?: readonly string[];
+  /** The acknowledgements that the running release requires before another minor version, and that were not given. */
+  readonly acknowledgements?: readonly AdminGate[];
+  /** The APIs in use that a later version of Kubernetes removes. */
+  readonly removedApis?: readonly SiteApi[];
   readonly operators: readonly SiteOperator[];
   /** The blockers and warnings of preflight. */
   readonly findings: readonly { readonly severity: string; readonly object: string; readonly message: string }[];

@@ -2,7 +2,7 @@ import { isPluginError } from '../errors.ts';
 import { fieldsOf } from '../fields.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
-import { listGates, type AdminGate } from '../release/adminGates.ts';
+import { describeGate, listGates, type AdminGate } from '../release/adminGates.ts';
 import { compareVersions, isOlder, isSameMinor } from '../release/version.ts';
 
 /** The ConfigMap with the acknowledgements that administrators have given. */
@@ -44,9 +44,8 @@ export async function listDueAcknowledgements(
     .filter(({ version }) => isOlder(running, version))
     .toSorted((a, b) => compareVersions(a.version, b.version));
   if (path.every(({ version }) => isSameMinor(running, version))) return [];
-  const [gates, given] = await Promise.all([cluster.read(adminGates), cluster.read(acknowledgements)]);
-  const own = { version: running, gates: listGates(gates?.['data'], running) };
-  const data = fieldsOf(given?.['data']);
+  const { gates, data } = await readGates(cluster, running);
+  const own = { version: running, gates };
   return path.flatMap(({ version }, index) => {
     const before = path[index - 1] ?? own;
     if (isSameMinor(before.version, version)) return [];
@@ -54,9 +53,18 @@ export async function listDueAcknowledgements(
   });
 }
 
-/** Describes an acknowledgement that is due, with the text of its gate. */
-export function describeDue({ name, text, version }: DueAcknowledgement): string {
-  return `the update to ${version} requires the acknowledgement ${name}: “${text}”`;
+/**
+ * Lists the acknowledgements that a cluster lacks for an update to the next minor version. Throws the errors of reading
+ * the two ConfigMaps.
+ */
+export async function listOwnAcknowledgements(cluster: Cluster, running: string): Promise<AdminGate[]> {
+  const { gates, data } = await readGates(cluster, running);
+  return gates.filter(({ name }) => data[name] !== 'true');
+}
+
+async function readGates(cluster: Cluster, running: string) {
+  const [gates, given] = await Promise.all([cluster.read(adminGates), cluster.read(acknowledgements)]);
+  return { gates: listGates(gates?.['data'], running), data: fieldsOf(given?.['data']) };
 }
 
 /** Finds the acknowledgements that updates to some releases require. */
@@ -65,7 +73,9 @@ export async function checkAcknowledgements(...update: Parameters<typeof listDue
     ...{ check: 'version', severity: 'warning', subject: subjectOf(acknowledgements), message, advice },
   });
   try {
-    return (await listDueAcknowledgements(...update)).map((due) => find(describeDue(due), advice.acknowledge));
+    return (await listDueAcknowledgements(...update)).map((due) =>
+      find(describeGate(due, due.version), advice.acknowledge),
+    );
   } catch (error) {
     if (!isPluginError(error, 'denied')) throw error;
     return [find(`whether the updates require acknowledgements is unknown: ${error.message}`, advice.rights)];

@@ -9,6 +9,8 @@ import { digestIn, repositoryIn } from '../oci/reference.ts';
 import { readImagePolicy } from '../release/sigstore/imagePolicy.ts';
 import { parseArchitecture } from '../release/version.ts';
 import { readNode } from './node.ts';
+import { listRemovedApis } from './removedApis.ts';
+import { listOwnAcknowledgements } from './acknowledgements.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
 import { readPodTemplate } from './podTemplate.ts';
 import type { Preflight } from './preflight.ts';
@@ -19,7 +21,7 @@ const operatorGroup = 'operators.coreos.com/v1alpha1';
 /** The largest numbers of findings and images, so that a report stays below its limit. */
 const listLimit = 2000;
 
-/** Returns the facts of a surveyed site after preflight. Reads only its operators. Throws the errors of the cluster. */
+/** Returns the facts of a surveyed site after preflight. Reads only its operators, acknowledgements and requests by API. Throws the errors of the cluster. */
 export async function readSite(
   cluster: Cluster,
   survey: ClusterSurvey,
@@ -48,6 +50,8 @@ export async function readSite(
     policies: [...survey.imagePolicies, ...survey.namespacedImagePolicies].map(describePolicy),
     heldImages: listHeldImages(survey),
     otherImages: listOtherImages(survey, releases.get(version) ?? ''),
+    acknowledgements: await listOwnAcknowledgements(cluster, version),
+    removedApis: await listRemovedApis(cluster),
     operators: await listOperators(cluster),
     findings: findings
       .filter(({ severity }) => severity !== 'info')

@@ -16,6 +16,11 @@ export interface AdminGate {
   readonly text: string;
 }
 
+/** Describes a gate that the update to a version requires, with its text. */
+export function describeGate({ name, text }: AdminGate, version: string): string {
+  return `the update to ${version} requires the acknowledgement ${name}: “${text}”`;
+}
+
 // The real one has 1 KB. It is read before the signature of the payload is checked.
 const limits = { length: 1024 * 1024, tokens: 20_000 };
 const longest = 900;

@@ -18,7 +18,9 @@ describe('preflight --export', () => {
   let kubeconfigs: KubeconfigFolder;
 
   before(async () => {
+    const counts = { group: 'apiserver.openshift.io', version: 'v1', namespaced: false, status: true, custom: true };
     const kinds = [
+      { ...counts, kind: 'APIRequestCount', resource: 'apirequestcounts' },
       { ...group, kind: 'Subscription', resource: 'subscriptions' },
       { ...group, kind: 'ClusterServiceVersion', resource: 'clusterserviceversions' },
     ];
@@ -54,6 +56,27 @@ describe('preflight --export', () => {
     const [policy = ''] = Object.values(imagePolicyFiles());
     const served = { apiVersion: 'config.openshift.io/v1alpha1' };
     server.put({ ...(parse(policy) as Json & { metadata: Json }), ...served });
+    const map = (name: string, namespace: string, data: Record<string, string>): void => {
+      server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+      server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace }, data });
+    };
+    const [due, given] = ['ack-4.19-kube-1.33-api-removals-in-4.20', 'ack-4.19-other-in-4.20'];
+    map('admin-gates', 'openshift-config-managed', { [due]: 'Migrate.', [given]: 'Read.' });
+    map('admin-acks', 'openshift-config', { [given]: 'true' });
+    const countRequests = (name: string, status: Json): void => {
+      server.put({ apiVersion: 'apiserver.openshift.io/v1', kind: 'APIRequestCount', metadata: { name }, status });
+    };
+    const usedBy = (...users: string[]): Json => ({
+      byNode: [
+        { nodeName: 'master-0', byUser: users.map((username) => ({ username, userAgent: 'x', requestCount: 1 })) },
+      ],
+    });
+    const walker = 'system:serviceaccount:kube-system:namespace-controller';
+    const last24h = [usedBy('app'), {}, usedBy('app', walker)];
+    countRequests('jobs.v1.batch', { requestCount: 9, last24h });
+    countRequests('unused.v1beta1.x', { requestCount: 0, removedInRelease: '1.33', last24h: [] });
+    countRequests('walked.v1beta1.x', { requestCount: 3, removedInRelease: '1.33', last24h: [usedBy(walker)] });
+    countRequests('gone.v1beta1.x', { requestCount: 3, removedInRelease: '1.33', last24h, currentHour: usedBy('bob') });
     const before = server.requests.length;
     const kubeconfig = await kubeconfigs.write({ cluster: { server: server.url } });
     const args = [`--kubeconfig=${kubeconfig}`, '--export=site.json'];
@@ -74,6 +97,8 @@ describe('preflight --export', () => {
       [`${registry}/ocp-v4.0-art-dev`]: ['a'.repeat(64)],
     });
     expect(report.otherImages).to.be.an('array');
+    expect(report.acknowledgements).to.deep.equal([{ name: due, text: 'Migrate.' }]);
+    expect(report.removedApis).to.deep.equal([{ name: 'gone.v1beta1.x', removedIn: '1.33', users: ['app', 'bob'] }]);
     const lists = server.requests.slice(before).filter(({ path }) => /\/api\/v1\/nodes(\?|$)/.test(path));
     expect(lists).to.have.length(1);
     expect(report.operators).to.deep.equal([

@@ -4,6 +4,7 @@ import type { Release } from '../../release/release.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 import type { HeldImages } from './base.ts';
 import type { BundledCatalog } from './catalogs.ts';
+import { listSiteBlockers, type PathRelease } from './siteBlockers.ts';
 
 /** The space that nodes keep free, in bytes (see the check `space` of preflight). */
 const floor = 16 * 2 ** 30;
@@ -21,21 +22,23 @@ export function checkReleasePath(releases: readonly Pick<Release, 'version' | 'p
 }
 
 /**
- * Logs what prevents a site from the updates to some releases: no update path, and operators that do not support the
- * last one.
+ * Logs what prevents a site from the updates to some releases: no update path, blockers, and operators that do not
+ * support the last one.
  */
 export function checkSite(
-  { version, operators }: SiteReport,
-  releases: readonly Pick<Release, 'version' | 'previous'>[],
+  site: SiteReport,
+  releases: readonly PathRelease[],
   catalogs: readonly BundledCatalog[],
   context: Context,
 ): void {
+  const { version, operators } = site;
   const release = releases.at(-1);
   const next = releases.find((each) => isOlder(version, each.version)) ?? release;
   if (!release || !next) return;
   if (version !== next.version && !next.previous.includes(version)) {
     context.log('warn', `release ${next.version} has no direct update from ${version}, the version of the site`);
   }
+  for (const blocker of listSiteBlockers(site, releases)) context.log('warn', `at the site: ${blocker}`);
   if (isSameMinor(version, release.version)) return;
   for (const operator of operators.filter((each) => isLimited(each.maxOpenShiftVersion, release.version))) {
     const better = findBetter(operator, release.version, catalogs);
@@ -77,6 +80,6 @@ function findBetter({ name }: SiteOperator, target: string, catalogs: readonly B
 
 /** Returns whether a last supported minor version is below a release. */
 function isLimited(max: string | undefined, release: string): boolean {
-  const [maxMinor, minor] = [max, release].map((text) => Number(/^4\.(\d+)/.exec(text ?? '')?.[1]));
-  return maxMinor !== undefined && minor !== undefined && maxMinor < minor;
+  const [minor] = /^\d+\.\d+/.exec(max ?? '') ?? [];
+  return minor !== undefined && isOlder(`${minor}.0`, release) && !isSameMinor(`${minor}.0`, release);
 }

@@ -2,10 +2,10 @@ import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
 import { conditionsOf } from '../../kubernetes/fields.ts';
 import {
   acknowledgements,
-  describeDue,
   listDueAcknowledgements,
   type DueAcknowledgement,
 } from '../../preflight/acknowledgements.ts';
+import { describeGate } from '../../release/adminGates.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import type { Observation } from './observation.ts';
@@ -45,7 +45,10 @@ export async function acknowledge(
 }
 
 function describeLacking(lacking: readonly DueAcknowledgement[]): BundleCondition {
-  const message = `${listNames(lacking.map(describeDue), '; ')}. To allow this, add to spec.acknowledge: ${nameAll(lacking)}`;
+  const message = `${listNames(
+    lacking.map((due) => describeGate(due, due.version)),
+    '; ',
+  )}. To allow this, add to spec.acknowledge: ${nameAll(lacking)}`;
   return falseCondition('Acknowledged', 'AcknowledgementRequired', message);
 }
 

@@ -22,9 +22,10 @@ describe('create --for', () => {
   let running: TestRelease;
   let report: SiteReport;
   before(async () => {
-    workshop = await openWorkshop();
+    const components = ['cluster-version-operator', 'hyperkube', 'machine-config-operator', 'machine-os-content'];
+    workshop = await openWorkshop({ release: { components } });
     const { host: registry, content } = workshop.registry;
-    running = buildRelease({ components: 4, registry, version: '4.12.3' });
+    running = buildRelease({ components, registry, version: '4.12.3' });
     running.addTo(content);
     const [etcd, ...others] = [...running.images.values()];
     const gone = 'f'.repeat(64);
@@ -145,6 +146,51 @@ describe('create --for', () => {
     const { code, stdout, stderr } = await load(path);
     expect(code, stderr).to.equal(0);
     expect(JSON.parse(stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 1 });
+  });
+
+  it('says what blocks the update, with names', async () => {
+    const acknowledgement = { name: 'ack-4.11-kube-1.25-api-removals-in-4.12', text: 'Migrate them.' };
+    const old = {
+      ...{ ...report, version: '4.11.9', heldImages: {} },
+      featureGates: { featureSet: 'CustomNoUpgrade', enabled: ['NewOlm'], disabled: [] },
+      acknowledgements: [acknowledgement],
+      removedApis: [
+        {
+          name: 'podsecuritypolicies.v1beta1.policy',
+          removedIn: '1.25',
+          users: ['system:serviceaccount:app:deployer'],
+        },
+        { name: 'flowschemas.v1beta3.flowcontrol.apiserver.k8s.io', removedIn: '1.32', users: ['admin'] },
+      ],
+      operators: [{ name: 'web', channel: 'fast', version: '1.0.3', catalog: 'own', maxOpenShiftVersion: '4.11' }],
+      findings: [
+        { severity: 'blocker', object: 'node/worker-0', message: 'is not ready' },
+        { severity: 'warning', object: 'node/worker-1', message: 'is cordoned' },
+        {
+          ...{ severity: 'warning', object: 'clusterversion/version' },
+          message: 'must not be updated to another minor version: etcd is too old',
+        },
+      ],
+    };
+    const warningsOf = async (name: string, site: SiteReport): Promise<string[]> => {
+      const file = await workshop.write(name, formatSiteReport(site));
+      const options = { for: file, 'dry-run': true, output: `${workshop.folder}/blocked` } as const;
+      const { stderr } = await workshop.create(options);
+      return stderr.split('\n').flatMap((line) => /^warning: at the site: (.*)/.exec(line)?.[1] ?? []);
+    };
+    expect(await warningsOf('old.json', old)).to.deep.equal([
+      'node/worker-0 is not ready',
+      'clusterversion/version must not be updated to another minor version: etcd is too old',
+      'the feature set CustomNoUpgrade (NewOlm) prevents updates to another minor version',
+      'Kubernetes 1.25 removes the API podsecuritypolicies.v1beta1.policy, which system:serviceaccount:app:deployer used',
+      'the update to 4.12.4 requires the acknowledgement ack-4.11-kube-1.25-api-removals-in-4.12: “Migrate them.”',
+    ]);
+    expect(await warningsOf('patch.json', { ...old, version: '4.12.3' })).to.deep.equal(['node/worker-0 is not ready']);
+    const output = `${workshop.folder}/blocked`;
+    const { stderr } = await workshop.create({ for: `${workshop.folder}/old.json`, 'dry-run': true, output });
+    expect(stderr).to.match(
+      /operator web 1\.0\.3 at the site supports OpenShift up to 4\.11, and the bundle has no version/,
+    );
   });
 
   it('leaves out nothing of its own release', async () => {

@@ -1,0 +1,47 @@
+import type { SiteReport } from '../../config/siteTypes.ts';
+import { nameSome } from '../../failures.ts';
+import type { Release } from '../../release/release.ts';
+import { describeGate } from '../../release/adminGates.ts';
+import { isOlder, isSameMinor } from '../../release/version.ts';
+
+/** A release on the path of a site. */
+export type PathRelease = Pick<Release, 'version' | 'previous' | 'gates' | 'provenance'>;
+
+/**
+ * Lists what blocks the updates of a site to some releases, in their order. These are the blockers of its report. Before
+ * another minor version, they are also feature gates, acknowledgements, and APIs in use that the last release removes.
+ */
+export function listSiteBlockers(site: SiteReport, releases: readonly PathRelease[]): string[] {
+  const path = releases.filter(({ version }) => isOlder(site.version, version));
+  const minor = path.filter(({ version }, index) => !isSameMinor(path[index - 1]?.version ?? site.version, version));
+  const found = site.findings.filter(({ severity, message }) => {
+    return severity === 'blocker' || (minor.length > 0 && message.startsWith('must not be updated to another minor'));
+  });
+  return [
+    ...found.map(({ object, message }) => `${object} ${message}`),
+    ...(minor.length > 0 ? [...describeFeatureGates(site), ...describeApis(site, path.at(-1))] : []),
+    ...minor.flatMap(({ version }) => {
+      const before = path[path.findIndex((each) => each.version === version) - 1];
+      const gates = before ? before.gates : (site.acknowledgements ?? []);
+      return gates.map((gate) => describeGate(gate, version));
+    }),
+  ];
+}
+
+// The version operator refuses another minor version with such a feature set (cluster-config-operator).
+function describeFeatureGates({ featureGates }: SiteReport): string[] {
+  const { featureSet = '', enabled = [], disabled = [] } = featureGates ?? {};
+  if (!featureSet.endsWith('NoUpgrade')) return [];
+  const gates = [...enabled, ...disabled];
+  const names = gates.length === 0 ? '' : ` (${nameSome(gates, 10)})`;
+  return [`the feature set ${featureSet}${names} prevents updates to another minor version`];
+}
+
+function describeApis({ removedApis = [] }: SiteReport, last: PathRelease | undefined): string[] {
+  const kubernetes = last?.provenance.versions['kubernetes'];
+  return removedApis
+    .filter(({ removedIn }) => kubernetes === undefined || !isOlder(kubernetes, `${removedIn}.0`))
+    .map(
+      ({ name, removedIn, users }) => `Kubernetes ${removedIn} removes the API ${name}, which ${nameSome(users)} used`,
+    );
+}
