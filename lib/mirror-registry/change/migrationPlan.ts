@@ -60,11 +60,6 @@ export function listDatabaseBlockers(
   if (!postgres || !installation.databaseStorage || !readAccount(detected)) {
     return [`${what}, and not in the one of its installer. Upgrade Quay and PostgreSQL by hand`];
   }
-  if (migration && !detected.units.has('quay-pod')) {
-    return [
-      `${what}, and it has no quay-pod.service. Upgrade it to 1.1 or later with the mirror-registry program first`,
-    ];
-  }
   const isKnown = quayVersionOf(quay.from) !== undefined && quayVersionOf(quay.to) !== undefined;
   if (migration || (isKnown && minorOf(quay.from) === minorOf(quay.to))) return [];
   return isKnown

@@ -94,7 +94,8 @@ export async function planUninstall(
       ...timers.map((name) => join(folder, name)),
       ...installed.toReversed().flatMap((name) => (units.get(name)?.files ?? []).map(({ path }) => path).toReversed()),
     ],
-    pods: await keepExisting('pod', namesOf(true)),
+    // The first installer has no unit for the pod.
+    pods: await keepExisting('pod', [...new Set([...namesOf(true), ...named('pod')])]),
     containers: await keepExisting('container', namesOf(false)),
     secrets: await keepExisting('secret', [...new Set(named('secret').map((value) => value.split(',')[0] ?? ''))]),
     volumes: await keepExisting(

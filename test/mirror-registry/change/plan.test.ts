@@ -112,6 +112,14 @@ describe('planUpgrade', () => {
     expect((await planFixture(fixture, { quay: imagesOf('1.3.10').quay })).migration).to.equal(undefined);
   });
 
+  it('leaves the pod of 1.0.0 as it is, because it has no unit', async () => {
+    const { images, units, restart, blockers } = await planFixture(await install({ age: '1.0.0' }), latest);
+    expect(images.map(({ component }) => component)).to.deep.equal(['redis', 'quay']);
+    expect(units.map(({ path }) => basename(path))).to.deep.equal(['quay-redis.service', 'quay-app.service']);
+    expect(units[1]?.after).to.match(/^Requires= ?quay-redis\.service$/m);
+    expect([restart, blockers]).to.deep.equal([['quay-redis', 'quay-app'], []]);
+  });
+
   it('takes the password of Redis off the command line', async () => {
     const fixture = await install({ age: '2.0.7' });
     const path = `${fixture.unitFolder}/quay-redis.service`;
@@ -127,8 +135,6 @@ describe('planUpgrade', () => {
   it('refuses unsupported changes: another database, an older Quay, an expired certificate of the administrator', async () => {
     const old = await planFixture(await install({ age: '1.2.9' }), { quay: imagesOf('1.3.10').quay });
     expect(old.blockers.join()).to.include('within Quay 3.7, or to').and.to.include('quay-postgres.service:');
-    const first = await planFixture(await install({ age: '1.0.0' }), latest);
-    expect(first.blockers.join()).to.include('no quay-pod.service');
     const elsewhere = await install({ age: '1.3.11' });
     await elsewhere.write(
       `${elsewhere.quayRoot}/quay-config/config.yaml`,

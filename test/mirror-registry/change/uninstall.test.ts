@@ -109,6 +109,13 @@ describe('uninstall', function () {
     });
   }
 
+  it('removes the pod of the first installer, which has no unit for it', async () => {
+    await rm(join(registry.fixture.root, registry.fixture.unitFolder, 'quay-pod.service'));
+    const { code, stdout, stderr } = await call();
+    expect([code, stdout.includes('removed pod quay-pod')], stderr).to.deep.equal([0, true]);
+    expect([...registry.host.pods]).to.deep.equal([]);
+  });
+
   it('works when the configuration is missing, and refuses while an upgrade is unfinished', async () => {
     registry.host.isBroken = true;
     expect((await registry.call('certs renew')).code).to.equal(4);
