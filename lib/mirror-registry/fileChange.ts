@@ -77,13 +77,21 @@ export async function readWithAttributes(files: HostFiles, target: ConfinedPath)
 }
 
 /** Removes a file if it exists, and the leftovers of an interrupted write beside it. Throws `not-writable`. */
-export async function removeFile(files: HostFiles, target: ConfinedPath): Promise<void> {
+export function removeFile(files: HostFiles, target: ConfinedPath): Promise<void> {
+  return remove(files, target, (name) => [name, partialOf(name)]);
+}
+
+/** Removes the leftovers of an interrupted write beside a file. Throws `not-writable`. */
+export function removePartial(files: HostFiles, target: ConfinedPath): Promise<void> {
+  return remove(files, target, (name) => [partialOf(name)]);
+}
+
+async function remove(files: HostFiles, target: ConfinedPath, list: (name: string) => string[]): Promise<void> {
   try {
     const opened = await HostFolder.openParent(files, target).catch(passMissing);
     if (!opened) return;
     await using folder = opened.folder;
-    await folder.remove(opened.name);
-    await folder.remove(`${opened.name}.partial`);
+    for (const name of list(opened.name)) await folder.remove(name);
   } catch (error) {
     throw describeWriteError(error, files.locate(target.path));
   }
@@ -103,7 +111,7 @@ export async function checkWritable(files: HostFiles, { path, within }: Confined
     }
     await using folder = opened.folder;
     const { name } = opened;
-    const probe = `${name}.partial`;
+    const probe = partialOf(name);
     await folder.remove(probe);
     await (await open(folder.at(probe), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)).close();
     await folder.remove(probe);
@@ -113,6 +121,10 @@ export async function checkWritable(files: HostFiles, { path, within }: Confined
   } catch (error) {
     throw describeWriteError(error, files.locate(path));
   }
+}
+
+function partialOf(name: string): string {
+  return `${name}.partial`;
 }
 
 function passMissing(error: unknown): undefined {

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { chown, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -72,40 +73,52 @@ describe('changeCertificates', function () {
     expect(registry.host.calls).to.deep.equal([]);
   });
 
-  // The first steps are before any change, and the last ones after the end.
-  for (let step = 44; step < 72; step += 5) {
-    it(`resumes after a kill at step ${step}, and the renewal can be rolled back to the byte`, async () => {
-      const before = await registry.snapshot();
-      const killed = await registry.call('certs renew', [], step);
-      expect([-1, 0], killed.stderr).to.include(killed.code);
+  /** Returns whether a change has begun: before that, there is nothing to resume. */
+  const isBegun = (): boolean =>
+    existsSync(registry.at('.oc-mirror-registry/journal.json')) || registry.host.calls.length > 0;
+
+  it('resumes after a kill at every step, and the renewal can be rolled back to the byte', async () => {
+    const before = await registry.snapshot();
+    let kills = 0;
+    for (let [step, backStep, code] = [0, 0, -1]; code !== 0; step += 1) {
+      ({ code } = await registry.call('certs renew', [], step));
+      if (code !== 0 && !isBegun()) continue;
+      kills += 1;
       const again = await registry.call('certs renew');
       expect(again.code, again.stderr).to.equal(0);
       expect([await ask(oldRoot()), await ask(registry.at('quay-rootCA/rootCA.pem'))]).to.deep.equal([0, 0]);
-      const back = await registry.call('rollback', [], step - 20);
-      expect([-1, 0], back.stderr).to.include(back.code);
-      const { code, stderr } = await registry.call('rollback');
-      if (code !== 0) expect(stderr).to.include('nothing to roll back');
-      expect(await registry.snapshot()).to.deep.equal(before);
+      const back = await registry.call('rollback', [], backStep);
+      if (back.code !== 0) {
+        backStep += 2;
+        const { code: end, stderr } = await registry.call('rollback');
+        expect(end === 0 || stderr.includes('nothing to roll back'), stderr).to.equal(true);
+      }
+      expect(await registry.snapshot(), `step ${step}`).to.deep.equal(before);
       expect(await ask(oldRoot())).to.equal(0);
-    });
-  }
+      registry.host.calls.length = 0;
+    }
+    expect(kills).to.be.greaterThan(5);
+  });
 
-  for (let step = 60; step < 92; step += 5) {
-    it(`takes a switch of the authority back that was killed at step ${step}`, async () => {
-      await registry.call('certs renew', ['--new-ca=prepare']);
-      expect(registry.host.calls).to.deep.equal([]);
-      const before = await registry.snapshot();
-      const killed = await registry.call('certs renew', ['--new-ca=switch'], step);
-      expect([-1, 0], killed.stderr).to.include(killed.code);
-      const isUnfinished = (await readdir(registry.at('.oc-mirror-registry'))).includes('journal.json');
+  it('takes a switch of the authority back that was killed at any step', async () => {
+    await registry.call('certs renew', ['--new-ca=prepare']);
+    expect(registry.host.calls).to.deep.equal([]);
+    const before = await registry.snapshot();
+    let kills = 0;
+    for (let [step, code] = [0, -1]; code !== 0; step += 1) {
+      ({ code } = await registry.call('certs renew', ['--new-ca=switch'], step));
+      if (code !== 0 && !isBegun()) continue;
+      kills += 1;
+      const isUnfinished = existsSync(registry.at('.oc-mirror-registry/journal.json'));
       const plan = await registry.call('plan', ['--detailed-exitcode']);
       if (isUnfinished) expect([plan.code, plan.stderr.includes('is unfinished')]).to.deep.equal([2, true]);
-      const isChanged = JSON.stringify(await registry.snapshot()) !== JSON.stringify(before);
-      if (isUnfinished || isChanged) expect((await registry.call('rollback')).code).to.equal(0);
-      expect(await registry.snapshot()).to.deep.equal(before);
+      expect((await registry.call('rollback')).code).to.equal(0);
+      expect(await registry.snapshot(), `step ${step}`).to.deep.equal(before);
       expect(await ask(oldRoot())).to.equal(0);
-    });
-  }
+      registry.host.calls.length = 0;
+    }
+    expect(kills).to.be.greaterThan(5);
+  });
 
   it('takes its figures from the options, and keeps as many backups as it is told', async () => {
     const options = ['--cert-days=200', '--ca-days=500', '--keep-backups=1', '--add-san=10.9.8.7', '--rotate-key'];

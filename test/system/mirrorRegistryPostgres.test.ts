@@ -3,14 +3,14 @@ import { expect } from 'chai';
 import { healthy, type MirrorRegistryHost } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import type { PostgresServer } from '../fakes/mirror-registry/postgresServer.ts';
+import type { Postgres } from '../fakes/mirror-registry/postgresServer.ts';
 import { requirePeer, type RunResult } from '../support/peers.ts';
 
 describe('a registry with PostgreSQL', function () {
   this.timeout(240_000);
   let registry: RunningRegistry;
   let host: MirrorRegistryHost;
-  let postgres: PostgresServer;
+  let postgres: Postgres;
   let original: Record<string, string>;
   const [old, fresh] = [imagesOf('1.3.0').quay, imagesOf('1.3.10').quay];
 

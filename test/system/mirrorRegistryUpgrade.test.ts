@@ -42,7 +42,7 @@ describe('upgradeRegistry', function () {
   const at = (path: string): string => registry.at(path);
   const call: RunningRegistry['call'] = (...args) => registry.call(...args);
   const snapshot: RunningRegistry['snapshot'] = (...args) => registry.snapshot(...args);
-  const upgrade = (killedAt?: string): Promise<RunResult> => call('upgrade', [`--bundle=${bundle}`], killedAt);
+  const upgrade = (): Promise<RunResult> => call('upgrade', [`--bundle=${bundle}`]);
 
   it('brings a registry up to date without a network, keeps its images and its clients’ trust, and does nothing the second time', async () => {
     const root = join(fixture.root, 'old-root.pem');
@@ -172,12 +172,12 @@ describe('upgradeRegistry', function () {
       ['rename quay-redis.service', 'rename quay-app.service', 'certs renew'],
       ['rename upgrade.json', 'rename quay_sqlite.db', 'rollback'],
     ] as const) {
-      const killed = await upgrade(step);
+      const killed = await registry.kill('upgrade', [`--bundle=${bundle}`], step);
       expect(killed.code, killed.stderr).to.equal(-1);
       const again = await upgrade();
       expect(again.code, again.stderr).to.equal(0);
       expect(host.running).to.equal(quay);
-      const halfway = await call('rollback', [], back);
+      const halfway = await registry.kill('rollback', [], back);
       expect(halfway.code, halfway.stderr).to.equal(-1);
       // The next run ends the rollback, and does nothing else.
       const { code, stderr } = await call(next);

@@ -1,6 +1,13 @@
 import { join } from 'node:path';
 import { PluginError } from '../../errors.ts';
-import { checkWritable, readWithAttributes, removeFile, replaceFile, type FileChange } from '../fileChange.ts';
+import {
+  checkWritable,
+  readWithAttributes,
+  removeFile,
+  removePartial,
+  replaceFile,
+  type FileChange,
+} from '../fileChange.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { ConfinedPath } from '../hostFolder.ts';
 import { StateFolder } from '../stateFolder.ts';
@@ -168,7 +175,9 @@ export class UpgradeRecords {
       if (!file.old) {
         const found = await readWithAttributes(this.#files, target);
         if (!found || written.includes(sha256Of(found.content))) await removeFile(this.#files, target);
-      } else if (!(await this.#isRestored(file))) {
+      } else if (await this.#isRestored(file)) {
+        await removePartial(this.#files, target);
+      } else {
         await replaceFile(this.#files, target, await this.#readOld(journal, index), { attributes: file.old });
       }
     }

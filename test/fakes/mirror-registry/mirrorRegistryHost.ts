@@ -14,8 +14,9 @@ import {
 import { join } from 'node:path';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import type { Fixture } from './mirrorRegistry.ts';
-import type { PostgresServer } from './postgresServer.ts';
+import type { Postgres } from './postgresServer.ts';
 import { run } from '../../support/peers.ts';
+import { localPrograms } from '../../support/program/localPrograms.ts';
 import { migratePostgres, migrateSqlite } from './standInSchema.ts';
 
 /** The response of Quay to `/health/instance`. */
@@ -64,7 +65,7 @@ export class MirrorRegistryHost {
   /** Returns the health of an image. */
   healthOf: (image: string) => Health = () => healthy;
   /** The database of releases before 2.0. */
-  postgres: PostgresServer | undefined;
+  postgres: Postgres | undefined;
   /** Makes every `systemctl restart` fail. */
   isBroken = false;
   readonly #database: string;
@@ -92,16 +93,14 @@ export class MirrorRegistryHost {
         received += chunk;
         const [count = '', name = '', ...args] = received.split('\0').slice(0, -1);
         if (args.length < Number(count)) return;
-        this.calls.push([name, ...args].join(' '));
-        const answer = this.#run(name, args).catch((error: unknown) => ({ code: 1, text: String(error) }));
-        void answer.then(({ code, text }) => socket.end(`${code === 0 ? 0 : 125}\n${text.trimEnd()}\n`));
+        void this.#answer(name, args).then(({ code, text }) => socket.end(`${code}\n${text}\n`));
       });
       socket.on('error', () => socket.destroy());
     }).listen(0, '127.0.0.1');
     await once(this.#control, 'listening');
     const { port } = this.#control.address() as AddressInfo;
     for (const name of ['podman', 'systemctl']) {
-      // A shell without other programs starts much faster than Node.js, and an upgrade starts five dozen of these.
+      // For programs in other processes.
       const script = `#!/bin/bash
 if [ "$2" = import ]; then set -- "$@" "$(sha256sum | cut -d ' ' -f 1)"; fi
 exec 3<>/dev/tcp/127.0.0.1/${port}
@@ -111,6 +110,9 @@ IFS= read -r -d '' text <&3
 if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit "$code"; fi
 `;
       await this.fixture.write(`/programs/${name}`, script, 0o755);
+      localPrograms.set(join(this.fixture.root, 'programs', name), (args, input) =>
+        this.#answer(name, args[1] === 'import' ? [...args, input] : args),
+      );
     }
     await this.#run('systemctl', ['daemon-reload']);
     for (const unit of ['quay-app', 'quay-redis', 'quay-pod']) {
@@ -122,10 +124,18 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
 
   /** Stops everything. */
   async stop(): Promise<void> {
+    for (const name of ['podman', 'systemctl']) localPrograms.delete(join(this.fixture.root, 'programs', name));
     await this.#stopFront();
     await this.postgres?.remove();
     this.#control?.close();
     await (await this.#backend)?.stop();
+  }
+
+  /** Runs a command, and returns its exit code and output. */
+  async #answer(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {
+    this.calls.push([name, ...args].join(' '));
+    const { code, text } = await this.#run(name, args).catch((error: unknown) => ({ code: 1, text: String(error) }));
+    return { code: code === 0 ? 0 : 125, text: text.trimEnd() };
   }
 
   async #run(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {

@@ -7,13 +7,14 @@ import { executeProgram } from '../../support/program/execution.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
 import { installCertificates } from './mirrorRegistryCertificates.ts';
 import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
-import { PostgresServer } from './postgresServer.ts';
+import { PostgresServer, type Postgres } from './postgresServer.ts';
 import { run, type RunResult } from '../../support/peers.ts';
 
 /** The program, run from its sources. */
 export const mirrorRegistryExecutable = fileURLToPath(
   new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url),
 );
+
 const killAt = fileURLToPath(new URL('../../support/program/killAt.ts', import.meta.url));
 
 /** A running mirror registry on its own host, on a free port of `localhost`, and the program to test with it. */
@@ -22,8 +23,10 @@ export interface RunningRegistry {
   readonly host: MirrorRegistryHost;
   /** Returns a path below the registry’s folder on this machine. */
   at(path: string): string;
-  /** Runs `oc adm-mirror-registry` on it. Kills it at a step of `killAt`. */
+  /** Runs `oc adm-mirror-registry` on it. Kills it at a step of `KilledRun`. */
   call(command: string, args?: readonly string[], killedAt?: number | string): Promise<RunResult>;
+  /** Does the same in a separate process, which gets a real `kill -9` at a step of `killAt`. */
+  kill(command: string, args: readonly string[], step: string): Promise<RunResult>;
   /**
    * Returns every file of the host except those of this program and of its backups, with mode, owner and digest; also
    * with times, if requested.
@@ -39,6 +42,7 @@ export interface RunningRegistry {
 export async function startMirrorRegistry(
   options: Partial<FixtureOptions> = {},
   containerPort = 8443,
+  Server: new (folder: string) => Postgres = PostgresServer,
 ): Promise<RunningRegistry> {
   const port = await findFreePort();
   const fixture = await makeFixture({
@@ -65,24 +69,25 @@ export async function startMirrorRegistry(
     // The server runs as a user of its own.
     await chmod(fixture.root, 0o711);
     await mkdir(join(fixture.root, 'srv'), { mode: 0o755 });
-    host.postgres = new PostgresServer(join(fixture.root, 'srv/db'));
+    host.postgres = new Server(join(fixture.root, 'srv/db'));
     await host.postgres.create();
   }
   await host.start();
+  const wordsOf = (command: string, args: readonly string[]): string[] => {
+    const programs = join(fixture.root, 'programs');
+    const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
+    const tools = ['--health-timeout=2', `--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
+    const start = command === 'uninstall' ? 1 : 0;
+    const taken = command === 'status' ? [] : command === 'plan' ? tools.slice(1, 2) : tools.slice(start);
+    return [...command.split(' '), ...where, ...taken, ...args];
+  };
   return {
     ...{ fixture, host, at },
-    call: (command, args = [], killedAt) => {
-      const programs = join(fixture.root, 'programs');
-      const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
-      const tools = ['--health-timeout=2', `--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
-      const start = command === 'uninstall' ? 1 : 0;
-      const taken = command === 'status' ? [] : command === 'plan' ? tools.slice(1, 2) : tools.slice(start);
-      const kill = killedAt !== undefined && { KILL_AT: String(killedAt), NODE_OPTIONS: `--import=${killAt}` };
-      const words = [...command.split(' '), ...where, ...taken, ...args];
-      // A separate process only if it will be killed.
-      return kill
-        ? run(process.execPath, [mirrorRegistryExecutable, ...words], { env: { ...process.env, ...kill } })
-        : executeProgram(mirrorRegistryExecutable, words);
+    call: (command, args = [], killedAt) =>
+      executeProgram(mirrorRegistryExecutable, wordsOf(command, args), { killedAt }),
+    kill: (command, args, step) => {
+      const env = { ...process.env, KILL_AT: step, NODE_OPTIONS: `--import=${killAt}` };
+      return run(process.execPath, [mirrorRegistryExecutable, ...wordsOf(command, args)], { env });
     },
     snapshot: (withTimes = false) => snapshot(fixture.root, withTimes),
     stop: async () => {

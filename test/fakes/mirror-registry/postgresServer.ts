@@ -6,7 +6,7 @@ import { chmod, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { run, runSuccessfully } from '../../support/peers.ts';
+import { run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 import { oldSchema } from './standInSchema.ts';
 
 /** Debian has the programs of PostgreSQL in a folder for each version. */
@@ -51,13 +51,32 @@ CHECKPOINT;
   return join(folder, 'data');
 }
 
-/** A PostgreSQL in the folder of a fixture, reached by a socket. */
-export class PostgresServer {
+/** The PostgreSQL of a registry. */
+export interface Postgres {
   readonly folder: string;
   /** The digests of the whole folder, each time the server stops and before it starts. */
+  readonly stops: string[];
+  readonly starts: string[];
+  /** Makes the server fail to start. */
+  isBroken: boolean;
+  readonly isRunning: boolean;
+  /** Makes the database of a registry, and does not start the server. */
+  create(): Promise<void>;
+  /** Starts the server, if it does not run. */
+  start(): Promise<void>;
+  stop(): Promise<void>;
+  /** Runs a statement, and returns the first columns of its rows. */
+  query(sql: string): Promise<string[]>;
+  /** Runs a client program, such as pg_dump, with more arguments. */
+  runClient(name: string, args: readonly string[]): Promise<RunResult>;
+  remove(): Promise<void>;
+}
+
+/** A PostgreSQL in the folder of a fixture, reached by a socket. */
+export class PostgresServer implements Postgres {
+  readonly folder: string;
   readonly stops: string[] = [];
   readonly starts: string[] = [];
-  /** Makes the server fail to start. */
   isBroken = false;
   #socket = '';
   #child: ChildProcess | undefined;
@@ -66,7 +85,6 @@ export class PostgresServer {
     this.folder = folder;
   }
 
-  /** Makes the database of a registry, and does not start the server. */
   async create(): Promise<void> {
     template ??= makeTemplate();
     await runSuccessfully('cp', ['-a', `${await template}/.`, this.folder]);
@@ -78,7 +96,6 @@ export class PostgresServer {
     return this.#child !== undefined;
   }
 
-  /** Starts the server, if it does not run. */
   async start(): Promise<void> {
     if (this.#child || this.isBroken) return;
     this.starts.push(await this.#digest());
@@ -101,15 +118,13 @@ export class PostgresServer {
     this.stops.push(await this.#digest());
   }
 
-  /** Runs a statement, and returns the first columns of its rows. */
   async query(sql: string): Promise<string[]> {
     const { code, stdout, stderr } = await this.#psql(sql);
     if (code !== 0) throw new Error(stderr);
     return stdout.split('\n').filter((line) => line !== '');
   }
 
-  /** Runs a client program, such as pg_dump, with more arguments. */
-  runClient(name: string, args: readonly string[]): ReturnType<typeof run> {
+  runClient(name: string, args: readonly string[]): Promise<RunResult> {
     return run(join(programs, name), ['-h', this.#socket, ...args]);
   }
 
@@ -118,7 +133,7 @@ export class PostgresServer {
     await rm(this.#socket, { recursive: true, force: true });
   }
 
-  #psql(sql: string): ReturnType<typeof run> {
+  #psql(sql: string): Promise<RunResult> {
     return this.runClient('psql', [...account, '-v', 'ON_ERROR_STOP=1', '-qAtc', sql]);
   }
 

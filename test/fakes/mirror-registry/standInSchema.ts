@@ -1,5 +1,5 @@
 import { DatabaseSync } from 'node:sqlite';
-import type { PostgresServer } from './postgresServer.ts';
+import type { Postgres } from './postgresServer.ts';
 
 // A part of the schema of Quay, as PostgreSQL and SQLite have it, in two versions: that of Quay 3.8 and that of 3.12.
 
@@ -51,7 +51,7 @@ function versionOf(image: string): string {
 }
 
 /** Does the same as `alembic upgrade head` of an image of Quay. Refuses a database of a newer version. */
-export async function migratePostgres(server: PostgresServer, image: string): Promise<void> {
+export async function migratePostgres(server: Postgres, image: string): Promise<void> {
   const [present] = await server.query(version);
   if (present === versionOf(image)) return;
   if (present !== 'quay38') throw new Error(`Can't locate revision identified by '${present ?? ''}'`);

@@ -7,6 +7,7 @@ import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
 import { execute } from '../../../cmd/execute.ts';
 import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
+import { KilledRun } from './kill.ts';
 
 /** The result of a program. */
 export interface Execution {
@@ -22,6 +23,8 @@ export interface ExecutionOptions {
   /** The standard input. */
   readonly stdin?: string;
   readonly signal?: AbortSignal;
+  /** The step at which it is killed, as `KilledRun` takes it. The code is -1 then. */
+  readonly killedAt?: number | string | undefined;
 }
 
 const sources = fileURLToPath(new URL('../../../cmd', import.meta.url));
@@ -55,7 +58,10 @@ export async function executeProgram(
   const firstProgress = 2 ** 31 - 1;
   const io = { stdout, stderr, environment: { ...env }, stdin, executable, firstProgress, signal };
   const before = stateOfProcess();
-  const code = await inFolder(cwd, () => execute(program, args, io));
+  const code = await inFolder(cwd, async () => {
+    if (options.killedAt === undefined) return execute(program, args, io);
+    return (await new KilledRun(options.killedAt).run(() => execute(program, args, io))) ?? -1;
+  });
   const after = stateOfProcess();
   if (before !== after) throw new AssertionError({ message: `${args.join(' ')} left traces: ${before} → ${after}` });
   return { code, stdout: stdout.text, stderr: stderr.text };
