@@ -9,17 +9,23 @@ import { formatSiteText } from '../../lib/config/siteText.ts';
 import { writeAtomically } from '../../lib/files/atomicWrite.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { tool } from '../cli/access.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { shellWord } from '../../lib/shellWord.ts';
+import { openAccess, tool } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
-import { clusterAccessOptions, outputOption } from '../cli/options.ts';
+import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
 /** The number of findings of one kind that the table shows. */
 const shown = 10;
 
+const { 'pull-secret': pullSecret, insecure } = registryOptions;
+
 const options = {
+  'pull-secret': pullSecret,
+  insecure,
   export: {
     type: 'string',
     describe: 'Write a report of the site to this file, for create --for',
@@ -40,7 +46,8 @@ export const command = defineCommand({
     'Checks the version, the operators, the pools and the nodes of the cluster, and every workload. With a bundle it also checks the ' +
     'release in it. Changes nothing. Each finding says what to do; a blocker would keep the cluster from booting or updating. The ' +
     'exit code is 1 if there is a blocker. The rights of cluster-reader suffice, with two additions. nodes/proxy shows how much ' +
-    'space is free. Creating pods shows, in a dry run, whether the cluster makes every pod pull its images.',
+    'space is free. Creating pods shows, in a dry run, whether the cluster makes every pod pull its images. If the cluster has ' +
+    'mirrors and image policies, the mirrors are asked for the sigstore signatures that the policies demand.',
   positionals: {
     bundle: { type: 'string', describe: 'Bundle to update the cluster with', suggest: 'bundles' },
   },
@@ -58,7 +65,9 @@ export const command = defineCommand({
     const cluster = await openCluster(args, environment, context);
     try {
       const survey = await surveyCluster(cluster);
-      const report = await runPreflight(cluster, plan, context, survey);
+      const registries = new Registries(await openAccess(args, environment), context);
+      const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
+      const report = await runPreflight(cluster, plan, context, survey, mirrors).finally(() => registries.close());
       if (args.export !== undefined) {
         const site = await readSite(cluster, survey, report, tool);
         await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
@@ -84,6 +93,14 @@ async function readPlan(
   } finally {
     await bundle.close();
   }
+}
+
+/** Returns the command that pushes a release into a mirror: from the bundle, or else from its public repository. */
+function pushCommandOf(bundle: string | undefined): (mirror: string, version: string) => string {
+  return (mirror, version) =>
+    bundle === undefined
+      ? `oc adm-release-mirror-config ${version} --to=${shellWord(mirror)}`
+      : `oc adm-upgrade-bundle push ${shellWord(bundle)} --to=${shellWord(mirror)}`;
 }
 
 function failureOf({ findings, target }: Preflight): PluginError {

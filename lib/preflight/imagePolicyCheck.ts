@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
+import { fieldsAt, fieldsOf, listOf } from '../fields.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { messageOf } from '../errors.ts';
 import type { Context } from '../context.ts';
@@ -6,7 +6,6 @@ import type { Cluster } from '../kubernetes/client.ts';
 import { subjectOf, type Finding, type Subject } from '../kubernetes/finding.ts';
 import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { MirrorSets } from '../registry/mirrors.ts';
 import { readDocuments } from '../release/documents.ts';
 import { readPayloadPolicies } from '../release/payloadPolicies.ts';
 import {
@@ -17,7 +16,7 @@ import {
   type ImagePolicy,
 } from '../release/sigstore/imagePolicy.ts';
 import { readPoolFiles, type PoolFiles } from './nodeFiles.ts';
-import type { ClusterSurvey } from './survey.ts';
+import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
 const paths = {
   policy: '/etc/containers/policy.json',
@@ -165,24 +164,6 @@ function readAttachmentScopes(text: string | undefined): ReadonlySet<string> {
   } catch {
     return new Set();
   }
-}
-
-function mirrorSetsOf({
-  digestMirrors,
-  contentPolicies,
-}: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>): MirrorSets {
-  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
-    ...listOf(fieldsOf(spec)['imageDigestMirrors']),
-    ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
-  ]);
-  return new MirrorSets(
-    rules.flatMap(({ source, mirrors }) => {
-      const name = textOf(source);
-      return name === undefined
-        ? []
-        : [{ pulls: 'digest' as const, source: name, mirrors: textsOf(mirrors), contactSource: true }];
-    }),
-  );
 }
 
 function distinctRepositories(images: readonly string[]): Reference[] {

@@ -14,6 +14,7 @@ import { checkAgentImage } from './agentImage.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkImageRetention } from './imageRetention.ts';
+import { checkMirrorSignatures, type MirrorAccess } from './mirrorSignatures.ts';
 import { readNode } from './node.ts';
 import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
 import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
@@ -45,7 +46,7 @@ export interface Preflight {
 
 /**
  * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing. `known` is
- * a survey of the cluster, if there is one already. Throws
+ * a survey of the cluster, if there is one already. With `mirrors`, asks the mirrors of the cluster for signatures. Throws
  * `unsupported` for a cluster that is not OpenShift, and the errors of reading the cluster.
  */
 export async function runPreflight(
@@ -53,6 +54,7 @@ export async function runPreflight(
   planned: UpdatePlan | undefined,
   context: Context,
   known?: ClusterSurvey,
+  mirrors?: MirrorAccess,
 ): Promise<Preflight> {
   const survey = known ?? (await surveyCluster(cluster));
   checkInterrupted(context.signal);
@@ -73,6 +75,7 @@ export async function runPreflight(
     ...checkCatalogs(survey.catalogs),
     ...(await checkPullAdmission(cluster)),
     ...(await checkImagePolicies(cluster, survey, plan, runningImages(clusterVersion), context)),
+    ...(mirrors ? await checkMirrors(clusterVersion, survey, plan, mirrors, context) : []),
     ...checkAgentImage(survey.workloads),
     ...checkWorkloads(templates),
     ...checkNodes(survey, templates, clusterVersion, plan),
@@ -112,6 +115,19 @@ async function checkPlan(
       ]
     : [];
   return [...untrusted, ...checkPath(clusterVersion, plan, supply), ...checkManifests(report, version)];
+}
+
+async function checkMirrors(
+  clusterVersion: StoredObject,
+  survey: ClusterSurvey,
+  plan: UpdatePlan | undefined,
+  mirrors: MirrorAccess,
+  context: Context,
+): Promise<Finding[]> {
+  const { version } = readClusterVersion(clusterVersion);
+  const [release] = runningImages(clusterVersion);
+  const asked = plan ?? (release === undefined ? undefined : { version, release });
+  return asked ? checkMirrorSignatures(survey, asked, mirrors, context) : [];
 }
 
 function listReleases(planned: UpdatePlan, context: Context): PlannedRelease[] {

@@ -1,9 +1,10 @@
-import { fieldsAt, fieldsOf } from '../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import type { Finding, Severity } from '../kubernetes/finding.ts';
 import { listDenied, type AccessRequest } from '../kubernetes/accessReview.ts';
+import { MirrorSets } from '../registry/mirrors.ts';
 import { readNode } from './node.ts';
 import { workloadKinds } from './podTemplate.ts';
 
@@ -142,4 +143,23 @@ export function imageLimitsOf({ kubeletConfigs }: Pick<ClusterSurvey, 'kubeletCo
     .map(({ spec }) => fieldsAt(spec, 'kubeletConfig')['nodeStatusMaxImages'])
     .filter((limit) => typeof limit === 'number');
   return [50, ...given];
+}
+
+/** Returns the mirrors of images by digest that a cluster has. */
+export function mirrorSetsOf({
+  digestMirrors,
+  contentPolicies,
+}: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>): MirrorSets {
+  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
+    ...listOf(fieldsOf(spec)['imageDigestMirrors']),
+    ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
+  ]);
+  return new MirrorSets(
+    rules.flatMap(({ source, mirrors }) => {
+      const name = textOf(source);
+      return name === undefined
+        ? []
+        : [{ pulls: 'digest' as const, source: name, mirrors: textsOf(mirrors), contactSource: true }];
+    }),
+  );
 }

@@ -29,6 +29,7 @@ const plan: UpdatePlan = {
   arch: 'x86_64',
   previous: ['4.19.2', '4.19.3'],
   images: [platformImage('a'), next],
+  components: {},
   size: 16 * 1024 ** 3,
   release: platformImage('b'),
   manifests: new Map(),

@@ -20,6 +20,8 @@ export interface UpdatePlan {
   readonly previous: readonly string[];
   /** The pullspecs of all images, by digest. */
   readonly images: readonly string[];
+  /** The pullspecs of the components by digest, by their names. */
+  readonly components: Readonly<Record<string, string>>;
   /** The size of all blobs, in bytes. */
   readonly size: number;
   /** What the bundle leaves out. */
@@ -48,11 +50,11 @@ export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Co
   );
   const { base } = bundle.metadata;
   const plans: UpdatePlan[] = [];
-  for (const { version, arch, previous, images, blobs, release } of splitReleases(bundle.metadata)) {
+  for (const { version, arch, previous, images, components, blobs, release } of splitReleases(bundle.metadata)) {
     const { digest = '' } = parseReference(release);
     const manifests = await readPayloadManifests(content, await content.resolve(digest), context);
     const size = sumSizes(blobs);
-    const facts = { version, arch: parseArchitecture(arch), previous, images, size, base, release };
+    const facts = { version, arch: parseArchitecture(arch), previous, images, components, size, base, release };
     plans.push({ path, ...facts, manifests, distrust });
   }
   const last = plans.pop();

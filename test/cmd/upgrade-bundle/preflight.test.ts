@@ -1,11 +1,19 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect } from 'chai';
+import type { Finding } from '../../../lib/kubernetes/finding.ts';
 import type { Preflight } from '../../../lib/preflight/preflight.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeAuthority } from '../../support/certificates.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
+import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { requirePeer } from '../../support/peers.ts';
+import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { furnish, podSpec, workload } from '../../fakes/cluster/site.ts';
 
 describe('oc adm-upgrade-bundle preflight', () => {
@@ -82,6 +90,45 @@ describe('oc adm-upgrade-bundle preflight', () => {
     } finally {
       await secure.stop();
       await authority.remove();
+    }
+  });
+
+  it('finds images without a signature in a docker-registry, and prints the command that adds them', async function () {
+    requirePeer(this, 'docker-registry');
+    const files = imagePolicyFiles();
+    const signed = await makeBundle({ version: '4.19.4', components: ['etcd'], attachments: () => true, files });
+    const registry = await startDockerRegistry();
+    const repository = `${registry.host}/site/release`;
+    const access = [
+      '--insecure',
+      `--signature-keyring=${signed.keyFile}`,
+      `--trust-fingerprint=${signed.key.fingerprint}`,
+    ];
+    const listRefused = async (): Promise<Finding[]> => {
+      const { stdout } = await preflight(signed.path, '-o', 'json', ...access);
+      return (JSON.parse(stdout) as Preflight).findings.filter(({ subject }) => subject.kind === 'Mirror');
+    };
+    try {
+      await runProgram(kubeconfigs.folder, 'push', [signed.path, `--to=${repository}`, ...access]);
+      const mirrors = ['ocp-release', 'ocp-v4.0-art-dev'].map((name) => ({
+        source: `quay.io/openshift-release-dev/${name}`,
+        mirrors: [repository],
+      }));
+      const spec = { imageDigestMirrors: mirrors };
+      server.put({ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'm' }, spec });
+      expect(await listRefused()).to.deep.equal([]);
+      const tags = join(registry.storage, 'docker/registry/v2/repositories/site/release/_manifests/tags');
+      const etcd = signed.release.images.get('etcd')?.digest ?? signed.release.digest;
+      await rm(join(tags, attachmentTag(etcd)), { recursive: true });
+      const [refused] = await listRefused();
+      expect(refused).to.deep.include({ severity: 'blocker', subject: { kind: 'Mirror', name: repository } });
+      expect(refused?.message).to.match(/^lacks valid sigstore signatures of 1 of 2 images of 4\.19\.4, .*: etcd$/);
+      const [command = ''] = findCommands(refused?.advice ?? '');
+      expect((await runPrinted(`${command} ${access.join(' ')}`)).code).to.equal(0);
+      expect(await listRefused()).to.deep.equal([]);
+    } finally {
+      await registry.stop();
+      await signed.remove();
     }
   });
 

@@ -1,0 +1,143 @@
+import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, type PluginError } from '../errors.ts';
+import { nameSome } from '../failures.ts';
+import type { Finding } from '../kubernetes/finding.ts';
+import { formatReference, parseReference, repositoryIn } from '../oci/reference.ts';
+import type { MirrorSets } from '../registry/mirrors.ts';
+import type { Registries } from '../registry/registries.ts';
+import { readPayloadPolicies } from '../release/payloadPolicies.ts';
+import { readPayload } from '../release/release.ts';
+import { isEnforcedByDefault, policiesFor, readImagePolicy } from '../release/sigstore/imagePolicy.ts';
+import { checkReleaseImages, readerOf, type NamedImage } from '../release/sigstore/releaseCheck.ts';
+import type { ContentSource } from '../store/store.ts';
+import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
+
+/** Access to the mirrors of a site. */
+export interface MirrorAccess {
+  readonly registries: Registries;
+  /** Returns the command that pushes the planned or the running release into a mirror (REGISTRY/REPOSITORY). */
+  readonly pushCommand: (mirror: string, version: string) => string;
+}
+
+/** The planned release, or the running one without its components and manifests. */
+type AskedRelease = Pick<UpdatePlan, 'version' | 'release'> & Partial<Pick<UpdatePlan, 'components' | 'manifests'>>;
+
+/**
+ * Asks the mirrors for the sigstore signatures that image policies demand, of the images that a mirror has. Images that
+ * nodes would refuse are blockers. Mirrors that cannot be asked are a warning.
+ */
+export async function checkMirrorSignatures(
+  survey: ClusterSurvey,
+  release: AskedRelease,
+  { registries, pushCommand }: MirrorAccess,
+  context: Context,
+): Promise<Finding[]> {
+  const planned = readPayloadPolicies(release.manifests ?? new Map(), context).filter(isEnforcedByDefault);
+  const own = survey.imagePolicies.map((object) => readImagePolicy(object, 'the cluster'));
+  // What the cluster has is enforced there, in any feature set.
+  const policies = [...own, ...planned].map((policy) => ({ ...policy, featureSets: undefined }));
+  if (policies.length === 0) return [];
+  const mirrors = new Mirrors(mirrorSetsOf(survey), registries);
+  const images = await mirrors.attempt(() => listImages(release, mirrors, context));
+  const covered = (images ?? []).filter(({ reference }) => policiesFor(reference, policies).length > 0);
+  // A mirror that is unreachable fails here once, instead of for every image.
+  for (const { reference } of covered.slice(0, 1)) await mirrors.attempt(() => mirrors.find(reference));
+  const places = await Promise.all(
+    covered.map(async (image) => ({ image, mirror: await mirrors.attempt(() => mirrors.find(image.reference)) })),
+  );
+  const findings: Finding[] = [];
+  for (const [mirror, group] of Map.groupBy(places, (place) => place.mirror)) {
+    if (!mirror) continue;
+    const held = group.map(({ image }) => image);
+    const reader = readerOf(() => mirror);
+    const results = await mirrors.attempt(() => checkReleaseImages(held, policies, reader, context.signal));
+    const refused = (results ?? []).filter(({ outcome }) => outcome === 'missing' || outcome === 'rejected');
+    const names = [...new Set(refused.map(({ name }) => name))];
+    if (names.length === 0) continue;
+    findings.push({
+      check: 'signatures',
+      severity: 'blocker',
+      subject: { kind: 'Mirror', name: mirror.name },
+      message:
+        `lacks valid sigstore signatures of ${names.length} of ${held.length} images of ${release.version}, ` +
+        `and nodes refuse to pull these from it: ${nameSome(names, 5)}`,
+      advice: `Push the images again with their signatures: ${pushCommand(mirror.name, release.version)}`,
+    });
+  }
+  return [...findings, ...(mirrors.failure ? [describeFailure(mirrors.failure)] : [])];
+}
+
+/** The mirrors of a site. The first failure ends all questions, because each would take as long. */
+class Mirrors {
+  readonly #sets: MirrorSets;
+  readonly #registries: Registries;
+  readonly #sources = new Map<string, ContentSource>();
+  failure: PluginError | undefined;
+
+  constructor(sets: MirrorSets, registries: Registries) {
+    this.#sets = sets;
+    this.#registries = registries;
+  }
+
+  /** Finds the first mirror that has an image, from which nodes pull it. */
+  async find(image: NamedImage['reference']): Promise<ContentSource | undefined> {
+    const own = formatReference({ registry: image.registry, repository: image.repository });
+    for (const { registry, repository } of this.#sets.locationsOf(image)) {
+      const name = formatReference({ registry, repository });
+      if (name === own) continue;
+      const source = this.#sources.get(name) ?? this.#registries.repository({ registry, repository });
+      this.#sources.set(name, source);
+      const found = await source.resolve(image.digest).catch((error: unknown) => {
+        if (isPluginError(error, 'not-found')) return undefined;
+        throw error;
+      });
+      if (found) return source;
+    }
+    return undefined;
+  }
+
+  /** Does something with the mirrors. Returns undefined if they fail, and always after a failure. */
+  async attempt<Result>(action: () => Promise<Result>): Promise<Result | undefined> {
+    if (this.failure) return undefined;
+    try {
+      return await action();
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      this.failure ??= error;
+      return undefined;
+    }
+  }
+}
+
+/** Lists the images of a release: by the bundle, or by the payload in a mirror. */
+async function listImages(
+  { release, components }: AskedRelease,
+  mirrors: Mirrors,
+  context: Context,
+): Promise<NamedImage[]> {
+  const root = nameImage('release', release);
+  const [image] = root;
+  if (components) return [...root, ...Object.entries(components).flatMap(([name, text]) => nameImage(name, text))];
+  const source = image && (await mirrors.find(image.reference));
+  if (!source) return [];
+  const repository = repositoryIn(release);
+  const { images } = await readPayload(source, await source.resolve(image.reference.digest), { repository }, context);
+  return [...root, ...[...images.values()].flatMap(({ name, pullspec }) => nameImage(name, pullspec))];
+}
+
+function nameImage(name: string, pullspec: string): NamedImage[] {
+  const { registry, repository, digest } = parseReference(pullspec);
+  return digest ? [{ name, reference: { registry, repository, digest } }] : [];
+}
+
+function describeFailure(error: PluginError): Finding {
+  return {
+    check: 'signatures',
+    severity: 'warning',
+    subject: { kind: 'Mirror', name: '' },
+    message: `was not asked for all sigstore signatures: ${error.message}`,
+    advice:
+      error.hint ?? 'Run this on a machine that reaches the mirrors of the cluster, with the credentials for them.',
+  };
+}
