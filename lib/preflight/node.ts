@@ -10,6 +10,8 @@ export interface ClusterNode {
   readonly labels: Fields;
   /** The architecture by its name in Go: `amd64`. */
   readonly architecture: string;
+  /** The version of its kubelet: `v1.31.3`; empty if the node does not report it. */
+  readonly kubelet: string;
   readonly ready: boolean;
   readonly schedulable: boolean;
   /** Whether the node evicts pods because its disk is full. */
@@ -38,6 +40,7 @@ export function readNode(object: KubernetesObject): ClusterNode {
     name: object.metadata.name,
     labels: fieldsOf(object.metadata.labels),
     architecture: textOf(fieldsOf(nodeInfo)['architecture']) ?? '',
+    kubelet: textOf(fieldsOf(nodeInfo)['kubeletVersion']) ?? '',
     ready: conditions.get('Ready')?.status === 'True',
     schedulable: unschedulable !== true,
     pressed: conditions.get('DiskPressure')?.status === 'True',

@@ -1,6 +1,6 @@
 import { describeLack } from '../bundle/complete.ts';
 import type { BundleBase } from '../bundle/metadata.ts';
-import { goArchitecture, type Architecture } from '../release/version.ts';
+import { goArchitecture, oldestKubelet, type Architecture } from '../release/version.ts';
 import { nameSome } from '../failures.ts';
 import type { Check, Finding, Severity } from '../kubernetes/finding.ts';
 import { mayRunOn, type ClusterNode } from './node.ts';
@@ -42,6 +42,7 @@ const advice = {
   cordon: (name: string): string => `To allow pods on it again: oc adm uncordon ${name}`,
   pressure: 'Make room on the node: a kubelet in this state removes images.',
   arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
+  kubelet: 'Update its machine config pool first; resume the pool if it is paused.',
   space: 'Make room, or give the node a larger disk; oc adm prune and crictl rmi remove images that no container uses.',
   stats: 'Check it on the node (df /var/lib/containers), or run this as a user with the right to get nodes/proxy.',
   list: 'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
@@ -64,7 +65,8 @@ export function checkNode(
     ...(node.ready ? [] : [find('nodes', 'blocker', 'is not ready', advice.ready)]),
     ...(node.schedulable ? [] : [find('nodes', 'warning', 'is cordoned', advice.cordon(node.name))]),
     ...(node.pressed ? [find('nodes', 'blocker', 'is short of disk space (DiskPressure)', advice.pressure)] : []),
-    ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkSpace(node, bundle, knowledge, find)] : []),
+    ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkKubelet(node, bundle, find)] : []),
+    ...(bundle ? checkSpace(node, bundle, knowledge, find) : []),
     ...checkPresent(node, neededNow(node, templates, running), knowledge, find),
     ...(bundle ? [...checkNext(node, bundle, knowledge, find), ...checkLeftOut(node, bundle, knowledge)] : []),
   ];
@@ -80,6 +82,14 @@ function checkArchitecture({ architecture }: ClusterNode, { version, arch }: Bun
   const wanted = goArchitecture(arch);
   if (wanted === undefined || architecture === '' || wanted === architecture) return [];
   return [find('nodes', 'blocker', `is ${architecture}, and the bundle of ${version} is for ${arch}`, advice.arch)];
+}
+
+function checkKubelet({ kubelet }: ClusterNode, { version }: BundleNeeds, find: Find): Finding[] {
+  const [, minor] = /^v1\.(\d+)\./.exec(kubelet) ?? [];
+  const oldest = oldestKubelet(version);
+  if (minor === undefined || oldest === undefined || Number(minor) >= oldest) return [];
+  const message = `has kubelet ${kubelet}, and the API server of ${version} works with 1.${oldest} and later`;
+  return [find('nodes', 'blocker', message, advice.kubelet)];
 }
 
 function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {

@@ -87,6 +87,17 @@ export function minorsBetween(version: string, other: string): number {
   return a !== null && a.major === b?.major ? b.minor - a.minor : 0;
 }
 
+/**
+ * Returns the oldest kubelet that works with the API server of a release, as the minor version of Kubernetes 1. That is
+ * three minor versions before the API server from 1.28 on, else two. Undefined for another major version than 4.
+ */
+export function oldestKubelet(version: string): number | undefined {
+  const release = semver.parse(version);
+  if (release?.major !== 4) return undefined;
+  const server = release.minor + 13;
+  return server - (server >= 28 ? 3 : 2);
+}
+
 /** Returns the tag of a release: `4.12.4-x86_64`. */
 export function releaseTag(version: string, arch: Architecture): string {
   return `${version}-${arch}`;

@@ -430,6 +430,22 @@ describe('runPreflight', () => {
       expect((await run()).findings).to.deep.equal([]);
     });
 
+    it('refuses kubelets that are too old for the API server of the target', async () => {
+      await start();
+      const put = (kubeletVersion: string): void =>
+        void server.put(node('worker-1', 'worker', { nodeInfo: { architecture: 'amd64', kubeletVersion } }));
+      const minor = { ...plan, version: '4.20.3', previous: ['4.19.3'] };
+      put('v1.29.14+7cf4c05');
+      expect(await messageOf('blocker nodes node/worker-1', minor)).to.equal(
+        'has kubelet v1.29.14+7cf4c05, and the API server of 4.20.3 works with 1.30 and later',
+      );
+      put('v1.30.11');
+      expect((await run(minor)).ready).to.equal(true);
+      put('v1.24.0');
+      const { findings } = await run({ ...plan, version: '4.14.3' });
+      expect(findings.map(({ message }) => message).join(' ')).to.contain('4.14.3 works with 1.25 and later');
+    });
+
     it('says what a target before 4.19 means', async () => {
       await start({ openshift: '4.12.3' });
       const old = { ...plan, version: '4.12.4', previous: ['4.12.3'] };
