@@ -45,6 +45,11 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
     },
+    'control-plane-only': {
+      type: 'boolean',
+      describe:
+        'From an even minor version to the next one, pause the other pools until the control plane has both updates',
+    },
     hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
     store: { type: 'string', choices: stores, describe: 'Image store of the nodes' },
     'allow-extra-images': {
@@ -96,6 +101,7 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
   readonly digest: string | undefined;
   readonly hold: boolean;
   readonly holdBetween: boolean;
+  readonly controlPlaneOnly: boolean;
   readonly store: BundleRequest['store'];
   readonly allowExtraImages: readonly string[];
   readonly acknowledge: readonly string[];
@@ -124,7 +130,8 @@ async function readRequest(
   if (!allowed) throw new PluginError('internal', 'a bundle without a digest');
   const allowExtraImages = chooseExtras(args.allowExtraImages, own?.evidence?.extraImages, context);
   const acknowledge = args.acknowledge.length === 0 ? undefined : [...new Set(args.acknowledge)];
-  const options = { hold, holdBetween, store, allowExtraImages, acknowledge };
+  const controlPlaneOnly = args.controlPlaneOnly ? true : undefined;
+  const options = { hold, holdBetween, controlPlaneOnly, store, allowExtraImages, acknowledge };
   const request = { name: own?.name, digest: allowed, file, ...options };
   return { request, evidence: own?.evidence };
 }

@@ -87,6 +87,11 @@ export function minorsBetween(version: string, other: string): number {
   return a !== null && a.major === b?.major ? b.minor - a.minor : 0;
 }
 
+/** Returns whether an update leads from one even minor version to the next even one, such as from 4.18 to 4.20. */
+export function isEvenUpdate(version: string, to: string): boolean {
+  return minorsBetween(version, to) === 2 && (semver.parse(version)?.minor ?? 1) % 2 === 0;
+}
+
 /**
  * Returns the oldest kubelet that works with the API server of a release, as the minor version of Kubernetes 1. That is
  * three minor versions before the API server from 1.28 on, else two. Undefined for another major version than 4.

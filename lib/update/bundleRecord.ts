@@ -30,6 +30,8 @@ export interface BundleRequest {
   readonly hold?: boolean | undefined;
   /** Of several updates, stop before each one after the first. Undefined keeps the field. */
   readonly holdBetween?: boolean | undefined;
+  /** Of several updates, pause all pools but those of the control plane until the last one. Undefined keeps the field. */
+  readonly controlPlaneOnly?: boolean | undefined;
   readonly store?: UpgradeBundle['spec']['store'] | undefined;
   /** Digests of the extra images to load. Undefined keeps the field. */
   readonly allowExtraImages?: readonly Digest[] | undefined;
@@ -94,7 +96,7 @@ export async function allowBundle(
   request: BundleRequest,
   { dryRun = false }: { readonly dryRun?: boolean } = {},
 ): Promise<RecordChange> {
-  const { digest, file, hold, holdBetween, store, allowExtraImages, acknowledge } = request;
+  const { digest, file, hold, holdBetween, controlPlaneOnly, store, allowExtraImages, acknowledge } = request;
   const known = await listRecords(cluster);
   const active = activeBundle(known);
   const allowed = active?.spec.bundle.digest === undefined ? undefined : active;
@@ -111,6 +113,7 @@ export async function allowBundle(
   const stated = {
     ...(hold !== undefined && { hold }),
     ...(holdBetween !== undefined && { holdBetween }),
+    ...(controlPlaneOnly !== undefined && { controlPlaneOnly }),
     ...(store !== undefined && { store }),
     ...(allowExtraImages !== undefined && { allowExtraImages }),
     ...(acknowledge !== undefined && { acknowledge }),

@@ -10,6 +10,7 @@ const types = [
   'Pinned',
   'Updated',
   'RisksAccepted',
+  'PoolsPaused',
   'ImagesMissing',
   'ExtraImagesAllowed',
   'Stalled',

@@ -95,6 +95,8 @@ export interface UpgradeBundle extends KubernetesObject {
     readonly hold: boolean;
     /** Of several updates, stop before each one after the first. */
     readonly holdBetween?: boolean;
+    /** Of several updates, pause all pools but those of the control plane until the last one. */
+    readonly controlPlaneOnly?: boolean;
     readonly store: (typeof stores)[number];
     /** Digests of images to load that the release signature does not cover. */
     readonly allowExtraImages?: readonly string[];

@@ -119,6 +119,12 @@ const spec: Schema = {
       description:
         'Of several updates, load and pin the images of each one after the first, then wait before that update begins.',
     },
+    controlPlaneOnly: {
+      type: 'boolean',
+      description:
+        'Update from one even minor version to the next one with all pools paused, except master, until the control plane runs ' +
+        'the last release. Nodes of the other pools then restart once. If it is removed, the pools are resumed.',
+    },
     store: {
       type: 'string',
       default: 'auto',

@@ -3,7 +3,8 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference, listNeededReleases } from '../../kubernetes/clusterVersion.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { digestIn } from '../../oci/reference.ts';
-import { restoreNodeChanges } from './pauses.ts';
+import { keepsPoolsPaused } from './controlPlaneOnly.ts';
+import { restoreNodeChanges, restorePools } from './pauses.ts';
 import { listOwnSets, ownership, pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import { activeBundle, phaseOf, type Phase, type UpgradeBundle } from '../upgradeBundle.ts';
 
@@ -20,6 +21,8 @@ export async function garbageCollect(cluster: Cluster, bundles: readonly Upgrade
   // The controller pauses before it writes the phase Loading.
   const pauses = active && [...pausing, 'Verified'].includes(active.status?.phase);
   await restoreNodeChanges(cluster, pauses ? active.metadata.name : undefined);
+  const kept = pauses || (active && keepsPoolsPaused(active)) ? active.metadata.name : undefined;
+  await restorePools(cluster, (_, owner) => owner !== kept);
   const version = await cluster.read(clusterVersionReference);
   const needed = version && listPinnedReleases(version, active !== undefined && preparing.includes(phaseOf(active)));
   if (!needed) return;

@@ -20,8 +20,8 @@ export interface Observation {
   readonly facts: () => Promise<AllowedFacts | undefined>;
   /** Pauses objects that would replace, remove or add nodes. */
   readonly pause: () => Promise<void>;
-  /** Restores the paused objects. */
-  readonly restore: () => Promise<void>;
+  /** Restores the paused objects, with or without the pools. */
+  readonly restore: (options?: { readonly pools: boolean }) => Promise<void>;
   /** Finds the images that nodes failed to pull. */
   readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
 }

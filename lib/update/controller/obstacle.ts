@@ -1,7 +1,9 @@
 import type { BundleBase } from '../../bundle/metadata.ts';
+import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
 import type { AllowedFacts } from '../extraImages.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { acknowledge } from './acknowledging.ts';
+import { checkControlPlaneOnly } from './controlPlaneOnly.ts';
 import type { BaseGaps } from './loadState.ts';
 import type { Observation } from './observation.ts';
 import { describeObstacle, findObstacles } from './readiness.ts';
@@ -25,6 +27,9 @@ export async function findObstacle(observation: Observation, { loads }: { loads:
     return stop(blocked('SeveralBundles', `there are others: ${listNames(rivals)}; delete all but one UpgradeBundle`));
   const facts = await observation.facts();
   if (!facts) return stop(blocked('NotFound', 'the node of the controller has no verified bundle yet'));
+  const { version } = readClusterVersion(observation.site.clusterVersion);
+  const unfit = checkControlPlaneOnly(observation.bundle, version, facts);
+  if (unfit) return stop(unfit);
   const { lacks, conditions } = await acknowledge(observation, facts);
   const [required] = conditions;
   const obstacle =

@@ -77,14 +77,24 @@ export async function pauseNodeChanges(cluster: Cluster, bundle: string, nodes: 
   await pauseAll(cluster, 'nodes', bundle, nodes);
 }
 
-/** Pauses the pools of nodes in the same way, so that no pool is updated before images are pinned on its nodes. */
-export async function pausePools(cluster: Cluster, bundle: string): Promise<void> {
-  await pauseAll(cluster, 'pools', bundle, 0);
+/** Pauses pools of nodes in the same way, so that no node of theirs is updated yet. */
+export async function pausePools(
+  cluster: Cluster,
+  bundle: string,
+  isMeant: (pool: StoredObject) => boolean,
+): Promise<void> {
+  await pauseAll(cluster, 'pools', bundle, 0, isMeant);
 }
 
-async function pauseAll(cluster: Cluster, scope: Scope, bundle: string, nodes: number): Promise<void> {
-  for (const { kind, object, pause } of await listPausables(cluster, [scope])) {
-    if (isPaused(object)) continue;
+async function pauseAll(
+  cluster: Cluster,
+  scope: Scope,
+  bundle: string,
+  nodes: number,
+  isMeant: (object: StoredObject) => boolean = () => true,
+): Promise<void> {
+  for (const { kind, object, pause } of await listPausables(cluster, scope)) {
+    if (isPaused(object) || !isMeant(object)) continue;
     const change = pause(object, nodes);
     if (!change) continue;
     const annotations = { [pausedFor]: bundle, [before]: JSON.stringify(change.undo) };
@@ -98,27 +108,30 @@ export function isPaused(object: StoredObject): boolean {
 }
 
 /**
- * Restores all paused objects except those of one UpgradeBundle that continues, and returns them. Also overwrites
- * changes made since the pause.
+ * Restores all paused objects except pools and the objects of one UpgradeBundle that continues, and returns them. Also
+ * overwrites changes made since the pause.
  */
 export async function restoreNodeChanges(cluster: Cluster, except?: string): Promise<readonly StoredObject[]> {
-  return await restoreAll(cluster, ['nodes', 'pools'], except);
+  return await restoreAll(cluster, 'nodes', (_, owner) => owner !== except);
 }
 
-/** Restores only the pools. */
-export async function restorePools(cluster: Cluster): Promise<void> {
-  await restoreAll(cluster, ['pools'], undefined);
+/** Restores pools in the same way. `isMeant` gets the name of the UpgradeBundle that has paused a pool. */
+export async function restorePools(
+  cluster: Cluster,
+  isMeant: (pool: StoredObject, owner: string) => boolean = () => true,
+): Promise<readonly StoredObject[]> {
+  return await restoreAll(cluster, 'pools', isMeant);
 }
 
 async function restoreAll(
   cluster: Cluster,
-  scopes: readonly Scope[],
-  except: string | undefined,
+  scope: Scope,
+  isMeant: (object: StoredObject, owner: string) => boolean,
 ): Promise<StoredObject[]> {
   const restored: StoredObject[] = [];
-  for (const { kind, object } of await listPausables(cluster, scopes)) {
+  for (const { kind, object } of await listPausables(cluster, scope)) {
     const owner = noteOf(object, pausedFor);
-    if (owner === undefined || owner === except) continue;
+    if (owner === undefined || !isMeant(object, owner)) continue;
     const undo = fieldsOf(parseJson(noteOf(object, before) ?? '{}'));
     await patchWith(cluster, kind, object, undo, { [pausedFor]: null, [before]: null });
     restored.push(object);
@@ -126,8 +139,8 @@ async function restoreAll(
   return restored;
 }
 
-async function listPausables(cluster: Cluster, scopes: readonly Scope[]) {
-  const meant = pausables.filter(({ scope }) => scopes.includes(scope));
+async function listPausables(cluster: Cluster, wanted: Scope) {
+  const meant = pausables.filter(({ scope }) => scope === wanted);
   const lists = await Promise.all(
     meant.map(async ({ apiVersion, kind, pause }) => {
       if (!(await cluster.findKind(apiVersion, kind))) return [];

@@ -13,7 +13,7 @@ import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
 import { readRenewal, reportKind } from '../nodeReport.ts';
 import { NodeReports } from './nodeReports.ts';
-import { pauseNodeChanges, restoreNodeChanges } from './pauses.ts';
+import { pauseNodeChanges, restoreNodeChanges, restorePools } from './pauses.ts';
 import { followProposals } from '../proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep } from './rolloutStep.ts';
@@ -107,7 +107,7 @@ export class Rollout {
         return whole && chooseFacts(whole, bundle);
       },
       pause: () => this.#pause(bundle, site.nodes.length),
-      restore: () => this.#pause(bundle, undefined),
+      restore: ({ pools } = { pools: true }) => this.#pause(bundle, undefined, pools),
       missing: (images) => this.#findMissing(bundle, images),
     };
     return await this.#record.write(observation, await takeStep(observation), this.#stall);
@@ -155,9 +155,14 @@ export class Rollout {
   }
 
   /** Pauses or restores once in each phase. Objects that appear meanwhile are paused in the next phase. */
-  async #pause({ metadata: { name, uid }, status }: UpgradeBundle, nodes: number | undefined): Promise<void> {
-    const during = `${uid ?? ''} ${status?.phase ?? ''} ${nodes === undefined ? 'restored' : 'paused'}`;
+  async #pause(
+    { metadata: { name, uid }, status }: UpgradeBundle,
+    nodes: number | undefined,
+    pools = false,
+  ): Promise<void> {
+    const during = `${uid ?? ''} ${status?.phase ?? ''} ${nodes === undefined ? 'restored' : 'paused'} ${pools}`;
     if (this.#paused === during) return;
+    if (pools) await restorePools(this.#cluster);
     if (nodes === undefined) await restoreNodeChanges(this.#cluster);
     else await pauseNodeChanges(this.#cluster, name, nodes);
     this.#paused = during;

@@ -4,6 +4,7 @@ import type { BundleFacts } from '../bundleFacts.ts';
 import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
+import { describePausedPools, isWorkerPool, keepsPoolsPaused, listWaitingPools } from './controlPlaneOnly.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
@@ -13,7 +14,7 @@ import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
 import { requestUpdate } from './updateRequest.ts';
-import { planHops } from '../hops.ts';
+import { nextHop, planHops } from '../hops.ts';
 import { beginNextHop, findCompleted, isHeld } from './nextHop.ts';
 import { abortAnnotation, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
@@ -32,11 +33,11 @@ export async function takeStep(observation: Observation): Promise<Step> {
   const isSent = phase === 'Upgrading' && !isWithdrawn(site, release);
   const begun = isSent || (['Pinned', 'Held'].includes(phase) && release !== undefined && isUnderWay(site, release));
   const aborted = bundle.metadata.annotations?.[abortAnnotation] === 'true';
-  if (aborted && !begun) return await abort(observation);
+  if (aborted && !begun) return withPausedPools(await abort(observation), observation);
   // An earlier controller ended between its last two writes.
   if (begun && phase !== 'Upgrading')
     return { phase: 'Upgrading', progress: '0%', conditions: [updated('Updating', 'the update has begun')] };
-  const taken = await steps[phase](observation);
+  const taken = withPausedPools(await steps[phase](observation), observation);
   const facts = await observation.facts();
   const step = facts ? { ...taken, conditions: [...taken.conditions, ...describeExtras(bundle, facts)] } : taken;
   if (!aborted) return step;
@@ -49,6 +50,11 @@ export async function takeStep(observation: Observation): Promise<Step> {
       each.type === 'Updated' ? { ...each, message: `${late}; ${each.message}` } : each,
     ),
   };
+}
+
+function withPausedPools(step: Step, { bundle, site }: Observation): Step {
+  const paused = describePausedPools(bundle, site.pools, ['Completed', 'Failed'].includes(step.phase));
+  return { ...step, conditions: [...paused, ...step.conditions] };
 }
 
 const steps: Readonly<Record<Phase, (observation: Observation) => Promise<Step>>> = {
@@ -110,7 +116,7 @@ async function update(observation: Observation): Promise<Step> {
   const pinned = await pinImages(observation);
   if (pinned.status !== 'True') return { phase: 'Loaded', conditions: [pinned] };
   if (isHeld(bundle)) {
-    await observation.restore();
+    await observation.restore({ pools: !keepsPoolsPaused(bundle) });
     return {
       phase: 'Held',
       conditions: [
@@ -130,7 +136,10 @@ async function update(observation: Observation): Promise<Step> {
     await observation.pause();
     // Nodes take the operating system from their own storage only if its images are pinned. The
     // target release can pin them, but this cluster cannot yet.
-    if (!(await servesPins(cluster)) && takesLocalSystem(version)) await pausePools(cluster, bundle.metadata.name);
+    const lacksPins = !(await servesPins(cluster)) && takesLocalSystem(version);
+    const isControlPlaneOnly = bundle.spec.controlPlaneOnly === true && nextHop(bundle.status ?? {}) !== undefined;
+    if (lacksPins || isControlPlaneOnly)
+      await pausePools(cluster, bundle.metadata.name, (pool) => lacksPins || isWorkerPool(pool));
     for (const { object } of signatureManifests({ release: facts.metadata, signatures: facts.signatures }))
       await cluster.apply(object, { manager: 'controller', force: true });
     conditions.unshift(...(await requestUpdate(cluster, site.clusterVersion, facts.metadata)));
@@ -151,14 +160,26 @@ async function follow(observation: Observation): Promise<Step> {
   await observation.pause();
   const facts = await observation.facts();
   const pins = facts && (await servesPins(cluster)) ? await applySets(observation, facts) : undefined;
-  if (pins?.waiting.length === 0 && site.pools.some(isPaused)) await restorePools(cluster);
-  const { done, reason, message } = readProgress(site.clusterVersion, release, site.pools, site.nodes);
+  const waiting = listWaitingPools(bundle, site.pools);
+  const pools = site.pools.filter((pool) => !waiting.includes(pool));
+  if (pins?.waiting.length === 0 && pools.some(isPaused))
+    await restorePools(cluster, (pool) => waiting.every(({ metadata }) => metadata.name !== pool.metadata.name));
+  const { done, reason, message } = readProgress(site.clusterVersion, release, pools, site.nodes);
   const missing = facts ? await describeMissing(observation, facts) : [];
   const percent = readPercent(site.clusterVersion);
   const progress = percent === undefined ? bundle.status?.progress : `${percent}%`;
   if (!done) return { phase: 'Upgrading', progress, conditions: [updated(reason, message), ...missing] };
   const next = beginNextHop(bundle);
   if (next) return next;
+  if (waiting.length > 0) {
+    if ((pins?.waiting.length ?? 0) === 0) await restorePools(cluster);
+    const names = listNames(waiting.map(({ metadata }) => metadata.name));
+    return {
+      phase: 'Upgrading',
+      progress,
+      conditions: [updated('ResumingPools', `the control plane is updated; next are the pools ${names}`), ...missing],
+    };
+  }
   await observation.restore();
   return {
     ...{ phase: 'Completed', progress: '100%', nodes: listFinal(observation.load, pins?.waiting) },

@@ -10,7 +10,7 @@ import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { conditionsOf } from '../../kubernetes/fields.ts';
-import { restoreNodeChanges } from '../controller/pauses.ts';
+import { restoreNodeChanges, restorePools } from '../controller/pauses.ts';
 import { listOwnSets } from '../../preflight/pinnedImageSets.ts';
 import { deleteObjects } from '../../kubernetes/serverSideApply.ts';
 import { formatObjectName } from '../../kubernetes/compatibility.ts';
@@ -114,7 +114,8 @@ function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: Object
 }
 
 async function restorePauses(cluster: Cluster, context: Context): Promise<void> {
-  for (const object of await restoreNodeChanges(cluster)) context.log('info', `restored ${formatObjectName(object)}`);
+  const restored = [...(await restoreNodeChanges(cluster)), ...(await restorePools(cluster))];
+  for (const object of restored) context.log('info', `restored ${formatObjectName(object)}`);
 }
 
 interface Patience {

@@ -41,11 +41,11 @@ export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): Bund
 /** The release before `release`, and the facts of a verified bundle with both. */
 export const firstRelease = `quay.io/openshift-release-dev/ocp-release@sha256:${'3'.repeat(64)}`;
 
-/** `gates`: those of 4.19.4, for the update after it. */
-export function makeHops(gates: BundleFacts['gates'] = []): BundleFacts {
-  const first = makeFacts({ version: '4.19.4', release: firstRelease, images: [firstRelease, platformImage('c')] });
-  const images = [release, platformImage('a'), platformImage('b')];
-  const last = makeFacts({ version: '4.20.3', release, previous: ['4.19.4'], images });
+/** `gates`: those of 4.19.4, for the update after it. `previous`: the version that it can be reached from. */
+export function makeHops(gates: BundleFacts['gates'] = [], previous = '4.19.3'): BundleFacts {
+  const images = [firstRelease, platformImage('c')];
+  const first = makeFacts({ version: '4.19.4', release: firstRelease, previous: [previous], images });
+  const last = makeFacts({ version: '4.20.3', release, previous: ['4.19.4'] });
   const signed = `sha256:${'3'.repeat(64)}` as const;
   const hops = [
     { ...first, gates, signatures: new Map([[signed, [goodSignature(signed)]]]), bytes: 2 ** 31 },

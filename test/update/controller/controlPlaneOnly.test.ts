@@ -1,0 +1,136 @@
+import { expect } from 'chai';
+import { abortUpdate } from '../../../lib/update/bundleRecord.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { connectTo } from '../../support/cluster.ts';
+import { RolloutSite } from '../../fakes/cluster/rollout.ts';
+import { withConditions } from '../../fakes/cluster/site.ts';
+import { makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+
+const machines = 'machineconfiguration.openshift.io/v1';
+const waiting = 'True ControlPlaneOnly: paused until the control plane runs 4.20.3: infra, worker';
+
+describe('controlRollout of updates of the control plane only', () => {
+  let rollout: RolloutSite;
+  /** The paused pools at each change, with the releases that were installed by then. */
+  let seen: string[];
+
+  const start = async (openshift = '4.18.3'): Promise<void> => {
+    rollout = await RolloutSite.start({ openshift });
+    rollout.facts = makeHops([], openshift);
+    rollout.server.put(withConditions(machines, 'MachineConfigPool', 'infra', { Updated: 'True' }));
+    seen = [];
+    rollout.server.objects.on('change', () => {
+      const [version] = rollout.all('ClusterVersion');
+      const history = (version?.['status'] as { history: Json[] }).history;
+      const { version: installed } = history.find(({ state }) => state === 'Completed') ?? {};
+      const state = `${String(installed)}: ${paused().join(' ')}`.trim();
+      if (seen.at(-1) !== state) seen.push(state);
+    });
+  };
+  afterEach(() => rollout.close());
+
+  const put = (spec: Json = {}): void =>
+    void rollout.server.put(upgradeBundle(undefined, { controlPlaneOnly: true, ...spec }));
+  const paused = (): string[] =>
+    rollout
+      .all('MachineConfigPool')
+      .filter(({ spec }) => (spec as Json)['paused'] === true)
+      .map(({ metadata }) => metadata.name);
+  const hops = (): string[] =>
+    (rollout.bundle()?.status?.hops ?? []).map(({ version, phase }) => `${version} ${phase}`);
+  const nodeChecks = (): string => JSON.stringify(rollout.all('MachineHealthCheck')[0]?.metadata['annotations']);
+  const held = async (): Promise<void> => {
+    put({ holdBetween: true });
+    await rollout.control();
+    await rollout.until(() => hops()[1] === '4.20.3 Held');
+  };
+
+  it('pauses the other pools from the first update until the control plane has the last one', async () => {
+    await start();
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Completed');
+    expect(seen).to.deep.equal([
+      // The pool of the control plane waits for pins, which 4.18 does not have.
+      ...['4.18.3:', '4.18.3: infra', '4.18.3: infra master', '4.18.3: infra master worker'],
+      ...['4.19.4: infra master worker', '4.19.4: infra worker'],
+      ...['4.20.3: infra worker', '4.20.3: worker', '4.20.3:'],
+    ]);
+    expect(hops()).to.deep.equal(['4.19.4 Completed', '4.20.3 Completed']);
+    expect(rollout.condition('PoolsPaused')).to.equal('False Resumed: no pool is paused for this update');
+    for (const { spec, metadata } of rollout.all('MachineConfigPool'))
+      expect([spec, metadata['annotations']]).to.deep.equal([{}, {}]);
+  });
+
+  it('keeps them paused while the next update is held, and reports them', async () => {
+    await start();
+    await held();
+    await rollout.until(() => rollout.condition('PoolsPaused') === waiting);
+    await rollout.until(() => nodeChecks() === '{"mine":"yes"}');
+    expect(paused()).to.deep.equal(['infra', 'worker']);
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { controlPlaneOnly: false } });
+    await rollout.until(() => paused().length === 0);
+    await rollout.until(() => rollout.condition('PoolsPaused').startsWith('False Resumed'));
+  });
+
+  it('resumes them if it is aborted between the updates, or its record is deleted', async () => {
+    await start();
+    await held();
+    const connected = await connectTo(rollout.server);
+    try {
+      const bundle = rollout.bundle();
+      if (bundle) await abortUpdate(connected.cluster, bundle);
+      await rollout.untilPhase('Failed');
+      expect(rollout.condition('PoolsPaused')).to.match(/^False Resumed/);
+      expect(paused()).to.deep.equal([]);
+    } finally {
+      await connected.close();
+    }
+    await rollout.close();
+    await start();
+    await held();
+    rollout.remove('UpgradeBundle', 'upgrade-4.19.4-amd64');
+    await rollout.until(() => paused().length === 0);
+  });
+
+  it('continues after the controller crashes at any of its steps', async () => {
+    await start();
+    put();
+    for (const state of ['4.19.4 Upgrading', '4.20.3 Loading', '4.20.3 Upgrading']) {
+      const controller = await rollout.control(state);
+      await rollout.until(() => hops().includes(state));
+      controller.crash();
+    }
+    await rollout.control('worker-0');
+    await rollout.untilPhase('Completed');
+    expect(seen.slice(seen.indexOf('4.19.4: infra worker'), seen.indexOf('4.20.3: infra worker'))).to.deep.equal([
+      '4.19.4: infra worker',
+    ]);
+    expect(paused()).to.deep.equal([]);
+  });
+
+  it('leaves a pool alone that an administrator resumes, and waits for it', async () => {
+    await start();
+    rollout.site.updating = false;
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Upgrading');
+    rollout.edit('MachineConfigPool', 'infra', { spec: { paused: false } });
+    rollout.site.updating = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+    expect(seen).to.include('4.20.3: worker').and.not.to.include('4.20.3: infra worker');
+  });
+
+  it('refuses other paths than from one even minor version to the next one', async () => {
+    await start('4.19.3');
+    put();
+    await rollout.control();
+    await rollout.until(() => rollout.condition('Ready').startsWith('False NotControlPlaneOnly'));
+    expect(rollout.condition('Ready')).to.contain('the bundle leads from 4.19.3 to 4.20.3: remove it from the spec');
+    expect(paused()).to.deep.equal([]);
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { controlPlaneOnly: false } });
+    await rollout.untilPhase('Completed');
+    expect(seen.join()).not.to.contain('worker');
+  });
+});
