@@ -6,7 +6,6 @@ import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, truncate
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
@@ -21,6 +20,7 @@ import { storeMarker, writeMarker } from '../../lib/node/runtime/storeConfig.ts'
 import type { Digest } from '../../lib/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
+import { executableOf } from '../support/program/executables.ts';
 import { executeProgram } from '../support/program/execution.ts';
 import { attachmentKey } from '../support/release/attachments.ts';
 import { extraImage } from '../support/release/extraImage.ts';
@@ -30,7 +30,7 @@ import { requireLoopDevices, skipLoudly } from '../support/loopDevice.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 import { createContainer, listImages, requireRoot } from '../support/archive/storeReader.ts';
 
-const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const program = executableOf('oc-adm_upgrade_bundle');
 const components = ['cli', 'cluster-version-operator', 'etcd', 'rhel-coreos-8'];
 
 describe('loadBundle', function () {

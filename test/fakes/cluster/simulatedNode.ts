@@ -2,14 +2,11 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { storeMarker } from '../../../lib/node/runtime/storeConfig.ts';
 import { Sticks } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
+import { compileCache, executableOf } from '../../support/program/executables.ts';
 import { defaultStorePath } from '../../../lib/machine/paths.ts';
-
-const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
-const compileCache = fileURLToPath(new URL('../../../node_modules/.cache/compile', import.meta.url));
 
 /** The information about the cluster that the pod of a node has. */
 export interface NodePlace {
@@ -138,7 +135,7 @@ export class SimulatedNode {
   #spawn(account: string, options: readonly string[]): ChildProcess {
     const { name, api } = this.#place;
     const [host = '', apiPort = ''] = api.split(':');
-    const program = [process.execPath, executable, account, '--interval=1', ...options];
+    const program = [process.execPath, executableOf('oc-adm_upgrade_bundle'), account, '--interval=1', ...options];
     // Only one process can mount the changes of /etc. The controller does not need them.
     const etc = `lowerdir=/etc,upperdir=${this.#folder}/etc,workdir=${this.#folder}/etc.work`;
     const script = [

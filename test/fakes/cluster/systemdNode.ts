@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { executablePath } from '../../../lib/machine/paths.ts';
 import { run, runSuccessfully } from '../../support/peers.ts';
+import { compileCache, executableOf } from '../../support/program/executables.ts';
 
 const project = fileURLToPath(new URL('../../..', import.meta.url));
 
@@ -64,7 +65,8 @@ export class SystemdNode {
   static async make(name: string, folder: string, files: Readonly<Record<string, string>>): Promise<SystemdNode> {
     const node = new SystemdNode(name, folder);
     for (const each of ['root', 'changes', 'work', 'images']) await mkdir(join(folder, each));
-    const program = `#!/bin/sh\nexec '${process.execPath}' '${project}cmd/oc-adm_upgrade_bundle.ts' "$@"\n`;
+    const executable = executableOf('oc-adm_upgrade_bundle');
+    const program = `#!/bin/sh\nNODE_COMPILE_CACHE='${compileCache}' exec '${process.execPath}' '${executable}' "$@"\n`;
     const all = {
       ...files,
       ...Object.fromEntries(Object.entries(units).map(([unit, text]) => [`/etc/systemd/system/${unit}`, text])),

@@ -3,6 +3,7 @@ import { chmod, mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
+import { executableOf } from '../../support/program/executables.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
 import { installCertificates } from './mirrorRegistryCertificates.ts';
@@ -10,11 +11,8 @@ import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
 import { PostgresServer, type Postgres } from './postgresServer.ts';
 import { run, type RunResult } from '../../support/peers.ts';
 
-/** The program, run from its sources. */
-export const mirrorRegistryExecutable = fileURLToPath(
-  new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url),
-);
-
+/** The executable. */
+export const mirrorRegistryExecutable = executableOf('oc-adm_mirror_registry');
 const killAt = fileURLToPath(new URL('../../support/program/killAt.ts', import.meta.url));
 
 /** A running mirror registry on its own host, on a free port of `localhost`, and the program to test with it. */

@@ -4,19 +4,15 @@ import { createReadStream } from 'node:fs';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import type { Digest } from '../../../lib/oci/digest.ts';
+import { compileCache, executableOf } from '../program/executables.ts';
 import { executeProgram, type Execution } from '../program/execution.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from '../release/release.ts';
 import { startSignatureServer, type SignatureServer } from '../../fakes/registry/signatureServer.ts';
 import { makeSigningKey, signatureStore, signDigest, type SigningKey } from '../release/signing.ts';
-
-const executables = fileURLToPath(new URL('../../../cmd/', import.meta.url));
-// Starting the program takes half the time of most tests.
-const compileCache = fileURLToPath(new URL('../../../node_modules/.cache/compile', import.meta.url));
 
 /** The result of running the program. */
 export interface Outcome {
@@ -54,8 +50,7 @@ export function startExecutable(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ): Running {
-  const script = isAbsolute(name) ? name : join(executables, `${name}.ts`);
-  const child = spawn(process.execPath, [script, ...args], {
+  const child = spawn(process.execPath, [isAbsolute(name) ? name : executableOf(name), ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     cwd: home,
     env: { PATH: process.env['PATH'], HOME: home, NODE_COMPILE_CACHE: compileCache, ...env },
