@@ -26,7 +26,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'archive archiveWriter digestThread layer layerReader tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
   ],
   ['lib/location.ts', 'location'],
-  ['lib/server', 'server'],
+  ['lib/server', 'pageServer server'],
   ['lib/registry/auth', 'credentials'],
   ['lib/registry', 'mirrors registries relay transport'],
   ['lib/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
@@ -94,6 +94,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['cmd/upgrade-bundle/node', ''],
   ['cmd/upgrade-bundle/report', ''],
   ['cmd/upgrade-bundle/shell-hook', ''],
+  ['cmd/upgrade-bundle/status', ''],
   ['cmd/upgrade-bundle', ''],
   ['cmd', ''],
 ];

@@ -2,7 +2,7 @@ import { cleanRecords } from '../../lib/update/bundleRecord.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
-import { recordArgument } from './record.ts';
+import { recordArgument } from './status/record.ts';
 
 /** `clean`: removes the records of updates that have ended. */
 export const command = defineCommand({

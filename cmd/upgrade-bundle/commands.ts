@@ -84,7 +84,7 @@ export const upgradeBundle: Program = {
       usage: 'status [name]',
       describe: 'Show the progress of an update, on each node',
       group: withoutRegistry,
-      load: () => import('./status.ts'),
+      load: () => import('./status/status.ts'),
     },
     {
       usage: 'resume [name]',

@@ -3,7 +3,7 @@ import { phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions } from '../cli/options.ts';
-import { recordArgument } from './record.ts';
+import { recordArgument } from './status/record.ts';
 
 /** `resume`: starts an update that is on hold. */
 export const command = defineCommand({

@@ -27,7 +27,8 @@ export type Peer =
   | 'python3'
   | 'pg_ctlcluster'
   | 'unshare'
-  | 'udevadm';
+  | 'udevadm'
+  | 'chromium';
 
 /** The result of a command. `code` is -1 if it was killed or did not start. */
 export interface RunResult {

@@ -8,23 +8,30 @@ export interface PageParts {
   readonly header: Markup;
   readonly main: Markup;
   readonly footer: string;
+  /** The script of a page that reads data from its own server, in place of the script for tables. */
+  readonly liveScript?: string;
 }
 
-const policy = [
-  "default-src 'none'",
-  `style-src '${hashOf(style)}'`,
-  `script-src '${hashOf(script)}'`,
-  "base-uri 'none'",
-  "form-action 'none'",
-].join('; ');
+/** Returns the content security policy of a page: it runs only its own script, and loads no file. */
+export function policyOf({ liveScript }: Pick<PageParts, 'liveScript'>): string {
+  return [
+    "default-src 'none'",
+    `style-src '${hashOf(style)}'`,
+    `script-src '${hashOf(liveScript ?? script)}'`,
+    ...(liveScript === undefined ? [] : ["connect-src 'self'"]),
+    "base-uri 'none'",
+    "form-action 'none'",
+  ].join('; ');
+}
 
 /** Formats a page that needs no other file and cannot load one. */
-export function formatPage({ title, header, main, footer }: PageParts): string {
+export function formatPage(parts: PageParts): string {
+  const { title, header, main, footer, liveScript = script } = parts;
   return markup`<!doctype html>
     <html lang="en">
       <head>
         <meta charset="utf-8" />
-        <meta http-equiv="Content-Security-Policy" content="${new Markup(policy)}" />
+        <meta http-equiv="Content-Security-Policy" content="${new Markup(policyOf(parts))}" />
         <meta name="viewport" content="width=device-width, initial-scale=1" />
         <meta name="referrer" content="no-referrer" />
         <title>${title}</title>
@@ -34,7 +41,7 @@ export function formatPage({ title, header, main, footer }: PageParts): string {
         <header>${header}</header>
         <main>${main}</main>
         <footer>${footer}</footer>
-        <script>${new Markup(script)}</script>
+        <script>${new Markup(liveScript)}</script>
       </body>
     </html>
 `.text;

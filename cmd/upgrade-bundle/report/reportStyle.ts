@@ -56,6 +56,17 @@ figure { margin: 0; }
 .bars b { font-weight: 400; color: var(--quiet); font-variant-numeric: tabular-nums; }
 .bars svg { flex-basis: 100%; height: 0.5rem; border-radius: 3px; background: var(--panel); }
 a { color: inherit; }
+[hidden] { display: none !important; }
+.nodes { margin: 1rem 0; padding: 0; list-style: none; }
+.nodes li { display: grid; grid-template-columns: 1fr max-content; gap: 0.1rem 1rem; padding: 0.6rem 0; border-bottom: 1px solid var(--line); }
+.nodes :is(progress, .message) { grid-column: 1 / -1; }
+.nodes span:nth-of-type(odd) { justify-self: end; }
+.nodes .message { color: var(--quiet); overflow-wrap: anywhere; }
+progress { width: 100%; height: 0.6rem; accent-color: #2f74c0; }
+.good { color: #2e8540; }
+.bad { color: var(--accent); }
+.busy { color: #2f74c0; }
+.doubtful { color: #a06a00; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin: 0.75rem 0 0.25rem; padding: 0; list-style: none; }
 .legend i { display: inline-block; width: 0.85em; height: 0.85em; margin-right: 0.45em; border-radius: 2px; vertical-align: -0.05em; }
 input[type=search] {

@@ -1,23 +1,18 @@
-import { listOf } from '../../lib/fields.ts';
-import { chooseRecord, listRecords, watchRecords } from '../../lib/update/bundleRecord.ts';
-import { describeSilence } from '../../lib/update/install/agentSilence.ts';
-import { readStart } from '../../lib/update/releaseState.ts';
-import type { Cluster } from '../../lib/kubernetes/client.ts';
-import { clusterVersionReference } from '../../lib/kubernetes/clusterVersion.ts';
-import { conditionsOf } from '../../lib/kubernetes/fields.ts';
-import {
-  hasEnded,
-  phaseOf,
-  summarizeNodes,
-  type NodeProgress,
-  type UpgradeBundle,
-} from '../../lib/update/upgradeBundle.ts';
-import { isPluginError, PluginError } from '../../lib/errors.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
-import { defineCommand } from '../cli/command.ts';
-import { formatBar, formatBytes, formatDuration, formatFields, formatTable, formatYaml } from '../cli/format.ts';
-import { clusterAccessOptions, outputOption } from '../cli/options.ts';
+import { chooseRecord, listRecords, watchRecords } from '../../../lib/update/bundleRecord.ts';
+import { describeSilence } from '../../../lib/update/install/agentSilence.ts';
+import { readStart } from '../../../lib/update/releaseState.ts';
+import type { Cluster } from '../../../lib/kubernetes/client.ts';
+import { clusterVersionReference } from '../../../lib/kubernetes/clusterVersion.ts';
+import { conditionsOf } from '../../../lib/kubernetes/fields.ts';
+import { hasEnded, phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { isPluginError, PluginError } from '../../../lib/errors.ts';
+import { openCluster } from '../../cli/clusterAccess.ts';
+import { defineCommand } from '../../cli/command.ts';
+import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '../../cli/format.ts';
+import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { phaseAccents, recordArgument } from './record.ts';
+import { describeImages, viewStatus, formatTitle } from './statusView.ts';
+import { showInBrowser } from './web.ts';
 
 /** The width of a bar in characters. It is short because names of nodes are long, and terminals may have 80 columns. */
 const barWidth = 10;
@@ -27,19 +22,24 @@ export const command = defineCommand({
   details:
     'Shows the phase, the messages of the agents, and each node with the images that it has. While the cluster updates itself, shows ' +
     'the share that the version operator reports, the elapsed time and an estimate. -w follows the changes until the update is completed ' +
-    '(exit code 0) or has failed (1): in place on a terminal, else with a line for each change.',
+    '(exit code 0) or has failed (1): in place on a terminal, else with a line for each change. --web prints the URL of a page for the ' +
+    'browsers of this machine. The URL is secret: other users cannot read the page.',
   positionals: recordArgument,
   options: {
     watch: { type: 'boolean', alias: 'w', describe: 'Show changes until the update has ended' },
+    web: { type: 'boolean', describe: 'Show changes on a web page of this machine until Ctrl-C' },
     ...outputOption(['json', 'yaml']),
     ...clusterAccessOptions,
   },
   examples: [
     ['', 'Show how far the update has come'],
     ['-w', 'Follow it to its end'],
+    ['--web', 'Follow it in a browser'],
     ['-o json', 'The same for a script'],
   ],
   async run(args, { context, terminal, environment }) {
+    if (args.web && (args.watch || args.output !== undefined))
+      throw new PluginError('usage', '--web excludes --watch and --output');
     const cluster = await openCluster(args, environment, context);
     const show = async (bundle: UpgradeBundle): Promise<void> => {
       if (args.output === 'yaml')
@@ -62,23 +62,24 @@ export const command = defineCommand({
     };
     let title = '';
     try {
-      if (!args.watch) {
+      if (!args.watch && !args.web) {
         const bundle = chooseRecord(await listRecords(cluster), args.name);
         await warnOfSilence(bundle);
         await show(bundle);
         return;
       }
-      let { name } = args;
+      if (args.web) {
+        const elapsedOf = (bundle: UpgradeBundle): Promise<number | undefined> => readElapsed(cluster, bundle);
+        await showInBrowser({ bundles: followRecord(cluster, args.name), elapsedOf }, { context, terminal });
+        return;
+      }
       let last = '';
-      for await (const bundles of watchRecords(cluster)) {
-        // The UpgradeBundle to follow may be created later.
-        const followed = bundles.length === 0 ? undefined : chooseRecord(bundles, name);
+      for await (const followed of followRecord(cluster, args.name)) {
         if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
         if (followed && last.trim() === '') await warnOfSilence(followed);
         const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
         if (followed && text !== last) await show(followed);
         last = text;
-        name = followed?.metadata.name ?? name;
         if (!followed || !hasEnded(followed)) continue;
         checkEnd(followed);
         return;
@@ -116,62 +117,34 @@ async function readElapsed(cluster: Cluster, bundle: UpgradeBundle): Promise<num
   return start && (Date.now() - start.getTime()) / 1000;
 }
 
-function formatTitle(bundle: UpgradeBundle, elapsed?: number): string {
-  const facts = phaseOf(bundle) === 'Upgrading' ? describeUpdate(bundle, elapsed) : describeLoading(bundle);
-  return `${bundle.metadata.name}: ${[phaseOf(bundle), ...facts].join(', ')}`;
-}
-
-/** The work of the version operator, with the time that is left if it continues at its pace. `elapsed`: seconds. */
-function describeUpdate({ status }: UpgradeBundle, elapsed: number | undefined): string[] {
-  const progress = status?.progress === undefined ? [] : [status.progress];
-  if (elapsed === undefined) return progress;
-  const percent = Number.parseInt(status?.progress ?? '', 10);
-  const left =
-    percent >= 5 && percent < 100 ? [`about ${formatDuration((elapsed * (100 - percent)) / percent)} left`] : [];
-  return [...progress, `${formatDuration(elapsed)} elapsed`, ...left];
-}
-
-function describeLoading({ status }: UpgradeBundle): string[] {
-  const { nodes = [] } = status ?? {};
-  if (nodes.length === 0) return [];
-  // The controller also counts nodes that have not reported yet.
-  const { nodesReady, progress } = { ...summarizeNodes(nodes), ...status };
-  const isCounted = nodes.some(({ imagesTotal }) => imagesTotal > 0);
-  return [`${nodesReady.replace('/', ' of ')} nodes ready`, ...(isCounted ? [progress] : [])];
+/** Follows the UpgradeBundle with a name, or the one in progress. Gives undefined until there is one. */
+async function* followRecord(cluster: Cluster, wanted: string | undefined): AsyncGenerator<UpgradeBundle | undefined> {
+  let name = wanted;
+  for await (const bundles of watchRecords(cluster)) {
+    // The UpgradeBundle to follow may be created later.
+    const followed = bundles.length === 0 ? undefined : chooseRecord(bundles, name);
+    name = followed?.metadata.name ?? name;
+    yield followed;
+  }
 }
 
 /** Formats the whole status as text and tables. `width` is that of the terminal, in characters. */
 function formatStatus(bundle: UpgradeBundle, elapsed: number | undefined, width: number): string {
-  const { version, release, hops, nodes = [], conditions } = bundle.status ?? {};
-  const { digest, file } = bundle.spec.bundle;
-  const fields = [
-    ['Version', version],
-    ['Updates', hops?.map((hop) => `${hop.version} ${hop.phase}`).join(', ')],
-    ['Release', release],
-    ['Bundle', digest ?? 'no digest is allowed: oc adm-upgrade-bundle apply does that'],
-    ['Place', file],
-    [
-      'Held',
-      (bundle.spec.hold && !hasEnded(bundle)) || phaseOf(bundle) === 'Held'
-        ? 'until oc adm-upgrade-bundle resume'
-        : undefined,
-    ],
-  ].flatMap(([name = '', value]) => (value === undefined ? [] : [[name, value]]));
-  const told = listOf(conditions).map(({ type, status, reason, message }) =>
-    [type, status, reason, message].map(String),
-  );
+  const { title, facts, conditions, nodes } = viewStatus(bundle, elapsed);
   return [
-    formatTitle(bundle, elapsed),
-    formatFields(fields, width),
-    ...(told.length > 0 ? ['', formatTable([['CONDITION', 'STATUS', 'REASON', 'MESSAGE'], ...told], [], width)] : []),
+    title,
+    formatFields(facts, width),
+    ...(conditions.length > 0
+      ? ['', formatTable([['CONDITION', 'STATUS', 'REASON', 'MESSAGE'], ...conditions], [], width)]
+      : []),
     ...(nodes.length > 0 ? ['', formatTable([header, ...nodes.map(describe)], ['BLOBS'], width)] : []),
   ].join('\n');
 }
 
 const header = ['NODE', 'PHASE', 'IMAGES', '', 'BLOBS', 'MESSAGE'];
 
-function describe({ name, phase, imagesLoaded, imagesTotal, bytes, message = '' }: NodeProgress): string[] {
+function describe(node: NodeProgress): string[] {
+  const { name, phase, imagesLoaded, imagesTotal, bytes, message = '' } = node;
   const bar = formatBar(imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal, barWidth);
-  const images = imagesTotal === 0 ? 'not counted yet' : `${imagesLoaded} of ${imagesTotal}`;
-  return [name, phase, bar, images, formatBytes(bytes), message];
+  return [name, phase, bar, describeImages(node), formatBytes(bytes), message];
 }

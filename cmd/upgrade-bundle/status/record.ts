@@ -1,5 +1,5 @@
-import type { Accents } from '../cli/colors.ts';
-import type { OptionRecord } from '../cli/command.ts';
+import type { Accents } from '../../cli/colors.ts';
+import type { OptionRecord } from '../../cli/command.ts';
 
 /** The argument of every command about an UpgradeBundle of the cluster. */
 export const recordArgument = {

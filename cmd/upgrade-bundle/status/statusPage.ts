@@ -1,0 +1,98 @@
+import { markup } from '../report/markup.ts';
+import { formatPage, policyOf } from '../report/page.ts';
+
+/** Shows the data of the server, and asks for it again every two seconds. All texts stay texts. */
+const liveScript = `
+const byId = (id) => document.getElementById(id);
+const make = (tag, text, className = '') => {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  element.className = className;
+  return element;
+};
+const join = (tag, children) => {
+  const element = document.createElement(tag);
+  element.append(...children);
+  return element;
+};
+const showNode = ({ name, phase, accent, images, share, bytes, message }) => {
+  const bar = document.createElement('progress');
+  bar.value = share;
+  bar.setAttribute('aria-label', name);
+  return join('li', [
+    make('b', name),
+    make('span', phase, accent),
+    bar,
+    make('span', images),
+    make('span', bytes),
+    make('span', message, 'message'),
+  ]);
+};
+let shown = '';
+let time = new Date();
+const show = (text) => {
+  time = new Date();
+  if (text === shown) return;
+  shown = text;
+  const { title, accent, facts, conditions, nodes } = JSON.parse(text);
+  document.title = title;
+  byId('title').textContent = title;
+  byId('title').className = accent;
+  byId('facts').replaceChildren(...facts.flatMap(([name, value]) => [make('dt', name), make('dd', value)]));
+  byId('nodes').replaceChildren(...nodes.map(showNode));
+  byId('conditions').replaceChildren(
+    ...conditions.map((cells) => join('tr', cells.map((cell) => make('td', cell)))),
+  );
+  for (const id of ['nodes', 'conditions']) byId(id).closest('section').hidden = byId(id).children.length === 0;
+};
+const refresh = async () => {
+  try {
+    const response = await fetch('data');
+    if (!response.ok) throw new Error(response.statusText);
+    show(await response.text());
+    byId('lost').hidden = true;
+  } catch {
+    byId('lost').hidden = false;
+    byId('since').textContent = time.toLocaleTimeString();
+  }
+  setTimeout(refresh, 2000);
+};
+refresh();
+`;
+
+/** The page that follows an update, and its content security policy. It needs no other file. */
+export const statusPage = {
+  policy: policyOf({ liveScript }),
+  html: formatPage({
+    title: 'Update of the cluster',
+    header: markup`<p class="eyebrow">Update of the cluster</p>
+      <h1 id="title" aria-live="polite"></h1>
+      <p class="notice" id="lost" hidden>
+        <strong>No answer since <span id="since"></span>.</strong> The command that serves this page may have ended. This
+        page shows the last state.
+      </p>`,
+    main: markup`<dl id="facts"></dl>
+      <section hidden>
+        <h2>Nodes</h2>
+        <ul class="nodes" id="nodes"></ul>
+      </section>
+      <section hidden>
+        <h2>Conditions</h2>
+        <div class="scroll">
+          <table class="stacked">
+            <thead>
+              <tr>
+                <th scope="col">Condition</th>
+                <th scope="col">Status</th>
+                <th scope="col">Reason</th>
+                <th scope="col">Message</th>
+              </tr>
+            </thead>
+            <tbody id="conditions"></tbody>
+          </table>
+        </div>
+      </section>`,
+    footer: 'This page follows the cluster until oc adm-upgrade-bundle status ends.',
+    liveScript,
+  }),
+};

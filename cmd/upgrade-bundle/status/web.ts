@@ -1,0 +1,50 @@
+import type { Context } from '../../../lib/context.ts';
+import { isPluginError } from '../../../lib/errors.ts';
+import { servePage } from '../../../lib/server/pageServer.ts';
+import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { formatBytes } from '../../cli/format.ts';
+import type { Terminal } from '../../cli/terminal.ts';
+import { phaseAccents } from './record.ts';
+import { statusPage } from './statusPage.ts';
+import { describeImages, viewStatus } from './statusView.ts';
+
+/** What the page follows: UpgradeBundles as they change, and the time since the version operator began, in seconds. */
+export interface FollowedUpdate {
+  readonly bundles: AsyncIterable<UpgradeBundle | undefined>;
+  readonly elapsedOf: (bundle: UpgradeBundle) => Promise<number | undefined>;
+}
+
+/** Serves a page that follows an update, to this machine only. Ends if it is interrupted. */
+export async function showInBrowser(
+  { bundles, elapsedOf }: FollowedUpdate,
+  { context, terminal }: { readonly context: Context; readonly terminal: Terminal },
+): Promise<void> {
+  let data: object = { title: 'Waiting for a bundle to be detected or applied', facts: [], conditions: [], nodes: [] };
+  const server = await servePage({ ...statusPage, data: () => data }, context);
+  try {
+    terminal.print(server.url);
+    context.log('info', 'Open this page in a browser of this machine. Only this URL shows it. Ctrl-C ends it.');
+    for await (const bundle of bundles) if (bundle) data = toData(bundle, await elapsedOf(bundle));
+  } catch (error) {
+    // An interruption is the normal end of a server.
+    if (!isPluginError(error, 'interrupted')) throw error;
+  } finally {
+    await server.close();
+  }
+}
+
+function toData(bundle: UpgradeBundle, elapsed: number | undefined): object {
+  const { phase, nodes, ...view } = viewStatus(bundle, elapsed);
+  return { ...view, accent: accentOf(phase), nodes: nodes.map(describeNode) };
+}
+
+function describeNode(node: NodeProgress): object {
+  const { name, phase, imagesLoaded, imagesTotal, bytes, message = '' } = node;
+  const share = imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal;
+  const images = imagesTotal === 0 ? describeImages(node) : `${describeImages(node)} images`;
+  return { name, phase, accent: accentOf(phase), images, share, bytes: formatBytes(bytes), message };
+}
+
+function accentOf(phase: string): string {
+  return Object.entries(phaseAccents).find(([name]) => name === phase)?.[1] ?? '';
+}
