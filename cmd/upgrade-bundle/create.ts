@@ -161,6 +161,8 @@ export const command = defineCommand({
     checkRelease(given);
     if (given.file === '-' && given.imagesFrom === '-')
       throw new PluginError('usage', '--file and --images-from cannot both read the standard input');
+    if (given.overwrite && given.device === undefined)
+      throw new PluginError('usage', '--overwrite is for --device: a good bundle in the folder is kept');
     await checkPatch(given, environment, context);
     const expectedKeys = await loadExpectedKeys(given.trustKey);
     const images = await readImageList(given.imagesFrom, stdin);

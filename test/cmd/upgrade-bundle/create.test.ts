@@ -101,6 +101,12 @@ describe('oc adm-upgrade-bundle create', () => {
     expect((await run('4.12.4')).stderr).to.match(/^error: give a version/);
   });
 
+  it('refuses --overwrite without a drive', async () => {
+    const { code, stderr } = await workshop.create({ overwrite: true });
+    expect(code).to.equal(2);
+    expect(stderr).to.contain('--overwrite is for --device');
+  });
+
   it('says nothing but the result with --quiet', async () => {
     const { stdout, stderr } = await workshop.create({ quiet: true, output: `${workshop.output}-quiet` });
     expect(stderr).to.equal('');
