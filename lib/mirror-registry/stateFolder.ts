@@ -9,6 +9,18 @@ import type { HostFiles } from '../machine/hostFiles.ts';
 import { HostFolder, type ConfinedPath } from './hostFolder.ts';
 import type { Installation } from './installation.ts';
 
+/** Files and folders in the state of this program that only a run in progress needs. */
+export const scratchNames = {
+  /** The copy of the database that a backup packs. */
+  backup: 'backup',
+  /** The database that a change puts in place of the present one. */
+  replacement: 'replacement',
+  /** The configuration and the empty database for the new Quay. */
+  migration: 'migration',
+  /** A password, for podman. */
+  secret: 'secret',
+} as const;
+
 /**
  * Returns the folder of this program beside a registry, as a path of the host. It has the lock, the journal and the
  * backups.
@@ -78,6 +90,11 @@ export class StateFolder {
     } catch (error) {
       throw describeWriteError(error, this.#show(name));
     }
+  }
+
+  /** Removes what a killed run left. No change may be unfinished. Throws `not-writable` and `not-readable`. */
+  async removeScratch(): Promise<void> {
+    for (const name of Object.values(scratchNames)) await this.remove(name);
   }
 
   /** Renames a folder, if it exists, and returns its new name. Throws `not-writable` and `not-readable`. */

@@ -140,6 +140,22 @@ describe('backup and restore', function () {
     expect([await registry.snapshot(), pushed()]).to.deep.equal([changed, ['before', 'after']]);
   });
 
+  it('leaves no copy of a database after a kill before any change, once any next command has run', async () => {
+    await backUp();
+    const state = (): Promise<string[]> => readdir(registry.at('.oc-mirror-registry'));
+    for (const [command, output, step, left] of [
+      ['backup', `--output=${file}.again`, 'rename stopped', 'backup'],
+      ['restore', file, 'mkdir replacement', 'replacement'],
+    ] as const) {
+      for (const next of ['certs renew', 'rollback']) {
+        const killed = await registry.call(command, [output], step);
+        expect([killed.code, (await state()).includes(left)], killed.stderr).to.deep.equal([-1, true]);
+        await registry.call(next);
+        expect(await state()).not.to.include(left);
+      }
+    }
+  });
+
   it('restore resumes after a kill at each kind of step, and can still be rolled back', async () => {
     await backUp();
     const before = await registry.snapshot();

@@ -17,6 +17,7 @@ import type { DetectedInstallation } from '../detect/detect.ts';
 import { databaseEntry, isBackupPath, type BackupManifest, type PackedFile } from './backupFormat.ts';
 import { writeBackup } from './backupWriter.ts';
 import { findImageStorage, listContent, packStorage } from './imageStorage.ts';
+import { scratchNames } from '../stateFolder.ts';
 
 /** Input of a backup. */
 export interface BackupRequest extends ExecutionRequest {
@@ -38,9 +39,6 @@ export interface BackupPlan {
   readonly images: string | undefined;
   readonly imagesSize: number;
 }
-
-/** Folder of the copy of the database, and of its check. */
-const copyName = 'backup';
 
 /**
  * Lists the parts of a backup and checks the free space. Changes nothing. Throws `conflict` if the output exists,
@@ -65,9 +63,9 @@ export async function backUpRegistry(request: BackupRequest, context: Context): 
   const wasHealthy = await requireHealth(detected, certificates, true, context);
   const { state } = records;
   try {
-    await state.remove(copyName);
-    await state.makeFolder(copyName);
-    const copy = await state.locate(copyName);
+    await state.remove(scratchNames.backup);
+    await state.makeFolder(scratchNames.backup);
+    const copy = await state.locate(scratchNames.backup);
     context.log('info', 'stopping Quay to copy its database');
     await whileStopped(commands, state, () => copyDatabase(commands, plan.database, copy, signal), context);
     const problem = wasHealthy ? await findProblem(request, context) : undefined;
@@ -90,7 +88,7 @@ export async function backUpRegistry(request: BackupRequest, context: Context): 
     }
     return manifest;
   } finally {
-    await state.remove(copyName);
+    await state.remove(scratchNames.backup);
   }
 }
 
@@ -118,7 +116,7 @@ async function survey(
   const databaseSize = await sizeOfDatabase(commands, database, signal);
   const state = await stateOf(files, installation.quayRoot.value);
   // One copy, and one that is checked.
-  await checkSpace(join(state, copyName), 2.2 * databaseSize);
+  await checkSpace(join(state, scratchNames.backup), 2.2 * databaseSize);
   await checkSpace(output, databaseSize + imagesSize);
   const small = await readSmallFiles(files, detected);
   const paths = [...small.keys()].map((name) => hostPath(detected, name));

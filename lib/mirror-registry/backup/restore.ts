@@ -10,7 +10,6 @@ import { findDatabase, recoverDatabase, sizeOfDatabase } from '../change/databas
 import { changeRegistry, openRecords, resumeUnfinished } from '../change/execution.ts';
 import { requireHealth } from '../change/health.ts';
 import type { ExecutionRequest } from '../change/restart.ts';
-import { replacementName } from '../change/upgradeJournal.ts';
 import type { UpgradeRecords } from '../change/upgradeRecords.ts';
 import type { Installation } from '../installation.ts';
 import { compareTags, quayVersionOf } from '../versions.ts';
@@ -19,6 +18,7 @@ import { Backup } from './backupReader.ts';
 import { addContent, findImageStorage, listMissingContent } from './imageStorage.ts';
 import { planFiles, type RestoredFiles } from './restoredFiles.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
+import { scratchNames } from '../stateFolder.ts';
 
 /** Input of a restore. */
 export interface RestoreRequest extends ExecutionRequest {
@@ -119,7 +119,7 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   const present = await sizeOfDatabase(commands, database, signal);
   const state = files.locate(await files.resolve(installation.quayRoot.value));
   // The new database and a copy that is checked, and the present one.
-  await checkSpace(join(state, replacementName), 2.2 * fresh + present);
+  await checkSpace(join(state, scratchNames.replacement), 2.2 * fresh + present);
   await checkSpace(join(database, 'each'), Math.max(0, fresh - present));
   const plan = {
     ...facts,
@@ -155,9 +155,9 @@ async function unpackDatabase(
 ): Promise<void> {
   const entry = backup.manifest.files.find(({ path }) => path === databaseEntry);
   if (!entry) throw new PluginError('internal', 'the backup has no database');
-  await state.remove(replacementName);
-  await state.makeFolder(replacementName);
-  const folder = await state.locate(replacementName);
+  await state.remove(scratchNames.replacement);
+  await state.makeFolder(scratchNames.replacement);
+  const folder = await state.locate(scratchNames.replacement);
   await writeDurably(join(folder, 'quay_sqlite.db'), backup.content(entry, signal), { mode: 0o600 });
   const scratch = join(folder, 'check');
   try {

@@ -11,8 +11,9 @@ import { disableUnits, type ExecutionRequest, requireContainers, restartUnits, w
 import { restoreRegistry } from './restoration.ts';
 import { createSecrets } from './secrets.ts';
 import { startStopped } from './stop.ts';
-import { isForward, replacementName, type UpgradeJournal } from './upgradeJournal.ts';
+import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
+import { scratchNames } from '../stateFolder.ts';
 
 /** Opens the journal and the backups of the registry that a request is about. */
 export function openRecords({ files, detected }: ExecutionRequest): UpgradeRecords {
@@ -31,7 +32,10 @@ export async function resumeUnfinished(
 ): Promise<DetectedInstallation | undefined> {
   await startStopped(request.commands, records.state, context);
   const unfinished = await records.current();
-  if (!unfinished) return undefined;
+  if (!unfinished) {
+    await records.state.removeScratch();
+    return undefined;
+  }
   context.log('warn', `${unfinished.title} of an earlier run is unfinished: resuming`);
   if (!isForward(unfinished)) {
     await rollBack(request, records, unfinished, true, context, 'an earlier run began the rollback');
@@ -102,7 +106,10 @@ async function executeChange(
       await stopDatabase(commands, journal, signal);
       const { migration } = journal;
       const database = migration ? await createStorage(request, migration, signal) : journal.database;
-      const [replacement, backup] = [await records.state.locate(replacementName), await records.folderOf(journal)];
+      const [replacement, backup] = [
+        await records.state.locate(scratchNames.replacement),
+        await records.folderOf(journal),
+      ];
       await replaceDatabase(commands, { replacement, backup, database }, signal);
       await records.apply(journal);
       journal = await records.advance(journal, 'restarting');

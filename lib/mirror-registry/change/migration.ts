@@ -9,17 +9,14 @@ import type { HostFiles } from '../../machine/hostFiles.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
 import { HostFolder } from '../hostFolder.ts';
 import { importDump } from '../migration/sqliteImport.ts';
-import type { StateFolder } from '../stateFolder.ts';
+import { scratchNames, type StateFolder } from '../stateFolder.ts';
 import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
 import { readAccount, sqliteUri, type PostgresAccount } from './migrationPlan.ts';
 import type { ExecutionRequest } from './restart.ts';
-import { replacementName, type DatabaseMigration } from './upgradeJournal.ts';
+import type { DatabaseMigration } from './upgradeJournal.ts';
 
 /** The container in which the new Quay creates schemas. */
 const containerName = 'quay-migrate';
-
-/** The folder of this program with the configuration and the empty database for that container. */
-const scratchName = 'migration';
 
 /** Options of a unit’s container that concern only its unit. */
 const unitOptions = new Set([
@@ -73,22 +70,22 @@ export async function migrateDatabase(
   log('info', 'updating the schema in PostgreSQL with the new Quay');
   await runMigrations(request, image, new Map(), signal);
 
-  const scratch = await prepareScratch(request, state);
+  const prepared = await prepareScratch(request, state);
   log('info', 'creating the schema in SQLite');
   const mounts = new Map([
-    ['/quay-registry/conf/stack', join(state.path, scratchName, 'quay-config')],
-    ['/sqlite', join(state.path, scratchName, 'sqlite')],
+    ['/quay-registry/conf/stack', join(state.path, scratchNames.migration, 'quay-config')],
+    ['/sqlite', join(state.path, scratchNames.migration, 'sqlite')],
   ]);
   await runMigrations(request, image, mounts, signal);
-  const replacement = await state.locate(replacementName);
-  const path = await recoverDatabase(commands, join(scratch, 'sqlite'), replacement, signal, 'the new database');
+  const replacement = await state.locate(scratchNames.replacement);
+  const path = await recoverDatabase(commands, join(prepared, 'sqlite'), replacement, signal, 'the new database');
   log('info', 'reading PostgreSQL into SQLite');
   const { user, database } = account;
   const dump = ['pg_dump', '--data-only', '--no-owner', '--no-privileges', '--encoding=UTF8'];
   const words = ['exec', 'quay-postgres', ...dump, `--username=${user}`, `--dbname=${database}`];
   const { tables, rows } = await importDump(path, commands.readPodman(words, signal));
   log('info', `read ${rows} rows of ${tables} tables`);
-  await state.remove(scratchName);
+  await state.remove(scratchNames.migration);
 }
 
 /**
@@ -118,7 +115,7 @@ export async function undoMigration(
   signal: AbortSignal,
 ): Promise<void> {
   await removeMigrationContainer(commands, signal);
-  await state.remove(scratchName);
+  await state.remove(scratchNames.migration);
   if (!(await hasStorage(files, commands, storage, signal))) return;
   const folder = await locateStorage(files, commands, storage, signal);
   if (!creates) await removeDatabase(commands, folder, signal);
@@ -199,19 +196,19 @@ async function prepareScratch(
   state: StateFolder,
 ): Promise<string> {
   const text = (await files.readText(configuration.path)) ?? '';
-  await state.remove(scratchName);
-  await state.makeFolder(scratchName);
-  const scratch = await state.locate(scratchName);
+  await state.remove(scratchNames.migration);
+  await state.makeFolder(scratchNames.migration);
+  const folder = await state.locate(scratchNames.migration);
   // The user of Quay’s image has the group 0. Other users have no access to the parent.
   for (const [name, mode] of [
     ['quay-config', 0o750],
     ['sqlite', 0o770],
   ] as const) {
-    await mkdir(join(scratch, name));
-    await chmod(join(scratch, name), mode);
+    await mkdir(join(folder, name));
+    await chmod(join(folder, name), mode);
   }
-  const path = join(scratch, 'quay-config/config.yaml');
+  const path = join(folder, 'quay-config/config.yaml');
   await writeFile(path, editQuayConfiguration(configuration.path, text, [[['DB_URI'], sqliteUri]]));
   await chmod(path, 0o640);
-  return scratch;
+  return folder;
 }

@@ -52,8 +52,11 @@ export async function planRollback(request: ExecutionRequest, { signal }: Contex
  */
 export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<RollbackPlan | undefined> {
   const plan = await planRollback(request, context);
-  if (!plan) return undefined;
   const records = openRecords(request);
+  if (!plan) {
+    await records.state.removeScratch();
+    return undefined;
+  }
   await startStopped(request.commands, records.state, context);
   const journal = await findChange(request, records);
   if (journal) await restoreRegistry(request, records, journal, true, context);

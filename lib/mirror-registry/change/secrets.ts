@@ -3,7 +3,7 @@ import { isPluginError } from '../../errors.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { Configuration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
-import type { StateFolder } from '../stateFolder.ts';
+import { scratchNames, type StateFolder } from '../stateFolder.ts';
 
 /** The name of the secret with the password of Redis in all installers. */
 export const redisSecret = 'redis_pass';
@@ -35,11 +35,11 @@ export async function createSecrets(
     if (password === undefined || (await hasSecret(commands, name, signal))) continue;
     try {
       // podman refuses a socket as its standard input, and Node.js creates one.
-      await state.write('secret', password);
-      await commands.podman(['secret', 'create', name, await state.locate('secret')], signal);
+      await state.write(scratchNames.secret, password);
+      await commands.podman(['secret', 'create', name, await state.locate(scratchNames.secret)], signal);
       log('info', `created the podman secret ${name} from ${configuration.path}`);
     } finally {
-      await state.remove('secret');
+      await state.remove(scratchNames.secret);
     }
   }
 }

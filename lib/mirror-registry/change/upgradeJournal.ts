@@ -19,9 +19,6 @@ export type UpgradePhase = 'writing' | 'migrating' | 'replacing' | 'restarting' 
 const forwardPhases: readonly string[] = ['writing', 'migrating', 'replacing', 'restarting'];
 const phases: readonly string[] = [...forwardPhases, 'saving', 'restoring', 'starting'];
 
-/** The folder of this program with the database that a change puts in place of the present one. */
-export const replacementName = 'replacement';
-
 /** Locations of an installation’s files. */
 export type InstallationPaths = Pick<Installation, 'quayRoot' | 'unitFolder'>;
 

@@ -14,7 +14,6 @@ import { StateFolder } from '../stateFolder.ts';
 import {
   folderOfFile,
   parseJournal,
-  replacementName,
   type InstallationPaths,
   type JournaledFile,
   type UpgradeJournal,
@@ -196,7 +195,7 @@ export class UpgradeRecords {
     }
     await this.state.remove(journalName);
     if (!isGood) await this.state.remove(folder);
-    if (journal.replacesDatabase || journal.migration) await this.state.remove(replacementName);
+    await this.state.removeScratch();
   }
 
   /** Abandons an unfinished change. Returns the path of its backup on this machine, which later runs keep. */
