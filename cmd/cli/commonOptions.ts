@@ -38,6 +38,11 @@ export const versionOption = {
   version: { type: 'boolean', describe: 'Print the version of this program', group: general },
 } as const satisfies OptionRecord;
 
+/** Returns the options of the default command of a program, which may have its own option `version` with a value. */
+export function withVersion(options: OptionRecord = {}): OptionRecord {
+  return { ...(options['version'] === undefined && versionOption), ...options };
+}
+
 /** Other spellings of the common options. */
 export const commonSpellings = { '--color': '--color=always', '--no-color': '--color=never' } as const;
 

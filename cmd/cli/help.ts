@@ -11,7 +11,7 @@ import {
   type OptionRecord,
   type Program,
 } from './command.ts';
-import { commonOptions, versionOption } from './commonOptions.ts';
+import { commonOptions, withVersion } from './commonOptions.ts';
 import { breakLine } from './format.ts';
 
 /** The width of a help text if it is not printed on a terminal, in columns. */
@@ -40,7 +40,11 @@ export async function formatHelp(program: Program, entry?: CommandEntry, width =
     shown && command ? formatExamples(callOf(program, shown), command) : '',
     ...(isRoot ? formatCommands(program, width) : []),
     formatRows('Arguments:', Object.entries(command?.positionals ?? {}).map(describeArgument), width),
-    ...formatOptions({ ...command?.options, ...(isRoot && versionOption), ...commonOptions }, program, width),
+    ...formatOptions(
+      { ...(isRoot ? withVersion(command?.options) : command?.options), ...commonOptions },
+      program,
+      width,
+    ),
     isRoot ? wrap(`Use "${program.name} <command> --help" for more information about a command.`, width) : '',
   ];
   return sections.filter((section) => section !== '').join('\n\n');

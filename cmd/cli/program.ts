@@ -11,7 +11,7 @@ import {
   type OptionRecord,
   type Program,
 } from './command.ts';
-import { commonOptions, commonSpellings, versionOption } from './commonOptions.ts';
+import { commonOptions, commonSpellings, versionOption, withVersion } from './commonOptions.ts';
 import { defaultWidth, formatHelp } from './help.ts';
 import { readKubectlFlags } from './kubectlFlags.ts';
 import { findSimilar } from './similar.ts';
@@ -62,11 +62,11 @@ export async function parse(
       // readArguments checks which arguments are required.
       entry.usage.replace(/<(.*?)>/g, '[$1]'),
       false,
-      async (inner) => describeCommand(isDefault ? addVersion(inner) : inner, (await entry.load()).command),
+      async (inner) => describeCommand(inner, (await entry.load()).command, isDefault),
       async ({ _: rest, ...values }) => {
         const { command } = await entry.load();
         if (values['help'] === true) printed = await formatHelp(program, entry, width);
-        else if (isDefault && values['version'] === true) printed = versionText;
+        else if (isDefault && asksForVersion(values)) printed = versionText;
         else {
           const line = { words, values: await addFile(values, command, stdin), rest: isDefault ? rest : rest.slice(1) };
           await run(command, await readArguments(line, command));
@@ -119,9 +119,14 @@ function unknownCommand(word: string, program: Program): PluginError {
   return new PluginError('usage', `unknown command “${word}”`, { hint: similar && `Did you mean ${similar}?` });
 }
 
-function describeCommand(parser: Argv, command: Command): Argv {
-  for (const [name, { type }] of Object.entries(command.positionals ?? {})) parser.positional(name, { type });
-  return parser.options(toYargs(command.options));
+function describeCommand(parser: Argv, { positionals = {}, options }: Command, isDefault: boolean): Argv {
+  for (const [name, { type }] of Object.entries(positionals)) parser.positional(name, { type });
+  return parser.options(toYargs(isDefault ? withVersion(options) : options));
+}
+
+/** Returns whether `--version` is given, without a value for an option of that name. */
+function asksForVersion({ version }: ParsedLine['values']): boolean {
+  return version === true || version === '';
 }
 
 function toYargs(options: OptionRecord): Record<string, Options> {

@@ -1,3 +1,4 @@
+import { channelOptions } from './channelRange.ts';
 import { checkImage } from '../cli/checks.ts';
 import { imageListOption } from './imageList.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
@@ -10,26 +11,18 @@ const configuration = 'Configuration:';
  */
 export const mirrorOptions = {
   from: { type: 'string', describe: 'The release, instead of the argument', suggest: 'versions' },
+  version: {
+    type: 'string',
+    describe: 'Same as --from; without a value, print the version of this program',
+    suggest: 'versions',
+  },
   'path-from': {
     type: 'string',
     describe: 'Version to update from: mirror all releases on the shortest supported path to --to-version',
     suggest: 'versions',
   },
   'to-version': { type: 'string', describe: 'Version to update to, with --path-from', suggest: 'versions' },
-  channel: {
-    type: 'string',
-    describe: 'Channel such as stable-4.20: mirror its releases from --min to --max, or its latest release',
-  },
-  min: {
-    type: 'string',
-    describe: 'First release of the channel; its first by default, with --max',
-    suggest: 'versions',
-  },
-  max: { type: 'string', describe: 'Last release of the channel; its latest by default', suggest: 'versions' },
-  'shortest-path': {
-    type: 'boolean',
-    describe: 'Only the releases of the channel on the shortest path of updates from --min to --max',
-  },
+  ...channelOptions,
   'from-dir': {
     type: 'string',
     describe: 'Mirror directory or bundle to read the release from',
@@ -71,7 +64,7 @@ export const mirrorOptions = {
   },
   'to-release-image': {
     type: 'string',
-    describe: 'Destination of the release image, such as REGISTRY/REPOSITORY:TAG',
+    describe: 'Destination of the release image, such as REGISTRY/REPOSITORY:TAG; may contain ${version}',
     group: destination,
   },
   'to-image-stream': {

@@ -4,6 +4,7 @@ import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/reques
 import { parseDestination } from '../../lib/release/mirror/destination.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import type { Arguments } from '../cli/command.ts';
+import { readChannelRange } from './channelRange.ts';
 import { trustOf } from '../cli/trust.ts';
 import type { mirrorOptions } from './options.ts';
 
@@ -67,15 +68,15 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
 
 /** Reads which releases are wanted. Throws `usage` for none, and for names that contradict each other. */
 export function readReleases(args: MirrorArguments): ReleaseChoice {
-  const { release, from, pathFrom, toVersion } = args;
-  if (release !== undefined && from !== undefined) refuse('the release is named twice: by the argument and by --from');
-  const named = release ?? from;
+  const { release, from, version, pathFrom, toVersion } = args;
+  const [named, again] = [release, from, version].filter((each) => each !== undefined);
+  if (again !== undefined) refuse('the release is named twice: as the argument, by --from or by --version');
   const hasPath = pathFrom !== undefined || toVersion !== undefined;
   if (hasPath && named !== undefined) refuse('releases are named twice: by a path of updates, and by name');
   if (hasPath && (pathFrom === undefined || toVersion === undefined)) {
     refuse('a path of updates has two ends', 'Give both: --path-from=4.18.20 --to-version=4.20.3.');
   }
-  const range = readRange(args);
+  const range = readChannelRange(args);
   if (range && (hasPath || named !== undefined)) refuse('releases are named twice: by --channel, and in another way');
   if (!hasPath && !range && named === undefined) {
     refuse('no release is named', 'Give a version such as 4.20.3, an image, a bundle, or file:// with --from-dir.');
@@ -93,17 +94,11 @@ export function readReleases(args: MirrorArguments): ReleaseChoice {
 
 /** Throws `usage` if several releases would get the same tag. */
 export function requireTagEach({ toReleaseImage }: Pick<MirrorArguments, 'toReleaseImage'>): void {
-  if (/:[^/]*$/.test(toReleaseImage ?? ''))
-    refuse('--to-release-image has one tag, and several releases need one each', 'Give it a repository without a tag.');
-}
-
-function readRange({ channel, min, max, shortestPath }: MirrorArguments): ReleaseChoice['range'] {
-  if (channel !== undefined) {
-    if (shortestPath && min === undefined) refuse('--shortest-path needs --min, the release to update from');
-    return { channel, min, max, shortestPath };
-  }
-  if (min !== undefined || max !== undefined || shortestPath) refuse('--min, --max and --shortest-path need --channel');
-  return undefined;
+  if (/:[^/]*$/.test(toReleaseImage ?? '') && !toReleaseImage?.includes('${version}'))
+    refuse(
+      '--to-release-image has one tag, and several releases need one each',
+      'Put ${version} into the tag, such as REGISTRY/REPOSITORY:${version}-x86_64.',
+    );
 }
 
 /** Returns the folder for configuration manifests. */

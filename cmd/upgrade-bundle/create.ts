@@ -24,6 +24,7 @@ import {
 } from '../../lib/release/version.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { checkDevice, writeDevice } from '../../lib/node/media/deviceWriter.ts';
+import { channelOptions, readChannelRange } from '../release-mirror-config/channelRange.ts';
 import { checkFile, checkFileOrInput, checkImage } from '../cli/checks.ts';
 import { formatOptionFile } from '../cli/optionFile.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
@@ -46,6 +47,7 @@ const options = {
     describe: 'Print the options as a file for --file, and create nothing',
   },
   ...releaseOptions,
+  version: { ...releaseOptions.version, alias: 'to-version' },
   output: {
     type: 'string',
     required: true,
@@ -62,6 +64,7 @@ const options = {
   ...imageListOption,
   ...catalogOptions,
   ...pathOption,
+  ...channelOptions,
   'graph-url': {
     type: 'string',
     describe:
@@ -117,7 +120,7 @@ const positionals = {
 
 const config = {
   ...{ kind: 'BundleConfig', name: 'site', option: 'file', without: ['print-config'] },
-  alternatives: ['release', 'version', 'release-image'],
+  alternatives: ['release', 'version', 'release-image', 'channel'],
 } as const;
 
 type CreateArguments = Arguments<typeof options & typeof positionals>;
@@ -149,6 +152,7 @@ export const command = defineCommand({
       '--path-from=4.18.20 --version=4.20.3 --output=/media/usb',
       'Include the releases on the way: upgrade-4.20.3-x86_64-via-4.19.12.tar',
     ],
+    ['--channel=stable-4.20 --min=4.20.1 --output=.', 'Include the releases of a channel from 4.20.1 on'],
     ['--version=4.20.3 --output=. --device=/dev/sdb', 'Create a bundle, and write it onto a USB drive'],
     [
       '--version=4.20.3 --output=/media/usb --volume-size=4G',
@@ -234,9 +238,11 @@ async function readSiteReport(path: string | undefined): Promise<SiteReport | un
   return parseSiteReport((await readSmallFile(path, siteReportLimit)).toString(), path);
 }
 
-function checkRelease({ release, version, releaseImage }: CreateArguments): void {
-  if ([release, version, releaseImage].filter((each) => each !== undefined).length === 1) return;
-  throw new PluginError('usage', 'give a version, or --release-image');
+function checkRelease({ release, version, releaseImage, channel, pathFrom }: CreateArguments): void {
+  if ([release, version, releaseImage, channel].filter((each) => each !== undefined).length !== 1)
+    throw new PluginError('usage', 'give a version, or --release-image, or --channel');
+  if (channel !== undefined && pathFrom !== undefined)
+    throw new PluginError('usage', '--path-from needs a version; --channel has --min and --shortest-path');
 }
 
 /** Throws `usage` with the latest patches if the version lacks its patch. Asks no update graph if the release is in a directory. */
@@ -263,7 +269,8 @@ async function requestOf(
   if (releaseImage !== undefined)
     return { releases: [{ image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) }] };
   const place = { arch: architectureOf(args), repository: repositoryOf(args, origin) };
-  const planned = await planReleases(version, pathFrom, { ...place, graphUrl, site, acceptRisk }, origin, context);
+  const choice = { text: version, from: pathFrom, range: readChannelRange(args) };
+  const planned = await planReleases(choice, { ...place, graphUrl, site, acceptRisk }, origin, context);
   const [first = '', ...others] = planned.versions;
   const releases = [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))] as const;
   return { releases, risks: planned.risks };

@@ -4,7 +4,13 @@ import type { Origin } from '../../lib/bundle/create/origin.ts';
 import type { SiteReport } from '../../lib/config/siteTypes.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { requireAccepted, resolveUpdatePath } from '../../lib/release/graph/updatePath.ts';
+import {
+  requireAccepted,
+  resolveChannelRange,
+  resolveUpdatePath,
+  type ChannelRange,
+  type PathStep,
+} from '../../lib/release/graph/updatePath.ts';
 import { compareVersions, minorsBetween, parseVersion, type Architecture } from '../../lib/release/version.ts';
 
 /** The options of `create` for a path of updates. */
@@ -26,14 +32,20 @@ export interface PlannedReleases extends Pick<CreateRequest, 'risks'> {
   readonly versions: readonly string[];
 }
 
+/** The releases to choose: versions in a text with commas, or the last one of a path, or a range of a channel. */
+interface BundleChoice {
+  readonly text: string;
+  readonly from: string | undefined;
+  readonly range: ChannelRange | undefined;
+}
+
 /**
- * Returns the versions in a text with commas, or the versions on the path of updates to a single one. The path begins
- * at `from`, or at the version of a site that is more than one minor version behind. Throws `usage`, and the errors
- * of resolveUpdatePath and requireAccepted.
+ * Returns the versions of a choice: those of the text, of the path of updates to a single one, or of the range. The path
+ * begins at `from`, or at the version of a site that is more than one minor version behind. Throws `usage`, and the
+ * errors of resolveUpdatePath, resolveChannelRange and requireAccepted.
  */
 export async function planReleases(
-  text: string,
-  from: string | undefined,
+  { text, from, range }: BundleChoice,
   place: {
     readonly arch: Architecture;
     readonly graphUrl: string | undefined;
@@ -43,12 +55,18 @@ export async function planReleases(
   { fetchFile }: Pick<Origin, 'fetchFile'>,
   context: Context,
 ): Promise<PlannedReleases> {
+  const { arch, graphUrl, site, acceptRisk } = place;
+  if (range) {
+    const found = await resolveChannelRange(range, arch, { graphUrl, fetchFile }, context);
+    context.log('info', `the releases in ${range.channel}: ${found.steps.map((step) => step.version).join(', ')}`);
+    requireAccepted(found, acceptRisk, context);
+    return listPlanned(found.steps);
+  }
   const versions = text.split(',');
   const [version = ''] = versions;
   if (versions.length > 1 && from !== undefined)
     throw new PluginError('usage', '--path-from needs one version, the last on the path');
   if (versions.length > 1) return { versions: limit([...new Set(versions.map(parseVersion))].sort(compareVersions)) };
-  const { arch, graphUrl, site, acceptRisk } = place;
   const start = from ?? (site && minorsBetween(site.version, version) > 1 ? site.version : undefined);
   if (start === undefined) return { versions };
   const path = await resolveUpdatePath({ from: start, to: version }, arch, { graphUrl, fetchFile }, context);
@@ -58,9 +76,13 @@ export async function planReleases(
   const names = steps.map((step) => step.version).join(' → ');
   context.log('info', `the shortest path of updates in ${channels.join(', ')}: ${names}`);
   requireAccepted(path, acceptRisk, context);
+  return listPlanned(found);
+}
+
+function listPlanned(steps: readonly PathStep[]): PlannedReleases {
   return {
-    versions: limit(found.map((step) => step.version)),
-    risks: new Map(found.map((step) => [step.version, step.risks])),
+    versions: limit(steps.map(({ version }) => version)),
+    risks: new Map(steps.map(({ version, risks }) => [version, risks])),
   };
 }
 

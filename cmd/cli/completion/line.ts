@@ -8,7 +8,7 @@ import {
   type OptionRecord,
   type Program,
 } from '../command.ts';
-import { commonOptions, versionOption } from '../commonOptions.ts';
+import { commonOptions, withVersion } from '../commonOptions.ts';
 
 /** The part of a command line before the word that is being typed. */
 export interface TypedLine {
@@ -58,7 +58,7 @@ export async function readLine(program: Program, words: readonly string[]): Prom
   const names = entry?.usage.match(/(?<=[<[])[\w-]+/g) ?? [];
   for (const [index, name] of names.slice(0, rest.length).entries()) values[name] = rest.slice(index, index + 1);
   const positionals = names.slice(rest.length).flatMap((name) => command?.positionals?.[name] ?? []);
-  const options = { ...(open && versionOption), ...optionsOf(command) };
+  const options = open ? withVersion(optionsOf(command)) : optionsOf(command);
   return { entry, options, positionals, values, awaiting, ended, open };
 }
 

@@ -44,7 +44,7 @@ export async function resolveUpdatePath(
       const path = findUpdatePath(graph, ...ends);
       if (!path || !graph.nodes.has(from)) continue;
       warnOfRisks(path, findUpdatePath(graph, ...ends, { withRisks: false }), context);
-      return { channels, steps: listSteps(graph, from, path, printable(url)) };
+      return { channels, steps: listSteps(graph, [{ to: from, risks: [] }, ...path], printable(url)) };
     }
   }
   throw new PluginError('unknown-version', `no path of updates leads from ${from} to ${to} for ${architecture}`, {
@@ -90,11 +90,9 @@ export async function resolveChannelRange(
   const path = shortestPath ? findUpdatePath(graph, first, last) : undefined;
   if (path) warnOfRisks(path, findUpdatePath(graph, first, last, { withRisks: false }), context);
   const inRange = versions.filter((each) => !isOlder(each, first) && !isOlder(last, each));
-  const chosen = path ? [first, ...path.map(({ to }) => to)] : shortestPath ? [] : inRange;
-  const steps = chosen.flatMap((version) => {
-    const node = graph.nodes.get(version);
-    return node ? [{ version, pullspec: pullspecOf(node, printable(url)), risks: [] }] : [];
-  });
+  const all = inRange.map((to) => ({ to, risks: [] }));
+  const chosen = path ? [{ to: first, risks: [] }, ...path] : shortestPath ? [] : all;
+  const steps = listSteps(graph, chosen, printable(url));
   if (steps.length > 0 && steps.length === chosen.length) return { channels: [channel], steps };
   const what = shortestPath ? 'path of updates' : 'release';
   throw new PluginError('unknown-version', `${channel} has no ${what} from ${first} to ${last} for ${architecture}`, {
@@ -103,9 +101,13 @@ export async function resolveChannelRange(
   });
 }
 
-function listSteps(graph: UpdateGraph, from: string, path: readonly GraphEdge[], where: string): PathStep[] {
-  return [{ to: from, risks: [] }, ...path].flatMap(({ to, risks }) => {
-    const node = graph.nodes.get(to);
+function listSteps(
+  { nodes }: UpdateGraph,
+  path: readonly Pick<GraphEdge, 'to' | 'risks'>[],
+  where: string,
+): PathStep[] {
+  return path.flatMap(({ to, risks }) => {
+    const node = nodes.get(to);
     return node ? [{ version: to, pullspec: pullspecOf(node, where), risks }] : [];
   });
 }

@@ -28,7 +28,7 @@ export interface DestinationRequest {
   /** A repository, or `file://` with a repository in `toDir`. It may contain `${component}` and `${version}`. */
   readonly to?: string | undefined;
   readonly toDir?: string | undefined;
-  /** The destination of the release image, with its tag. */
+  /** The destination of the release image, with its tag. It may contain `${version}`. */
   readonly toReleaseImage?: string | undefined;
 }
 
@@ -43,7 +43,11 @@ const version = '${version}';
 export function parseDestination(request: DestinationRequest): Destination {
   const { toDir = '.', toReleaseImage } = request;
   const to = request.to ?? `file://${releaseRepository}`;
-  const single = toReleaseImage === undefined ? undefined : parseTarget('release image', toReleaseImage, toDir);
+  const targetOfRelease = (versionText: string): Target | undefined =>
+    toReleaseImage === undefined
+      ? undefined
+      : parseTarget('release image', fillIn(toReleaseImage, releaseName, versionText), toDir, toReleaseImage);
+  targetOfRelease('4.12.4');
   const isTemplate = to.includes(component);
   const { tag } = parseTarget('destination', fillIn(to, 'etcd', '4.12.4'), toDir, to);
   if (tag !== undefined && !isTemplate) {
@@ -52,7 +56,8 @@ export function parseDestination(request: DestinationRequest): Destination {
     });
   }
   return (name, release) => {
-    if (name === releaseName && single) return single;
+    const single = name === releaseName ? targetOfRelease(release.version) : undefined;
+    if (single) return single;
     const target = parseTarget('destination', fillIn(to, name, release.version), toDir);
     if (target.tag !== undefined) return { ...target, tag: `${target.tag}-${release.arch}` };
     const isAlone = isTemplate || name === releaseName;
@@ -70,11 +75,13 @@ export function releaseOfTag(
   name: string,
   destination: Destination,
 ): { version: string; arch: Architecture } | undefined {
+  const usual = name === releaseName ? parseReleaseTag(tag) : undefined;
+  if (usual && (destination(name, usual).tag ?? tag) === tag) return usual;
   const placeholder = '0.0.0';
   for (const arch of architectures) {
     const { tag: template = '' } = destination(name, { version: placeholder, arch });
     const [head = '', tail] = template.split(placeholder);
-    if (tail === undefined) return name === releaseName ? parseReleaseTag(tag) : undefined;
+    if (tail === undefined) return usual;
     const version = tag.slice(head.length, tag.length - tail.length);
     if (isVersion(version) && destination(name, { version, arch }).tag === tag) return { version, arch };
   }

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { openWorkshop, type Workshop } from '../../support/content/creation.ts';
+import { openWorkshop, type ProgramOptions, type Workshop } from '../../support/content/creation.ts';
 import { Mirroring, readTagLinks } from '../../support/release/mirroring.ts';
 import { buildRelease } from '../../support/release/release.ts';
 
@@ -64,6 +64,43 @@ describe('oc adm-release-mirror-config --channel', () => {
     expect(await mirroring.fail([...to, '--min=4.12'], 2, '')).to.contain('is not the version of a release');
     expect(await mirroring.fail(['--to-dir=mirror', '--min=4.12.4'], 2)).to.contain('need --channel');
     expect(await mirroring.fail(to, 2)).to.contain('named twice');
+  });
+
+  it('takes versions as --version, with a space, and prints its own version without one', async () => {
+    const args = [graph, '--allow-unsigned', '--to-mirror', '--to=registry.test/a/b'];
+    for (const spelled of [['--version', '4.12.4,4.12.6'], ['--version=4.12.4,4.12.6']]) {
+      const stdout = await mirroring.succeed([...spelled, ...args], '');
+      expect(stdout)
+        .to.match(/b:4\.12\.4-x86_64$/m)
+        .and.match(/b:4\.12\.6-x86_64$/m)
+        .and.not.contain('4.12.5');
+    }
+    expect(await mirroring.succeed([...args, '--version'], '')).to.match(/^\d+\.\d+\.\d+\n$/);
+    expect(await mirroring.fail(['--version=4.12.4', ...args], 2)).to.contain('named twice');
+    const path = ['--path-from', '4.12.4', '--to-version', '4.12.7'];
+    expect(await mirroring.succeed([...path, ...args], '')).to.match(/b:4\.12\.4-.*b:4\.12\.6-.*b:4\.12\.7-/s);
+  });
+
+  it('puts the releases of a range or a path into one bundle', async () => {
+    const releasesIn = async (options: ProgramOptions): Promise<string[]> => {
+      const url = graph.replace('--graph-url=', '');
+      const all = { version: undefined, 'graph-url': url, 'allow-unsigned': true, 'dry-run': true } as const;
+      const { code, stdout, stderr } = await workshop.create({ ...all, ...options, format: 'json' });
+      expect(code, stderr).to.equal(0);
+      const { path } = JSON.parse(stdout) as { path: string };
+      return path.match(/4\.12\.\d/g) ?? [];
+    };
+    const channel = 'stable-4.12';
+    expect(await releasesIn({ channel })).to.deep.equal(['4.12.7']);
+    const range = { channel, min: '4.12.5', max: '4.12.6' };
+    expect((await releasesIn(range)).sort()).to.deep.equal(['4.12.5', '4.12.6']);
+    const shortest = { channel, min: '4.12.4', 'shortest-path': true } as const;
+    expect((await releasesIn(shortest)).sort()).to.deep.equal(['4.12.4', '4.12.6', '4.12.7']);
+    const path = { 'path-from': '4.12.4', 'to-version': '4.12.7' };
+    expect((await releasesIn(path)).sort()).to.deep.equal(['4.12.6', '4.12.7']);
+    const both = await workshop.create({ channel });
+    expect(both.code, both.stderr).to.equal(2);
+    expect(both.stderr).to.contain('give a version, or --release-image, or --channel');
   });
 
   it('offers the latest patches for a version without its patch, as create does', async () => {

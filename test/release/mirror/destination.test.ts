@@ -1,5 +1,11 @@
 import { expect } from 'chai';
-import { formatPlace, formatTarget, parseDestination, releaseName } from '../../../lib/release/mirror/destination.ts';
+import {
+  formatPlace,
+  formatTarget,
+  parseDestination,
+  releaseName,
+  releaseOfTag,
+} from '../../../lib/release/mirror/destination.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const release = { version: '4.12.4', arch: 'x86_64' } as const;
@@ -35,6 +41,28 @@ describe('parseDestination', () => {
     expect(formatTarget(tags('etcd', release))).to.equal('registry.test:5000/a/b:4.12.4-etcd-x86_64');
     const versions = parseDestination({ to: 'registry.test:5000/v${version}' });
     expect(formatTarget(versions('etcd', release))).to.equal('registry.test:5000/v4.12.4:4.12.4-x86_64-etcd');
+  });
+
+  it('reads the release from the tag of an image', () => {
+    const aarch64 = { version: '4.12.4', arch: 'aarch64' } as const;
+    const read = (to: string, tag: string, name = releaseName, toReleaseImage?: string): object | undefined =>
+      releaseOfTag(tag, name, parseDestination({ to, toReleaseImage }));
+    const tags = 'registry.test/a:${version}-${component}';
+    expect(read('registry.test/a', '4.12.4-x86_64')).to.deep.equal(release);
+    expect(read('registry.test/a', '4.12.4-aarch64-etcd', 'etcd')).to.deep.equal(aarch64);
+    expect(read('registry.test/a', '4.12.4-aarch64-etcd', 'cli')).to.equal(undefined);
+    expect(read(tags, '4.12.4-release-aarch64')).to.deep.equal(aarch64);
+    expect(read(tags, '4.12.4-etcd-aarch64')).to.equal(undefined);
+    expect(read(tags, '4.12.4-etcd-x86_64', 'etcd')).to.deep.equal(release);
+    for (const own of ['registry.test/b:${version}-aarch64', 'registry.test/b:stable', 'registry.test/b']) {
+      expect(read('registry.test/a', '4.12.4-aarch64', releaseName, own)).to.deep.equal(aarch64);
+    }
+  });
+
+  it('gives each release image a tag of its own if the version is in it', () => {
+    const toReleaseImage = 'other.test/c/d:v${version}';
+    const destination = parseDestination({ to: 'registry.test:5000/a/b', toReleaseImage });
+    expect(formatTarget(destination(releaseName, release))).to.equal('other.test/c/d:v4.12.4');
   });
 
   it('pushes the release image to another place, without a tag if none is given', () => {
