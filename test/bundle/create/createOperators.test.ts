@@ -70,7 +70,13 @@ describe('create --operator', () => {
     expect(parse(read('config/catalogs/catalogsource-redhat-operators.yaml'))).to.deep.include({
       kind: 'CatalogSource',
       metadata: { name: 'redhat-operators', namespace: 'openshift-marketplace' },
+      // By digest and without polling, OLM creates the pod with IfNotPresent.
+      spec: {
+        ...{ sourceType: 'grpc', image: added?.image, displayName: 'redhat-operators' },
+        grpcPodConfig: { securityContextConfig: 'restricted' },
+      },
     });
+    expect(added?.image).to.match(/@sha256:[0-9a-f]{64}$/);
     const digests = metadata.blobs.map(({ digest }) => digest);
     expect(layers.map(({ digest }) => digests.includes(digest))).to.deep.equal([true, false, false]);
   });
