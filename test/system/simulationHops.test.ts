@@ -1,41 +1,93 @@
 import { readFile, stat } from 'node:fs/promises';
 import { expect } from 'chai';
+import { formatSiteReport, parseSiteReport } from '../../lib/config/siteReport.ts';
+import type { SiteReport } from '../../lib/config/siteTypes.ts';
+import { digestIn } from '../../lib/oci/reference.ts';
+import { runPreflight } from '../../lib/preflight/preflight.ts';
+import { readSite } from '../../lib/preflight/site.ts';
+import { surveyCluster } from '../../lib/preflight/survey.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
-import { gatherTrust, noTrust, type AgentTrust } from '../../lib/update/install/agentTrust.ts';
+import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { connectTo } from '../support/cluster.ts';
+import { TestContent } from '../support/content/image.ts';
+import { makeNoiseLayer } from '../support/content/layers.ts';
+import { addCatalog, catalogFiles, catalogLayers } from '../support/release/catalogImage.ts';
 import { makeContext } from '../support/context.ts';
 import { requireLoopDevices } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release/release.ts';
-import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import { administrator, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 
 const name = '4.20.3-x86-64';
 
-describe('a cluster with a bundle of two releases', function () {
+/** Returns the report of a site with the operator `web` in version 1.0.0, as `preflight` writes and `create` reads it. */
+async function reportSite({ api }: SimulatedCluster): Promise<SiteReport> {
+  const group = { group: 'operators.coreos.com', version: 'v1alpha1', namespaced: true, status: true, custom: true };
+  const apiVersion = 'operators.coreos.com/v1alpha1';
+  const namespace = 'openshift-operators';
+  api.kinds.push({ ...group, kind: 'Subscription', resource: 'subscriptions' });
+  api.kinds.push({ ...group, kind: 'ClusterServiceVersion', resource: 'clusterserviceversions' });
+  api.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+  const version = '1.0.0';
+  const metadata = { name: 'web.v1.0.0', namespace };
+  api.put({ apiVersion, kind: 'ClusterServiceVersion', metadata, spec: { version } });
+  api.put({
+    ...{ apiVersion, kind: 'Subscription', metadata: { name: 'web', namespace } },
+    spec: { name: 'web', channel: 'stable', source: 'redhat-operators' },
+    status: { installedCSV: metadata.name },
+  });
+  const user = { token: administrator };
+  const connected = await connectTo(api, { user, cluster: { 'insecure-skip-tls-verify': true } });
+  try {
+    const survey = await surveyCluster(connected.cluster);
+    const report = await runPreflight(connected.cluster, undefined, connected.context, survey);
+    const site = await readSite(connected.cluster, survey, report, 'test/1');
+    return parseSiteReport(formatSiteReport(site), 'site.json');
+  } finally {
+    await connected.close();
+  }
+}
+
+/** A catalog of quay.io with an update of that operator, and its images. */
+function makeOperator(): { catalog: string; content: TestContent } {
+  const content = new TestContent();
+  const images = ['bundle', 'operator'].map((repository) => {
+    const layers = [makeNoiseLayer(repository, 5000)];
+    return `quay.io/web/${repository}@${content.addImage(`web/${repository}`, { architecture: 'amd64', layers }).digest}`;
+  });
+  const web = { name: 'web', channels: { stable: [{ version: '1.1.0', skipRange: '<1.1.0' }] }, images: () => images };
+  addCatalog(content, 'redhat/redhat-operator-index', catalogLayers(catalogFiles([web])), { tag: 'v4.20' });
+  return { catalog: 'quay.io/redhat/redhat-operator-index:v4.20', content };
+}
+
+describe('a cluster with a bundle of two releases for its site', function () {
   this.timeout(600_000);
   let made: TestBundle;
   let digest: Digest;
-  let trust: AgentTrust;
+  let first: TestBundle;
   let cluster: SimulatedCluster;
 
   before(async function () {
     requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     await requireLoopDevices(this);
+    // All bundles of this process have the same key.
+    first = await makeBundle();
+    const wanted = { fingerprints: [first.key.fingerprint], keyrings: [first.keyFile], allowUnsigned: false };
+    cluster = await SimulatedCluster.start({ trust: await gatherTrust(wanted, noTrust, makeContext()) });
     made = await makeBundle({
       ...{ version: '4.20.3', previous: ['4.19.12'], layerSize: 50_000 },
       earlier: [{ version: '4.19.12', previous: ['4.19.3'], components: 3 }],
+      site: { report: await reportSite(cluster), ...makeOperator() },
     });
     digest = digestOf(await readFile(made.path));
-    const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
-    trust = await gatherTrust(wanted, noTrust, makeContext());
-    cluster = await SimulatedCluster.start({ trust });
   });
   after(async () => {
     // There is none if the suite is skipped.
-    await (made as TestBundle | undefined)?.remove();
+    for (const bundle of [first, made] as (TestBundle | undefined)[]) await bundle?.remove();
   });
   afterEach(async function () {
     if (this.currentTest?.state === 'failed') console.error(cluster.output);
@@ -46,8 +98,12 @@ describe('a cluster with a bundle of two releases', function () {
   const hops = (): string[] =>
     (cluster.bundle(name)?.status?.hops ?? []).map(({ version, phase }) => `${version} ${phase}`);
 
-  it('takes both updates from one USB drive that is removed in between, while its agents are killed', async () => {
-    cluster.allow(digest, { holdBetween: true }, name);
+  it('takes both updates and an operator from one USB drive, which is removed while its agents are killed', async () => {
+    const { extraImages, base } = made.result.metadata;
+    // The catalog, the bundle of the operator and its image; the nodes of the report have no image of the releases.
+    expect([extraImages.length, base]).to.deep.equal([3, undefined]);
+    expect(made.result.catalogs?.[0]?.packages[0]?.bundles.map(({ version }) => version)).to.deep.equal(['1.1.0']);
+    cluster.allow(digest, { holdBetween: true, allowExtraImages: extraImages.map(digestIn) }, name);
     const nodes = await Promise.all(
       ['master-0', 'worker-0', 'worker-1'].map((node) => cluster.addNode(node, ['--disk-floor=1Mi'])),
     );
@@ -79,7 +135,7 @@ describe('a cluster with a bundle of two releases', function () {
       const reader = await makeFolder();
       const seen = await listImages({ kind: 'additional', path: node.store }, reader);
       await removeFolder(reader);
-      expect(seen, node.name).to.include.members(made.releases.flatMap(pullspecsOf));
+      expect(seen, node.name).to.include.members([...made.releases.flatMap(pullspecsOf), ...extraImages]);
     }
     // The sets of the previous release stay for a rollback.
     expect(cluster.names('PinnedImageSet')).to.have.length(4);

@@ -3,11 +3,14 @@ import { join } from 'node:path';
 import { x as extract } from 'tar';
 import { createBundle, type CreateResult } from '../../../lib/bundle/create/create.ts';
 import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
+import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
+import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { Archive } from '../../../lib/archive/archive.ts';
 import { Credentials } from '../../../lib/registry/auth/credentials.ts';
 import { releaseRepository } from '../../../lib/store/directory.ts';
 import { MirrorSets } from '../../../lib/registry/mirrors.ts';
+import type { TestContent } from './image.ts';
 import { makeContext } from '../context.ts';
 import type { ExtraImage } from '../release/extraImage.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
@@ -33,6 +36,8 @@ export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
   readonly volumeSize?: number;
   /** A bundle whose blobs are left out. */
   readonly base?: string;
+  /** The site of the bundle, and a catalog of quay.io with updates of its operators. */
+  readonly site?: { readonly report: SiteReport; readonly catalog: string; readonly content: TestContent };
 }
 
 /** A bundle of `create` in its own folder. */
@@ -68,7 +73,7 @@ let sharedKey: Promise<SigningKey> | undefined;
  * mirrors quay.io, whose pullspecs are in the bundle, so that the same options give the same bytes.
  */
 export async function makeBundle(options: BundleOptions = {}): Promise<TestBundle> {
-  const { extraImages = [], signed = true, volumeSize, base, earlier = [], ...rest } = options;
+  const { extraImages = [], signed = true, volumeSize, base, site, earlier = [], ...rest } = options;
   const key = await (sharedKey ??= makeSigningKey());
   const usual = { components: 4, verification: { publicKey: key.publicKey, stores: [] }, ...rest };
   const release = buildRelease(usual);
@@ -94,6 +99,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
     signed,
     volumeSize,
     base,
+    site,
   });
   let unpacked = 0;
   return {
@@ -126,10 +132,11 @@ async function create(made: {
   signed: boolean;
   volumeSize: number | undefined;
   base: string | undefined;
+  site: BundleOptions['site'];
 }): Promise<Pick<TestBundle, 'result' | 'requests' | 'lines'>> {
-  const { releases, extraImages, folder, keyFile, key, signed, volumeSize, base } = made;
+  const { releases, extraImages, folder, keyFile, key, signed, volumeSize, base, site } = made;
   const server = await startRegistry();
-  for (const images of [...releases, ...extraImages]) images.addTo(server.content);
+  for (const images of [...releases, ...extraImages, ...(site ? [site.content] : [])]) images.addTo(server.content);
   const mirror = { source: 'quay.io', mirrors: [server.host], contactSource: false };
   const context = makeContext();
   const access = {
@@ -155,7 +162,9 @@ async function create(made: {
           allowUnsigned: !signed,
         },
         volumeSize,
-        base: base === undefined ? undefined : { path: base },
+        base: base === undefined ? site && heldImagesOf(site.report) : { path: base },
+        site: site?.report,
+        operators: site && { catalogs: [site.catalog], operators: [] },
         dryRun: false,
         verifyExisting: false,
         tool: 'test/1',
