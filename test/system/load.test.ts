@@ -2,9 +2,8 @@ import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { mkdir, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
@@ -14,7 +13,7 @@ import { copyPrograms } from '../../lib/node/images/copyImage.ts';
 import type { Host } from '../../lib/machine/host.ts';
 import { HostStorage } from '../../lib/node/images/hostStorage.ts';
 import { StoreIndex } from '../../lib/node/images/imageStore.ts';
-import { loadBundle, type LoadOptions, type LoadResult } from '../../lib/node/images/load.ts';
+import type { LoadResult } from '../../lib/node/images/load.ts';
 import { planImages } from '../../lib/node/images/loadPlan.ts';
 import { storeMarker, writeMarker } from '../../lib/node/runtime/storeConfig.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
@@ -23,19 +22,18 @@ import { makeContext, type TestContext } from '../support/context.ts';
 import { executableOf } from '../support/program/executables.ts';
 import { executeProgram } from '../support/program/execution.ts';
 import { attachmentKey } from '../support/release/attachments.ts';
-import { extraImage } from '../support/release/extraImage.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { PolicyJudge } from '../support/release/policyJudge.ts';
-import { requireLoopDevices, skipLoudly } from '../support/loopDevice.ts';
-import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
+import { components, LoadSite, makeLoadedBundle } from '../support/loadSite.ts';
+import { requirePeer, run } from '../support/peers.ts';
 import { createContainer, listImages, requireRoot } from '../support/archive/storeReader.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
-const components = ['cli', 'cluster-version-operator', 'etcd', 'rhel-coreos-8'];
 
 describe('loadBundle', function () {
   this.timeout(300_000);
   let made: TestBundle;
+  let site: LoadSite;
   let folder: string;
   let host: Host;
   let names: readonly string[];
@@ -43,34 +41,18 @@ describe('loadBundle', function () {
   before(async function () {
     requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
-    made = await makeBundle({ components, listOfOne: 'etcd', extraImages: [extraImage()] });
+    made = await makeLoadedBundle();
   });
   // There is none if the suite is skipped.
   after(() => (made as TestBundle | undefined)?.remove());
   beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'load-'));
-    const config = join(folder, 'storage.conf');
-    const place = `driver = "overlay"\ngraphroot = "${folder}/main"\nrunroot = "${folder}/reader/run"\n`;
-    await writeFile(config, `[storage]\n${place}[storage.options.overlay]\nskip_mount_home = "true"\n`);
-    host = { root: '/', environment: { ...process.env, CONTAINERS_STORAGE_CONF: config } };
+    site = await LoadSite.open(made);
+    ({ folder, host } = site);
     names = made.result.metadata.images;
   });
-  afterEach(() => rm(folder, { recursive: true, force: true }));
+  afterEach(() => site.close());
 
-  const load = async (
-    options: Partial<LoadOptions> = {},
-    context: TestContext = makeContext(),
-    path = made.path,
-  ): Promise<LoadResult> => {
-    const bundle = await openBundle(path, context);
-    try {
-      const store = { kind: 'additional', path: join(folder, 'store') } as const;
-      const storage = await HostStorage.open(host);
-      return await loadBundle(bundle, { storage, store, images: [], pace: { concurrency: 3 }, ...options }, context);
-    } finally {
-      await bundle.close();
-    }
-  };
+  const load = (...args: Parameters<LoadSite['load']>): Promise<LoadResult> => site.load(...args);
   const start = (...args: string[]) => {
     const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
     const store = ['--store=additional', `--store-path=${folder}/store`];
@@ -105,22 +87,6 @@ describe('loadBundle', function () {
       });
     }
   }
-
-  it('reads a raw device and a mirror directory just as well', async function () {
-    const device = await run('losetup', ['--find', '--show', '--read-only', made.path]);
-    if (device.code !== 0) {
-      console.error(`SKIPPED, no loop device can be made here: ${device.stderr}`);
-      this.skip();
-    }
-    try {
-      const context = makeContext();
-      expect((await load({ images: ['release'] }, context, device.stdout.trim())).loaded).to.equal(1);
-    } finally {
-      await run('losetup', ['--detach', device.stdout.trim()]);
-    }
-    const result = await load({}, makeContext(), await made.unpack());
-    expect(result).to.deep.include({ loaded: names.length - 1, skipped: 1 });
-  });
 
   for (const copyProgram of copyPrograms) {
     it(`keeps the sigstore signatures with the images, by ${copyProgram}`, async () => {
@@ -256,43 +222,6 @@ describe('loadBundle', function () {
     });
   }
 
-  it('reports a USB drive that was removed in the middle, and resumes when it is back', async function () {
-    await requireLoopDevices(this);
-    if ((await run('xfs_io', ['-V'])).code !== 0) skipLoudly(this, 'there is no xfs_io');
-    const image = join(folder, 'stick.img');
-    const place = join(folder, 'stick');
-    await mkdir(place);
-    await writeFile(image, '');
-    await truncate(image, 16 * 1024 ** 2);
-    execFileSync('mkfs.ext4', ['-q', image]);
-    const path = join(place, basename(made.path));
-    execFileSync('mount', ['-o', 'loop', image, place]);
-    try {
-      await copyFile(made.path, path);
-      execFileSync('sync', ['-f', place]);
-      const context = makeContext(({ kind }) => {
-        // From here on, its file system returns an error for every request, as without its device.
-        if (kind === 'image') execFileSync('xfs_io', ['-x', '-c', 'shutdown', place]);
-      });
-      const error = await failureOf(load({ pace: { concurrency: 1 } }, context, path), 'not-readable');
-      expect(error.message).to.contain(`cannot read ${path}: `);
-      expect(error.hint).to.contain('pulled out').and.to.contain('goes on');
-      expect(existsSync(join(folder, 'store'))).to.equal(false);
-    } finally {
-      execFileSync('umount', [place]);
-    }
-    execFileSync('mount', ['-o', 'loop', image, place]);
-    try {
-      const { loaded, skipped } = await load({}, makeContext(), path);
-      expect(skipped).to.be.greaterThan(0);
-      expect(loaded + skipped).to.equal(names.length);
-    } finally {
-      execFileSync('umount', [place]);
-    }
-    const store = { kind: 'additional', path: join(folder, 'store') } as const;
-    for (const name of names) await createContainer(store, join(folder, 'reader'), name);
-  });
-
   it('fetches from another machine only what the store lacks', async () => {
     const signed = await makeBundle({ components });
     const bundle = await openBundle(signed.path, makeContext());
@@ -319,29 +248,6 @@ describe('loadBundle', function () {
       await bundle.close();
       await signed.remove();
     }
-  });
-
-  it('loads from a raw device without any network', async function () {
-    await requireLoopDevices(this);
-    const path = (await runSuccessfully('losetup', ['--find', '--show', '--read-only', made.path])).trim();
-    try {
-      const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
-      const store = ['--store=additional', `--store-path=${folder}/store`];
-      const own = [process.execPath, program, 'load', path, ...store, ...trust];
-      // The interfaces of a new namespace are down, also loopback.
-      const script = 'ip link set lo up && ip -brief address >&2 && exec "$@"';
-      const { code, stdout, stderr } = await run('unshare', ['-n', 'sh', '-c', script, 'sh', ...own], {
-        env: host.environment,
-      });
-      expect(code, stderr).to.equal(0);
-      const interfaces = [...stderr.matchAll(/^(\S+) +(?:UP|DOWN|UNKNOWN)\b/gm)].map(([, name]) => name);
-      expect(interfaces).to.deep.equal(['lo']);
-      expect(stdout).to.contain(`${names.length} loaded`);
-    } finally {
-      await run('losetup', ['--detach', path]);
-    }
-    const store = { kind: 'additional', path: join(folder, 'store') } as const;
-    for (const name of names) await createContainer(store, join(folder, 'reader'), name);
   });
 
   it('refuses a store with a truncated index, and restarts an unfinished one', async () => {
