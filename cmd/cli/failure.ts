@@ -11,7 +11,8 @@ export function withPointer(error: unknown, program: Program, argv: readonly str
   if (!isPluginError(error, 'usage') || error.hint !== undefined) {
     return error;
   }
-  const entry = program.commands.find((each) => argv.includes(commandNameOf(each))) ?? defaultOf(program);
+  const named = argv.flatMap((word) => program.commands.find((each) => commandNameOf(each) === word) ?? []);
+  const entry = named[0] ?? defaultOf(program);
   const hint =
     entry === undefined
       ? `'${program.name} --help' lists the commands.`

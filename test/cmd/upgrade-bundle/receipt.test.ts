@@ -99,6 +99,12 @@ describe('a receipt', () => {
     expect(failed.stderr).to.match(/about a bundle with problems/);
   });
 
+  it('needs a key, and the error names its own help', async () => {
+    const { code, stderr } = await run('receipt', 'verify', at('receipt.json'));
+    expect(code).to.equal(2);
+    expect(stderr).to.include("hint: 'oc adm-upgrade-bundle receipt --help' lists its options.");
+  });
+
   it('is not made without a usable key, or in another format', async () => {
     await failureOf(readSigningKey(at('ed.pub')), 'invalid-file');
     const html = await run('verify', bundle.path, '-o', 'html', `--sign-key=${at('ed.pem')}`);
