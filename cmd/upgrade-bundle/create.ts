@@ -14,7 +14,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { readSmallFile } from '../../lib/files/smallFile.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { requirePatch } from '../../lib/release/graph/channels.ts';
-import { loadExpectedKeys, warnOfOtherKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import { listOtherKeys, loadExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import {
   isVersion,
   parseArchitecture,
@@ -205,7 +205,7 @@ export const command = defineCommand({
         origin,
         downloading,
       );
-      warnOfOtherKeys(result.policies ?? [], expectedKeys, context);
+      for (const text of listOtherKeys(result.policies ?? [], expectedKeys)) context.log('warn', text);
       const { path, digest } = result;
       if (device && digest && !args.dryRun) {
         const writing = { ...context, onEvent: terminal.transfer('Writing') };

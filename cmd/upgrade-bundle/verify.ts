@@ -6,7 +6,7 @@ import { findDigest } from '../../lib/bundle/sidecars.ts';
 import { readSigningKey } from '../../lib/bundle/verify/receipt.ts';
 import { verifyBundle, type ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { loadExpectedKeys, warnOfOtherKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import { listOtherKeys, loadExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
 import { checkFile, readDigest } from '../cli/checks.ts';
@@ -81,7 +81,7 @@ export const command = defineCommand({
         ? toReceipt(report, expectedKeys, signKey)
         : formatVerified(report, expectedKeys, args.output);
       terminal.print(text, args.output === undefined ? verdictAccents : undefined);
-      warnOfOtherKeys(report.policies, expectedKeys, context);
+      for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
       for (const { message } of report.warnings) context.log('warn', message);
       const verdict = verdictOf(report);
       if (verdict.word !== 'Verified') throw verdictError(report, verdict);

@@ -1,13 +1,15 @@
 import { countAttachments } from '../../../lib/oci/attachment.ts';
 import { basename } from 'node:path';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
-import { nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
+import { listOtherKeys, nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
-import { formatFacts, formatPage, linkTo } from './page.ts';
+import { formatFacts, formatPage, linkTo, linkToCommits } from './page.ts';
 import { listVersions } from './origin.ts';
 import { describeDelta, verdictOf } from './verdict.ts';
 import { nameReleases } from '../../cli/format.ts';
+
+const colors = { Verified: 'good', Incomplete: '', FAILED: 'bad' } as const;
 
 /** The time of a verification, and the program. */
 export interface AuditContext {
@@ -27,13 +29,13 @@ export function formatAudit(report: VerifyReport, { date, tool, keys }: AuditCon
     title: `${word}: ${title}`,
     header: markup`<p class="eyebrow">Verification of an upgrade bundle</p>
       <h1>${title}</h1>
-      <p class="notice">
+      <p class="${`notice ${colors[word]}`}">
         <strong>${word}.</strong>
         ${word === 'Verified' ? 'Every check below succeeded.' : `Do not use this bundle: ${reason}.`}
         ${date.toISOString()}, by ${tool}.
       </p>`,
     main: markup`${describeBundle(report, basename(path))} ${describeKeys(report, keys)} ${listProblems(report)}
-      ${listChanges(report)} ${listContents(report)}`,
+      ${listWarnings(report, keys)} ${listChanges(report)} ${listContents(report)}`,
     footer: `${tool} verified this bundle on ${date.toISOString()}.`,
   });
 }
@@ -77,20 +79,29 @@ function listProblems({ problems }: VerifyReport): Markup | undefined {
   return listTable('Problems', ['Kind', 'Of', 'Problem', 'Images'], rows);
 }
 
-function listChanges({ changes }: VerifyReport): Markup | undefined {
+function listWarnings({ warnings, policies }: VerifyReport, keys: ExpectedKeys): Markup | undefined {
+  const texts = [...warnings.map(({ message }) => message), ...listOtherKeys(policies, keys)];
+  if (texts.length === 0) return undefined;
+  return markup`<h2>Warnings</h2>
+    <ul>${texts.map((text) => markup`<li>${text}</li>`)}</ul>`;
+}
+
+function listChanges({ changes, provenance }: VerifyReport): Markup | undefined {
   if (!changes) return undefined;
   const { version, images, unchanged } = changes;
-  const rows = images.map((image) => {
-    const commits = [image.from?.commit, image.to?.commit].map((commit) => commit?.slice(0, 12) ?? 'unknown');
-    const { name, kind } = image;
-    const isRebuilt = image.from?.commit === image.to?.commit;
-    const commit = { added: commits[1], removed: commits[0], changed: isRebuilt ? 'the same' : commits.join(' → ') }[
-      kind
-    ];
-    return [name, kind, image.to?.digest ?? '', commit ?? ''];
+  const rows = images.map(({ name, kind, from, to }) => {
+    const repository = provenance?.sources.get(name)?.repository;
+    return [name, kind, to?.digest ?? '', linkToChange(repository, from?.commit, to?.commit)];
   });
   const title = `Changes since ${version}: ${images.length} of ${images.length + unchanged} images`;
   return listTable(title, ['Image', 'Change', 'Digest', 'Commit'], rows);
+}
+
+function linkToChange(repository: string | undefined, from: string | undefined, to: string | undefined): Markup {
+  const [before, after] = [from, to].map((commit) => commit?.slice(0, 12));
+  if (from === undefined || to === undefined)
+    return linkToCommits(repository, `commit/${to ?? from ?? ''}`, after ?? before ?? 'unknown');
+  return from === to ? markup`the same` : linkToCommits(repository, `compare/${from}...${to}`, `${before} → ${after}`);
 }
 
 function listContents({ contents, policies, provenance }: VerifyReport): Markup {
@@ -103,7 +114,9 @@ function listContents({ contents, policies, provenance }: VerifyReport): Markup 
         digest,
         isWhole ? 'complete' : 'INCOMPLETE',
         describeOutcomes(results.get(name) ?? []),
-        source ? markup`${linkTo(source.repository)} <code>${source.commit}</code>` : '',
+        source
+          ? markup`${linkTo(source.repository)} ${linkToCommits(source.repository, `commit/${source.commit}`, source.commit)}`
+          : '',
       ];
     }),
   );

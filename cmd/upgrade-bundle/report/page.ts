@@ -63,6 +63,14 @@ export function linkTo(address: string): Markup {
   return markup`<a href="${address}">${address}</a>`;
 }
 
+/** Returns a commit, or a range of commits, as a link to its page on GitHub; without a link for other repositories. */
+export function linkToCommits(repository: string | undefined, page: string, text: string): Markup {
+  const [address] =
+    /^https:\/\/github\.com\/[\w-][\w.-]*\/[\w-][\w.-]*?(?=(?:\.git)?\/?$)/.exec(repository ?? '') ?? [];
+  const code = markup`<code>${text}</code>`;
+  return address === undefined ? code : markup`<a href="${address}/${page}">${code}</a>`;
+}
+
 function hashOf(text: string): string {
   return `sha256-${createHash('sha256').update(text).digest('base64')}`;
 }

@@ -3,14 +3,14 @@ export const style = `
 :root {
   color-scheme: light dark;
   --page: #ffffff; --panel: #f5f6f8; --line: #d9dde3; --text: #1b1f24; --quiet: #5b6470; --accent: #b3261e;
-  --notice: #fff6e0; --notice-line: #e0b040;
+  --notice: #fff6e0; --notice-line: #e0b040; --good: #e6f4ea; --good-line: #3c8d53; --bad: #fde8e6; --bad-line: #b3261e;
   --release: #f2b8b5; --operating-system: #c9b6ec; --operator: #a9cdf5; --component: #b4dfc4; --extra: #f6d69a;
   --shared: #d3d8df; --shared-2: #e4e8ed;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14171b; --panel: #1d2127; --line: #353b44; --text: #e7eaee; --quiet: #9aa4b1; --accent: #ff8a80;
-    --notice: #332a12; --notice-line: #8a6d1f;
+    --notice: #332a12; --notice-line: #8a6d1f; --good: #16301f; --good-line: #3c8d53; --bad: #3a1917; --bad-line: #ff8a80;
     --release: #7d3531; --operating-system: #54427d; --operator: #2c5485; --component: #2b6343; --extra: #75581b;
     --shared: #3a414b; --shared-2: #4a525e;
   }
@@ -29,6 +29,8 @@ code, pre, .digest { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "Dej
 code, .digest, dd { overflow-wrap: anywhere; }
 pre { margin: 0.5rem 0 1rem; padding: 0.75rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere; background: var(--panel); border: 1px solid var(--line); border-radius: 6px; }
 .notice { margin: 1.25rem 0; max-width: none; padding: 0.7rem 1rem; background: var(--notice); border-left: 4px solid var(--notice-line); border-radius: 4px; }
+.notice.good { background: var(--good); border-left-color: var(--good-line); }
+.notice.bad { background: var(--bad); border-left-color: var(--bad-line); }
 .notice ul { margin: 0.25rem 0 0; padding-left: 1.25rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); gap: 0.75rem; margin: 1.5rem 0; }
 .figures div { padding: 0.8rem 1rem; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; }
@@ -110,7 +112,7 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   :root {
     color-scheme: light;
     --page: #fff; --panel: #f5f6f8; --line: #ccc; --text: #000; --quiet: #444; --accent: #b3261e;
-    --notice: #fff6e0; --notice-line: #e0b040;
+    --notice: #fff6e0; --notice-line: #e0b040; --good: #e6f4ea; --good-line: #3c8d53; --bad: #fde8e6; --bad-line: #b3261e;
     --release: #f2b8b5; --operating-system: #c9b6ec; --operator: #a9cdf5; --component: #b4dfc4; --extra: #f6d69a;
     --shared: #d3d8df; --shared-2: #e4e8ed;
   }
@@ -154,6 +156,7 @@ for (const table of document.querySelectorAll('table.sortable')) {
 }
 for (const table of document.querySelectorAll('table.searchable')) {
   const rows = [...table.tBodies[0].rows];
+  if (rows.length < 10) continue;
   const field = Object.assign(document.createElement('input'), { type: 'search', placeholder: 'Search' });
   field.setAttribute('aria-label', 'Search this table');
   const count = document.createElement('output');

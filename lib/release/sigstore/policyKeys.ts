@@ -1,4 +1,3 @@
-import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { readSmallFile } from '../../files/smallFile.ts';
 import type { ImagePolicy } from './imagePolicy.ts';
@@ -37,17 +36,13 @@ export function nameKey({ trust }: Pick<ImagePolicy, 'trust'>, expected: Expecte
 }
 
 /**
- * Warns of policies with a key that is not expected. It is no error, because the GPG signature of the release covers its
- * policies: Red Hat may change the key.
+ * Returns warnings of policies with a key that is not expected. It is no error, because the GPG signature of the release
+ * covers its policies: Red Hat may change the key.
  */
-export function warnOfOtherKeys(
-  results: readonly { readonly policy: ImagePolicy }[],
-  expected: ExpectedKeys,
-  { log }: Pick<Context, 'log'>,
-): void {
-  for (const policy of new Set(results.map((each) => each.policy))) {
+export function listOtherKeys(results: readonly { readonly policy: ImagePolicy }[], expected: ExpectedKeys): string[] {
+  return [...new Set(results.map(({ policy }) => policy))].flatMap((policy) => {
     const { name, trust } = policy;
-    if (trust.kind !== 'key' || nameKey(policy, expected) !== undefined) continue;
-    log('warn', `the image policy ${name} of the release has an unknown key: SHA256:${trust.key.fingerprint}`);
-  }
+    if (trust.kind !== 'key' || nameKey(policy, expected) !== undefined) return [];
+    return [`the image policy ${name} of the release has an unknown key: SHA256:${trust.key.fingerprint}`];
+  });
 }

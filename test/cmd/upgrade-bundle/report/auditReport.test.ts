@@ -54,7 +54,7 @@ describe('formatAudit', () => {
     ];
     for (const fact of facts) expect(page).to.include(fact);
     expect(page).to.include('href="https://access.redhat.com/errata/RHSA-2023:0769"');
-    expect(page).to.include('<strong>Verified.</strong>');
+    expect(page).to.match(/<p class="notice good">\s*<strong>Verified\.<\/strong>/);
   });
 
   it('has each image with its digest, its result and its source', () => {
@@ -65,6 +65,8 @@ describe('formatAudit', () => {
           page,
         )?.[0] ?? '';
       expect(row, name).to.match(/complete.*verified.*github\.com.*<code>[0-9a-f]{40}/s);
+      const [, , commit] = /github\.com\/([\w/-]+)\/commit\/([0-9a-f]{40})"/.exec(row) ?? [];
+      expect(row).to.include(`<code>${commit ?? 'none'}</code>`);
     }
   });
 
@@ -96,8 +98,32 @@ describe('formatAudit', () => {
     const root = await made.unpack();
     await rm(join(root, 'v2', releaseRepository, 'manifests', attachmentTag(made.release.digest)));
     const page = formatAudit(await verify(root), audit);
-    expect(page).to.include('<strong>FAILED.</strong>');
+    expect(page).to.match(/<p class="notice bad">\s*<strong>FAILED\.<\/strong>/);
     expect(page).to.match(/release<\/td>.*?missing: it has no sigstore signature/s);
+  });
+
+  it('lists the warnings, and links a change to the commits between two versions', () => {
+    const message = 'packed again by another program';
+    const [before, after] = ['a'.repeat(40), 'b'.repeat(40)];
+    const { digest } = made.release;
+    const from = { digest, commit: before };
+    const image = { name: 'etcd', kind: 'changed', from, to: { digest, commit: after } } as const;
+    const linkOf = (repository: string): string => {
+      const provenance = { versions: {}, sources: new Map([['etcd', { repository, commit: after }]]) };
+      const changes = { version: '4.12.3', release: made.release.pullspec, images: [image], unchanged: 3 };
+      return formatAudit({ ...report, warnings: [{ kind: 'repacked', message }], changes, provenance }, audit);
+    };
+    for (const suffix of ['', '.git', '/']) {
+      expect(linkOf(`https://github.com/openshift/etcd${suffix}`)).to.include(
+        `<a href="https://github.com/openshift/etcd/compare/${before}...${after}"><code>aaaaaaaaaaaa → bbbbbbbbbbbb</code></a>`,
+      );
+    }
+    const page = linkOf('https://example.com/openshift/etcd');
+    expect(page).to.include('<code>aaaaaaaaaaaa → bbbbbbbbbbbb</code>').and.not.include('/compare/');
+    expect(page).to.match(
+      /Warnings<\/h2>.*packed again by another program.*openshift of the release has an unknown key/s,
+    );
+    expect(formatAudit({ ...report, policies: [] }, audit)).not.to.include('Warnings</h2>');
   });
 
   it('escapes what a bundle says, and loads nothing', () => {
