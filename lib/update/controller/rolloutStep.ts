@@ -149,7 +149,7 @@ async function update(observation: Observation): Promise<Step> {
 
 async function follow(observation: Observation): Promise<Step> {
   const { cluster, bundle, site } = observation;
-  const { release = '' } = bundle.status ?? {};
+  const { release = '', version = '' } = bundle.status ?? {};
   if (!isInstalled(site.clusterVersion, release) && !isRequested(site.clusterVersion, release)) {
     await observation.restore();
     return {
@@ -162,7 +162,9 @@ async function follow(observation: Observation): Promise<Step> {
   const pins = facts && (await servesPins(cluster)) ? await applySets(observation, facts) : undefined;
   const waiting = listWaitingPools(bundle, site.pools);
   const pools = site.pools.filter((pool) => !waiting.includes(pool));
-  if (pins?.waiting.length === 0 && pools.some(isPaused))
+  // Before 4.19 no node needs pins to update.
+  const isPinned = pins ? pins.waiting.length === 0 : !takesLocalSystem(version);
+  if (isPinned && pools.some(isPaused))
     await restorePools(cluster, (pool) => waiting.every(({ metadata }) => metadata.name !== pool.metadata.name));
   const { done, reason, message } = readProgress(site.clusterVersion, release, pools, site.nodes);
   const missing = facts ? await describeMissing(observation, facts) : [];
@@ -172,7 +174,7 @@ async function follow(observation: Observation): Promise<Step> {
   const next = beginNextHop(bundle);
   if (next) return next;
   if (waiting.length > 0) {
-    if ((pins?.waiting.length ?? 0) === 0) await restorePools(cluster);
+    if (isPinned) await restorePools(cluster);
     const names = listNames(waiting.map(({ metadata }) => metadata.name));
     return {
       phase: 'Upgrading',

@@ -109,6 +109,38 @@ describe('controlRollout of updates of the control plane only', () => {
     expect(paused()).to.deep.equal([]);
   });
 
+  it('resumes them during an update if that is removed from the spec, also on a cluster without pins', async () => {
+    await start('4.14.3');
+    const apiVersion = 'config.openshift.io/v1';
+    const imageDigestMirrors = [{ source: 'quay.io/openshift-release-dev', mirrors: ['r.test/x'] }];
+    rollout.server.put({
+      apiVersion,
+      kind: 'ImageDigestMirrorSet',
+      metadata: { name: 'm' },
+      spec: { imageDigestMirrors },
+    });
+    const rename = (version: string): string => version.replace('4.19.', '4.15.').replace('4.20.', '4.16.');
+    const { hops: made = [], ...facts } = makeHops([], '4.14.3');
+    rollout.facts = {
+      ...facts,
+      hops: made.map(({ metadata, ...hop }) => {
+        const [version, previous] = [rename(metadata.version), metadata.previous.map(rename)];
+        return { ...hop, metadata: { ...metadata, version, previous } };
+      }),
+    };
+    rollout.site.updating = false;
+    put();
+    await rollout.control();
+    await rollout.until(() => hops()[0] === '4.15.4 Upgrading');
+    expect(paused()).to.deep.equal(['infra', 'worker']);
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { controlPlaneOnly: false } });
+    await rollout.until(() => paused().length === 0);
+    rollout.site.updating = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+    expect(hops()).to.deep.equal(['4.15.4 Completed', '4.16.3 Completed']);
+  });
+
   it('leaves a pool alone that an administrator resumes, and waits for it', async () => {
     await start();
     rollout.site.updating = false;
