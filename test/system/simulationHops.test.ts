@@ -1,5 +1,6 @@
 import { readFile, stat } from 'node:fs/promises';
 import { expect } from 'chai';
+import { stringify } from 'yaml';
 import { formatSiteReport, parseSiteReport } from '../../lib/config/siteReport.ts';
 import type { SiteReport } from '../../lib/config/siteTypes.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
@@ -22,6 +23,7 @@ import { administrator, SimulatedCluster } from '../fakes/cluster/simulatedClust
 import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 
 const name = '4.20.3-x86-64';
+const gates = { 'ack-4.19-x': 'Check this.' };
 
 /** Returns the report of a site with the operator `web` in version 1.0.0, as `preflight` writes and `create` reads it. */
 async function reportSite({ api }: SimulatedCluster): Promise<SiteReport> {
@@ -78,9 +80,10 @@ describe('a cluster with a bundle of two releases for its site', function () {
     first = await makeBundle();
     const wanted = { fingerprints: [first.key.fingerprint], keyrings: [first.keyFile], allowUnsigned: false };
     cluster = await SimulatedCluster.start({ trust: await gatherTrust(wanted, noTrust, makeContext()) });
+    const files = { 'gates.yaml': stringify({ kind: 'ConfigMap', metadata: { name: 'admin-gates' }, data: gates }) };
     made = await makeBundle({
       ...{ version: '4.20.3', previous: ['4.19.12'], layerSize: 50_000 },
-      earlier: [{ version: '4.19.12', previous: ['4.19.3'], components: 3 }],
+      earlier: [{ version: '4.19.12', previous: ['4.19.3'], components: 3, files }],
       site: { report: await reportSite(cluster), ...makeOperator() },
     });
     digest = digestOf(await readFile(made.path));
@@ -103,6 +106,7 @@ describe('a cluster with a bundle of two releases for its site', function () {
     // The catalog, the bundle of the operator and its image; the nodes of the report have no image of the releases.
     expect([extraImages.length, base]).to.deep.equal([3, undefined]);
     expect(made.result.catalogs?.[0]?.packages[0]?.bundles.map(({ version }) => version)).to.deep.equal(['1.1.0']);
+    cluster.site.gates.set('4.19.12', gates);
     cluster.allow(digest, { holdBetween: true, allowExtraImages: extraImages.map(digestIn) }, name);
     const nodes = await Promise.all(
       ['master-0', 'worker-0', 'worker-1'].map((node) => cluster.addNode(node, ['--disk-floor=1Mi'])),
@@ -115,6 +119,10 @@ describe('a cluster with a bundle of two releases for its site', function () {
     const stick = await worker.sticks.plug(image);
     cluster.site.updating = false;
     await cluster.until(() => hops()[0] === '4.19.12 Upgrading');
+    const told = (): string => JSON.stringify(cluster.bundle(name)?.status?.conditions);
+    await cluster.until(() => told().includes('“Check this.”. To allow this, add to spec.acknowledge: ack-4.19-x'));
+    const allowed = { spec: { acknowledge: ['ack-4.19-x'] } };
+    cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', name, allowed);
     await stick.pull();
     cluster.site.updating = true;
     cluster.site.wake();
@@ -129,6 +137,8 @@ describe('a cluster with a bundle of two releases for its site', function () {
     cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', name, resume);
     await cluster.until(() => cluster.phase(name) === 'Completed');
     expect(hops()).to.deep.equal(['4.19.12 Completed', '4.20.3 Completed']);
+    const given = cluster.api.find('v1', 'ConfigMap', 'admin-acks', 'openshift-config');
+    expect(given).to.deep.include({ data: { 'ack-4.19-x': 'true' } });
     const requests = made.releases.map(({ pullspec, version }) => ({ image: pullspec, version, force: false }));
     expect(cluster.site.requests).to.deep.equal(requests);
     for (const node of nodes) {
