@@ -4,7 +4,8 @@ import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import type { ApiSchema } from '../../fakes/kubernetes/apiSchema.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
-import { firstRelease, makeHops, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
+import { firstRelease, makeFacts, makeHops, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 
 const usual = ['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading'];
 
@@ -43,6 +44,32 @@ describe('controlRollout of a bundle with several releases', () => {
     expect(rollout.condition('Verified')).to.equal('True Verified: it is 4.19.4, 4.20.3');
     const signed = rollout.all('ConfigMap').filter(({ metadata }) => metadata.namespace === 'openshift-config-managed');
     expect(signed).to.have.length(2);
+  });
+
+  it('removes the pins of a release when the update after the next one begins', async () => {
+    const { hops: [first, last] = [], ...facts } = makeHops();
+    if (!first || !last) throw new Error('there are not two hops');
+    const [signed, third] = [`sha256:${'4'.repeat(64)}`, firstRelease.replace('3'.repeat(64), '4'.repeat(64))] as const;
+    const images = [third, platformImage('d')];
+    const added = makeFacts({ version: '4.20.5', release: third, previous: ['4.20.3'], images });
+    const signatures = new Map([[signed, [...last.signatures.values()].flat()]]);
+    rollout.facts = { ...facts, metadata: added.metadata, hops: [first, last, { ...added, signatures }] };
+    put({ holdBetween: true });
+    await rollout.control();
+    for (const [version, kept] of [
+      ['4.20.3', [firstRelease, release]] as const,
+      ['4.20.5', [release, third]] as const,
+    ]) {
+      await rollout.until(() => hops().includes(`${version} Held`));
+      await rollout.until(() => !pinned().includes(version === '4.20.5' ? firstRelease : third));
+      expect(pinned()).to.have.members(kept);
+      const { metadata } = rollout.bundle() ?? {};
+      rollout.edit('UpgradeBundle', metadata?.name ?? '', {
+        metadata: { annotations: { 'upgrade-bundle.openshift.io/resume': version } },
+      });
+    }
+    await rollout.untilPhase('Completed');
+    expect(pinned()).to.have.members([release, third]);
   });
 
   it('continues after the controller crashes between two updates', async () => {
@@ -127,7 +154,7 @@ describe('controlRollout of a bundle with several releases', () => {
       const { hops: [first, last] = [], ...facts } = makeHops();
       if (!first || !last) throw new Error('there are not two hops');
       rollout.facts = { ...facts, hops: [{ ...first, metadata: { ...first.metadata, risks } }, last] };
-      const image = release.replaceAll('2', '1');
+      const image = firstRelease.replace('3'.repeat(64), '1'.repeat(64));
       const desiredUpdate = { image, version: '4.19.3', acceptRisks: [{ name: 'Mine' }] };
       rollout.edit('ClusterVersion', 'version', { spec: { desiredUpdate } });
     });
