@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs';
-import { readFile, readdir } from 'node:fs/promises';
+import { closeSync, existsSync, openSync, writeSync } from 'node:fs';
+import { mkdir, readFile, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
@@ -8,7 +8,8 @@ import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-regis
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { PostgresServer, type Postgres } from '../fakes/mirror-registry/postgresServer.ts';
 import { RecordedPostgres } from '../fakes/mirror-registry/recordedPostgres.ts';
-import { requirePeer, type RunResult } from '../support/peers.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
+import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 
 describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
   this.timeout(240_000);
@@ -165,6 +166,33 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
     }
   });
 
+  for (const [what, folder, command] of [
+    ['while it reads the dump', 'root/quay-install/.oc-mirror-registry', 'pg_dump'],
+    ['before SQLite has its place', 'srv/volumes', 'volume create'],
+  ] as const) {
+    it(`is restored byte for byte if the disk becomes full ${what}`, async function () {
+      await requireRoot(this);
+      await start('1.3.11', RecordedPostgres);
+      const place = join(registry.fixture.root, folder);
+      await mkdir(place, { recursive: true });
+      await runSuccessfully('mount', ['-t', 'tmpfs', '-o', 'size=4m,mode=700', 'tmpfs', place]);
+      try {
+        host.fails = (call) => {
+          if (call.includes(command)) fillDisk(join(place, 'filler'));
+          return false;
+        };
+        const { code, stderr } = await upgrade();
+        expect([code, stderr.includes('the disk is full: ')], stderr).to.deep.equal([3, true]);
+        await rm(join(place, 'filler'));
+        await expectRestored();
+        host.fails = () => false;
+        expect((await upgrade()).code).to.equal(0);
+      } finally {
+        await runSuccessfully('umount', [place]);
+      }
+    });
+  }
+
   it('is completed or restored byte for byte after a kill at every step, and so is its rollback', async function () {
     this.timeout(900_000);
     // Most of the time each registry waits until it is healthy.
@@ -224,3 +252,13 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
     await expectRestored();
   });
 });
+
+/** Writes a file until its disk has no space. */
+function fillDisk(path: string): void {
+  const file = openSync(path, 'w');
+  try {
+    for (;;) writeSync(file, Buffer.alloc(4096, 1));
+  } catch {
+    closeSync(file);
+  }
+}

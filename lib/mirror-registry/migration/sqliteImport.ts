@@ -16,9 +16,23 @@ export interface ImportResult {
 /**
  * Replaces all rows of a database of SQLite by those of a dump of PostgreSQL, and checks their number. Both must have
  * the schema of the same version of Quay. Writes the file to the disk. Throws `incomplete` for half a dump,
- * `invalid-file` for rows that do not fit, `conflict` for another schema, and the errors of `dump`.
+ * `invalid-file` for rows that do not fit, `conflict` for another schema, `disk-full`, and the errors of `dump`.
  */
 export async function importDump(path: string, dump: AsyncIterable<Buffer>): Promise<ImportResult> {
+  try {
+    return await importRows(path, dump);
+  } catch (cause) {
+    if (!isDiskFull(cause)) throw cause;
+    throw new PluginError('disk-full', `the disk is full: ${path} could not be written`, { cause });
+  }
+}
+
+/** Returns whether SQLite reports a full disk. */
+function isDiskFull(error: unknown): boolean {
+  return fieldsOf(error)['errcode'] === 13;
+}
+
+async function importRows(path: string, dump: AsyncIterable<Buffer>): Promise<ImportResult> {
   const { DatabaseSync } = await import('node:sqlite');
   const counts = new Map<string, number>();
   {
@@ -113,7 +127,7 @@ function prepareInsert(
     try {
       insert.run(...bound);
     } catch (error) {
-      throw isPluginError(error) ? error : fail(messageOf(error));
+      throw isPluginError(error) || isDiskFull(error) ? error : fail(messageOf(error));
     }
   };
 }

@@ -5,6 +5,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
 import { importDump } from '../../../lib/mirror-registry/migration/sqliteImport.ts';
 import { migrateSqlite } from '../../fakes/mirror-registry/standInSchema.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
+import { runSuccessfully } from '../../support/peers.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const end = '--\n-- PostgreSQL database dump complete\n--\n';
@@ -66,4 +68,18 @@ describe('importDump', () => {
       expect((await failureOf(importDump(path, chunksOf(text, 16)), code)).message).to.include(words);
     });
   }
+
+  it('says that the disk is full, and not that a row does not fit', async function () {
+    await requireRoot(this);
+    await runSuccessfully('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', folder]);
+    try {
+      migrateSqlite(path, 'quay-rhel8:v3.12.18');
+      // More than SQLite keeps in memory.
+      const rows = Array.from({ length: 100 }, (_, id) => `${id}\t${'x'.repeat(64 * 1024)}\n`);
+      const { message } = await failureOf(importDump(path, chunksOf(role(rows.join('')) + end, 65_536)), 'disk-full');
+      expect(message).to.equal(`the disk is full: ${path} could not be written`);
+    } finally {
+      await runSuccessfully('umount', [folder]);
+    }
+  });
 });
