@@ -1,5 +1,5 @@
 /**
- * Builds one executable for each platform, which includes Node.js, and packs it with licences into an archive. Also
+ * Builds one executable for each platform, which includes Node.js, and packs it with licences and man pages into an archive. Also
  * writes checksums and krew manifests, into dist/packages or into the folder that an argument names. Other arguments
  * choose platforms, such as linux-amd64. `--fast` makes the archives a tenth larger. Executables for macOS are built on
  * macOS, and those for Linux on Linux.
@@ -16,16 +16,19 @@ import lock from '../package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
 import { bundle } from './bundle.ts';
 import { archiveOf, executableOf, krewManifests, papers, platforms, type Platform } from './krew.ts';
+import { manPages } from './manPages.ts';
 import { packagesOf, writeNotices } from './notices.ts';
 import { readPackageArguments, type PackageArguments } from './packageArguments.ts';
 import { makeExecutable, makeExecutableOfOlder } from './sea.ts';
 import { makeZip } from './zip.ts';
+import { programs } from '../test/support/project/docs.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const { folder = `${root}/dist/packages`, wanted, isFast } = readArguments();
 const main = 'main.js';
 /** Higher levels take twice as long, and save a thousandth. */
 const compression = isFast ? 1 : 7;
+const pages = await manPages(programs);
 const work = await mkdtemp(join(tmpdir(), 'package-'));
 try {
   await mkdir(`${folder}/krew`, { recursive: true });
@@ -79,13 +82,17 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
     execFileSync('codesign', ['--force', '--sign', '-', '--identifier', manifest.name, executable]);
   // The executable for this machine must run here. With a wrong signature, it does not.
   if (platform === own()) execFileSync(executable, ['--version'], { stdio: ['ignore', 'ignore', 'inherit'] });
+  await mkdir(join(place, 'man'));
+  for (const [name, text] of pages) await writeFile(join(place, 'man', name), text);
   await copyFile(`${root}/LICENSE`, join(place, 'LICENSE'));
   const licences = `${notices}\n${'='.repeat(100)}\n\nNode.js\n\n${await readLicence(runtime)}`;
   await writeFile(join(place, 'THIRD-PARTY-NOTICES'), licences);
 
   const archive = `${folder}/${archiveOf(platform)}`;
-  const names = [executableOf(platform), ...papers];
-  for (const paper of papers) await chmod(join(place, paper), 0o644);
+  const manuals = platform.os === 'win32' ? [] : [...pages.keys()].map((name) => `man/${name}`);
+  const texts = [...papers, ...manuals];
+  const names = [executableOf(platform), ...texts];
+  for (const name of texts) await chmod(join(place, name), 0o644);
   if (platform.os === 'win32') {
     const entries = names.map(async (name) => ({
       ...{ name, content: await readFile(join(place, name)), mode: name === names[0] ? 0o755 : 0o644 },

@@ -67,13 +67,19 @@ function formatCommands({ commands }: Program, width: number): string[] {
   );
 }
 
-function formatOptions(options: OptionRecord, program: Program, width: number): string[] {
+/** Returns options by the headings of their groups, in the order of the headings. */
+export function groupOptions(options: OptionRecord): [heading: string, options: OptionRecord][] {
   const byGroup = Map.groupBy(Object.entries(options), ([, { group = 'Options:' }]) => group);
+  return groups.flatMap((group) => {
+    const own = byGroup.get(group);
+    return own ? [[group, Object.fromEntries(own)]] : [];
+  });
+}
+
+function formatOptions(options: OptionRecord, program: Program, width: number): string[] {
   const hasList = program.commands.some((entry) => commandNameOf(entry) === 'options');
-  return groups.map((group) => {
-    const own = byGroup.get(group) ?? [];
-    if (group !== clusterGroup || !hasList || own.length === 0)
-      return formatRows(group, own.map(describeOption), width);
+  return groupOptions(options).map(([group, own]) => {
+    if (group !== clusterGroup || !hasList) return formatOptionList(group, own, width);
     return `Use "${program.name} options" for a list of options that choose the cluster, such as --kubeconfig.`;
   });
 }
@@ -86,7 +92,8 @@ function formatExamples(call: string, { examples }: Command): string {
 
 type Row = readonly [name: string, text: string];
 
-function describeOption([name, option]: [string, Option]): Row {
+/** Returns the names of an option with its kind of value, and its description with its notes. */
+export function describeOption([name, option]: [string, Option]): Row {
   const [short, ...long] = namesOf([name, option]).sort((a, b) => Number(a.length > 1) - Number(b.length > 1));
   const names = short?.length === 1 ? [`-${short}`, ...long.map((each) => `--${each}`)] : [`    --${short ?? ''}`];
   const others = short?.length === 1 ? [] : long.map((each) => `--${each}`);
@@ -94,7 +101,8 @@ function describeOption([name, option]: [string, Option]): Row {
   return [[...names, ...others].join(', ') + value, describe(option)];
 }
 
-function describeArgument([name, { required: _, ...option }]: [string, Option]): Row {
+/** Returns the name of a positional argument, and its description with its notes. */
+export function describeArgument([name, { required: _, ...option }]: [string, Option]): Row {
   return [name, describe(option)];
 }
 

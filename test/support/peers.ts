@@ -28,7 +28,8 @@ export type Peer =
   | 'pg_ctlcluster'
   | 'unshare'
   | 'udevadm'
-  | 'chromium';
+  | 'chromium'
+  | 'groff';
 
 /** The result of a command. `code` is -1 if it was killed or did not start. */
 export interface RunResult {

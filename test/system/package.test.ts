@@ -7,7 +7,9 @@ import { expect } from 'chai';
 import { list } from 'tar';
 import { parse } from 'yaml';
 import { makeZip } from '../../.config/zip.ts';
+import { manPages } from '../../.config/manPages.ts';
 import manifest from '../../package.json' with { type: 'json' };
+import { programs } from '../support/project/docs.ts';
 import { describeCarriedPackages } from '../support/project/carriedPackages.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
@@ -66,6 +68,7 @@ describe('npm run package', function () {
       ['oc-disconnected', 'File', 0o755, 0, undefined, ''],
       ['LICENSE', 'File', 0o644, 0, undefined, ''],
       ['THIRD-PARTY-NOTICES', 'File', 0o644, 0, undefined, ''],
+      ...[...(await manPages(programs)).keys()].map((name) => [`man/${name}`, 'File', 0o644, 0, undefined, '']),
     ]);
   });
 

@@ -28,8 +28,10 @@ describe('chooseProgram', () => {
   });
 
   it('knows the name by which kubectl asks what words may follow', () => {
-    expect(choose('kubectl_complete-adm_mirror_registry', 'st')).to.deep.equal(['oc adm-mirror-registry', 'st']);
-    expect(isCompleter(['node', '/bin/kubectl_complete-adm_mirror_registry'])).to.equal(true);
+    for (const name of ['kubectl_complete-adm_mirror_registry', 'oc_complete-adm_mirror_registry']) {
+      expect(choose(name, 'st')).to.deep.equal(['oc adm-mirror-registry', 'st']);
+      expect(isCompleter(['node', `/bin/${name}`])).to.equal(true);
+    }
     expect(isCompleter(['/opt/kubectl_complete-x/oc-adm_mirror_registry', ''])).to.equal(false);
   });
 
