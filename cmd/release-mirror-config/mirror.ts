@@ -1,6 +1,7 @@
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
+import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
 import { mirrorOptions } from './options.ts';
 
 /** The default command: mirrors a release and its configuration. */
@@ -39,7 +40,7 @@ export const command = defineCommand({
     // The help of the program loads this file, so other code is loaded when the command runs.
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
     const { FilledRepositories } = await import('../../lib/release/mirror/filledRepositories.ts');
-    const { printMirrorOutcome } = await import('./summary.ts');
+    const { printInstructions, printMirrorOutcome } = await import('./summary.ts');
     const { readImageList } = await import('./imageList.ts');
     const { readReleases, readRequest, requireTagEach } = await import('./request.ts');
     const { listReleases } = await import('../../lib/mirroring/releases.ts');
@@ -68,9 +69,15 @@ export const command = defineCommand({
       return;
     }
     const filled = new FilledRepositories();
-    for (const release of releases) {
-      const outcome = await mirrorRelease({ ...request, ...release }, access, mirroring, filled);
-      printMirrorOutcome(outcome, args, { context, terminal });
+    const outcomes: MirrorOutcome[] = [];
+    try {
+      for (const release of releases) {
+        const outcome = await mirrorRelease({ ...request, ...release }, access, mirroring, filled);
+        outcomes.push(outcome);
+        printMirrorOutcome(outcome, outcomes.length === 1, args, { context, terminal });
+      }
+    } finally {
+      printInstructions(outcomes, args, { terminal });
     }
   },
 });

@@ -15,9 +15,10 @@ import { clusterWords, trustWords } from './carriedOptions.ts';
 import { configFolderOf, type MirrorArguments } from './request.ts';
 import { formatUpload } from './upload.ts';
 
-/** Prints the result of a run, then throws its error if it was not complete. */
+/** Prints the result for a release, then throws its error if it was not complete. `isFirst` is for the first of several. */
 export function printMirrorOutcome(
   outcome: MirrorOutcome,
+  isFirst: boolean,
   args: MirrorArguments,
   { context, terminal }: Pick<CommandSession, 'context' | 'terminal'>,
 ): void {
@@ -27,14 +28,25 @@ export function printMirrorOutcome(
     args.output === 'json'
       ? JSON.stringify(toPlainMirrorOutcome(outcome, args), null, 2)
       : formatMirrorOutcome(outcome, args);
-  if (text !== '') terminal.print(text);
+  if (text !== '') terminal.print(isFirst || args.output === 'json' ? text : `\n${text}`);
   if (outcome.failure !== undefined) throw outcome.failure;
   checkOutcomes(outcome.applied, args.dryRun);
 }
 
+/** Prints what to do after a run, once for all its releases; nothing for `-o json`. */
+export function printInstructions(
+  outcomes: readonly MirrorOutcome[],
+  args: MirrorArguments,
+  { terminal }: Pick<CommandSession, 'terminal'>,
+): void {
+  const text = outcomes.length === 0 || args.output === 'json' ? '' : formatInstructions(outcomes, args);
+  const isFirst = outcomes.every((outcome) => formatMirrorOutcome(outcome, args) === '');
+  if (text !== '') terminal.print(isFirst ? text : `\n${text}`);
+}
+
 /** Formats the result as text for users and scripts, in the words of `oc adm release mirror` if it has any. */
 function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): string {
-  const { images, measure, imported, files, applied, mirrors, updateService } = outcome;
+  const { images, measure, imported, files, applied } = outcome;
   const { dryRun } = args;
   const changes = [
     ...files.map((file) => formatFile(file, dryRun)),
@@ -46,21 +58,35 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
     formatImport(imported, args),
     formatSuccess(outcome, args),
     changes.join('\n'),
-    formatUpload(outcome, args),
+  ];
+  return joinSections(sections);
+}
+
+function formatInstructions(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string {
+  const hasOthers = outcomes.some((outcome) => outcome.hasOthers);
+  const update = outcomes.findLast(({ updateService }) => updateService);
+  const service = update?.updateService;
+  const isTrusted = update?.applied.some(({ manifest }) => isImageConfig(manifest)) === true;
+  return joinSections([
+    formatUpload(outcomes, args),
     // In a dry run too, because many users run it only for these lines.
-    mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(mirrors) : '',
-    ...(dryRun === 'none'
+    ...outcomes.map((outcome) =>
+      outcome.mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(outcome.mirrors) : '',
+    ),
+    ...(args.dryRun === 'none'
       ? [
-          formatConfigAdvice(outcome, args),
-          updateService && !applied.some(({ manifest }) => isImageConfig(manifest))
-            ? formatTrustInstructions(updateService)
-            : '',
-          formatUpgrade(outcome, args),
-          updateService ? formatUpdateServiceInstructions(updateService) : '',
+          ...outcomes.map((outcome) => formatConfigAdvice({ ...outcome, hasOthers }, args)),
+          service && !isTrusted ? formatTrustInstructions(service) : '',
+          formatUpgrade(outcomes, args),
+          service ? formatUpdateServiceInstructions(service) : '',
         ]
       : ['Dry run: nothing was written.']),
-  ];
-  return sections.filter((section) => section !== '').join('\n\n');
+  ]);
+}
+
+/** Joins sections that are not empty. Releases with the same instructions get them once. */
+function joinSections(sections: readonly string[]): string {
+  return [...new Set(sections)].filter((section) => section !== '').join('\n\n');
 }
 
 /** Returns the result as plain data. */
@@ -122,12 +148,17 @@ function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArg
   return [...(outcome.result ? ['Success'] : []), `Update image:  ${updateImageOf(outcome)}`, ...prefixes].join('\n');
 }
 
-function formatUpgrade(outcome: MirrorOutcome, args: MirrorArguments): string {
-  if (!outcome.result) return '';
-  const title = 'To update a cluster that finds the images there, run';
-  const isSigned = outcome.signed.signatures.has(outcome.signed.release.digest);
+function formatUpgrade(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string {
+  const copied = outcomes.filter(({ result }) => result);
+  if (copied.length === 0) return '';
+  const isSigned = copied.every(({ signed: { signatures, release } }) => signatures.has(release.digest));
   const unsigned = isSigned ? '' : ' (add --force: the release is not signed, so the cluster refuses it otherwise)';
-  return `${title}${unsigned}:\n\n    ${upgradeCommand(outcome)}${clusterWords(args)}`;
+  const commands = copied.map((outcome) => {
+    const version = copied.length === 1 ? '' : ` # ${outcome.signed.release.version}`;
+    return `    ${upgradeCommand(outcome)}${clusterWords(args)}${version}`;
+  });
+  const run = copied.length === 1 ? 'run' : 'run one of these commands';
+  return `To update a cluster that finds the images there, ${run}${unsigned}:\n\n${commands.join('\n')}`;
 }
 
 /**
@@ -164,8 +195,12 @@ function formatConfigAdvice(outcome: MirrorOutcome, args: MirrorArguments): stri
 }
 
 /** Returns the options that `apply` needs for the folder that this run wrote. */
-function applyWords({ files, images, mirrors, updateService }: MirrorOutcome, args: MirrorArguments): string {
-  const hasRelease = images.some(({ isRelease, target }) => isRelease && target.place.kind === 'directory');
+function applyWords(
+  { files, images, mirrors, updateService, hasOthers }: MirrorOutcome,
+  args: MirrorArguments,
+): string {
+  const isInDirectory = images.some(({ isRelease, target }) => isRelease && target.place.kind === 'directory');
+  const hasRelease = isInDirectory && !hasOthers;
   const isSigned = args.signatureKeyring.length > 0 && files.every(({ kind }) => kind === 'ConfigMap');
   // In a folder without the release, nothing proves more than signatures.
   if (!(hasRelease && args.configToDir === undefined) && !isSigned) return ' --allow-unsigned';

@@ -8,25 +8,29 @@ import { shellWord } from '../../lib/shellWord.ts';
 import { trustWords } from './carriedOptions.ts';
 import type { MirrorArguments } from './request.ts';
 
-/** Formats the commands that copy images from a directory to a registry; empty if there are none. */
-export function formatUpload({ signed, images, result }: MirrorOutcome, args: MirrorArguments): string {
+/** Formats the commands that copy the images of releases from a directory to a registry; empty if there are none. */
+export function formatUpload(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string {
   const { toDir = '.' } = args;
-  const local = images.filter(({ target }) => target.place.kind === 'directory');
-  if (!result || local.length === 0) return '';
-  const { release } = signed;
   const from = `--from-dir=${shellWord(toDir)}`;
-  const own = local.find(({ name }) => name === releaseName);
-  const commands = ocCommands(local, release, result, from).map((command) => `    ${command}`);
+  const groups = outcomes.flatMap(({ signed: { release }, images, result }) => {
+    const local = images.filter(({ target }) => target.place.kind === 'directory');
+    return result && local.length > 0 ? [{ release, local, result }] : [];
+  });
+  if (groups.length === 0) return '';
+  const commands = groups.flatMap(({ release, local, result }) => ocCommands(local, release, result, from));
+  const unique = [...new Set(commands)].map((command) => `    ${command}`);
+  const own = groups.flatMap(({ local }) => local.find(({ name }) => name === releaseName) ?? []);
+  const names = own.map(({ target, digest }) => formatTarget(target, target.tag ? undefined : digest));
   // Without the release image, the images of the release in the directory are unknown.
-  if (!own) return ['To upload local images to a registry, run:', '', ...commands].join('\n');
+  if (names.length < groups.length) return ['To upload local images to a registry, run:', '', ...unique].join('\n');
   return [
     'To upload local images to a registry, run:',
     '',
-    `    oc adm-release-mirror-config ${from} ${formatTarget(own.target, own.target.tag ? undefined : own.digest)} --to=REGISTRY/REPOSITORY${trustWords(args)}`,
+    `    oc adm-release-mirror-config ${from} ${names.join(',')} --to=REGISTRY/REPOSITORY${trustWords(args)}`,
     '',
     'or, with oc alone:',
     '',
-    ...commands,
+    ...unique,
   ].join('\n');
 }
 

@@ -126,11 +126,15 @@ async function findMirror(folder: string, context: Context): Promise<string | un
   const candidates = [folder, ...(basename(resolve(folder)) === 'config' ? [above] : [])];
   for (const candidate of candidates) {
     if (!(await stat(join(candidate, 'v2', releaseRepository)).catch(() => undefined))?.isDirectory()) continue;
-    const tags = await new Directory(candidate, releaseRepository, {}, context).tags();
     const isDescribed = (await stat(join(candidate, 'metadata.json')).catch(() => undefined)) !== undefined;
-    return isDescribed || tags.filter(isReleaseTag).length === 1 ? candidate : undefined;
+    return isDescribed || (await countReleases(candidate, context)) === 1 ? candidate : undefined;
   }
   return undefined;
+}
+
+/** Returns the number of releases in a mirror directory. */
+export async function countReleases(root: string, context: Context): Promise<number> {
+  return (await new Directory(root, releaseRepository, {}, context).tags()).filter(isReleaseTag).length;
 }
 
 async function findFolder(folder: string): Promise<string> {

@@ -1,0 +1,91 @@
+import { expect } from 'chai';
+import { hexOf } from '../../../lib/oci/digest.ts';
+import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { openWorkshop, sign, type Workshop } from '../../support/content/creation.ts';
+import { startDockerRegistry } from '../../support/dockerRegistry.ts';
+import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
+import { requirePeer } from '../../support/peers.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
+import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
+import { Mirroring, pullWhole } from '../../support/release/mirroring.ts';
+import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+
+describe('oc adm-release-mirror-config of two releases and an additional image', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let old: TestRelease;
+  let both: string;
+
+  before(async () => {
+    workshop = await openWorkshop({ release: { components: ['cli', 'etcd'] } });
+    mirroring = new Mirroring(workshop);
+    const { host: registry, content } = workshop.registry;
+    old = buildRelease({
+      ...{ version: '4.12.3', components: ['cli', 'etcd'], seed: 'old', registry },
+      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
+    });
+    old.addTo(content);
+    await sign(workshop, [old.digest]);
+    both = `${old.pullspec},${workshop.release.pullspec}`;
+  });
+  after(() => workshop.close());
+
+  const count = (text: string, part: string): number => text.split(part).length - 1;
+  /** Runs a printed command, with options that every command of the test needs. */
+  const follow = async (command = '', ...options: string[]): Promise<string> => {
+    const env = { PATH: process.env['PATH'], HOME: workshop.folder };
+    const { code, stdout, stderr } = await runPrinted([command, ...options].join(' '), { cwd: workshop.folder, env });
+    expect(code, stderr).to.equal(0);
+    return stdout;
+  };
+
+  it('prints instructions once for all, which work from top to bottom', async function () {
+    requirePeer(this, 'docker-registry', 'skopeo');
+    const { host: registry, content } = workshop.registry;
+    const tool = extraImage({ registry, repository: 'tools/debug', seed: 'a' });
+    tool.addTo(content);
+    const site = await startDockerRegistry();
+    const server = await startApiServer({ openshift: '4.20.3' });
+    const kubeconfigs = await makeKubeconfigFolder();
+    try {
+      const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+      const onDisk = await mirroring.succeed(['--to-dir=mirror', `--additional-image=${tool.tagged}`], both);
+      for (const title of ['To upload local images', 'To apply the configuration', 'To update a cluster']) {
+        expect(count(onDisk, title), title).to.equal(1);
+      }
+      expect(count(onDisk, 'file://openshift/release:sha256-*')).to.equal(1);
+      const [upload = ''] = findCommands(onDisk, 'oc adm-release-mirror-config');
+      const target = upload.replace('REGISTRY/REPOSITORY', `${site.host}/site/release`);
+      const inRegistry = await follow(target, '--insecure', '--config-to-dir=config');
+      expect(count(inRegistry, 'kind: ImageDigestMirrorSet')).to.equal(1);
+      expect(count(inRegistry, 'imageDigestSources:')).to.equal(1);
+      for (const { tag } of [old, workshop.release]) {
+        await pullWhole(`${site.host}/site/release:${tag}`, mirroring.path(`copy-${tag}`));
+      }
+      await pullWhole(`${site.host}/site/tools/debug:v1`, mirroring.path('copy-tool'));
+      for (const text of [onDisk, inRegistry]) {
+        await follow(findCommands(text, 'oc adm-release-mirror-config apply')[0], kubeconfig);
+      }
+      expect(server.find('v1', 'ConfigMap', `sha256-${hexOf(old.digest)}`, 'openshift-config-managed')).not.to.equal(
+        undefined,
+      );
+      const upgrades = findCommands(inRegistry, 'oc adm upgrade');
+      expect(upgrades.map((command) => command.replace(/^.*@/, ''))).to.deep.equal([
+        `${old.digest} # 4.12.3`,
+        `${workshop.release.digest} # 4.12.4`,
+      ]);
+    } finally {
+      await kubeconfigs.remove();
+      await server.stop();
+      await site.stop();
+    }
+  });
+
+  it('prints them for the releases that are done if a later one fails', async () => {
+    const missing = old.pullspec.replace(old.digest, workshop.release.images.get('etcd')?.digest ?? '');
+    const { code, stdout } = await mirroring.run(['--to-dir=half'], `${old.pullspec},${missing}`);
+    expect(code).to.equal(1);
+    expect(count(stdout, 'To upload local images')).to.equal(1);
+    expect(stdout).to.contain(`file://openshift/release:${old.tag} --to=`);
+  });
+});
