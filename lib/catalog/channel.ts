@@ -52,13 +52,15 @@ function chainFrom(head: ChannelEntry, entries: readonly ChannelEntry[]): Readon
  */
 export function findUpdates(owner: CatalogPackage, channel: Channel, installed: string): ChannelEntry[] {
   const path: ChannelEntry[] = [];
-  let current = findVersion(owner, channel, installed)?.name ?? installed;
+  let version = installed;
+  let current = findVersion(owner, channel, installed)?.name ?? findFormer(channel, installed) ?? installed;
   while (current !== channel.head.name) {
     const rest = channel.entries.filter((entry) => !path.includes(entry));
-    const next = findNext(owner, rest, current);
+    const next = findNext(rest, current, version);
     if (!next) throw noPath(owner, channel, installed);
     path.push(next);
     current = next.name;
+    version = versionOf(owner, current);
   }
   return path.length > 0 ? path : [channel.head];
 }
@@ -68,9 +70,14 @@ export function findVersion(owner: CatalogPackage, { entries }: Channel, version
   return entries.find(({ name }) => name === version || isSameVersion(versionOf(owner, name), version));
 }
 
-/** Finds the first of some entries that updates a bundle, or a version that is not in the catalog. */
-function findNext(owner: CatalogPackage, entries: readonly ChannelEntry[], current: string): ChannelEntry | undefined {
-  const version = versionOf(owner, current);
+/** Finds the name of a version that the catalog no longer has, and that entries replace or skip: `web.v1.0.0`. */
+function findFormer({ entries }: Channel, version: string): string | undefined {
+  const names = entries.flatMap(({ replaces = '', skips }) => [replaces, ...skips]);
+  return names.find((name) => name.endsWith(`.v${version}`) || name.endsWith(`.${version}`));
+}
+
+/** Finds the first of some entries that updates a bundle, by its name or by its version. */
+function findNext(entries: readonly ChannelEntry[], current: string, version: string): ChannelEntry | undefined {
   return entries.find(
     ({ name, replaces, skips, skipRange }) =>
       name !== current &&
@@ -103,7 +110,7 @@ export function keepEntries(owner: CatalogPackage, channel: Channel, names: Read
   const skipped = new Set(kept.flatMap(({ skips }) => skips));
   const added = new Map<ChannelEntry, string[]>();
   for (const entry of kept.filter((each) => !chain.has(each) && !skipped.has(each.name))) {
-    const next = findNext(owner, kept, entry.name) ?? channel.head;
+    const next = findNext(kept, entry.name, versionOf(owner, entry.name)) ?? channel.head;
     added.set(next, [...(added.get(next) ?? []), entry.name]);
   }
   return kept.map((entry) => ({ ...entry, skips: [...entry.skips, ...(added.get(entry) ?? [])] }));

@@ -126,6 +126,19 @@ describe('filterCatalog', () => {
     });
   }
 
+  it('takes the updates of a version that the catalog no longer has', async () => {
+    const stable = [
+      { version: '1.2.0', replaces: '1.1.0', skips: ['1.1.3'] },
+      { version: '1.1.0', replaces: '1.0.0' },
+    ];
+    const layers = catalogLayers(catalogFiles([{ name: 'short', channels: { stable } }]));
+    const namesFrom = async (installed: string): Promise<string[]> =>
+      (await entriesOf(await filterLayers(layers, { name: 'short', installed }), 'short')).map(({ name }) => name);
+    expect(await namesFrom('1.0.0')).to.have.members(['short.v1.2.0', 'short.v1.1.0']);
+    expect(await namesFrom('1.1.3')).to.have.members(['short.v1.2.0']);
+    await failureOf(namesFrom('0.9.0'), 'not-found');
+  });
+
   it('takes the operators that others need, and says what the catalog lacks', async () => {
     const { selection, images } = await filterOperators({ name: 'shop' });
     const names = selection.packages.map(({ name, neededBy, bundles }) => [
