@@ -14,6 +14,8 @@ export interface ManifestSet {
   readonly name: string;
   /** The folder that the names of the files are relative to, if they are on this machine. */
   readonly root?: string | undefined;
+  /** The folder for its files beside those of other sets; by default the version of the release. */
+  readonly folder?: string | undefined;
   /** The release image by digest, if it is a release. */
   readonly release?: string | undefined;
   /** The texts by the names of the files; the reason for a file that cannot be read. */
@@ -76,23 +78,26 @@ export async function lintManifests(
 }
 
 /**
- * Finds the parts of the manifests of several releases that need a registry. The files of each have its version as
- * their folder. Throws the errors of lintManifests.
+ * Finds the parts of the manifests of several releases and operators that need a registry. The files of each are in its
+ * folder. Throws the errors of lintManifests.
  */
 export async function lintSets(sets: readonly ManifestSet[], context: Context): Promise<LintReport> {
   const reports: LintReport[] = [];
-  for (const set of sets) reports.push(await lintManifests(set, context));
+  const findings: LintFinding[] = [];
+  for (const set of sets) {
+    const report = await lintManifests(set, context);
+    const folder = set.folder ?? report.version ?? '';
+    reports.push(report);
+    findings.push(...report.findings.map((finding) => ({ ...finding, file: `${folder}/${finding.file}` })));
+  }
   const [first, ...others] = reports;
   if (!first) throw new PluginError('internal', 'there are no manifests');
   if (others.length === 0) return first;
   const sum = (field: 'files' | 'objects'): number => reports.reduce((total, report) => total + report[field], 0);
-  const findings = reports.flatMap(({ version = '', findings: own }) =>
-    own.map((finding) => ({ ...finding, file: `${version}/${finding.file}` })),
-  );
   return {
-    ...{ target: first.target, root: undefined, version: reports.map(({ version = '' }) => version).join(', ') },
+    ...{ target: first.target, root: undefined, version: reports.flatMap(({ version }) => version ?? []).join(', ') },
     ...{ files: sum('files'), objects: sum('objects') },
-    knowsImages: reports.every(({ knowsImages }) => knowsImages),
+    knowsImages: first.knowsImages,
     findings: sortLintFindings(findings),
   };
 }

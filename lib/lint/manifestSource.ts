@@ -16,6 +16,7 @@ import { readPayloadManifests } from '../release/release.ts';
 import { isVersion, type Architecture } from '../release/version.ts';
 import type { ContentSource } from '../store/store.ts';
 import type { ManifestSet } from './lint.ts';
+import { readOperatorManifests } from './operatorManifests.ts';
 
 /** Where manifests are read that a text names. */
 export interface ManifestAccess {
@@ -35,7 +36,7 @@ const wanted = /(?:^|\/)image-references$|\.(?:ya?ml|json|ign|bu|sh|bash|service
 const limits = { file: 16 * 1024 * 1024, all: 256 * 1024 * 1024, files: 20_000 };
 
 /**
- * Reads the manifests of a release in a registry, of each release of a bundle, of a mirror directory, a folder, a file, or `-`. Signatures are not checked.
+ * Reads the manifests of a release in a registry, of each release and operator of a bundle, of a mirror directory, a folder, a file, or `-`. Signatures are not checked.
  * Throws `not-found` for a text that names none of them, what opening it throws, and `too-large`.
  */
 export async function readManifestSets(
@@ -82,6 +83,13 @@ async function readBundle(path: string, context: Context): Promise<ManifestSet[]
     for (const { release } of splitReleases(metadata)) {
       const descriptor = await content.resolve(parseReference(release).digest ?? '');
       sets.push(await readRelease(path, release, content, descriptor, context));
+    }
+    for (const { name, files } of await readOperatorManifests(bundle, context)) {
+      sets.push({
+        name: path,
+        folder: `operators/${name}`,
+        files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])),
+      });
     }
     return sets;
   } finally {

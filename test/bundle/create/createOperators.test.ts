@@ -3,8 +3,9 @@ import { expect } from 'chai';
 import { parse } from 'yaml';
 import { formatSiteReport } from '../../../lib/config/siteReport.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
+import type { LintReport } from '../../../lib/lint/lint.ts';
 import { TestContent } from '../../support/content/image.ts';
-import { makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';
+import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';
 import {
   digestOfFile,
   expectFailure,
@@ -35,9 +36,30 @@ describe('create --operator', () => {
     workshop = await openWorkshop();
     const { host, content } = workshop.registry;
     const operators = new TestContent();
-    images = ['bundle', 'operator'].map((repository) => {
-      const own = [makeNoiseLayer(repository, 5000)];
-      return `${host}/web/${repository}@${operators.addImage(`web/${repository}`, { architecture: 'amd64', layers: own }).digest}`;
+    const deployment = {
+      name: 'web',
+      spec: { template: { spec: { containers: [{ name: 'web', image: 'web', imagePullPolicy: 'Always' }] } } },
+    };
+    const csv = {
+      ...{
+        apiVersion: 'operators.coreos.com/v1alpha1',
+        kind: 'ClusterServiceVersion',
+        metadata: { name: 'web.v1.1.0' },
+      },
+      spec: { install: { strategy: 'deployment', spec: { deployments: [deployment] } } },
+    };
+    const prefix = 'operators.operatorframework.io.bundle';
+    const contents: readonly [string, TestLayer, Record<string, string>?][] = [
+      [
+        'bundle',
+        makeFileLayer(new Map([['manifests/web.csv.yaml', JSON.stringify(csv)]])),
+        { [`${prefix}.manifests.v1`]: 'manifests/', [`${prefix}.package.v1`]: 'web' },
+      ],
+      ['operator', makeNoiseLayer('operator', 5000)],
+    ];
+    images = contents.map(([repository, layer, labels = {}]) => {
+      const image = { architecture: 'amd64', layers: [layer], labels };
+      return `${host}/web/${repository}@${operators.addImage(`web/${repository}`, image).digest}`;
     });
     const versions = [{ version: '1.1.0', skipRange: '<1.1.0' }];
     const web = { name: 'web', channels: { stable: versions }, images: () => images };
@@ -79,6 +101,16 @@ describe('create --operator', () => {
     expect(added?.image).to.match(/@sha256:[0-9a-f]{64}$/);
     const digests = metadata.blobs.map(({ digest }) => digest);
     expect(layers.map(({ digest }) => digests.includes(digest))).to.deep.equal([true, false, false]);
+  });
+
+  it('is checked by lint with the manifests of its operators', async () => {
+    const { path } = await create(workshop.output);
+    const { stdout, stderr } = await runProgram(workshop.folder, 'lint', [path, '-o', 'json']);
+    const { findings, knowsImages, version } = JSON.parse(stdout) as LintReport;
+    expect([knowsImages, version], stderr).to.deep.equal([true, workshop.release.version]);
+    const digest = images[0]?.split('sha256:')[1] ?? '';
+    const own = findings.filter(({ file }) => file === `operators/web-${digest.slice(0, 12)}/web.csv.yaml`);
+    expect(own.map(({ rule }) => rule)).to.deep.equal(['pull-always', 'image-by-tag']);
   });
 
   const olm = {
