@@ -1,4 +1,4 @@
-import type { HookWords } from './hookWords.ts';
+import { helpNote, type HookWords } from './hookWords.ts';
 
 /** Returns the hook for fish, in which aliases are functions. */
 export function fishHook({ mirrorOptions, valued, plain }: HookWords): string {
@@ -65,6 +65,19 @@ function __oc_is_mirror_config
     return 1
 end
 
+# Tells whether a command line asks for help.
+function __oc_asks_help
+    for word in $argv
+        switch $word
+            case --
+                return 1
+            case -h --help
+                return 0
+        end
+    end
+    return 1
+end
+
 # Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the cluster.
 function __oc_take_alias
     set -l before
@@ -120,6 +133,11 @@ function __oc_hook
             __oc_create_bundle $__oc_rest
         else if __oc_find 'adm release mirror' $argv; and __oc_is_mirror_config $__oc_rest
             __oc_mirror_config $__oc_flags $__oc_rest
+        else if __oc_find 'adm release mirror' $argv; and __oc_asks_help $__oc_rest
+            __oc_real $argv
+            set -l code $status
+            echo '${helpNote(mirrorOptions)}' >&2
+            return $code
         else
             __oc_real $argv
         end

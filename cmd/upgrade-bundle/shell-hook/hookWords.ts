@@ -6,3 +6,8 @@ export interface HookWords {
   readonly valued: readonly string[];
   readonly plain: readonly string[];
 }
+
+/** Returns the line after the help of “oc adm release mirror”, which knows nothing of the plugin. */
+export function helpNote(mirrorOptions: readonly string[]): string {
+  return `With ${mirrorOptions.join(' or ')}, oc adm-release-mirror-config runs instead. See its --help.`;
+}

@@ -1,4 +1,4 @@
-import type { HookWords } from './hookWords.ts';
+import { helpNote, type HookWords } from './hookWords.ts';
 
 /** The differences between bash and zsh. */
 const dialects = {
@@ -67,6 +67,18 @@ function __oc_is_mirror_config {
   return 1
 }
 
+# Tells whether a command line asks for help.
+function __oc_asks_help {
+  local word
+  for word in "$@"; do
+    case $word in
+      --) return 1 ;;
+      -h | --help) return 0 ;;
+    esac
+  done
+  return 1
+}
+
 # Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the cluster.
 function __oc_take_alias {
   local word before='' program='' options=''
@@ -121,6 +133,11 @@ function __oc_hook {
     elif __oc_find 'adm release mirror' "$@" && __oc_is_mirror_config "$@"; then
       shift "$__oc_read"
       __oc_mirror_config \${__oc_flags[@]+"\${__oc_flags[@]}"} "$@"
+    elif __oc_find 'adm release mirror' "$@" && __oc_asks_help "$@"; then
+      __oc_real "$@"
+      local __oc_code=$?
+      echo '${helpNote(mirrorOptions)}' >&2
+      return "$__oc_code"
     else
       __oc_real "$@"
     fi

@@ -94,6 +94,26 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
       expect(asked.stdout).to.equal(found + words('oc-adm_release_mirror_config', '-v', '6', '4.12.4', '--to-dir=x'));
     });
 
+    it('adds to the help of oc adm release mirror what the plugin has, and keeps the exit code', async () => {
+      const code = shell === 'fish' ? '$status' : '$?';
+      const lines = [
+        'oc adm release mirror --help',
+        'oc --context=x adm release mirror -h',
+        'oc adm release mirror -- -h',
+      ];
+      const { stdout, stderr } = await say(['HOOK', ...lines.flatMap((line) => [line, `echo ${code}`])], {
+        env: { EXIT: '3' },
+      });
+      expect(stdout.match(/^3$/gm)).to.have.length(3);
+      expect(stdout).to.contain(words('oc', '--context=x', 'adm', 'release', 'mirror', '-h'));
+      const note =
+        'With --apply-config or --config-to-dir, oc adm-release-mirror-config runs instead. See its --help.\n';
+      expect(stderr).to.equal(note.repeat(2));
+      expect((await say(['HOOK', 'oc adm release mirror --apply-config --help'])).stdout).to.equal(
+        words('oc-adm_release_mirror_config', '--apply-config', '--help'),
+      );
+    });
+
     const others = [
       [],
       ['get', 'pods'],
