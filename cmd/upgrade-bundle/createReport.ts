@@ -5,7 +5,7 @@ import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { formatBytes, formatFields, formatVolumes, nameReleases } from '../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
-import { describePolicies, toPlainPolicies } from './policies.ts';
+import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
 
 /** The options that a site must repeat to verify the bundle. */
 export interface TrustArguments {

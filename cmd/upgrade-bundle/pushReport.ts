@@ -1,11 +1,11 @@
 import type { Bundle } from '../../lib/bundle/bundle.ts';
+import type { SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import type { PushResult } from '../../lib/bundle/deliver/push.ts';
 import type { Applied } from '../../lib/mirroring/clusterConfig.ts';
-import type { SignedRelease } from '../../lib/release/load.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
-import { nameSigners } from '../cli/trust.ts';
+import { describePolicies, nameSigners, toPlainPolicies } from '../cli/trust.ts';
 import { formatOutcome, toPlainOutcome } from '../release-mirror-config/applyReport.ts';
 import { clusterWords, registryWords, trustWords } from '../release-mirror-config/carriedOptions.ts';
 
@@ -19,12 +19,13 @@ export interface PushArguments extends Readonly<Record<string, unknown>> {
 }
 
 /** Formats the result of a push as JSON. */
-export function formatPushedJson(outcome: PushOutcome, { signatures }: SignedRelease): string {
+export function formatPushedJson(outcome: PushOutcome, { signatures, policies }: SignedBundle): string {
   const { applied, failure, ...result } = outcome;
   const signers = [...signatures.values()]
     .flat()
     .map(({ digest, fingerprint, userId }) => ({ digest, fingerprint, signer: userId }));
-  const plain = { ...result, signatures: signers, command: upgradeCommand(result) };
+  const sigstore = toPlainPolicies(policies);
+  const plain = { ...result, signatures: signers, sigstore, command: upgradeCommand(result) };
   return JSON.stringify(
     { ...plain, ...(applied && { applied: applied.map(toPlainOutcome), error: failure?.message }) },
     null,
@@ -35,7 +36,7 @@ export function formatPushedJson(outcome: PushOutcome, { signatures }: SignedRel
 /** Formats the result of a push as text, with the commands that follow on the cluster. */
 export function formatPushed(
   outcome: PushOutcome,
-  signed: SignedRelease,
+  signed: SignedBundle,
   { path, metadata }: Pick<Bundle, 'path' | 'metadata'>,
   args: PushArguments,
 ): string {
@@ -46,6 +47,7 @@ export function formatPushed(
     ['Release', outcome.release],
     ['Version', `${nameReleases(metadata)} ${metadata.arch}`],
     ['Signed by', nameSigners(signed)],
+    ...describePolicies(signed.policies),
     ['Images', `${images}, ${attachments} sigstore attachments, ${tags} tags`],
     ...listExtraImages(outcome.extraImages),
     ['Blobs', `${uploaded}, ${blobs.mounted} mounted, ${blobs.skipped} present`],

@@ -9,9 +9,9 @@ import { tool } from '../cli/access.ts';
 import type { Accents } from '../cli/colors.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
-import { describePolicies, toPlainPolicies } from './policies.ts';
 import { formatAudit } from './report/auditReport.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
+import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
 
 /** The colors of verdicts and problems. */
 export const verdictAccents = {

@@ -137,8 +137,11 @@ describe('a sigstore signature, in each use of a bundle', function () {
 
   async function runCommand(verb: string, ...args: string[]): Promise<string> {
     const given = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
-    const { code, stderr } = await runProgram(made.folder, verb, [...args, ...given]);
-    if (code === 0) return 'good';
+    const { code, stdout, stderr } = await runProgram(made.folder, verb, [...args, ...given, '-o=json']);
+    if (code === 0) {
+      const { sigstore } = JSON.parse(stdout) as { sigstore: { name: string; outcome: string }[] };
+      return sigstore.some(({ name, outcome }) => name === 'etcd' && outcome === 'verified') ? 'good' : stdout;
+    }
     return stderr.includes(': 1 image has no valid sigstore signature: etcd\n') ? 'refused' : stderr;
   }
 

@@ -20,7 +20,7 @@ import { baseOption, outputOption, registryOptions, signedImagesOption, trustOpt
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/token.ts';
-import { fetcherOf, nameSigners, trustOf } from '../../cli/trust.ts';
+import { describePolicies, fetcherOf, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
 import { defaultStorePath, nodeStateFolder } from '../../../lib/machine/paths.ts';
 
 /** `load`: loads the images of a bundle into the image store of a node. */
@@ -130,7 +130,11 @@ export const command = defineCommand({
         const result = await loadBundle(bundle, { storage, store, images, pace: { concurrency } }, loading);
         terminal.print(
           args.output === 'json'
-            ? JSON.stringify({ ...result, extraImages: signed.extraImages }, null, 2)
+            ? JSON.stringify(
+                { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) },
+                null,
+                2,
+              )
             : toWords(result, signed, bundle),
         );
       } finally {
@@ -178,6 +182,7 @@ function toWords(result: LoadResult, signed: SignedBundle, { metadata, path }: B
     ['Release', `${nameReleases(metadata)} ${metadata.arch}`],
     ['', metadata.release],
     ['Signed by', nameSigners(signed)],
+    ...describePolicies(signed.policies),
     ['Images', `${images.length}: ${loaded} loaded (${formatBytes(bytes)}), ${skipped} present`],
     ...listExtraImages(signed.extraImages),
     ['Store', `${store.graphRoot} (${store.driver})`],

@@ -4,7 +4,7 @@ import type { ImagePolicy } from './imagePolicy.ts';
 import { readPolicyKey } from './policyKey.ts';
 
 /** The SHA-256 fingerprints of the public keys (SPKI) in OpenShift’s own policies: Red Hat’s release key 3 of 2024. */
-const releaseKeys: ReadonlyMap<string, string> = new Map([
+export const releaseKeys: ReadonlyMap<string, string> = new Map([
   ['ba9d26350d78893a20f337e2153a113108bfcf064085afaee60d446e63405576', 'Red Hat release key 3'],
 ]);
 

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { readPolicyKey } from '../../../lib/release/sigstore/policyKey.ts';
 import { loadExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -44,7 +45,7 @@ describe('the keys of image policies', () => {
     await failureOf(loadExpectedKeys([join(folder, 'none.pem')]), 'not-found');
   });
 
-  describe('in the output of verify', () => {
+  describe('in the output of commands', () => {
     let bundle: TestBundle;
     before(async () => {
       bundle = await makeBundle({ components: 1, attachments: () => true, files: imagePolicyFiles() });
@@ -66,6 +67,21 @@ describe('the keys of image policies', () => {
       ]);
       expect(known.stdout).to.match(/policy openshift, the key in .*SHA256:/);
       expect(known.stderr).not.to.include('unknown key');
+    });
+
+    it('are beside the GPG key in the summary of push', async () => {
+      const { path, keyFile, key } = bundle;
+      const trust = [`--signature-keyring=${keyFile}`, `--trust-fingerprint=${key.fingerprint}`];
+      const registry = await startRegistry();
+      try {
+        const to = [`--to=${registry.host}/site/release`, '--insecure'];
+        const { stdout, stderr } = await executeProgram(program, ['push', path, ...to, ...trust]);
+        expect(stdout, stderr).to.match(
+          new RegExp(`Signed by .*${key.fingerprint}\\s+Sigstore +2 of 2 images verified, policy openshift`),
+        );
+      } finally {
+        await registry.stop();
+      }
     });
   });
 });
