@@ -148,7 +148,7 @@ async function warnOfAcknowledgements(
     const site = await cluster.clusterVersion();
     const due = site ? await listDueAcknowledgements(cluster, site.version, releases) : [];
     for (const each of due.filter(({ name }) => !spec.acknowledge?.includes(name)))
-      context.log('warn', `${describeGate(each, each.version)}. To allow it, add --acknowledge=${each.name}`);
+      context.log('warn', `${describeGate(each)}. To allow it, add --acknowledge=${each.name}`);
   } catch (error) {
     if (!isPluginError(error, 'denied')) throw error;
     context.log('warn', `whether the updates require acknowledgements is unknown: ${error.message}`);

@@ -2,8 +2,15 @@ import { isPluginError } from '../errors.ts';
 import { fieldsOf } from '../fields.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
-import { describeGate, listGates, type AdminGate } from '../release/adminGates.ts';
-import { compareVersions, isOlder, isSameMinor } from '../release/version.ts';
+import {
+  describeGate,
+  listGates,
+  listRequiredGates,
+  type AdminGate,
+  type GatedRelease,
+  type RequiredGate,
+} from '../release/adminGates.ts';
+import { isSameMinor } from '../release/version.ts';
 
 /** The ConfigMap with the acknowledgements that administrators have given. */
 export const acknowledgements = {
@@ -19,18 +26,6 @@ export const adminGates = {
   metadata: { name: 'admin-gates', namespace: 'openshift-config-managed' },
 } as const;
 
-/** A release that a cluster will be updated to, with its gates for the update after it. */
-export interface PlannedRelease {
-  readonly version: string;
-  readonly gates: readonly AdminGate[];
-}
-
-/** An acknowledgement that an update requires and that the cluster does not have yet. */
-export interface DueAcknowledgement extends AdminGate {
-  /** The version of the update that requires it. */
-  readonly version: string;
-}
-
 /**
  * Lists the acknowledgements that a cluster lacks for its updates to some releases, in their order. The gates for the
  * first update are those of the cluster. Throws the errors of reading the two ConfigMaps.
@@ -38,19 +33,11 @@ export interface DueAcknowledgement extends AdminGate {
 export async function listDueAcknowledgements(
   cluster: Cluster,
   running: string,
-  releases: readonly PlannedRelease[],
-): Promise<DueAcknowledgement[]> {
-  const path = releases
-    .filter(({ version }) => isOlder(running, version))
-    .toSorted((a, b) => compareVersions(a.version, b.version));
-  if (path.every(({ version }) => isSameMinor(running, version))) return [];
+  releases: readonly GatedRelease[],
+): Promise<RequiredGate[]> {
+  if (releases.every(({ version }) => isSameMinor(running, version))) return [];
   const { gates, data } = await readGates(cluster, running);
-  const own = { version: running, gates };
-  return path.flatMap(({ version }, index) => {
-    const before = path[index - 1] ?? own;
-    if (isSameMinor(before.version, version)) return [];
-    return before.gates.filter(({ name }) => data[name] !== 'true').map((gate) => ({ ...gate, version }));
-  });
+  return listRequiredGates({ version: running, gates }, releases).filter(({ name }) => data[name] !== 'true');
 }
 
 /**
@@ -73,9 +60,7 @@ export async function checkAcknowledgements(...update: Parameters<typeof listDue
     ...{ check: 'version', severity: 'warning', subject: subjectOf(acknowledgements), message, advice },
   });
   try {
-    return (await listDueAcknowledgements(...update)).map((due) =>
-      find(describeGate(due, due.version), advice.acknowledge),
-    );
+    return (await listDueAcknowledgements(...update)).map((due) => find(describeGate(due), advice.acknowledge));
   } catch (error) {
     if (!isPluginError(error, 'denied')) throw error;
     return [find(`whether the updates require acknowledgements is unknown: ${error.message}`, advice.rights)];

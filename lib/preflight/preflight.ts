@@ -3,13 +3,13 @@ import type { BundleBase } from '../bundle/metadata.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { readPayloadGates } from '../release/adminGates.ts';
+import { readPayloadGates, type GatedRelease } from '../release/adminGates.ts';
 import { isOlder, isSameMinor } from '../release/version.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { sortFindings, type Finding } from '../kubernetes/finding.ts';
-import { checkAcknowledgements, type PlannedRelease } from './acknowledgements.ts';
+import { checkAcknowledgements } from './acknowledgements.ts';
 import { checkAgentImage } from './agentImage.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkDrills } from './drillRecord.ts';
@@ -130,7 +130,7 @@ async function checkMirrors(
   return asked ? checkMirrorSignatures(survey, asked, mirrors, context) : [];
 }
 
-function listReleases(planned: UpdatePlan, context: Context): PlannedRelease[] {
+function listReleases(planned: UpdatePlan, context: Context): GatedRelease[] {
   return [...(planned.earlier ?? []), planned].map(({ version, manifests }) => ({
     ...{ version, gates: readPayloadGates(manifests, version, context) },
   }));

@@ -3,7 +3,7 @@ import { messageOf } from '../errors.ts';
 import { fieldsOf, isFields } from '../fields.ts';
 import { readDocuments } from './documents.ts';
 import type { PayloadFiles } from './payload.ts';
-import { isSameMinor } from './version.ts';
+import { compareVersions, isOlder, isSameMinor } from './version.ts';
 
 /**
  * A gate of a release: an administrator must acknowledge it before the cluster is updated to another minor version
@@ -16,8 +16,30 @@ export interface AdminGate {
   readonly text: string;
 }
 
-/** Describes a gate that the update to a version requires, with its text. */
-export function describeGate({ name, text }: AdminGate, version: string): string {
+/** A release on a path of updates, with its gates for the update after it. */
+export interface GatedRelease {
+  readonly version: string;
+  readonly gates: readonly AdminGate[];
+}
+
+/** A gate with the version of the update that it holds for. */
+export interface RequiredGate extends AdminGate {
+  readonly version: string;
+}
+
+/** Lists the gates of the updates from a release to others that are later, in the order of the updates. */
+export function listRequiredGates(running: GatedRelease, releases: readonly GatedRelease[]): RequiredGate[] {
+  const path = releases
+    .filter(({ version }) => isOlder(running.version, version))
+    .toSorted((a, b) => compareVersions(a.version, b.version));
+  return path.flatMap(({ version }, index) => {
+    const before = path[index - 1] ?? running;
+    return isSameMinor(before.version, version) ? [] : before.gates.map((gate) => ({ ...gate, version }));
+  });
+}
+
+/** Describes a gate with its text. */
+export function describeGate({ name, text, version }: RequiredGate): string {
   return `the update to ${version} requires the acknowledgement ${name}: “${text}”`;
 }
 

@@ -1,7 +1,7 @@
 import type { SiteReport } from '../../config/siteTypes.ts';
 import { nameSome } from '../../failures.ts';
 import type { Release } from '../../release/release.ts';
-import { describeGate } from '../../release/adminGates.ts';
+import { describeGate, listRequiredGates } from '../../release/adminGates.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 
 /** A release on the path of a site. */
@@ -13,18 +13,14 @@ export type PathRelease = Pick<Release, 'version' | 'previous' | 'gates' | 'prov
  */
 export function listSiteBlockers(site: SiteReport, releases: readonly PathRelease[]): string[] {
   const path = releases.filter(({ version }) => isOlder(site.version, version));
-  const minor = path.filter(({ version }, index) => !isSameMinor(path[index - 1]?.version ?? site.version, version));
+  const isMinor = path.some(({ version }) => !isSameMinor(site.version, version));
   const found = site.findings.filter(({ severity, message }) => {
-    return severity === 'blocker' || (minor.length > 0 && message.startsWith('must not be updated to another minor'));
+    return severity === 'blocker' || (isMinor && message.startsWith('must not be updated to another minor'));
   });
   return [
     ...found.map(({ object, message }) => `${object} ${message}`),
-    ...(minor.length > 0 ? [...describeFeatureGates(site), ...describeApis(site, path.at(-1))] : []),
-    ...minor.flatMap(({ version }) => {
-      const before = path[path.findIndex((each) => each.version === version) - 1];
-      const gates = before ? before.gates : (site.acknowledgements ?? []);
-      return gates.map((gate) => describeGate(gate, version));
-    }),
+    ...(isMinor ? [...describeFeatureGates(site), ...describeApis(site, path.at(-1))] : []),
+    ...listRequiredGates({ version: site.version, gates: site.acknowledgements ?? [] }, path).map(describeGate),
   ];
 }
 

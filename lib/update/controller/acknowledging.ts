@@ -1,11 +1,7 @@
 import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
 import { conditionsOf } from '../../kubernetes/fields.ts';
-import {
-  acknowledgements,
-  listDueAcknowledgements,
-  type DueAcknowledgement,
-} from '../../preflight/acknowledgements.ts';
-import { describeGate } from '../../release/adminGates.ts';
+import { acknowledgements, listDueAcknowledgements } from '../../preflight/acknowledgements.ts';
+import { describeGate, type RequiredGate } from '../../release/adminGates.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import type { Observation } from './observation.ts';
@@ -44,14 +40,11 @@ export async function acknowledge(
   return { lacks, conditions: [{ type: 'Acknowledged', status: 'True', reason: 'Acknowledged', message }] };
 }
 
-function describeLacking(lacking: readonly DueAcknowledgement[]): BundleCondition {
-  const message = `${listNames(
-    lacking.map((due) => describeGate(due, due.version)),
-    '; ',
-  )}. To allow this, add to spec.acknowledge: ${nameAll(lacking)}`;
+function describeLacking(lacking: readonly RequiredGate[]): BundleCondition {
+  const message = `${listNames(lacking.map(describeGate), '; ')}. To allow this, add to spec.acknowledge: ${nameAll(lacking)}`;
   return falseCondition('Acknowledged', 'AcknowledgementRequired', message);
 }
 
-function nameAll(acknowledged: readonly DueAcknowledgement[]): string {
+function nameAll(acknowledged: readonly RequiredGate[]): string {
   return listNames(acknowledged.map(({ name }) => name));
 }
