@@ -18,6 +18,8 @@ export function withoutText(error: unknown): SyntaxError {
 
 /** Returns the length of the longest prefix of valid JSON. V8 does not report it in all cases. */
 function findError(text: string): number {
+  // Of a large text that is cut short, each step of the search would take as long as this one.
+  if (isBeginning(text)) return text.length;
   let [low, high] = [0, text.length];
   while (low < high) {
     const middle = Math.floor((low + high) / 2);
