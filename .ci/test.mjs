@@ -1,4 +1,4 @@
-// Runs test files from one queue, the longest first, in two processes more than there are processors,
+// Runs test files from one queue, the longest first, in three processes more than there are processors,
 // because many tests only wait. `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs
 // system` only those, and `node .ci/test.mjs FILE...` some. Files that use loop devices run one
 // after the other. The last line is the total: `N passed, N failed, N skipped`.
@@ -33,7 +33,7 @@ let isSerialRunning = false;
 let wake = Promise.withResolvers();
 
 const started = Date.now();
-await Promise.all(Array.from({ length: availableParallelism() + 2 }, runNext));
+await Promise.all(Array.from({ length: availableParallelism() + 3 }, runNext));
 finish();
 
 /** Builds the executables, and returns the variable with their folder. If that fails, test/build.test.ts tells why. */
