@@ -63,7 +63,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
       'podExec refusals serverSideApply',
   ],
   ['lib/lint', 'baseline container embedded image lint lintFinding manifestSource rule rules'],
-  ['lib/mirroring', 'clusterConfig configFiles configuration mirroring pushedBundle registryTrust releases request'],
+  [
+    'lib/mirroring',
+    'clusterConfig configFiles configuration mirroring pruneGuard pushedBundle registryTrust releases request',
+  ],
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',

@@ -21,6 +21,10 @@ export interface PushOptions {
   readonly concurrency: number;
   /** Other repositories of the registry that may already have blobs. Such blobs are mounted. */
   readonly mountFrom: readonly string[];
+  /** Called before anything is copied. */
+  readonly beforeCopies?: () => Promise<void>;
+  /** Called with the other images before release images are copied. */
+  readonly beforeReleases?: (images: readonly Image[]) => Promise<void>;
 }
 
 /** The result of a push. */
@@ -61,13 +65,18 @@ export async function pushBundle(
   const distinct = listed.filter(({ isAttachment }) => isAttachment !== true).length;
   // A registry that is unreachable or denies access fails here once, instead of for every image.
   for (const { root } of listed.slice(0, 1)) await destination.exists(root);
+  await options.beforeCopies?.();
   const copies = await keepAttachments(listed, destination);
   const tally = new CopyTally([copies], context.onEvent);
-  const { concurrency, mountFrom } = options;
+  const { concurrency, mountFrom, beforeReleases } = options;
   const counting = { ...context, onEvent: tally.listenTo(0) };
   const copy = (wanted: readonly Image[]): Promise<void> =>
     copyImages(wanted, destination, { concurrency, mountFrom: () => mountFrom }, counting);
-  await withHint(bundle, copyReleasesLast([{ images: copies, copy }]));
+  const others = copies.filter(({ isRelease }) => isRelease !== true);
+  await withHint(
+    bundle,
+    copyReleasesLast([{ images: copies, copy }], async () => beforeReleases?.(others)),
+  );
   await confirmTags(copies, destination, context);
   await destination.close();
   const { blobs, bytes } = tally.counts();

@@ -7,7 +7,7 @@ import { openAccess } from '../../../cmd/cli/access.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
-import { openWorkshop, runExecutable, sign, until, type Workshop } from '../../support/content/creation.ts';
+import { openWorkshop, runExecutable, runProgram, sign, until, type Workshop } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
@@ -78,6 +78,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', () => {
 
   it('lets no other run remove from or mirror to a registry', async () => {
     await mirroring.succeed([to()], both());
+    const bundle = await workshop.make();
     const reached = Promise.withResolvers<undefined>();
     const proceed = Promise.withResolvers<undefined>();
     const proxy = await startChangeProxy(site.host, async (method, path) => {
@@ -91,6 +92,8 @@ describe('oc adm-release-mirror-config prune, beside other runs', () => {
       await expectRefused(prune(to()), 'is being pruned by a run on');
       await expectRefused(prune(to(), '--resume'), 'is being pruned by a run on');
       await expectRefused(mirroring.run([to()]), 'is being pruned by a run on');
+      const pushing = [bundle, to(), '--insecure', `--trust-fingerprint=${workshop.key.fingerprint}`];
+      await expectRefused(runProgram(workshop.folder, 'push', pushing), 'is being pruned by a run on');
       await mirroring.succeed([to(), '--dry-run']);
       proceed.resolve(undefined);
       const { code, stderr } = await running;
