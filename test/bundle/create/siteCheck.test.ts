@@ -1,0 +1,44 @@
+import { expect } from 'chai';
+import { checkSite } from '../../../lib/bundle/create/siteCheck.ts';
+import type { SiteReport } from '../../../lib/config/siteTypes.ts';
+import { makeContext } from '../../support/context.ts';
+
+const provenance = { versions: {}, sources: new Map<string, never>() };
+
+/** Returns what is said about the updates of a site with an operator that supports OpenShift up to a minor version. */
+function check(max: string, ...versions: readonly [from: string, ...to: string[]]): string[] {
+  const context = makeContext();
+  const [version, ...targets] = versions;
+  const operators = [{ name: 'web', channel: 'fast', version: '1.0.3', catalog: 'own', maxOpenShiftVersion: max }];
+  const site: SiteReport = {
+    ...{ formatVersion: 1, created: '', tool: 'test', version, arch: 'x86_64', channel: '' },
+    ...{ history: [], nodes: [], operators, findings: [] },
+  };
+  const gate = (minor: string) => ({ name: `ack-${minor}-kube-removals`, text: 'Migrate.' });
+  const releases = targets.map((target, index) => {
+    const gates = [gate(/^\d+\.\d+/.exec(target)?.[0] ?? '')];
+    return { version: target, previous: [versions[index] ?? ''], gates, provenance };
+  });
+  checkSite({ ...site, acknowledgements: [gate('4.18')] }, releases, [], context);
+  return context.lines;
+}
+
+describe('checkSite', () => {
+  it('names the acknowledgements of each update to another minor version', () => {
+    const lines = check('4.20', '4.18.20', '4.19.12', '4.19.14', '4.20.3');
+    expect(lines).to.deep.equal([
+      'warn: at the site: the update to 4.19.12 requires the acknowledgement ack-4.18-kube-removals: “Migrate.”',
+      'warn: at the site: the update to 4.20.3 requires the acknowledgement ack-4.19-kube-removals: “Migrate.”',
+    ]);
+    expect(check('4.18', '4.18.20', '4.18.21')).to.deep.equal([]);
+  });
+
+  it('names operators that do not support the new version, also after 4.x', () => {
+    const said = (max: string, from: string, to: string): boolean =>
+      check(max, from, to).some((line) => line.includes(`web 1.0.3 at the site supports OpenShift up to ${max}`));
+    expect(said('4.19', '4.19.3', '4.20.3')).to.equal(true);
+    expect(said('4.20', '4.19.3', '4.20.3')).to.equal(false);
+    expect(said('4.21', '4.22.1', '5.0.0')).to.equal(true);
+    expect(said('5.0', '4.22.1', '5.0.0')).to.equal(false);
+  });
+});
