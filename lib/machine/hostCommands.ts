@@ -100,6 +100,15 @@ export class HostCommands {
     return parseInt(await this.#act(['du', '--summarize', '--bytes', path], signal), 10);
   }
 
+  /**
+   * Returns a digest of the names and the content of files in a folder, with the rights of `copy`. `criteria` are those
+   * of find. Throws `command-failed`.
+   */
+  async digestOf(folder: string, criteria: readonly string[], signal: AbortSignal): Promise<string> {
+    const list = 'cd -- "$0" && find . "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum | sha256sum';
+    return (await this.#act(['sh', '-c', list, folder, ...criteria], signal)).slice(0, 64);
+  }
+
   /** Removes a folder with all its content, on its own file system only. Throws `command-failed`. */
   async removeFolder(path: string, signal: AbortSignal): Promise<void> {
     await this.#act(['rm', '-rf', '--one-file-system', path], signal);

@@ -150,6 +150,12 @@ describe('rollBackRegistry', function () {
     expect((await upgrade()).code).to.equal(0);
     const calls = host.calls.length;
     const [id = ''] = await readdir(registry.at('.oc-mirror-registry/backups'));
+    const copy = registry.at(`.oc-mirror-registry/backups/${id}/quay_sqlite.db`);
+    const bytes = await readFile(copy);
+    await writeFile(copy, Buffer.from(bytes).fill(1, 2680, 2681));
+    const flipped = await registry.call('rollback');
+    expect([flipped.code, /database in .* is corrupt/.test(flipped.stderr)], flipped.stderr).to.deep.equal([1, true]);
+    await writeFile(copy, bytes);
     await writeFile(registry.at(`.oc-mirror-registry/backups/${id}/0.old`), 'x');
     const refused = await registry.call('rollback');
     expect([refused.code, refused.stderr.includes('is corrupt')], refused.stderr).to.deep.equal([1, true]);

@@ -26,6 +26,8 @@ export interface DatabaseKind {
   check(commands: HostCommands, copy: string, signal: AbortSignal): Promise<void>;
   /** Checks that a copy exists. Throws `invalid-file`. */
   requireCopy(commands: HostCommands, copy: string, signal: AbortSignal): Promise<void>;
+  /** Returns a digest of the files of a copy. */
+  digest(commands: HostCommands, copy: string, signal: AbortSignal): Promise<string>;
   restore(commands: HostCommands, copy: string, folder: string, signal: AbortSignal): Promise<void>;
   /** Removes files of a copy that only the user of the container may remove. */
   removeCopy(commands: HostCommands, copy: string, signal: AbortSignal): Promise<void>;
@@ -37,6 +39,7 @@ const sqlite: DatabaseKind = {
   copy: copyDatabase,
   check: checkDatabase,
   requireCopy: (_commands, copy) => requireDatabaseCopy(copy),
+  digest: (commands, copy, signal) => commands.digestOf(copy, ['-maxdepth', '1', '-name', 'quay_sqlite.db*'], signal),
   restore: restoreDatabase,
   removeCopy: () => Promise.resolve(),
 };
@@ -62,6 +65,7 @@ const postgres: DatabaseKind = {
     if (names.some(({ name }) => name === 'PG_VERSION')) return;
     throw new PluginError('invalid-file', `the backup ${copy} is incomplete: PG_VERSION is missing`);
   },
+  digest: (commands, copy, signal) => commands.digestOf(join(copy, copyName), [], signal),
   restore: async (commands, copy, folder, signal) => {
     await requireStopped(commands, signal);
     await commands.replaceFolder(join(copy, copyName), folder, signal);

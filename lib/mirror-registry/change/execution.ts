@@ -93,6 +93,7 @@ async function executeChange(
         await kindOf(journal).copy(commands, journal.database, backup, signal);
         // A damaged database may be the reason for its replacement.
         if (!journal.replacesDatabase) await kindOf(journal).check(commands, backup, signal);
+        journal = { ...journal, copyDigest: await kindOf(journal).digest(commands, backup, signal) };
       }
       const next = journal.migration ? 'migrating' : journal.replacesDatabase ? 'replacing' : 'restarting';
       journal = await records.advance(journal, next);

@@ -14,9 +14,9 @@ import type { UpgradeRecords } from './upgradeRecords.ts';
 const newerName = 'newer-database';
 
 /**
- * Checks, before anything stops, that a change can be rolled back: its backup is complete, files are writable, and
- * podman has the images. With `keepNewer`, there must be space for the newer database. `force` accepts missing images,
- * and skips the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
+ * Checks, before anything stops, that a change can be rolled back: its backup is complete and unchanged, files are
+ * writable, and podman has the images. With `keepNewer`, there must be space for the newer database. `force` accepts
+ * missing images and a corrupt copy of the database, and skips the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
  */
 export async function requireRestorable(
   request: ExecutionRequest,
@@ -39,7 +39,15 @@ export async function requireRestorable(
   }
   // The replaced database may have been missing.
   const kind = kindOf(journal);
-  if (!journal.replacesDatabase) await kind.requireCopy(commands, await records.folderOf(journal), signal);
+  const copy = await records.folderOf(journal);
+  if (!journal.replacesDatabase) await kind.requireCopy(commands, copy, signal);
+  const { copyDigest } = journal;
+  if (!force && copyDigest !== undefined && (await kind.digest(commands, copy, signal)) !== copyDigest) {
+    throw new PluginError('invalid-file', `the backup of the database in ${copy} is corrupt`, {
+      hint: 'Keep the registry as it is, and check the disk. Or force it, with the database of the backup as it is.',
+      settings: ['force'],
+    });
+  }
   if (force || !isSaved(journal, keepNewer)) return;
   const newer = await findNewer(request, journal, signal);
   if (newer) {

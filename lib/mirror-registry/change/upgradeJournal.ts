@@ -33,6 +33,8 @@ export interface UpgradeJournal {
   readonly restart: readonly string[];
   /** The folder of the database on this machine, if a new Quay may change the database. */
   readonly database: string | undefined;
+  /** The digest of the copy of the database, once it is complete. */
+  readonly copyDigest?: string;
   /** The database is that of PostgreSQL. */
   readonly isPostgres?: boolean;
   /** The database is replaced by the one in the folder `replacement` of this program. */
