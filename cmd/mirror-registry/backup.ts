@@ -37,7 +37,7 @@ export const command = defineCommand({
       const { files } = await backUpRegistry(request, context);
       const size = files.reduce((sum, each) => sum + each.size, 0);
       terminal.print(
-        `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all secrets of the registry.`,
+        `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all keys and passwords of the registry.`,
       );
     } finally {
       await unlock();
@@ -51,7 +51,9 @@ function describePlan({ output, files, database, databaseSize, images, imagesSiz
     '',
     ...files.map((path) => `file ${path}`),
     `database in ${database}, ${formatBytes(databaseSize)}`,
-    images === undefined ? 'no content of images' : `content of images in ${images}, ${formatBytes(imagesSize)}`,
+    images === undefined
+      ? 'without the content of images: --images includes it'
+      : `content of images in ${images}, ${formatBytes(imagesSize)}`,
     '',
     'Quay would be stopped while its database is copied.',
   ].join('\n');

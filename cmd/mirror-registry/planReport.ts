@@ -141,7 +141,7 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
           `disable ${migration.retired}.service, and keep it for a rollback`,
         ]
       : []),
-    ...units.map(({ path, reasons }) => `change ${path}: ${reasons.join(', ')}`),
+    ...units.map(({ path, reasons }) => `change ${path}: ${reasons.join('; ')}`),
     ...certificates.server.map((reason) => `renew the certificate: ${reason}`),
     ...certificates.authority.map((reason) => `renew its authority: ${reason}`),
     ...certificates.key.map((reason) => `make a new key: ${reason}`),

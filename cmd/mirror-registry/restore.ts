@@ -69,8 +69,8 @@ function describePlan(plan: RestorePlan): string {
     ...files.map((path) => `write ${path}`),
     ...renewals.map((reason) => `new certificate: ${reason}`),
     `replace the database in ${database}: images pushed since have to be pushed again`,
-    describeImages(plan.hasImages, addedFiles, addedSize),
     'restart quay-app',
+    describeImages(plan.hasImages, addedFiles, addedSize),
   ].join('\n');
 }
 

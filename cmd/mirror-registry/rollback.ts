@@ -48,7 +48,7 @@ export const command = defineCommand({
     try {
       if (isDropping) {
         const dropped = await dropBackups(request, context);
-        const lines = dropped.map((journal) => `Removed the backup of ${journal.title} of ${timeOf(journal)}.`);
+        const lines = dropped.map((journal) => `Removed the backup of ${nameOf(journal.title, timeOf(journal))}.`);
         terminal.print(lines.length > 0 ? lines.join('\n') : 'There are no backups.');
         return;
       }
@@ -57,12 +57,12 @@ export const command = defineCommand({
         if (!abandoned) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
         const { journal, backup } = abandoned;
         terminal.print(
-          `Abandoned ${journal.title}, which was ${journal.phase}. Its backup is in ${backup}; remove it if you do not need it. The registry may be stopped: see 'systemctl status quay-app.service'.`,
+          `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.\nThe registry may be stopped: see 'systemctl status quay-app.service'.`,
         );
         return;
       }
       const { title, begun } = requirePlan(await rollBackRegistry(request, context));
-      terminal.print(`Done: the registry is as it was before ${title} of ${begun}.`);
+      terminal.print(`Done: the registry is as it was before ${nameOf(title, begun)}.`);
     } finally {
       await unlock();
     }
@@ -76,10 +76,15 @@ function requirePlan(plan: RollbackPlan | undefined): RollbackPlan {
   });
 }
 
+/** Names a change by its title and its start. The title of a restore has the time of the backup. */
+function nameOf(title: string, begun: string): string {
+  return /\d/.test(title) ? `${title}, started at ${begun}` : `${title} of ${begun}`;
+}
+
 function describePlan(found: RollbackPlan | undefined): string {
   const { title, begun, unfinished, files, database, images, restart } = requirePlan(found);
   return [
-    `Would restore the registry as it was before ${title} of ${begun}${unfinished ? ', which is unfinished' : ''}`,
+    `Would restore the registry as it was before ${nameOf(title, begun)}${unfinished ? ', which is unfinished' : ''}`,
     '',
     ...files.map((path) => `restore ${path}`),
     ...(database === undefined

@@ -31,6 +31,8 @@ export const command = defineCommand({
   },
 });
 
+const databases = { sqlite: 'SQLite', postgres: 'PostgreSQL' } as const;
+
 function describeInstallation(
   installation: Installation,
   lastUpgrade: string | undefined,
@@ -38,7 +40,7 @@ function describeInstallation(
   unfinished: Unfinished | undefined,
 ): string {
   const { version, quayVersion, scope, database, images, additions, dropIns, remarks } = installation;
-  const title = `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ${database}, ${scope} scope`;
+  const title = `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ${databases[database]}, ${scope} scope`;
   const settings: [string, Inherited<string | number> | undefined][] = [
     ['host', installation.host],
     ['port', installation.port],

@@ -61,5 +61,13 @@ function describe(plan: UninstallPlan, dryRun: boolean, removeData: boolean): st
     ...list('volume', plan.volumes, data),
     ...list('folder', plan.folders, data),
     ...list('image name', plan.keptImages, data),
+    ...(removeData
+      ? []
+      : [
+          '',
+          dryRun
+            ? '--remove-data removes what would be kept.'
+            : 'This command no longer finds what was kept. If you do not need it, remove it yourself.',
+        ]),
   ].join('\n');
 }

@@ -137,6 +137,7 @@ describe('backup and restore', function () {
     expect([await registry.snapshot(), pushed()]).to.deep.equal([before, ['before']]);
     const back = await registry.call('rollback');
     expect(back.code, back.stderr).to.equal(0);
+    expect(back.stdout).to.match(/before the restore of the backup of \S+Z, started at \S+Z\.\n$/);
     expect([await registry.snapshot(), pushed()]).to.deep.equal([changed, ['before', 'after']]);
   });
 

@@ -34,6 +34,10 @@ describe('plan and upgrade', function () {
 
   it('see an image that was imported under the name of the right one', async () => {
     const args = [`--bundle=${bundle.path}`];
+    expect((await registry.call('status')).stdout).to.match(
+      /^Mirror registry 2\.0\.7 with Quay 3\.12\.10, SQLite, system/,
+    );
+    expect((await registry.call('plan', args)).stdout).to.match(/the image of quay; U on the volume/);
     expect((await registry.call('upgrade', args)).code).to.equal(0);
     expect((await callBoth(...args)).codes).to.deep.equal([0, 0]);
     const right = registry.host.images.get(bundle.quay);

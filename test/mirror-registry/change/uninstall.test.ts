@@ -50,13 +50,14 @@ describe('uninstall', function () {
     for (const line of ['volume quay-storage', 'folder /srv/db', 'folder /root/quay-install/quay-config']) {
       expect(shown.stdout.split('\n')).to.include(`would keep ${line}`);
     }
+    expect(shown.stdout).to.match(/\n\n--remove-data removes what would be kept\.\n$/);
     const plan = JSON.parse((await call('--dry-run', '-o', 'json')).stdout) as UninstallPlan;
     expect(plan.unitFiles.at(-1)).to.equal('/etc/systemd/system/quay-app.service');
     expect(await registry.snapshot(true)).to.deep.equal(before);
     expect(registry.host.running).not.to.equal(undefined);
 
-    const { code, stderr } = await call();
-    expect(code, stderr).to.equal(0);
+    const { code, stdout, stderr } = await call();
+    expect([code, stdout.includes('remove it yourself')], stderr).to.deep.equal([0, true]);
     const { held, files } = await listRest();
     expect(held).to.have.members(['another', 'quay-storage', 'another']);
     expect(files.filter((path) => path.startsWith('/etc'))).to.deep.equal(['/etc/systemd/system/sshd.service']);
