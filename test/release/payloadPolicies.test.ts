@@ -1,8 +1,10 @@
+import { generateKeyPairSync } from 'node:crypto';
 import { expect } from 'chai';
 import { readPayloadPolicies } from '../../lib/release/payloadPolicies.ts';
 import { isEnforcedByDefault, policiesFor } from '../../lib/release/sigstore/imagePolicy.ts';
 import { parseReference } from '../../lib/oci/reference.ts';
 import { makeContext } from '../support/context.ts';
+import { attachmentKey } from '../support/release/attachments.ts';
 import { imagePolicyFiles } from '../support/release/imagePolicy.ts';
 
 const filesOf = (files: Readonly<Record<string, string>>): Map<string, Buffer> =>
@@ -45,6 +47,37 @@ describe('readPayloadPolicies', () => {
     expect(policies.map(({ name, namespace, trust }) => [name, namespace, trust.kind])).to.deep.equal([
       ['a', 'b', 'unsupported'],
     ]);
+  });
+
+  it('says why a policy cannot be checked', () => {
+    const { privateKey } = generateKeyPairSync('ed25519', {
+      privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
+      publicKeyEncoding: { type: 'spki', format: 'pem' },
+    });
+    const keyData = (text: string): string => Buffer.from(text).toString('base64');
+    const publicKey = { keyData: keyData(attachmentKey) };
+    const cases: readonly (readonly [rootOfTrust: object, reason: RegExp])[] = [
+      [{ policyType: 'FulcioCAWithRekor', fulcioCAWithRekor: {} }, /^its root of trust is FulcioCAWithRekor, which/],
+      [{ policyType: 'PKI', pki: {} }, /^its root of trust is PKI, which cannot be checked offline$/],
+      [
+        { policyType: 'PublicKey', publicKey: { ...publicKey, rekorKeyData: 'eA==' } },
+        /^it wants an entry in a Rekor log/,
+      ],
+      [{ policyType: 'PublicKey' }, /^it has no key$/],
+      [{ policyType: 'PublicKey', publicKey: { keyData: keyData('x') } }, /^its key cannot be read: /],
+      [
+        { policyType: 'PublicKey', publicKey: { keyData: keyData(privateKey) } },
+        /^its key cannot be read: it is PRIVATE KEY instead/,
+      ],
+    ];
+    for (const [rootOfTrust, reason] of cases) {
+      const [policy] = readPayloadPolicies(filesOf(imagePolicyFiles({ rootOfTrust })), makeContext());
+      expect(policy?.trust).to.have.property('reason').that.matches(reason);
+    }
+    const [[name, text] = ['', '']] = Object.entries(imagePolicyFiles());
+    const other = { [name]: text.replace('MatchRepository', 'MatchSomething') };
+    const [unknown] = readPayloadPolicies(filesOf(other), makeContext());
+    expect(unknown?.trust).to.have.property('reason', 'its signedIdentity is of an unknown kind');
   });
 
   it('skips a file that is not YAML, with a warning', () => {
