@@ -15,6 +15,7 @@ const peers = {
   podman: 'podman',
   openssl: 'openssl',
   gpg: 'gpg',
+  groff: 'groff-base',
   bsdtar: 'libarchive-tools',
   zsh: 'zsh',
   fish: 'fish',

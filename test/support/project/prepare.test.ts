@@ -41,6 +41,7 @@ describe('prepare', () => {
       'podman',
       'openssl',
       'gpg',
+      'groff',
       'bsdtar',
       'readelf',
       'pg_ctlcluster',
