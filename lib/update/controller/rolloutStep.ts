@@ -89,6 +89,9 @@ async function detect(observation: Observation): Promise<Step> {
 }
 
 async function begin(observation: Observation): Promise<Step> {
+  const { cluster, bundle, site } = observation;
+  // What blocks the next update may be that the pools are behind.
+  if (!keepsPoolsPaused(bundle) && site.pools.some(isPaused)) await restorePools(cluster);
   const { obstacle, acknowledged } = await findObstacle(observation, { loads: true });
   if (obstacle) return stay(observation, ...acknowledged, obstacle);
   await observation.pause();

@@ -141,6 +141,21 @@ describe('controlRollout of updates of the control plane only', () => {
     expect(hops()).to.deep.equal(['4.15.4 Completed', '4.16.3 Completed']);
   });
 
+  it('resumes them before an update that is blocked if that is removed from the spec', async () => {
+    await start();
+    rollout.site.gates.set('4.19.4', { 'ack-4.19-x': 'Update the workers first.' });
+    put();
+    await rollout.control();
+    await rollout.until(() => rollout.condition('Ready').startsWith('False AcknowledgementRequired'));
+    expect(paused()).to.deep.equal(['infra', 'worker']);
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { controlPlaneOnly: false } });
+    await rollout.until(() => paused().length === 0);
+    expect(hops()[1]).to.equal('4.20.3 Verified');
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { acknowledge: ['ack-4.19-x'] } });
+    await rollout.untilPhase('Completed');
+    expect(seen).not.to.include('4.20.3: infra worker');
+  });
+
   it('leaves a pool alone that an administrator resumes, and waits for it', async () => {
     await start();
     rollout.site.updating = false;
