@@ -36,8 +36,10 @@ describe('oc adm-release-mirror-config list', () => {
     await writeFile(archive, makeArchive([...soundFiles, more]));
   });
   after(() => Promise.all([server.stop(), rm(folder, { recursive: true })]));
+  // Nothing listens there: the public graph cannot be asked.
+  const env = { HTTPS_PROXY: 'http://127.0.0.1:1' };
   const list = (...args: string[]): Promise<Execution> =>
-    executeProgram('oc-adm_release_mirror_config', ['list', ...args], { env: {} });
+    executeProgram('oc-adm_release_mirror_config', ['list', ...args], { env });
 
   const answers: readonly (readonly [args: string, stdout: string])[] = [
     ['versions --channel=stable-4.20 --graph-url=GRAPH', '4.20.3\n4.20.9\n4.20.10\n'],
