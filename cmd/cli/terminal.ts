@@ -95,7 +95,7 @@ export class Terminal {
     // A live line would be on the same terminal, and a plain line would follow the result.
     this.close();
     this.#drawn = 0;
-    this.#options.stdout.write(`${this.#paint(disarm(text), accents)}\n`);
+    this.#options.stdout.write(`${this.#paint(escapeControlCharacters(text), accents)}\n`);
   }
 
   /** Whether results go to a terminal, where they can be overwritten. */
@@ -112,7 +112,7 @@ export class Terminal {
   /** Overwrites the result of the last redraw, on a terminal. Leaves out lines that do not fit on the screen. */
   redraw(text: string, accents?: Accents): void {
     const { columns = 80, rows = 24 } = this.#options.stdout;
-    const lines = disarm(text).split('\n');
+    const lines = escapeControlCharacters(text).split('\n');
     const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), '…'];
     const back = this.#drawn > 0 ? `\x1b[${this.#drawn}A\x1b[J` : '';
     this.close();
@@ -123,7 +123,7 @@ export class Terminal {
 
   /** Prints a line of the log, unless its level is hidden. */
   readonly log = (level: LogLevel, text: string): void => {
-    const message = disarm(text);
+    const message = escapeControlCharacters(text);
     if (level === 'debug' && this.verbose) this.#write(level, message, [this.#colors?.gray(message) ?? message]);
     if (level === 'info' && this.#options.quiet !== true) this.#write(level, message, [message]);
     if (level === 'warn') this.#write(level, message, [`${this.#mark('warning:')}${message}`]);
@@ -132,10 +132,10 @@ export class Terminal {
   /** Prints why the run failed, what to do, and options to try; then each detail on its own line. */
   showError(message: string, { code, hint, options = [], details }: FailureLines): void {
     const lines = [
-      `${this.#mark('error:')}${disarm(message)}`,
-      ...(hint === undefined ? [] : [`${this.#colors?.cyan('hint:') ?? 'hint:'} ${disarm(hint)}`]),
+      `${this.#mark('error:')}${escapeControlCharacters(message)}`,
+      ...(hint === undefined ? [] : [`${this.#colors?.cyan('hint:') ?? 'hint:'} ${escapeControlCharacters(hint)}`]),
       ...(options.length > 0 ? [`${this.#colors?.cyan('try:') ?? 'try:'} ${options.join(', ')}`] : []),
-      ...details.map(disarm).map((detail) => this.#colors?.gray(detail) ?? detail),
+      ...details.map(escapeControlCharacters).map((detail) => this.#colors?.gray(detail) ?? detail),
     ];
     this.#write('error', message, lines, { code, hint, options, details });
   }
@@ -230,6 +230,6 @@ export class Terminal {
  * Replaces characters that control a terminal or change the order of text, because the text may quote untrusted
  * content.
  */
-function disarm(text: string): string {
+function escapeControlCharacters(text: string): string {
   return text.replace(/[^\P{Cc}\n\t]|[\u202a-\u202e\u2066-\u2069]/gu, '\ufffd');
 }

@@ -106,14 +106,14 @@ async function findCluster(
   { environment, context }: CommandSession,
 ): Promise<FoundCluster> {
   const found = { name: undefined, server: undefined, version: undefined, problem: undefined };
-  const patience = AbortSignal.timeout(5000);
+  const timeout = AbortSignal.timeout(5000);
   const failed = (error: unknown): { problem: string } => {
     if (!isPluginError(error) || context.signal.aborted) throw error;
-    return { problem: patience.aborted ? 'it has not answered within five seconds' : error.message };
+    return { problem: timeout.aborted ? 'it has not answered within five seconds' : error.message };
   };
   try {
-    const impatient = { ...context, signal: AbortSignal.any([context.signal, patience]) };
-    const cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, impatient);
+    const limited = { ...context, signal: AbortSignal.any([context.signal, timeout]) };
+    const cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, limited);
     const named = { ...found, name: cluster.name, server: cluster.server };
     try {
       const openshift = (await cluster.clusterVersion())?.version;

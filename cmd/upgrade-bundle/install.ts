@@ -107,9 +107,9 @@ export const command = defineCommand({
         );
         return;
       }
-      const patience = { timeout: args.timeout * 1000 };
-      const startup = wait ? patience : undefined;
-      const store = changesNodes ? { ...patience, additional } : undefined;
+      const time = { timeout: args.timeout * 1000 };
+      const startup = wait ? time : undefined;
+      const store = changesNodes ? { ...time, additional } : undefined;
       const options = { executables, admission, trust, metrics, overwrite, startup, store };
       const uploading = { ...context, onEvent: untilStored(terminal) };
       const tried = dryRun === 'none' ? {} : { dryRun };

@@ -15,12 +15,12 @@ export function checkReleaseFacts(metadata: BundleMetadata, release: Release): P
     .filter((field) => facts[field] !== metadata[field])
     .map((field) => `says ${field} ${metadata[field]}, and the release is ${facts[field]}`);
   const components = Object.entries({ ...metadata.components, ...facts.components }).flatMap(([name]) => {
-    const said = metadata.components[name];
+    const stated = metadata.components[name];
     const actual = facts.components[name];
-    if (said === actual) return [];
-    if (said === undefined) return [`leaves out the component ${name}`];
+    if (stated === actual) return [];
+    if (stated === undefined) return [`leaves out the component ${name}`];
     if (actual === undefined) return [`names a component ${name}, which the release does not have`];
-    return [`gives the component ${name} another image than the release does: ${said} instead of ${actual}`];
+    return [`gives the component ${name} another image than the release does: ${stated} instead of ${actual}`];
   });
   // Differences among the components are already reported.
   const lists = components.length > 0 ? (['previous'] as const) : (['images', 'osImages', 'previous'] as const);
@@ -72,8 +72,8 @@ export function checkSignatures(
   ];
 }
 
-function compareLists(field: string, said: readonly string[], actual: readonly string[]): string[] {
-  const has = new Set(said);
+function compareLists(field: string, stated: readonly string[], actual: readonly string[]): string[] {
+  const has = new Set(stated);
   const needs = new Set(actual);
   const lacking = [...needs].filter((each) => !has.has(each));
   const extra = [...has].filter((each) => !needs.has(each));

@@ -139,7 +139,7 @@ export class Cluster {
       const query = { watch: 'true', allowWatchBookmarks: 'true', resourceVersion, labelSelector, fieldSelector };
       return this.#exchange.open({ method: 'GET', path, query }, signal);
     };
-    yield* watchObjects({ apiVersion, kind, list, open }, this.#exchange.patience, this.#exchange.context);
+    yield* watchObjects({ apiVersion, kind, list, open }, this.#exchange.retry, this.#exchange.context);
   }
 
   /** Creates an object, and returns it as stored. Throws `conflict` (reason `AlreadyExists`) if it exists. */

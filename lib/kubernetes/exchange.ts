@@ -38,7 +38,7 @@ export interface ExchangeOptions {
   readonly requestTimeout?: number | undefined;
   /** The time limit for a connection with TLS in milliseconds; default 15 s. */
   readonly connectTimeout?: number | undefined;
-  readonly patience?: RetryOptions | undefined;
+  readonly retry?: RetryOptions | undefined;
   readonly userAgent?: string | undefined;
 }
 
@@ -63,7 +63,7 @@ export class Exchange {
    * `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and the errors of a login.
    */
   async send(request: ApiRequest): Promise<unknown> {
-    const patience = new RetryBudget(this.patience, this.#context);
+    const budget = new RetryBudget(this.retry, this.#context);
     let access = await this.#session.access();
     let renewed = false;
     for (;;) {
@@ -78,7 +78,7 @@ export class Exchange {
         if (!mayRepeat(request, error)) throw error;
         // After a timeout, one more attempt is enough.
         const inVain = isPluginError(error) && isTimeout(error.cause);
-        await patience.waitAfter(error, inVain ? 2 : undefined);
+        await budget.waitAfter(error, inVain ? 2 : undefined);
         if (inVain) this.#context.log('info', `${error.message}; trying again`);
         access = await this.#session.access();
       }
@@ -119,8 +119,8 @@ export class Exchange {
   }
 
   /** The retry settings. */
-  get patience(): RetryOptions {
-    return this.#options.patience ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 };
+  get retry(): RetryOptions {
+    return this.#options.retry ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 };
   }
 
   async #attempt(request: ApiRequest, access: Access): Promise<unknown> {
@@ -139,9 +139,9 @@ export class Exchange {
       if (value !== undefined) url.searchParams.set(name, value);
     }
     const { requestTimeout = 60_000 } = this.#options;
-    const silence = new AbortController();
+    const idle = new AbortController();
     const giveUp = (words: string): void => {
-      silence.abort(new Timeout(words));
+      idle.abort(new Timeout(words));
     };
     const timers = [
       setTimeout(() => {
@@ -152,7 +152,7 @@ export class Exchange {
         : []),
     ];
     try {
-      const response = await this.#send(request, url, access, AbortSignal.any([signal, silence.signal]), giveUp);
+      const response = await this.#send(request, url, access, AbortSignal.any([signal, idle.signal]), giveUp);
       const { statusCode: status = 0, headers } = response;
       this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${status}`);
       this.#passOn(headers.warning);
@@ -160,7 +160,7 @@ export class Exchange {
       throw this.#explain(request, response, await text(response));
     } catch (error) {
       if (signal.aborted) throw interrupted();
-      const timeout: unknown = silence.signal.reason;
+      const timeout: unknown = idle.signal.reason;
       if (isTimeout(timeout)) {
         const words = `${url.host} ${timeout.message}`;
         throw explainConnection(new PluginError('unreachable', words, { cause: timeout }), this.#target);

@@ -48,11 +48,11 @@ export function explainClusterRefusal(
   { retryAfter, repeatable }: { retryAfter: number | undefined; repeatable: boolean },
 ): PluginError {
   const answer = isFields(body) ? body : {};
-  const said = typeof answer['message'] === 'string' ? answer['message'].trim() : '';
+  const stated = typeof answer['message'] === 'string' ? answer['message'].trim() : '';
   const where = `${target.server} (${target.name})`;
   if (status === 429 || (status >= 500 && (retryAfter !== undefined || repeatable))) {
     const code = status === 429 ? 'rate-limited' : 'server-error';
-    const words = `${where} answered ${status}${said === '' ? '' : `: ${said}`}`;
+    const words = `${where} answered ${status}${stated === '' ? '' : `: ${stated}`}`;
     return new TransientError(code, words, { hint: 'Try again when the cluster is less busy.', retryAfter });
   }
   const code = codes[status] ?? 'server-error';
@@ -61,8 +61,8 @@ export function explainClusterRefusal(
       hint: `Check the server of ${target.source}, and whether a proxy answers instead of it.`,
     });
   }
-  return new ApiError(code, wordsOf(code, said, status, where, target), {
-    hint: hintOf(code, said, target),
+  return new ApiError(code, wordsOf(code, stated, status, where, target), {
+    hint: hintOf(code, stated, target),
     settings: code === 'unauthorized' ? ['user', 'token'] : code === 'denied' ? ['context'] : [],
     status,
     body: answer,
@@ -100,7 +100,7 @@ export function parseAnswer(text: string, target: KubeTarget): unknown {
 
 function wordsOf(
   code: ErrorCode,
-  said: string,
+  stated: string,
   status: number,
   where: string,
   { userName, source }: KubeTarget,
@@ -109,16 +109,18 @@ function wordsOf(
     const user = userName === '' ? 'a request without credentials' : `the credentials of the user “${userName}”`;
     return `${where} refuses ${user} (${source})`;
   }
-  if (said === '') return `${where} answered ${status}`;
-  return said;
+  if (stated === '') return `${where} answered ${status}`;
+  return stated;
 }
 
-function hintOf(code: ErrorCode, said: string, target: KubeTarget): string | undefined {
+function hintOf(code: ErrorCode, stated: string, target: KubeTarget): string | undefined {
   if (code === 'unauthorized') return 'Log in again with “oc login”, or choose another user.';
   if (code === 'not-served') return `${target.name} does not allow that request.`;
   if (code !== 'denied') return undefined;
   const match =
-    /User "([^"]*)" cannot (\S+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?/.exec(said);
+    /User "([^"]*)" cannot (\S+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?/.exec(
+      stated,
+    );
   if (!match) return 'This is the message of the cluster. Ask an administrator of the cluster.';
   const [, user = '', verb = '', resource = '', group = '', namespace] = match;
   const scope = namespace === undefined ? '' : ` -n ${namespace}`;

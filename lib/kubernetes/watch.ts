@@ -34,7 +34,7 @@ export async function* watchObjects(
   const { apiVersion, kind } = watched;
   // A watch retries without a limit, so only the pauses of the options apply.
   const endless = { ...options, attempts: Infinity, longestWait: Infinity };
-  let patience = new RetryBudget(endless, context);
+  let budget = new RetryBudget(endless, context);
   let version: string | undefined;
   for (;;) {
     checkInterrupted(context.signal);
@@ -47,7 +47,7 @@ export async function* watchObjects(
         yield [...known.values()];
       }
       for await (const changes of readChanges(watched, version, context)) {
-        patience = new RetryBudget(endless, context);
+        budget = new RetryBudget(endless, context);
         for (const { type, object } of changes) {
           if (type === 'ERROR') throw explainError(object, kind);
           version = textOf(object.metadata.resourceVersion) ?? version;
@@ -60,7 +60,7 @@ export async function* watchObjects(
       throw new TransientError('server-error', `the watch of ${kind} has ended`, {});
     } catch (error) {
       if (isGone(error)) version = undefined;
-      await patience.waitAfter(isGone(error) ? new TransientError('server-error', error.message, {}) : error);
+      await budget.waitAfter(isGone(error) ? new TransientError('server-error', error.message, {}) : error);
     }
   }
 }
@@ -72,12 +72,12 @@ interface ObjectChange {
 
 /** Reads the changes of one watch, in groups that arrive together. Throws `unreachable` if the server is silent. */
 async function* readChanges(watched: WatchedKind, version: string, context: Context): AsyncGenerator<ObjectChange[]> {
-  const silence = new AbortController();
+  const stalled = new AbortController();
   const timer = setTimeout(() => {
-    silence.abort();
+    stalled.abort();
   }, silenceLimit);
   try {
-    const response = await watched.open(version, AbortSignal.any([context.signal, silence.signal]));
+    const response = await watched.open(version, AbortSignal.any([context.signal, stalled.signal]));
     let rest = '';
     for await (const piece of response.setEncoding('utf8') as AsyncIterable<string>) {
       timer.refresh();
@@ -92,7 +92,7 @@ async function* readChanges(watched: WatchedKind, version: string, context: Cont
   } finally {
     clearTimeout(timer);
     // Also closes the connection if the caller stops reading.
-    silence.abort();
+    stalled.abort();
   }
 }
 

@@ -13,12 +13,12 @@ export interface RemoteServer {
   /** The token of the server. */
   readonly token: string | undefined;
   /** The retries; by default those of the registry client. */
-  readonly patience?: RetryOptions;
+  readonly retry?: RetryOptions;
 }
 
 /** Returns the request for a file of a server, and the transport for it. `what` is its name for messages. */
 export function requestFile(
-  { url, token, patience }: RemoteServer,
+  { url, token, retry }: RemoteServer,
   what: string,
   connections: Connections,
   context: Context,
@@ -28,7 +28,7 @@ export function requestFile(
   const authorization = token === undefined ? undefined : `Bearer ${token}`;
   const authorizer = { authorize: () => Promise.resolve(authorization) };
   // The content is proven by its digest, also over plain HTTP.
-  const transport = new Transport(connections, authorizer, context, { ...patience, insecure: true });
+  const transport = new Transport(connections, authorizer, context, { ...retry, insecure: true });
   const repository = basename(target.pathname);
   return { transport, request: { registry: target.host, repository, what, target, actions: 'pull' } };
 }

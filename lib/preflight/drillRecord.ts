@@ -78,8 +78,8 @@ export function checkDrills(nodes: readonly StoredObject[]): Finding[] {
   });
   const bad = drills.flatMap(({ name, drill: { result, ended, message } }): Finding[] => {
     if (result === 'passed') return [];
-    const said = `the last drill ${result === 'failed' ? 'failed' : 'was interrupted'} on ${dayOf(ended)}`;
-    const words = message === undefined ? said : `${said}: ${message}`;
+    const summary = `the last drill ${result === 'failed' ? 'failed' : 'was interrupted'} on ${dayOf(ended)}`;
+    const words = message === undefined ? summary : `${summary}: ${message}`;
     return [{ ...own, severity: 'warning', subject: { kind: 'Node', name }, message: words, advice: advice.failed }];
   });
   const good = drills.filter(({ drill }) => drill.result === 'passed');

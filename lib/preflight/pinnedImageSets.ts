@@ -120,12 +120,12 @@ export function readPinState(
 function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>): string[] {
   if (!report) return [];
   const { metadata, status } = report;
-  const said = listOf(fieldsOf(status)['pinnedImageSets']).flatMap(({ name, lastFailedGenerationError }) =>
+  const failures = listOf(fieldsOf(status)['pinnedImageSets']).flatMap(({ name, lastFailedGenerationError }) =>
     own.has(String(name)) ? (textOf(lastFailedGenerationError) ?? []) : [],
   );
   const degraded = conditionsOf(report).get('PinnedImageSetsDegraded');
   if (degraded?.status !== 'True') return [];
-  return [`${metadata.name}: ${said[0] ?? degraded.message}`];
+  return [`${metadata.name}: ${failures[0] ?? degraded.message}`];
 }
 
 /** Returns roles of which each pool selects at least one. Most custom pools also select the role worker. */

@@ -34,24 +34,28 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   const { status, url } = reply;
   const { method, registry, repository, what } = subject;
   const words = summarize(reply);
-  const said = words && ` (${words})`;
+  const quoted = words && ` (${words})`;
   const code = codeOf(reply);
   const whole = `${registry}/${repository}`;
   if (reply.isCrossOrigin && [401, 403].includes(status)) {
     // Signed URLs expire, and the registry then returns a new one.
-    return new TransientError('denied', `${url.host}, where ${registry} stores ${what}, refuses to send it${said}`, {});
+    return new TransientError(
+      'denied',
+      `${url.host}, where ${registry} stores ${what}, refuses to send it${quoted}`,
+      {},
+    );
   }
   if (code === 'unauthorized') {
     const message = reply.authorization
       ? `${registry} rejects the given credentials for ${what} of ${repository}`
       : `${registry} requires credentials for ${what} of ${repository}`;
     const hint = `Use credentials for ${registry}, or log in: podman login ${registry}`;
-    return new PluginError(code, message + said, { hint, settings: ['pullSecret'] });
+    return new PluginError(code, message + quoted, { hint, settings: ['pullSecret'] });
   }
   if (code === 'denied') {
     return new PluginError(
       code,
-      `${registry} does not allow this user to ${verb(method)} ${what} of ${repository}${said}`,
+      `${registry} does not allow this user to ${verb(method)} ${what} of ${repository}${quoted}`,
       {
         hint: 'Ask for access to the repository, or use the credentials of a user who has it.',
         settings: ['pullSecret'],
@@ -59,17 +63,17 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
     );
   }
   if (verb(method) === 'write' && status === 413) {
-    return new PluginError('too-large', `${whole} accepts no content as large as ${what}: it answered 413${said}`, {
+    return new PluginError('too-large', `${whole} accepts no content as large as ${what}: it answered 413${quoted}`, {
       hint: 'Raise the limit of the registry, or of the proxy in front of it (nginx: client_max_body_size).',
     });
   }
   if (verb(method) === 'write' && status === 507) {
-    return new PluginError('disk-full', `${whole} has no space for ${what}: it answered 507${said}`, {
+    return new PluginError('disk-full', `${whole} has no space for ${what}: it answered 507${quoted}`, {
       hint: 'Free space at the registry, and run the same command again: what was copied stays, and is skipped.',
     });
   }
   if (refusesUploads(method, status)) {
-    return new PluginError('denied', `${whole} accepts no images: it answered ${status} to an upload${said}`, {
+    return new PluginError('denied', `${whole} accepts no images: it answered ${status} to an upload${quoted}`, {
       hint:
         status === 404
           ? 'Create the repository first, or check its name.'
@@ -77,9 +81,9 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
     });
   }
   if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
-    return new PluginError(code, `${whole} has no ${what}${said}`);
+    return new PluginError(code, `${whole} has no ${what}${quoted}`);
   const where = reply.isCrossOrigin ? `${printable(url)} (for ${whole})` : whole;
-  const message = `${where} answered ${status} to a request to ${verb(method)} ${what}${said}`;
+  const message = `${where} answered ${status} to a request to ${verb(method)} ${what}${quoted}`;
   return explainStatus(reply, message, code);
 }
 

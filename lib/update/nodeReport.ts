@@ -75,7 +75,7 @@ export function formatNodeReport({
 }: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
-  const said = {
+  const fields = {
     bundle,
     version,
     origin,
@@ -91,7 +91,7 @@ export function formatNodeReport({
       name: leaseName(node),
       namespace,
       labels: { [labels.part]: partOf(node), ...(offers !== undefined && { [labels.offers]: markOf(offers) }) },
-      annotations: { [annotation]: JSON.stringify(said) },
+      annotations: { [annotation]: JSON.stringify(fields) },
     },
     // A MicroTime has six decimals.
     spec: { holderIdentity: node, renewTime: new Date().toISOString().replace('Z', '000Z') },
@@ -100,11 +100,11 @@ export function formatNodeReport({
 
 /** Reads the report in a Lease; undefined if it has none, or an invalid one. Does not return `offers`. */
 export function parseReport({ metadata }: KubernetesObject): NodeReport | undefined {
-  const said = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
-  const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, message } = said;
-  const proposal = parseProposal(said['proposal']);
-  const version = textOf(said['version']);
-  const base = baseStates.find((known) => known === said['base']);
+  const fields = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
+  const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, message } = fields;
+  const proposal = parseProposal(fields['proposal']);
+  const version = textOf(fields['version']);
+  const base = baseStates.find((known) => known === fields['base']);
   const phase = nodePhases.find((known) => known === stated);
   if (typeof bundle !== 'string' || typeof name !== 'string' || !phase) return undefined;
   if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)

@@ -11,7 +11,7 @@ import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { attachmentTag } from '../support/release/attachments.ts';
 import { imagePolicyFiles } from '../support/release/imagePolicy.ts';
-import { believeAll } from '../support/release/trust.ts';
+import { acceptUnsigned } from '../support/release/trust.ts';
 
 describe('a bundle of a release with an image policy', () => {
   let bundle: TestBundle | undefined;
@@ -51,7 +51,7 @@ describe('a bundle of a release with an image policy', () => {
     const base = await make({ files: { ...files, 'more.yaml': '{}' } });
     try {
       const { path, keyFile, key, release } = await make({ files, base: base.path });
-      const trust = { ...believeAll, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
+      const trust = { ...acceptUnsigned, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
       const opened = await openBundle(path, makeContext());
       const { policies } = await verifyBundle(opened, { trust, assumeBase: true }, makeContext());
       await opened.close();
@@ -101,7 +101,7 @@ describe('a bundle of a release with an image policy', () => {
   it('is checked again offline, by verify and before it is used', async () => {
     const made = await make({ files: imagePolicyFiles() });
     const { path, keyFile, key, release } = made;
-    const trust = { ...believeAll, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
+    const trust = { ...acceptUnsigned, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
     const read = async (place: string): Promise<{ found: string[]; used: unknown }> => {
       const opened = await openBundle(place, makeContext());
       try {

@@ -79,7 +79,7 @@ describe('Exchange', () => {
     const context = makeContext();
     // It accepts a TCP connection, and never starts a handshake.
     const target = { server: `https://127.0.0.1:${port}`, environment: {}, connectTimeout: 100 };
-    const cluster = await connectCluster({ ...target, patience: hasty }, context);
+    const cluster = await connectCluster({ ...target, retry: hasty }, context);
     try {
       const failure = await failureOf(cluster.version(), 'unreachable');
       expect(failure.message).to.contain('did not accept a connection for 1 s');

@@ -46,7 +46,7 @@ describe('Session', () => {
     options: Partial<ClusterOptions> = {},
     context: TestContext = makeContext(),
   ): Promise<string> => {
-    const cluster = await connectCluster({ kubeconfig, environment: {}, patience: hasty, ...options }, context);
+    const cluster = await connectCluster({ kubeconfig, environment: {}, retry: hasty, ...options }, context);
     clusters.push(cluster);
     return (await cluster.version()).gitVersion;
   };

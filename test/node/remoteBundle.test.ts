@@ -15,7 +15,7 @@ import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { extraImage } from '../support/release/extraImage.ts';
-import { believeAll } from '../support/release/trust.ts';
+import { acceptUnsigned } from '../support/release/trust.ts';
 
 const token = '0123456789abcdef0123';
 
@@ -29,7 +29,7 @@ describe('openRemoteBundle', () => {
   before(async () => {
     made = await makeBundle({ layerSize: 200_000 });
     trust = {
-      ...{ ...believeAll, allowUnsigned: false },
+      ...{ ...acceptUnsigned, allowUnsigned: false },
       ...{ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint] },
     };
   });

@@ -22,7 +22,7 @@ export async function connectTo(
   const kubeconfigs = await makeKubeconfigFolder();
   const kubeconfig = await kubeconfigs.write({ ...content, cluster: { server: server.url, ...content.cluster } });
   const context = makeContext();
-  const cluster = await connectCluster({ kubeconfig, environment: {}, patience: hasty, requestTimeout }, context);
+  const cluster = await connectCluster({ kubeconfig, environment: {}, retry: hasty, requestTimeout }, context);
   return {
     cluster,
     context,

@@ -28,7 +28,7 @@ import {
   type AttachmentBytes,
   type SignatureCase,
 } from '../support/release/signatureCases.ts';
-import { believeAll } from '../support/release/trust.ts';
+import { acceptUnsigned } from '../support/release/trust.ts';
 
 describe('a sigstore signature, in each use of a bundle', function () {
   this.timeout(60_000);
@@ -85,7 +85,7 @@ describe('a sigstore signature, in each use of a bundle', function () {
   }
 
   const trust = () => ({
-    ...believeAll,
+    ...acceptUnsigned,
     ...{ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false },
   });
 

@@ -93,8 +93,8 @@ describe('the record of a bundle', () => {
     await abortUpdate(connected.cluster, await find('going'));
     const { metadata, ...bundle } = await find('going');
     expect(metadata.annotations).to.deep.equal({ 'upgrade-bundle.openshift.io/abort': 'true' });
-    const patience = { timeout: 50, interval: 10 };
-    const late = await failureOf(awaitAbort(connected.cluster, 'going', patience, connected.context), 'not-ready');
+    const wait = { timeout: 50, interval: 10 };
+    const late = await failureOf(awaitAbort(connected.cluster, 'going', wait, connected.context), 'not-ready');
     expect(late.message).to.equal('going is not aborted yet; its phase is Loading');
     const waiting = awaitAbort(connected.cluster, 'going', { timeout: 10_000, interval: 10 }, connected.context);
     server.put({ ...bundle, metadata: { name: 'going' }, status: { phase: 'Failed' } });

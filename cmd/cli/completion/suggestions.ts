@@ -6,12 +6,12 @@ import type { TypedLine } from './line.ts';
 
 /**
  * Returns a function that finds values of options: on this machine and, for nodes and UpgradeBundles, in the cluster of
- * the command line. Reading may take `patience` milliseconds, because the user waits for the result of a key. The
+ * the command line. Reading may take `timeout` milliseconds, because the user waits for the result of a key. The
  * function throws the errors of reading.
  */
-export function suggestionsFrom(environment: NodeJS.ProcessEnv, patience = 2000): FindValues {
+export function suggestionsFrom(environment: NodeJS.ProcessEnv, timeout = 2000): FindValues {
   return async (kind, given, typed) => {
-    const signal = AbortSignal.timeout(patience);
+    const signal = AbortSignal.timeout(timeout);
     const values = expandHome(given, environment['HOME']);
     switch (kind) {
       case 'contexts':

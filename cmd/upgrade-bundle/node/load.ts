@@ -151,7 +151,7 @@ async function findServer({ bundle, tokenFile, retryTimeout }: Asked): Promise<R
   if (!/^https?:\/\//i.test(bundle)) return undefined;
   if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
   const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
-  return { url: new URL(bundle), token, patience: { longestWait: parseDuration(retryTimeout) } };
+  return { url: new URL(bundle), token, retry: { longestWait: parseDuration(retryTimeout) } };
 }
 
 /** How the digest of a bundle is given. */

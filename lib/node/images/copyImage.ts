@@ -130,15 +130,15 @@ function podmanArgs({ name }: StoreImage, { store, work }: CopySetting): string[
 }
 
 function explain(program: CopyProgram, { code, stderr }: ProgramResult, { store }: CopySetting): PluginError {
-  const said = stderr
+  const printed = stderr
     .trim()
     .replace(/^time="[^"]*" level=(?:fatal|error) msg=/gm, '')
     .slice(-1000);
-  if (/no space left on device|disk quota exceeded/i.test(said)) {
+  if (/no space left on device|disk quota exceeded/i.test(printed)) {
     return new PluginError('disk-full', `the file system of the image store ${store.graphRoot} is full`, {
       hint: 'Free some space, and run the same command again: loaded images are skipped.',
-      cause: new Error(said),
+      cause: new Error(printed),
     });
   }
-  return new PluginError('incomplete', `${program} failed: ${said === '' ? `exit code ${code}` : said}`);
+  return new PluginError('incomplete', `${program} failed: ${printed === '' ? `exit code ${code}` : printed}`);
 }

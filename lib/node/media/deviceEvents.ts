@@ -50,8 +50,8 @@ export class DeviceEvents {
    * Waits for an event, for at most a number of milliseconds, and then until no event follows for a short time. Ends
    * early if the signal is aborted.
    */
-  async next(patience: number, signal: AbortSignal): Promise<void> {
-    if (!this.#heard) await this.#wait(patience, signal);
+  async next(timeout: number, signal: AbortSignal): Promise<void> {
+    if (!this.#heard) await this.#wait(timeout, signal);
     for (let round = 0; this.#heard && round < most && !signal.aborted; round += 1) {
       this.#heard = false;
       await sleep(quiet, undefined, { signal }).catch(() => undefined);
@@ -62,12 +62,12 @@ export class DeviceEvents {
     this.#child?.removeAllListeners('exit').kill();
   }
 
-  async #wait(patience: number, signal: AbortSignal): Promise<void> {
+  async #wait(timeout: number, signal: AbortSignal): Promise<void> {
     const done = new AbortController();
     this.#wake = () => {
       done.abort();
     };
-    await sleep(patience, undefined, { signal: AbortSignal.any([signal, done.signal]) }).catch(() => undefined);
+    await sleep(timeout, undefined, { signal: AbortSignal.any([signal, done.signal]) }).catch(() => undefined);
     this.#wake = () => undefined;
   }
 }

@@ -93,8 +93,8 @@ async function checkOthers(host: Host, prefixes: readonly string[]): Promise<voi
   for (const path of [registriesFile, ...(await listFolder(host, dirname(mirrorFile)))]) {
     if (path === mirrorFile) continue;
     const values = readToml((await readIfThere(host, path)) ?? '', path);
-    const said = ['registry.prefix', 'registry.location'].flatMap((key) => stringsOf(values, key) ?? []);
-    const both = prefixes.find((prefix) => said.includes(prefix));
+    const listed = ['registry.prefix', 'registry.location'].flatMap((key) => stringsOf(values, key) ?? []);
+    const both = prefixes.find((prefix) => listed.includes(prefix));
     if (both === undefined) continue;
     throw new PluginError('conflict', `${path} says where ${both} is, and would not count beside a mirror of it here`, {
       hint: 'If that mirror still answers, none is needed here. Otherwise remove it first.',

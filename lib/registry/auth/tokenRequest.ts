@@ -116,8 +116,8 @@ function readToken({ registry, realm }: TokenRequest, { headers, body }: ReadRes
   if (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)) {
     throw new PluginError('server-error', `${printable(realm)} answered without a token for ${registry}`);
   }
-  const said = Number(fields['expires_in']);
-  const lifetime = (said > 0 ? said : 60) * 1000;
+  const stated = Number(fields['expires_in']);
+  const lifetime = (stated > 0 ? stated : 60) * 1000;
   // Both times are from the server, so a wrong clock on either side does no harm.
   const age = Date.parse(headers.date ?? '') - Date.parse(String(fields['issued_at']));
   const left = age > 0 && age < lifetime ? lifetime - age : lifetime;

@@ -142,11 +142,11 @@ export class AgentLoop {
       return `${describeFound(each)}${digest}`;
     });
     const offered = found.length > 0 ? [`${words.join('; ')}: waiting for its digest in spec.bundle.digest`] : [];
-    const said = [...offered, ...(this.#options.tools.messages?.() ?? [])];
+    const messages = [...offered, ...(this.#options.tools.messages?.() ?? [])];
     return {
       ...{ name: this.#options.node, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
       free: await this.#options.tools.images.measureFree(),
-      ...(said.length > 0 && { message: said.join('; ') }),
+      ...(messages.length > 0 && { message: messages.join('; ') }),
     };
   }
 

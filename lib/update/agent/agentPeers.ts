@@ -9,7 +9,7 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import { parseReport, reportKind, selectOffers } from '../nodeReport.ts';
 
 /** Few retries, because another node may have the bundle too. */
-const patience = { attempts: 2, baseDelay: 300, longestWait: 0 };
+const retry = { attempts: 2, baseDelay: 300, longestWait: 0 };
 /** The largest number of nodes to ask before the next check of the cluster. */
 const mostAsked = 4;
 /** The largest number of parts of the nodes to search. */
@@ -49,7 +49,7 @@ export class AgentPeers {
    */
   async fetch(digest: Digest, folder: string, context: Context): Promise<FetchOutcome> {
     return this.#ask(digest, 'bundle', context, (origin) => {
-      const source = { url: new URL(peerPath(digest), origin), token: undefined, digest, patience };
+      const source = { url: new URL(peerPath(digest), origin), token: undefined, digest, retry };
       return fetchBundle(source, folder, this.#connections, context);
     });
   }
@@ -62,7 +62,7 @@ export class AgentPeers {
     context: Context,
   ): Promise<FetchOutcome> {
     return this.#ask(digest, 'base', context, (origin) => {
-      const source = { url: new URL(peerBasePath(digest), origin), token: undefined, digest, patience };
+      const source = { url: new URL(peerBasePath(digest), origin), token: undefined, digest, retry };
       return fetchBaseBlobs(source, blobs, folder, this.#connections, context);
     });
   }

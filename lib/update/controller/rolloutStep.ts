@@ -71,9 +71,9 @@ const steps: Readonly<Record<Phase, (observation: Observation) => Promise<Step>>
 
 async function detect(observation: Observation): Promise<Step> {
   const { digest } = observation.bundle.spec.bundle;
-  const said = observation.load.known.flatMap(({ name, message }) => (message ? [`${name}: ${message}`] : []));
+  const failures = observation.load.known.flatMap(({ name, message }) => (message ? [`${name}: ${message}`] : []));
   const wait = (reason: string, message: string): Step =>
-    stay(observation, falseCondition('Verified', reason, [message, ...said.slice(0, 10)].join('; ')));
+    stay(observation, falseCondition('Verified', reason, [message, ...failures.slice(0, 10)].join('; ')));
   if (digest === undefined) return wait('NotAllowed', 'spec.bundle.digest does not allow any bundle yet');
   const facts = await observation.facts();
   if (!facts)

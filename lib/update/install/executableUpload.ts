@@ -12,7 +12,7 @@ import type { PodCommandResult } from '../../kubernetes/podExec.ts';
  * Prints `there` if the file exists with its digest, else the number of its bytes that exist. Removes partial files of
  * other digests.
  */
-const lookScript = `file=$1 digest=$2
+const findScript = `file=$1 digest=$2
 mkdir -p "\${file%/*}" || exit
 if echo "$digest  $file" | sha256sum --check --status 2>/dev/null && [ -x "$file" ]; then
   rm -f "$file".*.partial
@@ -51,10 +51,10 @@ export async function bringExecutable(
   { pod, node }: { readonly pod: string; readonly node: string },
   executable: Executable,
   context: Context,
-  patienceOptions: RetryOptions = { attempts: 5, baseDelay: 1000 },
+  retryOptions: RetryOptions = { attempts: 5, baseDelay: 1000 },
 ): Promise<boolean> {
   const { size, digest } = executable;
-  const patience = new RetryBudget(patienceOptions, context);
+  const budget = new RetryBudget(retryOptions, context);
   const run = (script: string, args: readonly unknown[], input?: AsyncIterable<Buffer>): Promise<PodCommandResult> => {
     const command = ['/bin/bash', '-c', script, 'bash', `/host${executablePath}`, digest, ...args.map(String)];
     const place = { namespace: agentNamespace, pod, container: 'agent' };
@@ -64,11 +64,11 @@ export async function bringExecutable(
   let arrived = 0;
   for (;;) {
     try {
-      const start = await look(run, node);
+      const start = await findUploaded(run, node);
       if (start === 'there') return planned;
       const present = start > size ? 0 : start;
       // Bytes that were sent may not have arrived.
-      if (planned) patience.progress(present - arrived);
+      if (planned) budget.progress(present - arrived);
       arrived = present;
       if (!planned) context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present });
       planned = true;
@@ -79,15 +79,15 @@ export async function bringExecutable(
       }
       throw explain(result, node);
     } catch (error) {
-      await patience.waitAfter(error);
+      await budget.waitAfter(error);
     }
   }
 }
 
 type Run = (script: string, args: readonly unknown[]) => Promise<PodCommandResult>;
 
-async function look(run: Run, node: string): Promise<'there' | number> {
-  const result = await run(lookScript, []);
+async function findUploaded(run: Run, node: string): Promise<'there' | number> {
+  const result = await run(findScript, []);
   const answer = result.stdout.trim();
   if (result.code !== 0 || !/^(?:there|\d+)$/.test(answer)) throw explain(result, node);
   return answer === 'there' ? answer : Number(answer);
@@ -102,19 +102,19 @@ async function* read({ path, digest }: Executable, start: number, context: Conte
 }
 
 function explain({ code, stderr }: PodCommandResult, node: string): PluginError {
-  const said = stderr.trim();
+  const printed = stderr.trim();
   if (code === exits.short) return new PluginError('unreachable', `The connection to ${node} ended too early`);
   if (code === exits.corrupt) {
     return new PluginError('digest-mismatch', `What has come to ${node} is not the executable that was sent`, {
       hint: 'Has the file changed meanwhile? Otherwise something on the way changes the content.',
     });
   }
-  if (said.includes('No space left')) {
-    return new PluginError('disk-full', `The disk of ${node} is full: ${said}`, {
+  if (printed.includes('No space left')) {
+    return new PluginError('disk-full', `The disk of ${node} is full: ${printed}`, {
       hint: 'Free some space in /var on the node, then run the same command again.',
     });
   }
-  return new PluginError('command-failed', `${node} cannot take the executable: ${said || `exit code ${code}`}`, {
+  return new PluginError('command-failed', `${node} cannot take the executable: ${printed || `exit code ${code}`}`, {
     hint: 'See whether the node is healthy: oc describe node, oc adm node-logs.',
   });
 }

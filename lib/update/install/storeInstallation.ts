@@ -39,20 +39,20 @@ export interface StoreChoice extends StoreTimeouts {
 export async function installStore(
   cluster: Cluster,
   options: ApplyOptions,
-  patience: StoreChoice,
+  wait: StoreChoice,
   context: Context,
 ): Promise<readonly AppliedObject[]> {
   // A store that is in use stays.
-  const additional = patience.additional || isAdditional(await listStoreObjects(cluster));
+  const additional = wait.additional || isAdditional(await listStoreObjects(cluster));
   const { policy, configs } = await planStore(cluster, { additional });
   if (!options.dryRun) {
     const [first] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
     if (first !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${first}`);
   }
   const stated = await applyObjects(cluster, [policy], options, context);
-  if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster), patience, context);
+  if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster), wait, context);
   const files = await applyObjects(cluster, configs, options, context);
-  if (!options.dryRun) await awaitThat(() => findLatePool(cluster, true), patience, context);
+  if (!options.dryRun) await awaitThat(() => findLatePool(cluster, true), wait, context);
   return [...stated, ...files];
 }
 
@@ -65,7 +65,7 @@ export async function installStore(
 export async function removeStore(
   cluster: Cluster,
   { dryRun, removePins }: Pick<ApplyOptions, 'dryRun'> & { readonly removePins: boolean },
-  patience: StoreTimeouts | undefined,
+  wait: StoreTimeouts | undefined,
   context: Context,
 ): Promise<readonly ObjectReference[]> {
   const objects = await listStoreObjects(cluster);
@@ -82,8 +82,8 @@ export async function removeStore(
   }));
   const gone = await deleteObjects(cluster, references, { dryRun }, context);
   if (!dryRun) await applyObjects(cluster, kept, { overwrite: true }, context);
-  if (gone.length + kept.length === 0 || dryRun || !patience) return gone;
-  await awaitThat(() => findLatePool(cluster, kept.length > 0), patience, context);
+  if (gone.length + kept.length === 0 || dryRun || !wait) return gone;
+  await awaitThat(() => findLatePool(cluster, kept.length > 0), wait, context);
   // An empty spec removes the fields that we applied. Fields of other managers stay.
   if (kept.length === 0) await cluster.apply({ ...disruptionPolicy, spec: {} });
   return gone;

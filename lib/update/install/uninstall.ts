@@ -75,8 +75,8 @@ export async function uninstallAgents(
   // that is removed from the nodes.
   const controllers = await deleteObjects(cluster, [controllerSet], { dryRun }, context);
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
-  const patience = timeout === undefined ? undefined : { ...options, timeout };
-  const store = keepStore ? [] : await removeStore(cluster, options, patience, context);
+  const wait = timeout === undefined ? undefined : { ...options, timeout };
+  const store = keepStore ? [] : await removeStore(cluster, options, wait, context);
   const pins = options.removePins ? await listOwnSets(cluster) : [];
   // In reverse order, because earlier objects are needed by later ones. Fields do not matter for a deletion.
   const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
@@ -118,14 +118,14 @@ async function restorePauses(cluster: Cluster, context: Context): Promise<void> 
   for (const object of restored) context.log('info', `restored ${formatObjectName(object)}`);
 }
 
-interface Patience {
+interface RemovalWait {
   readonly timeout: number;
   readonly interval?: number;
 }
 
 async function cleanNodes(
   cluster: Cluster,
-  { timeout, interval = 1000, removePins }: Patience & CleanupOptions,
+  { timeout, interval = 1000, removePins }: RemovalWait & CleanupOptions,
   context: Context,
 ): Promise<void> {
   const agents = await cluster.read(agentSet);
@@ -147,7 +147,7 @@ async function cleanNodes(
 
 async function awaitNamespace(
   cluster: Cluster,
-  { timeout, interval = 1000 }: Patience,
+  { timeout, interval = 1000 }: RemovalWait,
   context: Context,
 ): Promise<void> {
   const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: agentNamespace } };
@@ -157,8 +157,8 @@ async function awaitNamespace(
     const reasons = [...conditionsOf(namespace).values()].filter(
       ({ status, message }) => status === 'True' && message !== '',
     );
-    const said = reasons.map(({ message }) => message).join(' ');
-    return new PluginError('not-ready', `The namespace ${agentNamespace} is not gone yet. ${said}`.trim(), {
+    const text = reasons.map(({ message }) => message).join(' ');
+    return new PluginError('not-ready', `The namespace ${agentNamespace} is not gone yet. ${text}`.trim(), {
       hint: 'The cluster continues to remove it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
     });
   };

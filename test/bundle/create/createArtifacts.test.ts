@@ -16,7 +16,7 @@ import { makeBlob } from '../../support/content/layers.ts';
 import { makeContext } from '../../support/context.ts';
 import { addAttachment, attachmentTag } from '../../support/release/attachments.ts';
 import type { ExtraImage } from '../../support/release/extraImage.ts';
-import { believeAll } from '../../support/release/trust.ts';
+import { acceptUnsigned } from '../../support/release/trust.ts';
 
 /** A signed Helm chart. */
 function makeChart(): ExtraImage {
@@ -66,7 +66,7 @@ describe('a bundle with an OCI artifact', () => {
       const { path, result } = await make(options);
       expect(result.metadata).to.deep.include({ artifacts: [chart.pullspec], extraImages: [chart.pullspec] });
       await open(path, async (bundle) => {
-        const report = await verifyBundle(bundle, { trust: believeAll }, makeContext());
+        const report = await verifyBundle(bundle, { trust: acceptUnsigned }, makeContext());
         expect(report.problems).to.deep.equal([]);
         expect(report.attachmentTags).to.include(attachmentTag(chart.digest));
         const { images } = await inspectBundle(bundle, makeContext());
@@ -90,7 +90,7 @@ describe('a bundle with an OCI artifact', () => {
   it('serves and pushes it with its signature', async () => {
     const { path, folder } = await make();
     await open(path, async (bundle) => {
-      const signed = await checkSigned(bundle, believeAll, makeContext());
+      const signed = await checkSigned(bundle, acceptUnsigned, makeContext());
       const store = new Directory(`${folder}/pushed`, 'site/release', {}, makeContext());
       await pushBundle(bundle, signed, store, { concurrency: 2, mountFrom: [] }, makeContext());
       expect(await store.tags()).to.include(attachmentTag(chart.digest));

@@ -23,7 +23,7 @@ import { failureOf } from '../../support/program/failure.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../../support/peers.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { repack } from '../../support/archive/repack.ts';
-import { believeAll } from '../../support/release/trust.ts';
+import { acceptUnsigned } from '../../support/release/trust.ts';
 
 const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
@@ -40,7 +40,7 @@ async function push(
   const registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
   const bundle = await openBundle(path, context);
   try {
-    const signed = await checkSigned(bundle, believeAll, context);
+    const signed = await checkSigned(bundle, acceptUnsigned, context);
     return await pushBundle(
       bundle,
       signed,

@@ -14,7 +14,7 @@ import { serveBundle, type BundleServer } from '../../../lib/bundle/deliver/serv
 import { digestOf } from '../../../lib/oci/digest.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { believeAll } from '../../support/release/trust.ts';
+import { acceptUnsigned } from '../../support/release/trust.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
@@ -29,7 +29,7 @@ interface Served extends BundleServer {
 
 async function serve(path: string, context: TestContext): Promise<Served> {
   const bundle = await openBundle(path, context);
-  const { tags } = await checkSigned(bundle, believeAll, makeContext());
+  const { tags } = await checkSigned(bundle, acceptUnsigned, makeContext());
   const server = await serveBundle(bundle, { ...loopback, tags }, context);
   return { ...server, bundle, address: new URL(server.url).host };
 }

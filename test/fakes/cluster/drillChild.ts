@@ -26,7 +26,7 @@ for (const name of ['patch', 'exec', 'evict', 'create'] as const) {
 }
 
 const context = makeContext();
-const cluster = await connectCluster({ kubeconfig, environment: {}, patience: hasty }, context);
+const cluster = await connectCluster({ kubeconfig, environment: {}, retry: hasty }, context);
 const options = { reboot: mode === 'reboot', single: false, timeout: 20_000, interval: 200, limit: Number(limit) };
 const { result } = await drillNode(cluster, name, options, context);
 cluster.close();

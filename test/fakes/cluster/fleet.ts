@@ -191,8 +191,8 @@ class Fleet {
       peers: new AgentPeers(cluster, name, connections),
       server,
     };
-    const wait = (patience: number, signal: AbortSignal): Promise<void> =>
-      sleep(patience, undefined, { signal }).catch(() => undefined);
+    const wait = (timeout: number, signal: AbortSignal): Promise<void> =>
+      sleep(timeout, undefined, { signal }).catch(() => undefined);
     const media = { find: () => Promise.resolve(found), wait };
     const loop = new AgentLoop(cluster, { node: name, media, tools, interval }, this.#context);
     this.#loops.set(name, { loop, cache });

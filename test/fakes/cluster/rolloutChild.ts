@@ -7,7 +7,7 @@ import { makeFacts } from './updatingSite.ts';
 // A controller in a separate process, so that tests can kill it.
 const [, , kubeconfig = '', identity = ''] = process.argv;
 const context = makeContext();
-const cluster = await connectCluster({ kubeconfig, environment: {}, patience: hasty }, context);
+const cluster = await connectCluster({ kubeconfig, environment: {}, retry: hasty }, context);
 const lease = { duration: 1000, retryPeriod: 50 };
 const readBundle = () => Promise.resolve(makeFacts());
 await controlRollout(cluster, { identity, namespace: 'oc-upgrade-bundle', pace: 150, lease, readBundle }, context);

@@ -1,7 +1,7 @@
 import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 
 /** The trust in tests of other subjects: unsigned releases, no network. */
-export const believeAll: VerifyTrust = {
+export const acceptUnsigned: VerifyTrust = {
   keyrings: [],
   fingerprints: [],
   allowUnsigned: true,

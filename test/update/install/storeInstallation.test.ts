@@ -13,7 +13,7 @@ import { expectGolden } from '../../support/program/golden.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const storage = '[storage]\ndriver = "overlay"\n\n[storage.options]\nadditionalimagestores = [\n]\n';
-const patience = { timeout: 120_000, interval: 10, additional: true };
+const wait = { timeout: 120_000, interval: 10, additional: true };
 const roleLabel = 'machineconfiguration.openshift.io/role';
 const options = { overwrite: false } as const;
 
@@ -112,25 +112,25 @@ describe('an additional store', () => {
 
   it('comes with no reboot: the files only when the policy is in force', async () => {
     await open('4.19.3');
-    const stated = await installStore(connected.cluster, options, patience, connected.context);
+    const stated = await installStore(connected.cluster, options, wait, connected.context);
     expect(stated.map(({ object, outcome }) => `${object.kind} ${outcome}`)).to.deep.equal([
       ...['MachineConfiguration configured', 'MachineConfig created', 'MachineConfig created'],
     ]);
     expect(rebooted).to.deep.equal([]);
     const { revision } = server.objects;
-    await installStore(connected.cluster, options, patience, connected.context);
+    await installStore(connected.cluster, options, wait, connected.context);
     expect(server.objects.revision).to.equal(revision);
   });
 
   it('has a setting of CRI-O that keeps images after a power failure, which can be installed alone', async () => {
     await open('4.19.3');
-    const alone = { ...patience, additional: false };
+    const alone = { ...wait, additional: false };
     await installStore(connected.cluster, options, alone, connected.context);
     const installed = () => server.find(machines, 'MachineConfig', '98-worker-oc-upgrade-bundle-store');
     const has = (path: string): boolean => readConfigFile(installed() as never, path) !== undefined;
     expect(readConfigFile(installed() as never, retention.path)).to.match(/^\[crio\]\nclean_shutdown_file = ""$/m);
     expect(has('/etc/containers/storage.conf')).to.equal(false);
-    await installStore(connected.cluster, options, patience, connected.context);
+    await installStore(connected.cluster, options, wait, connected.context);
     expect([has('/etc/containers/storage.conf'), has(retention.path)]).to.deep.equal([true, true]);
     // Another run never removes the store of nodes.
     await installStore(connected.cluster, options, alone, connected.context);
@@ -158,7 +158,7 @@ describe('an additional store', () => {
       ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
       '98-arbiter-oc-upgrade-bundle-store',
     ]);
-    const installing = installStore(connected.cluster, options, patience, connected.context);
+    const installing = installStore(connected.cluster, options, wait, connected.context);
     await until(() => server.find(machines, 'MachineConfig', '98-arbiter-oc-upgrade-bundle-store'));
     setPool('infra', ['00-worker', '98-worker-oc-upgrade-bundle-store']);
     await installing;
@@ -171,14 +171,14 @@ describe('an additional store', () => {
 
   it('goes the other way round, and keeps the policies of others', async () => {
     await open('4.19.3');
-    await installStore(connected.cluster, options, patience, connected.context);
-    const gone = await removeStore(connected.cluster, { removePins: true }, patience, connected.context);
+    await installStore(connected.cluster, options, wait, connected.context);
+    const gone = await removeStore(connected.cluster, { removePins: true }, wait, connected.context);
     expect(gone.map(({ metadata }) => metadata.name)).to.deep.equal([
       ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
     ]);
     expect(rebooted).to.deep.equal([]);
     expect(policies()).to.deep.equal(['/etc/theirs']);
-    expect(await removeStore(connected.cluster, { removePins: true }, patience, connected.context)).to.deep.equal([]);
+    expect(await removeStore(connected.cluster, { removePins: true }, wait, connected.context)).to.deep.equal([]);
   });
 
   it('names the pool that is not ready', async () => {
@@ -202,7 +202,7 @@ describe('an additional store', () => {
       spec: { paused: true },
     });
     const { revision } = server.objects;
-    const error = await failureOf(installStore(connected.cluster, options, patience, connected.context), 'not-ready');
+    const error = await failureOf(installStore(connected.cluster, options, wait, connected.context), 'not-ready');
     expect(error.message).to.contain('the pool worker is paused');
     expect(server.objects.revision).to.equal(revision);
   });
@@ -246,7 +246,7 @@ describe('an additional store', () => {
     server.put({ ...pool, apiVersion: machines, kind: 'MachineConfigPool', metadata: { name: 'worker', labels } });
     theirs(['/var/lib/theirs']);
     const { revision } = server.objects;
-    const error = await failureOf(installStore(connected.cluster, options, patience, connected.context), 'conflict');
+    const error = await failureOf(installStore(connected.cluster, options, wait, connected.context), 'conflict');
     expect(error.message).to.contain('ContainerRuntimeConfig theirs configures the pools of the role worker');
     expect(server.objects.revision).to.equal(revision);
     theirs(['/var/lib/theirs', '/var/lib/shared/oc-upgrade-bundle/store']);

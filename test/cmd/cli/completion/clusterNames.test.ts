@@ -22,8 +22,8 @@ describe('findClusterNames', () => {
   });
   const minute = 60_000;
   const values = { kubeconfig: ['~/config'], token: ['right-token'] };
-  const find = (kind: 'nodes' | 'upgrade-bundles', typed: Readonly<Record<string, string[]>>, patience = minute) =>
-    suggestionsFrom({ HOME: kubeconfigs.folder }, patience)(kind, typed, '');
+  const find = (kind: 'nodes' | 'upgrade-bundles', typed: Readonly<Record<string, string[]>>, timeout = minute) =>
+    suggestionsFrom({ HOME: kubeconfigs.folder }, timeout)(kind, typed, '');
 
   it('finds nodes and UpgradeBundles, with the identity of the command line', async () => {
     expect(await find('nodes', values)).to.deep.equal(['master-0', 'worker-1']);

@@ -11,7 +11,7 @@ import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts'
 import { makeContext } from '../../../support/context.ts';
 import { attachmentTag } from '../../../support/release/attachments.ts';
 import { imagePolicyFiles } from '../../../support/release/imagePolicy.ts';
-import { believeAll } from '../../../support/release/trust.ts';
+import { acceptUnsigned } from '../../../support/release/trust.ts';
 
 const audit = { date: new Date('2026-11-01T12:00:00Z'), tool: 'test/1', keys: new Map() };
 
@@ -22,7 +22,7 @@ describe('formatAudit', () => {
   async function verify(path: string): Promise<VerifyReport> {
     const bundle = await openBundle(path, makeContext());
     const trust = {
-      ...believeAll,
+      ...acceptUnsigned,
       keyrings: [made.keyFile],
       fingerprints: [made.key.fingerprint],
       allowUnsigned: false,
@@ -75,7 +75,7 @@ describe('formatAudit', () => {
     const delta = await makeBundle({ version: '4.12.4', components: ['etcd', 'console'], base: base.path });
     try {
       const opened = await addBases(await openBundle(delta.path, makeContext()), [base.path], makeContext());
-      const compared = await verifyBundle(opened, { trust: believeAll }, makeContext());
+      const compared = await verifyBundle(opened, { trust: acceptUnsigned }, makeContext());
       await opened.close();
       const { changes } = compared;
       expect(changes?.release).to.equal(base.release.pullspec);
