@@ -37,7 +37,12 @@ async function removeRetired(
   // Another program may use PostgreSQL again.
   if (installation.database === 'postgres') return;
   const { unitFolder: within } = installation;
-  await disableUnits(commands, units, signal);
+  // An interrupted run may have removed them.
+  await disableUnits(
+    commands,
+    units.filter((unit) => present.has(unit)),
+    signal,
+  );
   for (const unit of units) {
     const name = join(within, `${unit}.service`);
     const parts = (present.get(unit)?.files ?? []).map(({ path }) => path);

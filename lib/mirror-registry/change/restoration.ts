@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
@@ -28,6 +29,7 @@ export async function requireRestorable(
   const { files, detected, commands, force } = request;
   await records.requireFiles(journal);
   if (journal.phase === 'writing') return;
+  await requireRetired(request, journal, signal);
   if (!force) await requireReplaced(commands, journal, signal);
   if (journal.database === undefined) return;
   const isMoved =
@@ -53,6 +55,26 @@ export async function requireRestorable(
   if (newer) {
     await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder, signal));
   }
+}
+
+/** Checks that the units and secrets that only a rollback needs are still there. Throws `not-found`. */
+async function requireRetired(
+  { files, commands, detected }: ExecutionRequest,
+  { retired }: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  const missing: string[] = [];
+  for (const unit of retired?.units ?? []) {
+    const path = join(detected.installation.unitFolder, `${unit}.service`);
+    if (!(await files.exists(path))) missing.push(path);
+  }
+  for (const name of retired?.secrets ?? []) {
+    if (!(await commands.exists('secret', name, signal))) missing.push(`the podman secret ${name}`);
+  }
+  if (missing.length === 0) return;
+  throw new PluginError('not-found', `${missing.join(' and ')} is missing, which a rollback needs`, {
+    hint: 'Restore it. Or remove the backups, if their removal was interrupted.',
+  });
 }
 
 /**

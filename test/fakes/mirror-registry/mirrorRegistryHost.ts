@@ -151,6 +151,10 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
     };
     if (name === 'systemctl') {
       if (words[0] === 'daemon-reload') await this.#readUnits();
+      const unit = join(this.fixture.root, this.fixture.unitFolder, last);
+      if (/^(?:enable|disable)$/.test(words[0] ?? '') && !existsSync(unit)) {
+        return fail(`Unit file ${last} does not exist.`);
+      }
       if (last === 'quay-postgres.service') {
         if (words[0] !== 'enable') await this.postgres?.stop();
         if (words[0] === 'restart') await this.postgres?.start();
