@@ -74,3 +74,8 @@ export function describePolicies(results: readonly NamedResult[], expected: Expe
     return [index === 0 ? 'Sigstore' : '', `${verified} of ${own.length} images verified, policy ${name}${by}${why}`];
   });
 }
+
+/** Returns the results of image policies as lines of text; none if the release enforces no policy. */
+export function listPolicies(results: readonly NamedResult[]): string[] {
+  return describePolicies(results).map(([, result = '']) => `Sigstore: ${result}`);
+}

@@ -9,6 +9,7 @@ import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
 import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import type { CommandSession } from '../cli/command.ts';
 import { formatBytes } from '../cli/format.ts';
+import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes, type DryRun } from './applyReport.ts';
 import { clusterWords, trustWords } from './carriedOptions.ts';
@@ -91,7 +92,7 @@ function joinSections(sections: readonly string[]): string {
 
 /** Returns the result as plain data. */
 function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): object {
-  const { signed, images, result, measure, imported, files, applied, mirrors } = outcome;
+  const { signed, images, policies, result, measure, imported, files, applied, mirrors } = outcome;
   const mirrorSets = mirrors ? mirrorSetManifests(mirrors).map(({ object }) => object) : [];
   const { version, arch, pullspec, digest } = signed.release;
   return {
@@ -108,6 +109,7 @@ function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): ob
         good.map(({ fingerprint, userId }) => ({ fingerprint, signer: userId })),
       ]),
     ),
+    sigstore: toPlainPolicies(policies),
     ...(result && { blobs: result.blobs, bytes: result.bytes, attachments: result.attachments }),
     images: images.map((image) => ({
       name: image.name,
@@ -145,7 +147,12 @@ function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArg
   const prefixes = places.map(
     (place) => `${place.includes('${component}') ? 'Mirrored to' : 'Mirror prefix'}: ${place}`,
   );
-  return [...(outcome.result ? ['Success'] : []), `Update image:  ${updateImageOf(outcome)}`, ...prefixes].join('\n');
+  return [
+    ...(outcome.result ? ['Success'] : []),
+    `Update image:  ${updateImageOf(outcome)}`,
+    ...prefixes,
+    ...listPolicies(outcome.policies),
+  ].join('\n');
 }
 
 function formatUpgrade(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string {

@@ -4,6 +4,7 @@ import { writeTextFile } from '../config/manifestFile.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import { formatReference } from '../oci/reference.ts';
 import type { Release } from '../release/release.ts';
+import type { NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { usualRepository } from '../release/version.ts';
 import type { Context } from '../context.ts';
 import type { Place } from '../release/mirror/destination.ts';
@@ -15,7 +16,7 @@ import type { Registries } from '../registry/registries.ts';
 import { Directory } from '../store/directory.ts';
 import type { ContentStore } from '../store/store.ts';
 import { checkDirectorySpace } from './places.ts';
-import { warnOfRefusedImages } from './policyCheck.ts';
+import { checkPlannedImages } from './policyCheck.ts';
 import { checkNotPruned, checkStillThere } from './pruneGuard.ts';
 import type { MirroringRequest } from './request.ts';
 
@@ -26,17 +27,22 @@ interface Copied {
   readonly measure?: MirrorMeasure;
 }
 
+/** The images to copy, and the results of the image policies of their release. */
+interface PlannedCopies {
+  readonly groups: readonly MirrorGroup[];
+  readonly policies: readonly NamedResult[];
+}
+
 /** Reads the manifests of images. Warns of images that clusters would refuse. Throws what planMirror throws. */
 export async function planCopies(
   images: readonly MirrorImage[],
   release: Release,
   context: Context,
-): Promise<MirrorGroup[]> {
-  if (images.length === 0) return [];
+): Promise<PlannedCopies> {
+  if (images.length === 0) return { groups: [], policies: [] };
   context.log('info', `reading the manifests of ${images.length} images`);
   const groups = await planMirror(images, context);
-  await warnOfRefusedImages(groups, release, context);
-  return groups;
+  return { groups, policies: await checkPlannedImages(groups, release, context) };
 }
 
 /** Mirrors planned images, or in a dry run measures them. Does nothing without images. Throws what runMirror throws. */

@@ -15,6 +15,7 @@ import { FilledRepositories } from '../release/mirror/filledRepositories.ts';
 import type { MirrorMeasure } from '../release/mirror/measure.ts';
 import type { MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import type { NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import {
   findAdditionalImages,
@@ -37,6 +38,8 @@ import type { MirroringAccess, MirroringRequest } from './request.ts';
 export interface MirrorOutcome extends Applied {
   readonly signed: SignedRelease;
   readonly images: readonly MirrorImage[];
+  /** The sigstore signatures of the images, by the image policies of the release. */
+  readonly policies: readonly NamedResult[];
   /** The result of copying; undefined without images, and in a dry run. */
   readonly result?: MirrorResult | undefined;
   /** In a dry run, what would be copied. */
@@ -178,7 +181,7 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
     ...(signatureFolder === undefined ? [] : signatureFiles(signatureFolder, signatures)),
   ];
   const isDryRun = request.dryRun !== undefined;
-  const groups = await planCopies(images, signed.release, context);
+  const { groups, policies } = await planCopies(images, signed.release, context);
   // What is wrong with a place would be found hours later.
   await prepareFiles(files, isDryRun);
   if (requested.length > 0) await checkRightsInCluster(run.access, requested, request, context);
@@ -195,7 +198,18 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
   });
   const hasOthers = (await Promise.all(roots.map((root) => countReleases(root, context)))).some((count) => count > 1);
   const applied = await applyToCluster(run.access, requested, request, context);
-  return { signed, images, ...copied, imported, files: written, hasOthers, mirrors, updateService, ...applied };
+  return {
+    signed,
+    images,
+    policies,
+    ...copied,
+    imported,
+    files: written,
+    hasOthers,
+    mirrors,
+    updateService,
+    ...applied,
+  };
 }
 
 async function listAdditional({

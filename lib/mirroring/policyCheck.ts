@@ -1,22 +1,28 @@
 import type { Context } from '../context.ts';
 import type { MirrorGroup } from '../release/mirror/mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
-import { checkReleaseImages, finderIn, findRefused, readerOf } from '../release/sigstore/releaseCheck.ts';
+import {
+  checkReleaseImages,
+  finderIn,
+  findRefused,
+  readerOf,
+  type NamedResult,
+} from '../release/sigstore/releaseCheck.ts';
 import { namedImages } from './images.ts';
 
 /**
- * Warns if a cluster would refuse images that are about to be mirrored, by the image policies of their release. Throws
- * no error, because `oc adm release mirror` mirrors them too, and clusters before 4.21 accept them. Reads only the
- * signatures from the sources.
+ * Checks images that are about to be mirrored against the image policies of their release. Only warns of images that a
+ * cluster would refuse, because `oc adm release mirror` mirrors them too, and clusters before 4.21 accept them. Reads
+ * only the signatures from the sources.
  */
-export async function warnOfRefusedImages(
+export async function checkPlannedImages(
   groups: readonly MirrorGroup[],
   release: Release,
   context: Context,
-): Promise<void> {
-  if (release.imagePolicies.length === 0) return;
+): Promise<NamedResult[]> {
+  if (release.imagePolicies.length === 0) return [];
   const planned = new Map(groups.flatMap(({ images }) => images.map((each) => [each.image.name, each])));
-  const results = await Promise.all(
+  const checked = await Promise.all(
     namedImages(release, false).map(async ([name, reference]) => {
       const { image, graph } = planned.get(name) ?? {};
       if (!image || !graph) return [];
@@ -28,6 +34,8 @@ export async function warnOfRefusedImages(
       return checkReleaseImages([named], release.imagePolicies, reader, context.signal);
     }),
   );
-  const refusal = findRefused(results.flat(), release.pullspec);
+  const results = checked.flat();
+  const refusal = findRefused(results, release.pullspec);
   if (refusal) context.log('warn', `${refusal.message}. ${refusal.hint ?? ''}`);
+  return results;
 }

@@ -47,13 +47,29 @@ describe('oc adm-release-mirror-config', () => {
   };
   afterEach(() => workshop.close());
 
-  it('warns of images that clusters refuse by the image policy of the release, and mirrors them', async () => {
+  it('mirrors images that clusters refuse by an image policy, with a warning and the result of each', async () => {
     // The host of the registry, with any port.
     await open({ release: { files: imagePolicyFiles({ scopes: ['*.0.0.1'] }) } });
     const last = [...workshop.release.images.keys()].at(-1) ?? '';
-    const { code, stderr } = await mirroring.run(['--to-dir=mirror']);
+    const { code, stdout, stderr } = await mirroring.run(['--to-dir=mirror']);
     expect(code, stderr).to.equal(0);
     expect(stderr).to.match(new RegExp(`warning: .*1 image has no valid sigstore signature: ${last}. Clusters refuse`));
+    const count = workshop.release.images.size + 1;
+    expect(stdout).to.match(
+      new RegExp(
+        `\nUpdate image: .*\nSigstore: ${count - 1} of ${count} images verified, policy openshift, unknown key`,
+      ),
+    );
+
+    const args = ['--to-dir=mirror', '--dry-run', '-o=json'];
+    const { sigstore } = JSON.parse(await mirroring.succeed(args)) as { sigstore: Record<string, unknown>[] };
+    expect(sigstore).to.have.length(count);
+    for (const { name, policy, outcome } of sigstore) {
+      expect({ policy, outcome }).to.deep.equal({
+        policy: 'openshift',
+        outcome: name === last ? 'missing' : 'verified',
+      });
+    }
   });
 
   describe('to a directory', () => {
