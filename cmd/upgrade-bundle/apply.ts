@@ -17,7 +17,7 @@ import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { warnOfExtraImages } from '../cli/extraImages.ts';
-import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+import { listPolicies, offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
 
 /** `apply`: allows the bundle that the cluster updates with. */
@@ -87,6 +87,7 @@ export const command = defineCommand({
         for (const risk of risks) context.log('warn', `${describeRisk(risk, version)}; the bundle accepts it`);
       if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
       terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);
+      for (const line of listPolicies(evidence?.signed.policies ?? [])) terminal.print(line);
       const next = bundle.status ? `It is ${phaseOf(bundle)}.` : 'The agents look for it now.';
       terminal.print(`${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`);
     } finally {

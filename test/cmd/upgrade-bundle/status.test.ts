@@ -12,6 +12,7 @@ import { makeContext } from '../../support/context.ts';
 import { type Running, runProgram, startProgram, until } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
+import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { node, platformImage } from '../../fakes/cluster/site.ts';
 
@@ -24,7 +25,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   let bundle: TestBundle;
 
   before(async () => {
-    bundle = await makeBundle({ version: '4.19.4' });
+    bundle = await makeBundle({ version: '4.19.4', attachments: () => true, files: imagePolicyFiles() });
   });
   after(() => bundle.remove());
   beforeEach(async () => {
@@ -110,6 +111,14 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(spec()).to.deep.include({ hold: true });
     expect((await run('apply', bundle.path, ...trusting())).stdout).to.match(
       /^upgradebundle\/4\.19\.4-x86-64 unchanged\n/,
+    );
+  });
+
+  it('prints how many images of a bundle have the sigstore signatures that policies require', async () => {
+    const count = bundle.release.images.size + 1;
+    const { stdout, stderr } = await run('apply', bundle.path, ...trusting());
+    expect(stdout, stderr).to.match(
+      new RegExp(` created\\nSigstore: ${count} of ${count} images verified, policy openshift, unknown key SHA256:`),
     );
   });
 
