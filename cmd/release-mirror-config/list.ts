@@ -1,6 +1,8 @@
 import { PluginError } from '../../lib/errors.ts';
+import { resolveArchivedPath } from '../../lib/release/graph/archivedPath.ts';
 import { readArchivedChannels, readServedChannels, type ChannelVersions } from '../../lib/release/graph/channels.ts';
 import { nameRisks, resolveUpdatePath, type UpdatePath } from '../../lib/release/graph/updatePath.ts';
+import { readStoredReleases } from '../../lib/mirroring/releases.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import { openAccess } from '../cli/access.ts';
@@ -11,13 +13,19 @@ import { fetcherOf } from '../cli/trust.ts';
 import { mirrorOptions } from './options.ts';
 
 const { 'certificate-authority': certificateAuthority, insecure } = registryOptions;
-const { arch, 'graph-url': graphUrl, 'path-from': pathFrom, 'to-version': toVersion } = mirrorOptions;
+const {
+  arch,
+  'from-dir': fromDir,
+  'graph-url': graphUrl,
+  'path-from': pathFrom,
+  'to-version': toVersion,
+} = mirrorOptions;
 
 /** `list`: shows channels, versions and paths of updates. */
 export const command = defineCommand({
   details:
     'Asks the public update graph, or the one of --graph-url. Channels and versions can also come from an archive of graph data, without ' +
-    'a network. An archive has no paths: which updates exist is in the releases.',
+    'a network. Which updates exist is in the releases, so paths from an archive need --from-dir too.',
   positionals: {
     what: { type: 'string', required: true, choices: ['versions', 'channels', 'paths'], describe: 'What to list' },
   },
@@ -31,6 +39,7 @@ export const command = defineCommand({
       describe: 'Archive of graph data (path or URL), instead of a graph',
       suggest: 'files',
     },
+    'from-dir': { ...fromDir, describe: 'Mirror directory or bundle with the releases of a path, for --graph-data' },
     'graph-url': graphUrl,
     arch,
     'certificate-authority': certificateAuthority,
@@ -41,9 +50,13 @@ export const command = defineCommand({
     ['versions --channel=stable-4.20', 'List the versions of a channel'],
     ['channels --graph-data=graph-data.tar.gz', 'List the channels of an archive, without a network'],
     ['paths --path-from=4.18.20 --to-version=4.20.3', 'Show the shortest path of updates'],
+    [
+      'paths --path-from=4.18.20 --to-version=4.20.3 --graph-data=graph-data.tar.gz --from-dir=/media/usb/mirror',
+      'Show the shortest path through mirrored releases, without a network',
+    ],
   ],
   async run(args, { context, terminal, environment }) {
-    const { what, channel, version, graphData } = args;
+    const { what, channel, version, graphData, fromDir: folder } = args;
     checkOptions(args);
     const registries = new Registries(await openAccess(args, environment), context);
     try {
@@ -53,7 +66,16 @@ export const command = defineCommand({
         terminal.print(args.output === 'json' ? JSON.stringify(plain, null, 2) : text);
       if (what === 'paths') {
         const ends = { from: args.pathFrom ?? '', to: args.toVersion ?? '' };
-        const path = await resolveUpdatePath(ends, architecture, options, context);
+        const path =
+          graphData !== undefined && folder !== undefined
+            ? await resolveArchivedPath(
+                ends,
+                graphData,
+                await readStoredReleases(folder, architecture, context),
+                options,
+                context,
+              )
+            : await resolveUpdatePath(ends, architecture, options, context);
         print(path, formatPath(path));
         return;
       }
@@ -70,20 +92,24 @@ export const command = defineCommand({
 });
 
 type ListArguments = Readonly<
-  Record<'what' | 'channel' | 'version' | 'pathFrom' | 'toVersion' | 'graphData', string | undefined>
+  Record<'what' | 'channel' | 'version' | 'pathFrom' | 'toVersion' | 'graphData' | 'fromDir', string | undefined>
 >;
 
-function checkOptions({ what, channel, version, pathFrom: from, toVersion: to, graphData }: ListArguments): void {
+function checkOptions(args: ListArguments): void {
+  const { what, channel, version, pathFrom: from, toVersion: to, graphData, fromDir: folder } = args;
   const missing = {
     versions: channel === undefined ? '--channel' : undefined,
     channels: version === undefined && graphData === undefined ? '--version, or --graph-data' : undefined,
     paths: from === undefined || to === undefined ? '--path-from and --to-version' : undefined,
   }[what as 'versions'];
   if (missing !== undefined) throw new PluginError('usage', `list ${what ?? ''} needs ${missing}`);
-  if (what === 'paths' && graphData !== undefined) {
+  if (what === 'paths' && graphData !== undefined && folder === undefined) {
     throw new PluginError('usage', 'an archive of graph data has no paths: which updates exist is in the releases', {
-      settings: ['graphUrl'],
+      hint: 'Name the mirror directory or bundle that has them with --from-dir.',
     });
+  }
+  if (folder !== undefined && (what !== 'paths' || graphData === undefined)) {
+    throw new PluginError('usage', '--from-dir is only for list paths with --graph-data');
   }
 }
 

@@ -1,10 +1,21 @@
+import { resolve } from 'node:path';
 import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { RootFolder } from '../files/rootFolder.ts';
 import { fetchFile } from '../http/fetchFile.ts';
+import { openLocation, parseLocation } from '../location.ts';
 import { Registries } from '../registry/registries.ts';
+import type { ReachableRelease } from '../release/graph/archivedPath.ts';
 import { requirePatch } from '../release/graph/channels.ts';
 import { resolveChannelRange, resolveUpdatePath } from '../release/graph/updatePath.ts';
+import { readPayload } from '../release/release.ts';
+import { parseArchitecture, parseReleaseTag, usualRepository, type Architecture } from '../release/version.ts';
+import { releaseRepository } from '../store/directory.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { listBundledVersions } from '../bundle/create/releaseSource.ts';
+import { openBundle } from '../bundle/open.ts';
+import { splitReleases } from '../bundle/releases.ts';
+import { readReleaseRepositories } from '../bundle/releaseRepositories.ts';
 import type { MirroringAccess, MirroringRequest, NamedRelease, ReleaseChoice } from './request.ts';
 
 /**
@@ -52,4 +63,49 @@ async function expandBundles(releases: readonly string[], context: Context): Pro
     for (const bundledVersion of versions) named.push({ release, bundledVersion });
   }
   return named;
+}
+
+/**
+ * Reads the releases of an architecture in a mirror directory or bundle. Throws `not-found` without one, and the errors of
+ * openBundle, openLocation and readPayload.
+ */
+export async function readStoredReleases(
+  text: string,
+  arch: Architecture,
+  context: Context,
+): Promise<ReachableRelease[]> {
+  const path = resolve(text);
+  const location = await parseLocation(path);
+  const all =
+    location.kind === 'directory' ? await readDirectory(path, arch, context) : await readBundle(path, context);
+  const releases = all.filter((release) => release.arch === arch);
+  if (releases.length > 0) return releases;
+  throw new PluginError('not-found', `${path} has no release for ${arch}`, { settings: ['arch'] });
+}
+
+async function readBundle(path: string, context: Context): Promise<ReachableRelease[]> {
+  const bundle = await openBundle(path, context);
+  await bundle.close();
+  return splitReleases(bundle.metadata).map(({ version, arch, previous, release: pullspec }) => {
+    return { version, arch: parseArchitecture(arch), previous, pullspec };
+  });
+}
+
+async function readDirectory(path: string, arch: Architecture, context: Context): Promise<ReachableRelease[]> {
+  const known = await readReleaseRepositories(new RootFolder(path));
+  const opened = await openLocation({ kind: 'directory', path }, {}, context);
+  try {
+    const content = opened.repository(releaseRepository);
+    const releases: ReachableRelease[] = [];
+    for (const tag of (await content?.tags()) ?? []) {
+      const wanted = parseReleaseTag(tag);
+      if (!content || wanted?.arch !== arch) continue;
+      const descriptor = await content.resolve(tag);
+      const repository = known.get(descriptor.digest) ?? usualRepository;
+      releases.push(await readPayload(content, descriptor, { ...wanted, repository }, context));
+    }
+    return releases;
+  } finally {
+    await opened.close();
+  }
 }

@@ -1,9 +1,10 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
+import { fieldsOf } from '../../fields.ts';
 import { readDocuments } from '../documents.ts';
 import { channelsOf, compareVersions, isSameMinor, isVersion, parseVersion, type Architecture } from '../version.ts';
 import { graphsToAsk, readChannel, type ResolveOptions } from './graph.ts';
-import { fetchGraphData, readGraphData } from './graphArchive.ts';
+import { fetchGraphData, readGraphData, type GraphData } from './graphArchive.ts';
 
 /** The versions of each channel, in ascending order. */
 export type ChannelVersions = ReadonlyMap<string, readonly string[]>;
@@ -12,15 +13,32 @@ const documentLimits = { length: 4 * 1024 * 1024, tokens: 200_000 };
 
 /**
  * Reads all channels of a graph-data archive (path or URL). An archive on this machine needs no network. Throws the errors
- * of fetchGraphData and readGraphData, and `invalid-file` for a channel that is no YAML.
+ * of openGraphData and channelsIn.
  */
 export async function readArchivedChannels(
   archive: string,
-  { fetchFile }: Pick<ResolveOptions, 'fetchFile'>,
+  options: Pick<ResolveOptions, 'fetchFile'>,
   context: Context,
 ): Promise<ChannelVersions> {
+  const { data, where } = await openGraphData(archive, options, context);
+  return channelsIn(data, where);
+}
+
+/**
+ * Reads a graph-data archive (path or URL), and returns its location for messages too. Throws the errors of fetchGraphData
+ * and readGraphData.
+ */
+export async function openGraphData(
+  archive: string,
+  { fetchFile }: Pick<ResolveOptions, 'fetchFile'>,
+  context: Context,
+): Promise<{ data: GraphData; where: string }> {
   const { bytes, where } = await fetchGraphData(archive, fetchFile);
-  const data = await readGraphData(bytes, where, (message) => context.log('warn', message));
+  return { data: await readGraphData(bytes, where, (message) => context.log('warn', message)), where };
+}
+
+/** Returns the channels of graph data. Throws `invalid-file` for a channel that is no YAML. */
+export function channelsIn(data: GraphData, where: string): ChannelVersions {
   const channels = new Map<string, readonly string[]>();
   for (const [path, content] of data) {
     const name = /^channels\/(.+)\.ya?ml$/.exec(path)?.[1];
@@ -96,14 +114,17 @@ async function findPatches(
   return [];
 }
 
-function versionsIn(text: string, where: string): string[] {
-  let document: unknown;
+/** Reads a file of graph data. Throws `invalid-file` for one that is no YAML. */
+export function parseGraphFile(text: string, where: string): unknown {
   try {
-    [document] = readDocuments(text, documentLimits).values;
+    return readDocuments(text, documentLimits).values[0];
   } catch (cause) {
     throw new PluginError('invalid-file', `${where} is not YAML`, { cause });
   }
-  const { versions } = (document ?? {}) as { versions?: unknown };
+}
+
+function versionsIn(text: string, where: string): string[] {
+  const { versions } = fieldsOf(parseGraphFile(text, where));
   // An architecture may follow a plus.
   const named = Array.isArray(versions) ? versions.map((each) => String(each).split('+')[0] ?? '') : [];
   return [...new Set(named.filter(isVersion))].sort(compareVersions);

@@ -123,7 +123,8 @@ function isBetter(path: readonly GraphEdge[], other: readonly GraphEdge[]): bool
 /** The longest text of a risk, in characters. */
 const longest = 900;
 
-function readRisk(risk: unknown): UpdateRisk {
+/** Reads a risk as graphs and graph data name it. Malformed parts are empty. */
+export function readRisk(risk: unknown): UpdateRisk {
   const { name, message, url } = fieldsOf(risk);
   const lineOf = (text: unknown): string =>
     typeof text === 'string'

@@ -41,16 +41,28 @@ export async function resolveUpdatePath(
         graphs.push(await readChannel(url, channel, architecture, options.fetchFile, context));
       }
       const graph = mergeGraphs(graphs);
-      const path = findUpdatePath(graph, ...ends);
-      if (!path || !graph.nodes.has(from)) continue;
-      warnOfRisks(path, findUpdatePath(graph, ...ends, { withRisks: false }), context);
-      return { channels, steps: listSteps(graph, [{ to: from, risks: [] }, ...path], printable(url)) };
+      const path = graph.nodes.has(from) ? pathThrough(graph, ends, channels, printable(url), context) : undefined;
+      if (path) return path;
     }
   }
   throw new PluginError('unknown-version', `no path of updates leads from ${from} to ${to} for ${architecture}`, {
     hint: 'Check both versions. An update graph has a new release some weeks after its publication.',
     settings: ['arch', 'graphUrl'],
   });
+}
+
+/** Finds the shortest path through a graph, and logs its risks as resolveUpdatePath does. `where` is for messages. */
+export function pathThrough(
+  graph: UpdateGraph,
+  ends: readonly [from: string, to: string],
+  channels: readonly string[],
+  where: string,
+  context: Context,
+): UpdatePath | undefined {
+  const path = findUpdatePath(graph, ...ends);
+  if (!path) return undefined;
+  warnOfRisks(path, findUpdatePath(graph, ...ends, { withRisks: false }), context);
+  return { channels, steps: listSteps(graph, [{ to: ends[0], risks: [] }, ...path], where) };
 }
 
 /** The releases of a channel to choose. Without ends, the latest; with one end, all from there on, or up to there. */
