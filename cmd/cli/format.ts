@@ -112,6 +112,11 @@ export async function formatYaml(value: unknown): Promise<string> {
   return stringify(value, { lineWidth: 0, aliasDuplicateObjects: false });
 }
 
+/** Formats a result as JSON for `-o json`; otherwise returns its words. */
+export function formatResult(output: 'json' | undefined, result: object, words: string): string {
+  return output === 'json' ? JSON.stringify(result, null, 2) : words;
+}
+
 /** Returns the versions of a bundle in words: of its only release, or of several in the order of the updates. */
 export function nameReleases({
   version,

@@ -1,7 +1,8 @@
 import { backUpRegistry, planBackup, type BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes } from '../cli/format.ts';
+import { formatBytes, formatResult } from '../cli/format.ts';
+import { formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
 /** `backup`: writes the state of a mirror registry to a file. */
@@ -15,6 +16,7 @@ export const command = defineCommand({
     output: { type: 'string', required: true, describe: 'File to write', suggest: 'files' },
     images: { type: 'boolean', describe: 'Include the content of images' },
     'dry-run': { type: 'boolean', describe: 'Print the parts of the backup and their sizes, without changes' },
+    ...formatOption(['json']),
     'health-timeout': { ...executionOptions['health-timeout'], describe: 'Seconds to wait for a healthy registry' },
     podman: executionOptions.podman,
     systemctl: executionOptions.systemctl,
@@ -29,15 +31,20 @@ export const command = defineCommand({
     const execution = { ...args, restart: true, force: false, keepBackups: 3 };
     const request = { ...(await requestOf(execution, environment)), output, withImages };
     if (dryRun) {
-      terminal.print(describePlan(await planBackup(request, context.signal)));
+      const plan = await planBackup(request, context.signal);
+      terminal.print(formatResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;
     }
     const unlock = await takeStateLock(request.files, request.detected.installation);
     try {
-      const { files } = await backUpRegistry(request, context);
+      const { files, ...facts } = await backUpRegistry(request, context);
       const size = files.reduce((sum, each) => sum + each.size, 0);
       terminal.print(
-        `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all keys and passwords of the registry.`,
+        formatResult(
+          args.format,
+          { outcome: 'written', output, ...facts, fileCount: files.length, size },
+          `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all keys and passwords of the registry.`,
+        ),
       );
     } finally {
       await unlock();

@@ -3,7 +3,8 @@ import { isHost } from '../../lib/mirror-registry/certificates/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes } from '../cli/format.ts';
+import { formatBytes, formatResult } from '../cli/format.ts';
+import { outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 
 // Certificates are renewed only if clients could not use them, and Quay is always restarted.
@@ -27,6 +28,7 @@ export const command = defineCommand({
       group: 'Certificates:',
     },
     'dry-run': { type: 'boolean', describe: 'Verify the backup and print what would be restored, without changes' },
+    ...outputOption(['json']),
     ...certificateOptions,
     ...changeOptions,
     ...registryHostOptions,
@@ -37,17 +39,22 @@ export const command = defineCommand({
     ['registry.tar --hostname=registry2.example.com', 'Move a registry to this host, under another name'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { file: input, hostname, dryRun } = args;
+    const { file: input, hostname, dryRun, output } = args;
     const renewal = await renewalOf({ ...args, renewBefore: 0 }, new Date());
     const request = { ...(await requestOf({ ...args, restart: true }, environment)), input, hostname, renewal };
     if (dryRun) {
-      terminal.print(describePlan(await planRestore(request, context)));
+      const plan = await planRestore(request, context);
+      terminal.print(formatResult(output, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;
     }
     const unlock = await takeStateLock(request.files, request.detected.installation);
     try {
       const plan = await restoreBackup(request, context);
-      terminal.print(plan ? describeDone(plan) : 'Done: the restore of an earlier run is complete.');
+      if (plan) terminal.print(formatResult(output, { outcome: 'restored', ...plan }, describeDone(plan)));
+      else
+        terminal.print(
+          formatResult(output, { outcome: 'resumed' }, 'Done: the restore of an earlier run is complete.'),
+        );
     } finally {
       await unlock();
     }

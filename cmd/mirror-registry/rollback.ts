@@ -9,6 +9,8 @@ import {
 import { timeOf } from '../../lib/mirror-registry/change/upgradeJournal.ts';
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand } from '../cli/command.ts';
+import { formatResult } from '../cli/format.ts';
+import { outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
@@ -27,6 +29,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Remove all backups, with the old images and units that only a rollback needs, and roll nothing back',
     },
+    ...outputOption(['json']),
     ...executionOptions,
     ...registryHostOptions,
   },
@@ -35,21 +38,29 @@ export const command = defineCommand({
     ['--dry-run', 'Show what a rollback would restore'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { dryRun, abandon, dropBackups: isDropping } = args;
+    const { dryRun, abandon, dropBackups: isDropping, output } = args;
     if ([dryRun, abandon, isDropping].filter((each) => each).length > 1) {
       throw new PluginError('usage', '--dry-run, --abandon and --drop-backups do not go together');
     }
     const request = await requestOf(args, environment);
     if (dryRun) {
-      terminal.print(describePlan(await planRollback(request, context)));
+      const plan = requirePlan(await planRollback(request, context));
+      terminal.print(formatResult(output, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;
     }
     const unlock = await takeStateLock(request.files, request.detected.installation);
     try {
       if (isDropping) {
         const dropped = await dropBackups(request, context);
-        const lines = dropped.map((journal) => `Removed the backup of ${nameOf(journal.title, timeOf(journal))}.`);
-        terminal.print(lines.length > 0 ? lines.join('\n') : 'There are no backups.');
+        const backups = dropped.map((journal) => ({ title: journal.title, begun: timeOf(journal) }));
+        const lines = backups.map(({ title, begun }) => `Removed the backup of ${nameOf(title, begun)}.`);
+        terminal.print(
+          formatResult(
+            output,
+            { outcome: 'dropped', backups },
+            lines.length > 0 ? lines.join('\n') : 'There are no backups.',
+          ),
+        );
         return;
       }
       if (abandon) {
@@ -57,12 +68,19 @@ export const command = defineCommand({
         if (!abandoned) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
         const { journal, backup } = abandoned;
         terminal.print(
-          `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.\nThe registry may be stopped: see 'systemctl status quay-app.service'.`,
+          formatResult(
+            output,
+            { outcome: 'abandoned', title: journal.title, begun: timeOf(journal), backup },
+            `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.\nThe registry may be stopped: see 'systemctl status quay-app.service'.`,
+          ),
         );
         return;
       }
-      const { title, begun } = requirePlan(await rollBackRegistry(request, context));
-      terminal.print(`Done: the registry is as it was before ${nameOf(title, begun)}.`);
+      const plan = requirePlan(await rollBackRegistry(request, context));
+      const change = nameOf(plan.title, plan.begun);
+      terminal.print(
+        formatResult(output, { outcome: 'reverted', ...plan }, `Done: the registry is as it was before ${change}.`),
+      );
     } finally {
       await unlock();
     }
@@ -81,8 +99,7 @@ function nameOf(title: string, begun: string): string {
   return /\d/.test(title) ? `${title}, started at ${begun}` : `${title} of ${begun}`;
 }
 
-function describePlan(found: RollbackPlan | undefined): string {
-  const { title, begun, unfinished, files, database, images, restart } = requirePlan(found);
+function describePlan({ title, begun, unfinished, files, database, images, restart }: RollbackPlan): string {
   return [
     `Would restore the registry as it was before ${nameOf(title, begun)}${unfinished ? ', which is unfinished' : ''}`,
     '',

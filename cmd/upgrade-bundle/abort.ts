@@ -3,7 +3,8 @@ import { describeSilence } from '../../lib/update/install/agentSilence.ts';
 import { phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions } from '../cli/options.ts';
+import { formatResult } from '../cli/format.ts';
+import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
 
 /** `abort`: aborts an update that has not begun. */
@@ -16,6 +17,7 @@ export const command = defineCommand({
   options: {
     wait: { type: 'boolean', default: true, describe: 'Wait until the update is aborted' },
     timeout: { type: 'number', default: 300, range: [1, 86_400], describe: 'Seconds to wait' },
+    ...outputOption(['json']),
     ...clusterAccessOptions,
   },
   examples: [['', 'Abort the update that the cluster is preparing']],
@@ -30,7 +32,9 @@ export const command = defineCommand({
         if (silence !== undefined) context.log('warn', silence);
         await awaitAbort(cluster, bundle.metadata.name, { timeout: args.timeout * 1000 }, context);
       }
-      terminal.print(`upgradebundle/${bundle.metadata.name} ${args.wait ? 'aborted' : 'is being aborted'}`);
+      const { name } = bundle.metadata;
+      const words = `upgradebundle/${name} ${args.wait ? 'aborted' : 'is being aborted'}`;
+      terminal.print(formatResult(args.output, { name, aborted: args.wait }, words));
     } finally {
       cluster.close();
     }

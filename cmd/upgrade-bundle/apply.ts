@@ -15,9 +15,10 @@ import { describeRisk } from '../../lib/release/graph/updatePath.ts';
 import { readDigest } from '../cli/checks.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
+import { formatResult } from '../cli/format.ts';
+import { clusterAccessOptions, outputOption, signedImagesOption } from '../cli/options.ts';
 import { warnOfExtraImages } from '../cli/extraImages.ts';
-import { listPolicies, offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+import { listPolicies, offlineTrustOf, offlineTrustOptions, toPlainPolicies } from '../cli/trust.ts';
 import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
 
 /** `apply`: allows the bundle that the cluster updates with. */
@@ -62,6 +63,7 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
     },
+    ...outputOption(['json']),
     ...offlineTrustOptions,
     ...signedImagesOption,
     ...clusterAccessOptions,
@@ -86,10 +88,16 @@ export const command = defineCommand({
       for (const { version, risks = [] } of evidence?.releases ?? [])
         for (const risk of risks) context.log('warn', `${describeRisk(risk, version)}; the bundle accepts it`);
       if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
-      terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);
-      for (const line of listPolicies(evidence?.signed.policies ?? [])) terminal.print(line);
-      const next = bundle.status ? `It is ${phaseOf(bundle)}.` : 'The agents look for it now.';
-      terminal.print(`${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`);
+      const { name } = bundle.metadata;
+      const phase = bundle.status && phaseOf(bundle);
+      const result = { name, outcome, phase, sigstore: evidence && toPlainPolicies(evidence.signed.policies) };
+      const next = phase === undefined ? 'The agents look for it now.' : `It is ${phase}.`;
+      const words = [
+        `upgradebundle/${name} ${outcome}`,
+        ...listPolicies(evidence?.signed.policies ?? []),
+        `${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`,
+      ];
+      terminal.print(formatResult(args.output, result, words.join('\n')));
     } finally {
       cluster.close();
     }

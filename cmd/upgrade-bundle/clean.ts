@@ -1,7 +1,8 @@
 import { cleanRecords } from '../../lib/update/bundleRecord.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
+import { formatResult } from '../cli/format.ts';
+import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
 
 /** `clean`: removes the records of updates that have ended. */
@@ -12,7 +13,7 @@ export const command = defineCommand({
   positionals: {
     name: { ...recordArgument.name, describe: 'Name of an UpgradeBundle (default: all that have ended)' },
   },
-  options: { ...dryRunOption, ...clusterAccessOptions },
+  options: { ...dryRunOption, ...outputOption(['json']), ...clusterAccessOptions },
   examples: [
     ['', 'Remove the records of all updates that have ended'],
     ['4.19.4-x86-64 --dry-run', 'Show whether one could be removed'],
@@ -22,8 +23,9 @@ export const command = defineCommand({
     try {
       const dryRun = args.dryRun !== 'none';
       const names = await cleanRecords(cluster, args.name, { dryRun });
-      for (const name of names) terminal.print(`upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
-      if (names.length === 0) terminal.print('There is nothing to remove.');
+      const lines = names.map((name) => `upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
+      const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
+      terminal.print(formatResult(args.output, { dryRun, removed: names }, words));
     } finally {
       cluster.close();
     }

@@ -21,7 +21,7 @@ export const command = defineCommand({
     'for each cluster, as cluster-admin. Nothing is fetched from a registry: the agents run in the image of the machine config ' +
     'daemon. Their executable is uploaded to one node of each architecture through the API server, and checked there by its digest. ' +
     'Other nodes, and nodes that join later, get it from there. Run it again to repair the installation, or with another executable ' +
-    'to update it; correct objects are left alone. -o yaml prints the objects and writes nothing. Apply them by other means, then ' +
+    'to update it; correct objects are left alone. -o yaml and -o json print the objects and write nothing. Apply them by other means, then ' +
     'run install for the token of the agents, which is in no file, and for the executable. Agents trust the Red Hat release key and ' +
     'the keys that the trust options of the latest run name. With --store=additional every node restarts its container runtime once, ' +
     'and no node reboots.',
@@ -66,7 +66,7 @@ export const command = defineCommand({
     },
     ...offlineTrustOptions,
     ...dryRunOption,
-    ...outputOption(['yaml']),
+    ...outputOption(['json', 'yaml']),
     ...clusterAccessOptions,
   },
   examples: [
@@ -86,24 +86,27 @@ export const command = defineCommand({
         `${additional ? '--store=additional' : '--keep-images'} needs --wait: otherwise the nodes would be rebooted`,
       );
     }
-    const isPlan = output === 'yaml' && dryRun === 'client' && args.executable.length === 0;
+    const isPlan = output !== undefined && dryRun === 'client' && args.executable.length === 0;
     const executables = isPlan ? [] : await readExecutables(args.executable);
     const trust = offlineTrustOf(args);
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
     const cluster = await openCluster(args, environment, context);
     try {
-      if (output === 'yaml') {
+      if (output !== undefined) {
         const objects = await planInstallation(cluster, { executables, admission, trust, metrics }, context);
         const { policy, configs } = changesNodes
           ? await planStore(cluster, { additional })
           : { policy: undefined, configs: [] };
         if (policy) context.log('warn', tooEarly);
         const all = [...(policy ? [policy] : []), ...objects, ...configs];
+        const list = { apiVersion: 'v1', kind: 'List', items: all };
         terminal.print(
-          all
-            .map((object) => formatManifest(object))
-            .join('---\n')
-            .trimEnd(),
+          output === 'json'
+            ? JSON.stringify(list, null, 2)
+            : all
+                .map((object) => formatManifest(object))
+                .join('---\n')
+                .trimEnd(),
         );
         return;
       }

@@ -2,7 +2,8 @@ import { chooseRecord, listRecords, resumeUpdate } from '../../lib/update/bundle
 import { phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions } from '../cli/options.ts';
+import { formatResult } from '../cli/format.ts';
+import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
 
 /** `resume`: starts an update that is on hold. */
@@ -10,14 +11,15 @@ export const command = defineCommand({
   details:
     'Removes the hold from an UpgradeBundle. The update starts when every node has loaded everything, or at once if they have.',
   positionals: recordArgument,
-  options: clusterAccessOptions,
+  options: { ...outputOption(['json']), ...clusterAccessOptions },
   examples: [['', 'Start the update that is on hold']],
   async run(args, { context, terminal, environment }) {
     const cluster = await openCluster(args, environment, context);
     try {
       const { bundle, outcome } = await resumeUpdate(cluster, chooseRecord(await listRecords(cluster), args.name));
+      const result = { name: bundle.metadata.name, outcome, phase: phaseOf(bundle) };
       const words = outcome === 'unchanged' ? 'is not held' : 'is no longer held';
-      terminal.print(`upgradebundle/${bundle.metadata.name} ${words}: ${phaseOf(bundle)}`);
+      terminal.print(formatResult(args.output, result, `upgradebundle/${result.name} ${words}: ${result.phase}`));
     } finally {
       cluster.close();
     }

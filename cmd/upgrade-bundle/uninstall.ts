@@ -2,7 +2,8 @@ import { PluginError } from '../../lib/errors.ts';
 import { uninstallAgents } from '../../lib/update/install/uninstall.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
+import { formatResult } from '../cli/format.ts';
+import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { formatObject } from './objectLine.ts';
 import { nodeStateFolder } from '../../lib/machine/paths.ts';
 
@@ -32,6 +33,7 @@ export const command = defineCommand({
     },
     timeout: { type: 'number', default: 600, range: [1, 86_400], describe: 'Seconds to wait' },
     ...dryRunOption,
+    ...outputOption(['json']),
     ...clusterAccessOptions,
   },
   examples: [
@@ -50,8 +52,9 @@ export const command = defineCommand({
         { force, migrate, keepStore, removePins, timeout, ...tried },
         context,
       );
-      for (const object of gone) terminal.print(formatObject(object, 'deleted', dryRun));
-      if (gone.length === 0) terminal.print('There is nothing to remove.');
+      const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
+      const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
+      terminal.print(formatResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words));
       const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
       if (unpinned) context.log('warn', 'nothing keeps kubelets that need space from removing images any more');
       if (!args.wait) context.log('warn', `${nodeStateFolder} stays on the nodes`);

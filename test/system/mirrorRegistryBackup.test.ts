@@ -52,6 +52,13 @@ describe('backup and restore', function () {
     expect(code, stderr).to.equal(0);
   }
 
+  /** Runs a command that prints JSON. */
+  async function json(command: string, ...args: string[]): Promise<Record<string, unknown>> {
+    const { code, stdout, stderr } = await registry.call(command, args);
+    expect(code, stderr).to.equal(0);
+    return JSON.parse(stdout) as Record<string, unknown>;
+  }
+
   const systemctl = (of = registry): string[] => of.host.calls.filter((line) => /^systemctl (?!show)/.test(line));
 
   it('writes a private tar with digests, of what was committed, while Quay is stopped only for the copy', async () => {
@@ -67,6 +74,8 @@ describe('backup and restore', function () {
     const before = await registry.snapshot();
     const planned = await registry.call('backup', [`--output=${file}`, '--dry-run']);
     expect([planned.code, planned.stdout.includes('quay-config/config.yaml')], planned.stderr).to.deep.equal([0, true]);
+    const plan = await json('backup', `--output=${file}`, '--dry-run', '--format=json');
+    expect(plan).to.deep.include({ outcome: 'planned', output: file });
     expect([systemctl(), await readdir(folder)]).to.deep.equal([[], ['db', 'db-journal']]);
 
     await backUp();
@@ -121,7 +130,8 @@ describe('backup and restore', function () {
   });
 
   it('restores what was lost, and rollback takes that back', async () => {
-    await backUp();
+    const written = await json('backup', `--output=${file}`, '--format=json');
+    expect(written).to.deep.include({ outcome: 'written', output: file, hasImages: false });
     const before = await registry.snapshot();
     push('after');
     expect((await registry.call('certs renew', ['--force'])).code).to.equal(0);
@@ -132,13 +142,22 @@ describe('backup and restore', function () {
       planned.stderr,
     ).to.deep.equal([0, true, false]);
     expect(await registry.snapshot()).to.deep.equal(changed);
+    expect(await json('restore', file, '--dry-run', '-o', 'json')).to.deep.include({ outcome: 'planned' });
+    expect(await registry.snapshot()).to.deep.equal(changed);
     const { code, stderr, stdout } = await registry.call('restore', [file]);
     expect([code, stdout.includes('is healthy as localhost')], stderr).to.deep.equal([0, true]);
     expect([await registry.snapshot(), pushed()]).to.deep.equal([before, ['before']]);
+    expect(await json('rollback', '--dry-run', '-o', 'json')).to.deep.include({
+      outcome: 'planned',
+      unfinished: false,
+    });
     const back = await registry.call('rollback');
     expect(back.code, back.stderr).to.equal(0);
     expect(back.stdout).to.match(/before the restore of the backup of \S+Z, started at \S+Z\.\n$/);
     expect([await registry.snapshot(), pushed()]).to.deep.equal([changed, ['before', 'after']]);
+    const dropped = await json('rollback', '--drop-backups', '-o', 'json');
+    expect(dropped).to.deep.include({ outcome: 'dropped' });
+    expect(dropped['backups']).to.be.an('array').that.is.not.empty;
   });
 
   it('leaves no copy of a database after a kill before any change, once any next command has run', async () => {

@@ -2,6 +2,8 @@ import { stat } from 'node:fs/promises';
 import { PluginError } from '../../../lib/errors.ts';
 import { configureStore, describeStorage, removeStoreConfig } from '../../../lib/node/runtime/storeConfig.ts';
 import { defineCommand } from '../../cli/command.ts';
+import { formatResult } from '../../cli/format.ts';
+import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { pathOnHost } from '../../../lib/machine/host.ts';
 import { defaultStorePath, storageFile } from '../../../lib/machine/paths.ts';
@@ -23,28 +25,30 @@ export const command = defineCommand({
     write: { type: 'boolean', describe: 'Write the file if it does not exist' },
     remove: { type: 'boolean', describe: 'Remove the file that --write made' },
     ...hostOptions,
+    ...outputOption(['json']),
   },
   examples: [
     ['', 'Print the configuration'],
     ['--write', 'Configure the store on a machine without a configuration manager'],
   ],
-  async run({ storePath, write, remove, root }, { terminal, environment }) {
+  async run({ storePath, write, remove, root, output }, { terminal, environment }) {
     const host = { root, environment };
     const next = `Next: ${root === '/' ? '' : `chroot ${shellWord(root)} `}systemctl restart crio`;
     if (write && remove) throw new PluginError('usage', '--write and --remove exclude each other');
+    const [file, store] = [pathOnHost(host, storageFile), pathOnHost(host, storePath)];
+    const print = (result: { changed: boolean; content?: string }, words: string): void => {
+      terminal.print(formatResult(output, { file, store, ...result }, words));
+    };
     if (remove) {
-      terminal.print(
-        (await removeStoreConfig(host))
-          ? `${pathOnHost(host, storageFile)} is removed\n${next}`
-          : 'There is nothing to remove',
-      );
+      const changed = await removeStoreConfig(host);
+      print({ changed }, changed ? `${file} is removed\n${next}` : 'There is nothing to remove');
     } else if (write) {
       await checkRoot(root);
       const changed = await configureStore(host, storePath);
-      const [file, store] = [storageFile, storePath].map((path) => pathOnHost(host, path));
-      terminal.print(changed ? `${file} names ${storePath}\n${next}` : `${store} is known already`);
+      print({ changed }, changed ? `${file} names ${storePath}\n${next}` : `${store} is known already`);
     } else {
-      terminal.print((await describeStorage(host, storePath)).trimEnd());
+      const content = await describeStorage(host, storePath);
+      print({ changed: false, content }, content.trimEnd());
     }
   },
 });

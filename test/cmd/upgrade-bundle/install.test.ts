@@ -74,6 +74,12 @@ describe('oc adm-upgrade-bundle install', () => {
     const executables = [await readExecutable(executable)];
     const objects = await planInstallation(site.cluster, { executables, admission: 'deny' }, site.context);
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
+    const json = await install(`--executable=${executable}`, '-o', 'json', '--admission-policy=deny');
+    expect(JSON.parse(json.stdout)).to.deep.equal({
+      apiVersion: 'v1',
+      kind: 'List',
+      items: JSON.parse(JSON.stringify(objects)) as unknown,
+    });
     expect(stdout).not.to.contain('kind: Secret');
     expect(site.server.objects.revision).to.equal(revision);
     const plan = await install('--dry-run=client', '-o', 'yaml');

@@ -29,6 +29,12 @@ describe('oc adm-upgrade-bundle uninstall', () => {
     const tried = await uninstall('--dry-run');
     expect(tried.code, tried.stderr).to.equal(0);
     expect(tried.stdout).to.match(/^daemonset\/controller deleted \(dry run\)\ndaemonset\/agent deleted \(dry run\)\n/);
+    const plan = JSON.parse((await uninstall('--dry-run', '-o', 'json')).stdout) as {
+      dryRun: boolean;
+      removed: object[];
+    };
+    expect([plan.dryRun, plan.removed.length]).to.deep.equal([true, tried.stdout.trimEnd().split('\n').length]);
+    expect(plan.removed[0]).to.deep.include({ apiVersion: 'apps/v1', kind: 'DaemonSet' });
     const { code, stdout, stderr } = await uninstall();
     expect(code, stderr).to.equal(0);
     expect(stdout).to.equal(tried.stdout.replaceAll(' (dry run)', ''));

@@ -29,6 +29,21 @@ describe('a command on the files of a machine below --root', () => {
     expect((await upgradeBundle('storage', '--remove', `--root=${root}`)).stdout).to.contain(`${file} is removed`);
   });
 
+  it('has storage print its result as JSON', async () => {
+    const file = join(root, 'etc/containers/storage.conf');
+    const store = join(root, 'store');
+    const storage = async (...args: string[]): Promise<unknown> => {
+      const { stdout } = await upgradeBundle('storage', `--root=${root}`, '--store-path=/store', '-o', 'json', ...args);
+      return JSON.parse(stdout);
+    };
+    expect(await storage())
+      .to.deep.include({ file, store, changed: false })
+      .and.to.have.property('content');
+    expect(await storage('--write')).to.deep.equal({ file, store, changed: true });
+    expect(await storage('--write')).to.deep.equal({ file, store, changed: false });
+    expect(await storage('--remove')).to.deep.equal({ file, store, changed: true });
+  });
+
   it('has load compare the whole bundle with a file of sha256sum', async () => {
     const bundle = await makeBundle();
     const sums = join(root, 'sums');
