@@ -95,9 +95,9 @@ fs.open = async (path, flags, mode) => {
   runs.getStore()?.hold(handle, String(path));
   return handle;
 };
-childProcess.spawn = ((command: string, ...rest: [string[], childProcess.SpawnOptions]) => {
-  const name = [basename(command), ...rest[0]].join(' ');
+childProcess.spawn = ((command: string, args: string[] = [], options: childProcess.SpawnOptions = {}) => {
+  const name = [basename(command), ...args].join(' ');
   if (!readOnly.test(name) && runs.getStore()?.isDeadAt(name)) return silentChild();
-  return runs.exit(() => spawnLocal(command, ...rest)) ?? spawn(command, ...rest);
+  return runs.exit(() => spawnLocal(command, args, options)) ?? spawn(command, args, options);
 }) as typeof spawn;
 syncBuiltinESMExports();
