@@ -24,11 +24,15 @@ for other in "$file".*.partial; do
 done
 stat --format=%s "$file.$digest.partial" 2>/dev/null || echo 0`;
 
-/** Appends its input to the partial file, and renames it to its final name if it is complete and has its digest. */
+/**
+ * Writes its input into the partial file from an offset, and renames the file to its final name if it is complete and
+ * has its digest. The script of a broken connection may still be writing: it has the same bytes for the same offsets.
+ */
 const takeScript = `file=$1 digest=$2 start=$3 size=$4
 partial=$file.$digest.partial
-[ "$start" = 0 ] && : > "$partial"
-head --bytes=$((size - start)) >> "$partial" || exit
+[ "$start" = 0 ] && rm -f "$partial"
+dd of="$partial" seek="$start" count=$((size - start)) bs=64K \\
+  iflag=fullblock,count_bytes oflag=seek_bytes conv=notrunc status=none || exit
 [ "$(stat --format=%s "$partial")" -lt "$size" ] && exit 75
 if echo "$digest  $partial" | sha256sum --check --status; then
   chmod 755 "$partial" && sync "$partial" && mv "$partial" "$file" && echo placed

@@ -70,6 +70,8 @@ export interface Fault {
   maxBody?: number;
   /** Reset the connection after this many bytes of the request body. */
   resetUploadAfter?: number;
+  /** Pass the body of such an upload to the command in a pod only when the next upload begins. */
+  lateUpload?: boolean;
   /** Respond to a mount as a registry without support for it does: 202 and an upload. */
   ignoreMount?: boolean;
 }

@@ -11,6 +11,7 @@ export const offered = { protocols: known };
 /**
  * Responds to an exec of a pod as an API server and a kubelet do. Runs the real command, with `/host` replaced by the
  * folder `root`, after the command `before`. The fault `resetUploadAfter` closes the connection after that many bytes of input.
+ * With the fault `lateUpload`, the command gets them while the next one with input runs.
  */
 export function execute(exchange: Exchange, { request, socket, head }: Upgrade, pod: PodPlace): void {
   const handleProtocols = (asked: Set<string>): string | false =>
@@ -18,6 +19,9 @@ export function execute(exchange: Exchange, { request, socket, head }: Upgrade, 
   const server = new WebSocketServer({ noServer: true, handleProtocols });
   server.handleUpgrade(request, socket, head, (connection) => run(exchange, connection, pod));
 }
+
+/** Passes on the input of broken connections. */
+const late: (() => void)[] = [];
 
 /** Where the commands of a pod run. */
 interface PodPlace {
@@ -41,16 +45,21 @@ function run(exchange: Exchange, connection: WebSocket, { root, before }: PodPla
     connection.send(Buffer.concat([Buffer.of(stream), content]));
   child.stdout.on('data', (chunk: Buffer) => say(1, chunk));
   child.stderr.on('data', (chunk: Buffer) => say(2, chunk));
-  const { resetUploadAfter: limit = Infinity } = exchange.fault;
+  const { resetUploadAfter: limit = Infinity, lateUpload = false } = exchange.fault;
+  if (lateUpload) {
+    child.stdin.cork();
+    late.push(() => child.stdin.end());
+  }
   connection.on('message', (data: RawData) => {
     const message = data as Buffer;
     if (message[0] === 255) return void child.stdin.end();
     exchange.bytesReceived += message.length - 1;
     if (exchange.bytesReceived >= limit) reset(connection['_socket' as never]);
     else child.stdin.write(message.subarray(1));
+    if (!lateUpload) for (const pass of late.splice(0)) pass();
   });
   // As in a kubelet, the rest of the output is dropped if the client is gone.
-  connection.on('close', () => child.stdin.end()).on('error', () => undefined);
+  connection.on('close', () => !lateUpload && child.stdin.end()).on('error', () => undefined);
   const finish = (status: object): void => {
     say(3, Buffer.from(JSON.stringify({ kind: 'Status', apiVersion: 'v1', metadata: {}, ...status })));
     connection.close();

@@ -66,6 +66,13 @@ describe('bringExecutable', () => {
     expect(await files()).to.deep.equal(['oc-adm_upgrade_bundle']);
   });
 
+  it('resumes while the node still writes what a lost connection sent', async () => {
+    server.fault(/exec.*stdin=true/, { resetUploadAfter: 1_000_000 }, { times: 1 });
+    server.fault(/exec.*stdin=true/, { resetUploadAfter: 1_000_000, lateUpload: true }, { times: 1, after: 1 });
+    expect(await bring()).to.equal(true);
+    expect(await readFile(onNode())).to.deep.equal(content);
+  });
+
   it('gives up when the connection is cut again and again, and leaves nothing with the final name', async () => {
     server.fault(/exec.*stdin=true/, { resetUploadAfter: 1000 });
     const error = await failureOf(bring(), 'unreachable');
