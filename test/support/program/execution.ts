@@ -8,6 +8,7 @@ import { execute } from '../../../cmd/execute.ts';
 import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 import { KilledRun } from './kill.ts';
+import { expectOutput } from './outputs.ts';
 
 /** The result of a program. */
 export interface Execution {
@@ -37,8 +38,8 @@ const programs: Readonly<Record<string, Program | undefined>> = {
 };
 
 /**
- * Runs a program of this project in this process, by the name of its executable or the path of its source. Use a
- * separate process only for tests of signals, kills and memory.
+ * Runs a program of this project in this process, by the name of its executable or the path of its source. Checks the
+ * fields of the JSON that it prints. Use a separate process only for tests of signals, kills and memory.
  */
 export async function executeProgram(
   name: string,
@@ -64,6 +65,7 @@ export async function executeProgram(
   });
   const after = stateOfProcess();
   if (before !== after) throw new AssertionError({ message: `${args.join(' ')} left traces: ${before} → ${after}` });
+  if (code === 0) expectOutput(program, args, stdout.text);
   return { code, stdout: stdout.text, stderr: stderr.text };
 }
 
