@@ -87,9 +87,9 @@ a network, renews its certificates, and rolls back an upgrade that fails.
 ] as const;
 
 /**
- * Returns the manifests by their file names, which krew derives from the names of the plugins. `checksums` are the sha256 of archives by name. A missing checksum is
- * zeros, as in the manifests in git, unless `onlyKnown`, which leaves out platforms without an archive. `base` is the
- * URL of the archives.
+ * Returns the manifests by their file names, which krew derives from the names of the plugins. `checksums` are the
+ * sha256 of archives by name. A missing checksum is zeros, as in plugin.yaml in git, unless `onlyKnown`, which leaves out
+ * platforms without an archive. `base` is the URL of the archives.
  */
 export function krewManifests(
   checksums: ReadonlyMap<string, string> = new Map(),

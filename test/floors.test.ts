@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { globSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -264,6 +265,16 @@ function findCircles(): string[] {
 const codeOf = (text: string): string => text.replace(/\/\*.*?\*\/|^[^\S\n]*\/\/[^\n]*$/gms, '');
 
 describe('the floors', () => {
+  it('stand on the folders and files that were agreed', function () {
+    const git = spawnSync('git', ['ls-files'], { cwd: root, encoding: 'utf8' });
+    // An archive of the sources has no list of its files.
+    if (git.status !== 0) this.skip();
+    const pages = ['CHANGELOG.md', 'CONTRIBUTING.md', 'LICENSE', 'README.md', 'SECURITY.md'];
+    const own = ['cmd', 'docs', 'lib', 'package-lock.json', 'package.json', 'plugin.yaml', 'test', 'tsconfig.json'];
+    const found = new Set(git.stdout.split('\n').map((path) => path.replace(/\/.*/, '')));
+    expect([...found].filter((name) => !/^\.|^$/.test(name))).to.have.members([...pages, ...own]);
+  });
+
   it('hold every file of lib and cmd', () => {
     expect(sources).not.to.be.empty;
     expect(sources.filter(({ path }) => floorOf(path) < 0).map(({ path }) => path)).to.deep.equal([]);

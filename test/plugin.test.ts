@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { basename, normalize } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
@@ -30,9 +29,9 @@ interface Plugin {
 
 for (const program of [upgradeBundle, releaseMirrorConfig, mirrorRegistry]) {
   // krew takes a manifest only from a file with the name of the plugin.
-  const file = `plugins/${program.name.replace(/^oc /, '')}.yaml`;
+  const file = `${program.name.replace(/^oc /, '')}.yaml`;
   describe(file, () => {
-    const plugin = parse(readFileSync(new URL(`../${file}`, import.meta.url), 'utf8')) as Plugin;
+    const plugin = parse(krewManifests().get(file) ?? '') as Plugin;
 
     it('has what krew’s manifest format asks for, and nothing that it does not know', () => {
       expect(Object.keys(plugin)).to.deep.equal(['apiVersion', 'kind', 'metadata', 'spec']);

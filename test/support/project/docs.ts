@@ -12,8 +12,10 @@ export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig,
 
 /** Returns every generated text, by its path in the project. */
 export async function generatedDocs(): Promise<Map<string, string>> {
-  const texts = new Map([['docs/reference.md', await writeReference(programs, errorCodes)]]);
-  for (const [name, text] of krewManifests()) texts.set(`plugins/${name}`, text);
+  const texts = new Map([
+    ['docs/reference.md', await writeReference(programs, errorCodes)],
+    ['plugin.yaml', krewManifests().get('adm-upgrade-bundle.yaml') ?? ''],
+  ]);
   for (const program of programs) {
     texts.set(`test/golden/help/${program.name.replaceAll(' ', '-')}.txt`, `${await formatHelp(program)}\n`);
   }
