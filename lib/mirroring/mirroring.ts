@@ -186,7 +186,8 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
   await prepareFiles(files, isDryRun);
   if (requested.length > 0) await checkRightsInCluster(run.access, requested, request, context);
 
-  const roots = groups.flatMap(({ place }) => (place.kind === 'directory' ? [place.root] : []));
+  // A directory may have a repository for each component.
+  const roots = [...new Set(groups.flatMap(({ place }) => (place.kind === 'directory' ? [place.root] : [])))];
   const { copied, imported, written } = await whileLocked(isDryRun ? [] : roots, async () => {
     const copied = await mirrorImages(groups, request, filled, registries, context);
     if (copied.result) {
