@@ -1,13 +1,13 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { openWorkshop, runExecutable, sign, type Workshop } from '../../support/content/creation.ts';
+import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import { Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
-import { buildRelease, type ReleaseOptions, type TestRelease } from '../../support/release/release.ts';
+import type { ReleaseOptions, TestRelease } from '../../support/release/release.ts';
 
 describe('oc adm-release-mirror-config prune, of releases in all their forms', () => {
   let workshop: Workshop;
@@ -27,15 +27,8 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', (
     mirroring = new Mirroring(workshop);
     old = await publish('4.12.3', options);
   };
-  const publish = async (version: string, options: ReleaseOptions = {}): Promise<TestRelease> => {
-    const release = buildRelease({
-      ...{ components: ['cli', 'etcd'], ...options, version, seed: version, registry: workshop.registry.host },
-      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
-    });
-    release.addTo(workshop.registry.content);
-    await sign(workshop, [release.digest, ...release.children]);
-    return release;
-  };
+  const publish = (version: string, options: ReleaseOptions = {}): Promise<TestRelease> =>
+    addRelease(workshop, { components: ['cli', 'etcd'], ...options, version, seed: version });
   const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
   const prune = async (...args: string[]): Promise<string> => {
     const all = ['prune', '--insecure', '--yes', ...args];
