@@ -96,10 +96,14 @@ export function baseHint({ base }: BundleMetadata): string {
 
 /** Describes blobs of the base that are missing: their number, and the images of the site that have them. */
 export function describeLack(base: Pick<BundleBase, 'images'> | undefined, missing: readonly BlobRecord[]): string {
-  const count = missing.length === 1 ? 'a blob' : `${missing.length} blobs`;
+  const count = countBlobs(missing);
   const lost = new Set(missing.map(({ digest }) => digest));
   const images = Object.entries(base?.images ?? {}).filter(([, blobs]) => blobs.some((digest) => lost.has(digest)));
   return images.length === 0 ? count : `${count} of ${nameSome(images.map(([image]) => image))}`;
+}
+
+function countBlobs({ length }: readonly BlobRecord[]): string {
+  return length === 1 ? 'a blob' : `${length} blobs`;
 }
 
 /** Returns a descriptor for a blob whose media type is not needed. */
@@ -115,7 +119,7 @@ function lackingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]
     return `${digest} of ${size} bytes${owner === undefined ? '' : `, in ${owner}`}`;
   });
   const verb = missing.length === 1 ? 'is' : 'are';
-  const count = missing.length === 1 ? 'a blob' : `${missing.length} blobs`;
+  const count = countBlobs(missing);
   const what = images
     ? `${path} is for a site with ${version}, and ${count} that its nodes had ${verb} not there:`
     : `${path} is a delta bundle for ${release} (${version}), and ${count} of it ${verb} missing:`;

@@ -122,8 +122,8 @@ function compareSides(from: Side, to: Side): ReleaseDiff {
 async function readSides(name: string, access: DiffAccess, context: Context): Promise<[Side, ...Side[]]> {
   const found = await stat(name).catch(() => undefined);
   if (!found && parseVolumeName(name) === undefined && !/^[./]|\.tar$/.test(name)) {
-    const found = await findRelease(requestOf(name, access), access.sourceOf);
-    return [await measureRelease(name, found, access.sourceOf, context)];
+    const located = await findRelease(requestOf(name, access), access.sourceOf);
+    return [await measureRelease(name, located, access.sourceOf, context)];
   }
   const bundle = await openBundle(name, context);
   try {

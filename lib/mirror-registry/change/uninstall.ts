@@ -163,7 +163,6 @@ function listCommands({ units }: ScopedUnits): PodmanCommand[] {
   return [...units.values()].map(findCommand).filter((each) => each !== undefined);
 }
 
-/** Returns the names for which a podman command succeeds. */
 async function listKept(files: HostFiles, located: LocatedInstallation): Promise<string[]> {
   const records = new UpgradeRecords(files, located);
   const unfinished = await records.current();

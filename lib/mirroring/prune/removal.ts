@@ -90,10 +90,10 @@ async function checkUnchanged(
   const names = (await store.tags()).filter((tag) => tag !== ownTag);
   // A tag that leads to nothing was left out before.
   const roots = await Promise.all(names.map((tag) => store.resolve(tag).catch(ignoreUnreadable)));
-  const changed = names.find((tag, index) => roots[index] !== undefined && roots[index].digest !== tags.get(tag));
-  if (changed === undefined) return;
-  const digest = roots[names.indexOf(changed)]?.digest;
-  const [record] = digest ? await readRecords(store, new Map([[changed, digest]])) : [];
+  const at = names.findIndex((tag, index) => roots[index] !== undefined && roots[index].digest !== tags.get(tag));
+  const [changed, root] = [names[at], roots[at]];
+  if (changed === undefined || !root) return;
+  const [record] = await readRecords(store, new Map([[changed, root.digest]]));
   if (record) checkEnded(record, store.name, { resume: false });
   const what = tags.has(changed) ? `the tag ${changed} leads to another image` : `it has the new tag ${changed}`;
   throw new PluginError('conflict', `${store.name} changed since it was read: ${what}`, {

@@ -27,15 +27,9 @@ export async function requestUpdate(
   const { resourceVersion } = clusterVersion.metadata;
   const patch = { metadata: { resourceVersion }, spec: { desiredUpdate } };
   const accepted = listAccepted(await cluster.patch(clusterVersionReference, patch));
-  return names.length === 0
-    ? []
-    : [
-        describeAccepted(
-          version,
-          names,
-          names.every((name) => accepted.includes(name)),
-        ),
-      ];
+  if (names.length === 0) return [];
+  const isKept = names.every((name) => accepted.includes(name));
+  return [describeAccepted(version, names, isKept)];
 }
 
 function listAccepted(clusterVersion: StoredObject): string[] {
