@@ -64,7 +64,7 @@ export class SystemdNode {
   /** Creates a node in a folder. `files` are further files by their paths. */
   static async make(name: string, folder: string, files: Readonly<Record<string, string>>): Promise<SystemdNode> {
     const node = new SystemdNode(name, folder);
-    for (const each of ['root', 'changes', 'work', 'images']) await mkdir(join(folder, each));
+    for (const each of ['root', 'changes', 'work', 'images', 'temporary']) await mkdir(join(folder, each));
     const executable = executableOf('oc-adm_upgrade_bundle');
     const program = `#!/bin/sh\nNODE_COMPILE_CACHE='${compileCache}' exec '${process.execPath}' '${executable}' "$@"\n`;
     const all = {
@@ -106,6 +106,8 @@ export class SystemdNode {
       'mount -t sysfs -o ro sysfs sys',
       'mount -t tmpfs tmpfs run',
       'mount -t tmpfs tmpfs tmp',
+      // Other tests load images on this machine meanwhile, and have their locks there.
+      `mount --bind '${this.#folder}/temporary' var/tmp`,
       'mount -t tmpfs tmpfs dev',
       // The project may be in one of these folders.
       `mkdir -p '.${project}' '.${dirname(process.execPath)}'`,
