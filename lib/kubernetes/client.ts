@@ -5,10 +5,10 @@ import { clusterVersionReference, readClusterVersion, type ClusterVersion } from
 import { Discovery, orUndefined, type ObjectReference, type ServedKind } from './discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
 import type { StoredObject } from './fields.ts';
-import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
+import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';
-import { Session } from './session.ts';
+import { Session } from './connection/session.ts';
 import { watchObjects } from './watch.ts';
 
 /** Options of a write. */

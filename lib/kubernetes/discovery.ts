@@ -1,7 +1,7 @@
 import { isFields, type Fields } from '../fields.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
-import type { KubeTarget } from './kubeconfig.ts';
+import type { KubeTarget } from './connection/kubeconfig.ts';
 
 /** A reference to an object. The namespace is that of the context by default. */
 export interface ObjectReference {

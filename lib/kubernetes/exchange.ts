@@ -6,9 +6,9 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted, networkCode } from '../http/networkErrors.ts';
 import { watchIdleTime } from '../http/idleTimeout.ts';
 import { parseRetryAfter, RetryBudget, TransientError, type RetryOptions } from '../http/retry.ts';
-import type { KubeTarget } from './kubeconfig.ts';
+import type { KubeTarget } from './connection/kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
-import type { Access, Session } from './session.ts';
+import type { Access, Session } from './connection/session.ts';
 
 /** The wait until a message is logged, in milliseconds. */
 const noticeDelay = 5000;

@@ -5,9 +5,9 @@ import { fieldsOf, listOf } from '../fields.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted } from '../http/networkErrors.ts';
-import type { KubeTarget } from './kubeconfig.ts';
+import type { KubeTarget } from './connection/kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
-import type { Access, Session } from './session.ts';
+import type { Access, Session } from './connection/session.ts';
 
 /** A command to run in a container of a pod. */
 export interface PodCommand {

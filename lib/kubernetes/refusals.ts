@@ -2,7 +2,7 @@ import { isFields, type Fields } from '../fields.ts';
 import { PluginError, type ErrorCode, type SettingName } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { TransientError } from '../http/retry.ts';
-import type { KubeTarget } from './kubeconfig.ts';
+import type { KubeTarget } from './connection/kubeconfig.ts';
 
 /** An error that the API server explained. `reason` is its term (`AlreadyExists`, `Conflict`, `Expired`). */
 export class ApiError extends PluginError {

@@ -17,7 +17,7 @@ export function suggestionsFrom(environment: NodeJS.ProcessEnv, timeout = 2000):
       case 'contexts':
       case 'clusters':
       case 'users': {
-        const { loadKubeconfig } = await import('../../../lib/kubernetes/kubeconfig.ts');
+        const { loadKubeconfig } = await import('../../../lib/kubernetes/connection/kubeconfig.ts');
         const kubeconfig = values['kubeconfig']?.at(-1);
         return Object.keys((await loadKubeconfig({ kubeconfig, environment })).config[kind]).sort();
       }

@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import { delimiter, dirname, join, resolve } from 'node:path';
-import type { Fields } from '../fields.ts';
-import { largeLimits, readObjects } from '../config/objects.ts';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import type { Environment } from '../http/proxy.ts';
+import type { Fields } from '../../fields.ts';
+import { largeLimits, readObjects } from '../../config/objects.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import type { Environment } from '../../http/proxy.ts';
 import { mergeKubeconfigs, type Kubeconfig, type MergedKubeconfig } from './kubeconfigMerge.ts';
 
 /** The connection flags, by the names of kubectl. Empty values count as absent. */

@@ -1,15 +1,15 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { connectCluster, type ClusterOptions } from '../../lib/kubernetes/client.ts';
-import { findTarget } from '../../lib/kubernetes/kubeconfig.ts';
-import { Session } from '../../lib/kubernetes/session.ts';
-import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { makeAuthority, type Authority, type Certificate } from '../support/certificates.ts';
-import { hasty } from '../support/cluster.ts';
-import { makeContext, type TestContext } from '../support/context.ts';
-import { failureOf } from '../support/program/failure.ts';
-import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
-import { startSocksProxy, startTunnelProxy } from '../fakes/http/proxies.ts';
+import { connectCluster, type ClusterOptions } from '../../../lib/kubernetes/client.ts';
+import { findTarget } from '../../../lib/kubernetes/connection/kubeconfig.ts';
+import { Session } from '../../../lib/kubernetes/connection/session.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
+import { hasty } from '../../support/cluster.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { startSocksProxy, startTunnelProxy } from '../../fakes/http/proxies.ts';
 
 describe('Session', () => {
   let authority: Authority;

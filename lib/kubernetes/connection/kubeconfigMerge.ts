@@ -1,4 +1,4 @@
-import { isFields, type Fields } from '../fields.ts';
+import { isFields, type Fields } from '../../fields.ts';
 import { isAbsolute, join } from 'node:path';
 
 /** The content of a kubeconfig file, and its folder. */

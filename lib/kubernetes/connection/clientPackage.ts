@@ -1,6 +1,6 @@
 import http from 'node:http';
 import type https from 'node:https';
-import { messageOf, PluginError } from '../errors.ts';
+import { messageOf, PluginError } from '../../errors.ts';
 
 /**
  * Returns the header Authorization from an auth-provider of a kubeconfig user (OIDC, Azure, Google); undefined if it

@@ -1,9 +1,9 @@
 import { mkdir } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { expect } from 'chai';
-import { findTarget } from '../../lib/kubernetes/kubeconfig.ts';
-import { failureOf } from '../support/program/failure.ts';
-import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
+import { findTarget } from '../../../lib/kubernetes/connection/kubeconfig.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 
 describe('findTarget', () => {
   let folder: KubeconfigFolder;

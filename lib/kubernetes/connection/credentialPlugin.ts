@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process';
-import { isFields, type Fields } from '../fields.ts';
-import type { Context } from '../context.ts';
-import { messageOf, PluginError } from '../errors.ts';
-import { interrupted, networkCode } from '../http/networkErrors.ts';
-import type { Environment } from '../http/proxy.ts';
+import { isFields, type Fields } from '../../fields.ts';
+import type { Context } from '../../context.ts';
+import { messageOf, PluginError } from '../../errors.ts';
+import { interrupted, networkCode } from '../../http/networkErrors.ts';
+import type { Environment } from '../../http/proxy.ts';
 
 /** The credentials from a plugin: a token, or a client certificate with its key (PEM), or both. */
 export interface PluginCredential {

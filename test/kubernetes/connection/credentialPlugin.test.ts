@@ -1,7 +1,7 @@
 import { expect } from 'chai';
-import { runCredentialPlugin } from '../../lib/kubernetes/credentialPlugin.ts';
-import { makeContext } from '../support/context.ts';
-import { failureOf } from '../support/program/failure.ts';
+import { runCredentialPlugin } from '../../../lib/kubernetes/connection/credentialPlugin.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 describe('runCredentialPlugin', () => {
   const group = 'client.authentication.k8s.io';

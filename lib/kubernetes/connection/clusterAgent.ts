@@ -1,9 +1,9 @@
 import http from 'node:http';
 import https from 'node:https';
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
-import { textOf } from '../fields.ts';
-import { messageOf, PluginError } from '../errors.ts';
-import { proxyFor, type Environment } from '../http/proxy.ts';
+import { textOf } from '../../fields.ts';
+import { messageOf, PluginError } from '../../errors.ts';
+import { proxyFor, type Environment } from '../../http/proxy.ts';
 import { makeSocksAgent } from './clientPackage.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 

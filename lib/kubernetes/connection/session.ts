@@ -1,7 +1,7 @@
 import type http from 'node:http';
 import { isDeepStrictEqual } from 'node:util';
-import type { Context } from '../context.ts';
-import type { Environment } from '../http/proxy.ts';
+import type { Context } from '../../context.ts';
+import type { Environment } from '../../http/proxy.ts';
 import { makeClusterAgent, type ClusterTls } from './clusterAgent.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { impersonationHeaders, isRenewable, logIn, readMaterial, readServerAuthority } from './login.ts';

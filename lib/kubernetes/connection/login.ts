@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import type http from 'node:http';
-import { isFields, textOf, type Fields } from '../fields.ts';
-import type { Context } from '../context.ts';
-import { messageOf, PluginError } from '../errors.ts';
-import { isMissing } from '../files/fileContent.ts';
+import { isFields, textOf, type Fields } from '../../fields.ts';
+import type { Context } from '../../context.ts';
+import { messageOf, PluginError } from '../../errors.ts';
+import { isMissing } from '../../files/fileContent.ts';
 import { askAuthProvider } from './clientPackage.ts';
 import { runCredentialPlugin, type PluginOptions } from './credentialPlugin.ts';
 import type { KubeTarget } from './kubeconfig.ts';
