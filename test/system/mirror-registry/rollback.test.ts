@@ -3,12 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
-import { makeRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
-import { healthy, type MirrorRegistryHost } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
-import { requireRoot } from '../support/archive/storeReader.ts';
+import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
 
 describe('rollBackRegistry', function () {
   this.timeout(300_000);

@@ -1,10 +1,10 @@
 import { readdir } from 'node:fs/promises';
 import { expect } from 'chai';
-import { healthy, type MirrorRegistryHost } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import type { Postgres } from '../fakes/mirror-registry/postgresServer.ts';
-import { requirePeer, type RunResult } from '../support/peers.ts';
+import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import type { Postgres } from '../../fakes/mirror-registry/postgresServer.ts';
+import { requirePeer, type RunResult } from '../../support/peers.ts';
 
 describe('a registry with PostgreSQL', function () {
   this.timeout(240_000);

@@ -2,10 +2,10 @@ import { existsSync } from 'node:fs';
 import { chown, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { CertificateStatus } from '../../lib/mirror-registry/certificates/certificates.ts';
-import { healthy } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
+import type { CertificateStatus } from '../../../lib/mirror-registry/certificates/certificates.ts';
+import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 
 describe('changeCertificates', function () {
   this.timeout(300_000);

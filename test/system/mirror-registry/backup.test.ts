@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
-import { layOutTar } from '../../lib/archive/tarLayout.ts';
-import type { BackupManifest } from '../../lib/mirror-registry/backup/backupFormat.ts';
-import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { healthy } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { requirePeer, runSuccessfully } from '../support/peers.ts';
-import { requireRoot } from '../support/archive/storeReader.ts';
+import { layOutTar } from '../../../lib/archive/tarLayout.ts';
+import type { BackupManifest } from '../../../lib/mirror-registry/backup/backupFormat.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
 
 describe('backup and restore', function () {
   this.timeout(240_000);

@@ -3,17 +3,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { TestContent } from '../support/content/image.ts';
-import { healthy, type MirrorRegistryHost } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
-import type { Fixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { makeRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
-import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
-import { TestRegistry } from '../fakes/registry/registry.ts';
-import { putImage } from '../support/content/smallImage.ts';
+import { TestContent } from '../../support/content/image.ts';
+import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
+import type { Fixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
+import { TestRegistry } from '../../fakes/registry/registry.ts';
+import { putImage } from '../../support/content/smallImage.ts';
 
-const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
+const executable = fileURLToPath(new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 const gzipMagic = Buffer.from([0x1f, 0x8b]);
 
 describe('upgradeRegistry', function () {

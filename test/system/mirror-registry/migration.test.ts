@@ -3,13 +3,13 @@ import { mkdir, readFile, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
-import { healthy, type MirrorRegistryHost } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { PostgresServer, type Postgres } from '../fakes/mirror-registry/postgresServer.ts';
-import { RecordedPostgres } from '../fakes/mirror-registry/recordedPostgres.ts';
-import { requireRoot } from '../support/archive/storeReader.ts';
-import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
+import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { PostgresServer, type Postgres } from '../../fakes/mirror-registry/postgresServer.ts';
+import { RecordedPostgres } from '../../fakes/mirror-registry/recordedPostgres.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
+import { requirePeer, runSuccessfully, type RunResult } from '../../support/peers.ts';
 
 describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
   this.timeout(240_000);
