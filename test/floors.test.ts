@@ -88,6 +88,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'certificateChange checkTimer plan restart rollback survey unifiedDiff uninstall upgrade upgradeJournal upgradeRecords',
   ],
   ['lib/mirror-registry/backup', 'backup restore'],
+  ['cmd/cli/values', ''],
   ['cmd/cli', ''],
   ['cmd/cli/completion', ''],
   ['cmd/cli/commands', ''],

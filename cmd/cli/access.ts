@@ -3,7 +3,7 @@ import { Credentials } from '../../lib/registry/auth/credentials.ts';
 import { MirrorSets, readMirrorSets } from '../../lib/registry/mirrors.ts';
 import type { RegistryAccess } from '../../lib/registry/registries.ts';
 import type { Arguments } from './command.ts';
-import { parseDuration } from './duration.ts';
+import { parseDuration } from './values/duration.ts';
 import { registryOptions } from './options.ts';
 
 /** The name and version of this program, for registries and for files that it writes. */

@@ -1,8 +1,8 @@
 import { parseFingerprint } from '../../lib/release/signature/keyring.ts';
 import { usualRepository } from '../../lib/release/version.ts';
-import { checkFile, checkImage, checkRepository, checkSecretFile, checkSignatureStore } from './checks.ts';
+import { checkFile, checkImage, checkRepository, checkSecretFile, checkSignatureStore } from './values/checks.ts';
 import type { OptionRecord } from './command.ts';
-import { parseDuration } from './duration.ts';
+import { parseDuration } from './values/duration.ts';
 
 const registry = 'Registries:';
 const trust = 'Trust:';

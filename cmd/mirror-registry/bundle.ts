@@ -9,7 +9,7 @@ import { formatReference, parseReference, type Reference } from '../../lib/oci/r
 import { architectures, parseArchitecture } from '../../lib/release/version.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
-import { checkImage } from '../cli/checks.ts';
+import { checkImage } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes } from '../cli/format.ts';
 import { formatOption, registryOptions } from '../cli/options.ts';

@@ -15,7 +15,7 @@ import {
 } from '../../lib/mirror-registry/change/uninstall.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { describeReadError } from '../../lib/files/fileContent.ts';
-import { checkFile } from '../cli/checks.ts';
+import { checkFile } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 
 const host = 'Host:';

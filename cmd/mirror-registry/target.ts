@@ -10,7 +10,7 @@ import { imagesOfVersion } from '../../lib/mirror-registry/versions.ts';
 import type { Reference } from '../../lib/oci/reference.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
-import { checkImage } from '../cli/checks.ts';
+import { checkImage } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { registryOptions } from '../cli/options.ts';
 

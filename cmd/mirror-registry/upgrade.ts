@@ -2,7 +2,7 @@ import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import type { UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
 import { upgradeRegistry } from '../../lib/mirror-registry/change/upgrade.ts';
-import { readDigest } from '../cli/checks.ts';
+import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';

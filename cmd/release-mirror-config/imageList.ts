@@ -1,6 +1,6 @@
 import { PluginError, messageOf } from '../../lib/errors.ts';
 import { readSmallFile, readSmallInput } from '../../lib/files/smallFile.ts';
-import { checkImage } from '../cli/checks.ts';
+import { checkImage } from '../cli/values/checks.ts';
 import type { OptionRecord } from '../cli/command.ts';
 
 /** The option of commands that take a list of additional images. */

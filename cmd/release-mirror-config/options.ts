@@ -1,5 +1,5 @@
 import { channelOptions } from './channelRange.ts';
-import { checkImage } from '../cli/checks.ts';
+import { checkImage } from '../cli/values/checks.ts';
 import { imageListOption } from './imageList.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
 

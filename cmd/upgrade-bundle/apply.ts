@@ -12,7 +12,7 @@ import { digestIn } from '../../lib/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
 import { describeRisk } from '../../lib/release/graph/updatePath.ts';
-import { readDigest } from '../cli/checks.ts';
+import { readDigest } from '../cli/values/checks.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatResult } from '../cli/format.ts';

@@ -1,7 +1,7 @@
 import type { BundledCatalog, CatalogRequest } from '../../lib/bundle/create/catalogs.ts';
 import type { OperatorRequest, SelectedPackage } from '../../lib/catalog/selection.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { checkImage } from '../cli/checks.ts';
+import { checkImage } from '../cli/values/checks.ts';
 import type { Arguments } from '../cli/command.ts';
 
 /** The options of `create` for operators. */

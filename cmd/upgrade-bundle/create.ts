@@ -25,12 +25,12 @@ import {
 import { openAccess, tool } from '../cli/access.ts';
 import { checkDevice, writeDevice } from '../../lib/node/media/deviceWriter.ts';
 import { channelOptions, readChannelRange } from '../release-mirror-config/channelRange.ts';
-import { checkFile, checkFileOrInput, checkImage } from '../cli/checks.ts';
+import { checkFile, checkFileOrInput, checkImage } from '../cli/values/checks.ts';
 import { formatOptionFile } from '../cli/optionFile.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
 import { imageListOption, readImageList } from '../release-mirror-config/imageList.ts';
-import { parseSize } from '../cli/size.ts';
+import { parseSize } from '../cli/values/size.ts';
 import { fetcherOf, trustOf } from '../cli/trust.ts';
 
 const options = {

@@ -8,7 +8,7 @@ import { pushAndApply } from '../../lib/mirroring/pushedBundle.ts';
 import { isRepository, parseRepository } from '../../lib/oci/reference.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
-import { checkRepository } from '../cli/checks.ts';
+import { checkRepository } from '../cli/values/checks.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import {

@@ -1,7 +1,7 @@
 import { openReceipt, type ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isDigest } from '../../lib/oci/digest.ts';
-import { checkFile } from '../cli/checks.ts';
+import { checkFile } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';

@@ -6,12 +6,12 @@ import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
-import { checkFile } from '../cli/checks.ts';
+import { checkFile } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';
-import { parseListen } from '../cli/listen.ts';
+import { parseListen } from '../cli/values/listen.ts';
 import { warnOfExtraImages } from '../cli/extraImages.ts';
-import { readToken } from '../cli/token.ts';
+import { readToken } from '../cli/values/token.ts';
 import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
 
 /** `serve`: serves a bundle as a registry. */

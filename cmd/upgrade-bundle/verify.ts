@@ -9,7 +9,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { listOtherKeys, loadExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
-import { checkFile, readDigest } from '../cli/checks.ts';
+import { checkFile, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import {
   baseOption,

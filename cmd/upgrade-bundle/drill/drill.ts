@@ -3,7 +3,7 @@ import { drillNode, endDrill, type NodeDrill } from '../../../lib/drill/drill.ts
 import { listPool } from '../../../lib/drill/nodePool.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { parseDuration } from '../../cli/duration.ts';
+import { parseDuration } from '../../cli/values/duration.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { formatDrillJunit } from './drillJunit.ts';
 import { formatDrills } from './drillWords.ts';

@@ -6,10 +6,10 @@ import { pathOnHost } from '../../../lib/machine/host.ts';
 import { mountFolder } from '../../../lib/machine/paths.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { parseSize } from '../../cli/size.ts';
+import { parseSize } from '../../cli/values/size.ts';
 import { agentOptions } from './agentOptions.ts';
-import { parseListen } from '../../cli/listen.ts';
-import { readToken } from '../../cli/token.ts';
+import { parseListen } from '../../cli/values/listen.ts';
+import { readToken } from '../../cli/values/token.ts';
 import { offlineTrustOf } from '../../cli/trust.ts';
 
 const options = {

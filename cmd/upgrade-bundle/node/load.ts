@@ -12,14 +12,14 @@ import { findDigest } from '../../../lib/bundle/sidecars.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { openAccess } from '../../cli/access.ts';
-import { checkFile, readDigest } from '../../cli/checks.ts';
+import { checkFile, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { parseDuration } from '../../cli/duration.ts';
+import { parseDuration } from '../../cli/values/duration.ts';
 import { formatBytes, formatFields, nameReleases } from '../../cli/format.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
-import { readToken } from '../../cli/token.ts';
+import { readToken } from '../../cli/values/token.ts';
 import { describePolicies, fetcherOf, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
 import { defaultStorePath, nodeStateFolder } from '../../../lib/machine/paths.ts';
 

@@ -1,4 +1,4 @@
-import { PluginError } from '../../lib/errors.ts';
+import { PluginError } from '../../../lib/errors.ts';
 
 const units: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000 };
 const longest = 24 * 3_600_000;

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { parseSize } from '../../../cmd/cli/size.ts';
-import { isPluginError } from '../../../lib/errors.ts';
+import { parseSize } from '../../../../cmd/cli/values/size.ts';
+import { isPluginError } from '../../../../lib/errors.ts';
 
 describe('parseSize', () => {
   it('reads sizes as Kubernetes does', () => {

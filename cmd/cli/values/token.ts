@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { messageOf, PluginError } from '../../lib/errors.ts';
+import { messageOf, PluginError } from '../../../lib/errors.ts';
 
 /** Reads the token in a file, without the line end. Throws `not-readable` and `invalid-file`, without the content. */
 export async function readToken(file: string): Promise<string> {

@@ -1,4 +1,4 @@
-import { PluginError } from '../../lib/errors.ts';
+import { PluginError } from '../../../lib/errors.ts';
 
 const factors: Readonly<Record<string, number>> = {
   '': 1,

@@ -1,4 +1,4 @@
-import { PluginError } from '../../lib/errors.ts';
+import { PluginError } from '../../../lib/errors.ts';
 
 /** Parses an address with a port, such as `127.0.0.1:5000` or `[::1]:0`. Throws `usage`. */
 export function parseListen(text: string): { host: string; port: number } {
