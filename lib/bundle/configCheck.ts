@@ -10,9 +10,8 @@ import { digestIn, repositoryIn } from '../oci/reference.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import type { BundledConfig, ConfigFile } from './bundledConfig.ts';
-import type { BundleMetadata } from './metadata.ts';
+import { type BundleMetadata, splitReleases } from './metadata.ts';
 import { judgeMirrorFiles, type MirrorManifest } from './mirrorConfig.ts';
-import { splitReleases } from './releases.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 

@@ -15,9 +15,13 @@ import type { Bundle } from './bundle.ts';
 import type { Scanner } from './bundle.ts';
 import type { BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
-import { additionalImagesPath, readAdditionalImages } from './additionalImages.ts';
+import {
+  additionalImagesPath,
+  readAdditionalImages,
+  readReleaseRepositories,
+  repositoriesPath,
+} from './originalNames.ts';
 import { extraImageTag } from './images.ts';
-import { readReleaseRepositories, repositoriesPath } from './releaseRepositories.ts';
 
 /**
  * Opens a mirror directory: an extracted bundle, or a directory of another tool. Throws `not-found`, `not-readable` and

@@ -5,7 +5,7 @@ import { firstMessage } from '../failures.ts';
 import type { Digest } from '../oci/digest.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import type { ContentSource } from '../store/store.ts';
-import type { BundleMetadata } from './metadata.ts';
+import { type BundleMetadata, splitReleases } from './metadata.ts';
 import { checkReleaseFacts } from './metadataCheck.ts';
 import { readBundledConfig } from './bundledConfig.ts';
 import { readBundleTags } from './bundleTags.ts';
@@ -14,7 +14,6 @@ import { checkExtraImages } from './extraImages.ts';
 import type { Bundle } from './bundle.ts';
 import type { Problem } from './problem.ts';
 import { checkPolicies } from './policyCheck.ts';
-import { splitReleases } from './releases.ts';
 import { requireVerified, type NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { findUnsigned, verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 

@@ -3,7 +3,7 @@ import { basename, dirname } from 'node:path';
 import { isUtf8 } from 'node:buffer';
 import { parseVolumeName } from '../archive/volumes.ts';
 import { openBundle } from '../bundle/open.ts';
-import { splitReleases } from '../bundle/releases.ts';
+import { splitReleases } from '../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isMissing } from '../files/fileContent.ts';

@@ -5,7 +5,7 @@ import {
   formatAdditionalImages,
   readAdditionalImages,
   type AdditionalImageName,
-} from '../bundle/additionalImages.ts';
+} from '../bundle/originalNames.ts';
 import type { LocalExtraImage, ReleaseSource } from '../bundle/create/releaseSource.ts';
 import { describeExtraImages } from '../bundle/extraImages.ts';
 import { extraImageTag, resolveExtraImage } from '../bundle/images.ts';

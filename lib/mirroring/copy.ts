@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { formatReleaseRepositories, readReleaseRepositories, repositoriesPath } from '../bundle/releaseRepositories.ts';
+import { formatReleaseRepositories, readReleaseRepositories, repositoriesPath } from '../bundle/originalNames.ts';
 import { writeTextFile } from '../config/manifestFile.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import { formatReference } from '../oci/reference.ts';

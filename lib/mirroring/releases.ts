@@ -14,8 +14,8 @@ import { releaseRepository } from '../store/directory.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { listBundledVersions } from '../bundle/create/releaseSource.ts';
 import { openBundle } from '../bundle/open.ts';
-import { splitReleases } from '../bundle/releases.ts';
-import { readReleaseRepositories } from '../bundle/releaseRepositories.ts';
+import { splitReleases } from '../bundle/metadata.ts';
+import { readReleaseRepositories } from '../bundle/originalNames.ts';
 import type { MirroringAccess, MirroringRequest, NamedRelease, ReleaseChoice } from './request.ts';
 
 /**

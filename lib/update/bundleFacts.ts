@@ -1,10 +1,9 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { isFields } from '../fields.ts';
-import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
+import { type BundleMetadata, parseMetadata, splitReleases } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import { readBundledSignatures } from '../bundle/bundledConfig.ts';
-import { splitReleases } from '../bundle/releases.ts';
 import { checkAttachments, checkReleases } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';

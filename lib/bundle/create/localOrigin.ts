@@ -12,7 +12,7 @@ import type { ContentSource } from '../../store/store.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
 import { openComplete } from '../complete.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata.ts';
-import { readReleaseRepositories } from '../releaseRepositories.ts';
+import { readReleaseRepositories } from '../originalNames.ts';
 import type { StoredBlob } from './contents.ts';
 import { RegistryOrigin, type Origin } from './origin.ts';
 

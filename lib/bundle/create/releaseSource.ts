@@ -23,11 +23,10 @@ import { RootFolder } from '../../files/rootFolder.ts';
 import { readContent, type ContentSource } from '../../store/store.ts';
 import { openComplete } from '../complete.ts';
 import { openBundle } from '../open.ts';
-import { splitReleases } from '../releases.ts';
+import { splitReleases } from '../metadata.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
-import { readAdditionalImages } from '../additionalImages.ts';
+import { readAdditionalImages, readReleaseRepositories } from '../originalNames.ts';
 import { extraImageTag } from '../images.ts';
-import { readReleaseRepositories } from '../releaseRepositories.ts';
 import { findSplit } from '../split.ts';
 
 /** A release, and the places to find it. */

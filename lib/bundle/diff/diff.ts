@@ -18,9 +18,8 @@ import {
 import type { ContentSource } from '../../store/store.ts';
 import { gatherContents } from '../create/contents.ts';
 import type { BundleImage } from '../images.ts';
-import type { BundleMetadata } from '../metadata.ts';
+import { type BundleMetadata, splitReleases } from '../metadata.ts';
 import { openBundle } from '../open.ts';
-import { splitReleases } from '../releases.ts';
 import { compareReleases, type ChangedImage } from '../verify/changes.ts';
 
 /** The way to releases that are named by a version or an image. */

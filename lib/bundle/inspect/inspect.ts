@@ -11,9 +11,8 @@ import { describedSubject, judgeConfig } from '../configCheck.ts';
 import { listNamedImages } from '../images.ts';
 import { ReleaseSizes, type InspectedRelease } from './releaseSizes.ts';
 import { listSignatures, nameSigned, type InspectedSignature } from './signatures.ts';
-import type { BundleBase, BundleMetadata } from '../metadata.ts';
+import { type BundleBase, type BundleMetadata, splitReleases } from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
-import { splitReleases } from '../releases.ts';
 import { readDigestFile } from '../sidecars.ts';
 
 /** An image of a bundle. Sizes are in bytes by its manifests, and count each content once. */

@@ -5,7 +5,7 @@ import { digestIn, repositoryIn } from '../../oci/reference.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import type { SourceCommit, Provenance } from '../../release/provenance.ts';
 import type { Bundle } from '../bundle.ts';
-import { splitReleases } from '../releases.ts';
+import { splitReleases } from '../metadata.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
 
 /** An image with the source that its release names. */

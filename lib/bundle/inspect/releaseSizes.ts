@@ -1,7 +1,6 @@
 import type { Digest } from '../../oci/digest.ts';
 import { digestIn } from '../../oci/reference.ts';
-import type { BundledRelease, BundleMetadata } from '../metadata.ts';
-import { splitReleases } from '../releases.ts';
+import { type BundledRelease, type BundleMetadata, splitReleases } from '../metadata.ts';
 
 /** One of several releases of a bundle. Sizes are in bytes by its manifests, and count each content once. */
 export interface InspectedRelease extends Pick<BundledRelease, 'version' | 'release' | 'risks'> {

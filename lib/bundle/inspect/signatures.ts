@@ -2,8 +2,7 @@ import { isDigest, type Digest } from '../../oci/digest.ts';
 import { digestIn } from '../../oci/reference.ts';
 import type { Bundle } from '../bundle.ts';
 import type { BundledConfig } from '../bundledConfig.ts';
-import type { SignatureRecord } from '../metadata.ts';
-import { splitReleases } from '../releases.ts';
+import { type SignatureRecord, splitReleases } from '../metadata.ts';
 
 /** The signatures of a release image. */
 export interface InspectedSignature {

@@ -8,9 +8,8 @@ import type { Bundle } from '../bundle.ts';
 import { listSignedImages } from '../bundleTags.ts';
 import { describeComponents } from '../facts.ts';
 import { listNamedImages } from '../images.ts';
-import { metadataPath, type BundleMetadata } from '../metadata.ts';
+import { type BundleMetadata, metadataPath, splitReleases } from '../metadata.ts';
 import { describeProblem, type Problem } from '../problem.ts';
-import { splitReleases } from '../releases.ts';
 import type { ScannedContent } from './scan.ts';
 import { visitAttachments, Walk } from './walk.ts';
 

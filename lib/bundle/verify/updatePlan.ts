@@ -6,8 +6,7 @@ import type { PayloadFiles } from '../../release/payload.ts';
 import { readPayloadManifests } from '../../release/release.ts';
 import { parseArchitecture, type Architecture } from '../../release/version.ts';
 import type { Bundle } from '../bundle.ts';
-import type { BundleBase } from '../metadata.ts';
-import { splitReleases } from '../releases.ts';
+import { type BundleBase, splitReleases } from '../metadata.ts';
 import { checkSigned } from '../signedBundle.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';
 

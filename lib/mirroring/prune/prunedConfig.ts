@@ -1,12 +1,14 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { additionalImagesPath, formatAdditionalImages, readAdditionalImages } from '../../bundle/additionalImages.ts';
-import { readConfigFolder } from '../../bundle/bundledConfig.ts';
 import {
+  additionalImagesPath,
+  formatAdditionalImages,
   formatReleaseRepositories,
+  readAdditionalImages,
   readReleaseRepositories,
   repositoriesPath,
-} from '../../bundle/releaseRepositories.ts';
+} from '../../bundle/originalNames.ts';
+import { readConfigFolder } from '../../bundle/bundledConfig.ts';
 import { writeTextFile } from '../../config/manifestFile.ts';
 import { listMirrorPlaces } from '../../config/mirrorSets.ts';
 import { readObjects } from '../../config/objects.ts';
