@@ -33,16 +33,20 @@ interface PlannedCopies {
   readonly policies: readonly NamedResult[];
 }
 
-/** Reads the manifests of images. Warns of images that clusters would refuse. Throws what planMirror throws. */
+/**
+ * Reads the manifests of images, and checks the images that clusters would refuse. Throws what planMirror and
+ * checkPlannedImages throw.
+ */
 export async function planCopies(
   images: readonly MirrorImage[],
   release: Release,
+  allowUnsigned: boolean,
   context: Context,
 ): Promise<PlannedCopies> {
   if (images.length === 0) return { groups: [], policies: [] };
   context.log('info', `reading the manifests of ${images.length} images`);
   const groups = await planMirror(images, context);
-  return { groups, policies: await checkPlannedImages(groups, release, context) };
+  return { groups, policies: await checkPlannedImages(groups, release, allowUnsigned, context) };
 }
 
 /** Mirrors planned images, or in a dry run measures them. Does nothing without images. Throws what runMirror throws. */

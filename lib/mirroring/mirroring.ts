@@ -181,7 +181,7 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
     ...(signatureFolder === undefined ? [] : signatureFiles(signatureFolder, signatures)),
   ];
   const isDryRun = request.dryRun !== undefined;
-  const { groups, policies } = await planCopies(images, signed.release, context);
+  const { groups, policies } = await planCopies(images, signed.release, request.trust.allowUnsigned, context);
   // What is wrong with a place would be found hours later.
   await prepareFiles(files, isDryRun);
   if (requested.length > 0) await checkRightsInCluster(run.access, requested, request, context);

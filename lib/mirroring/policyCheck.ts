@@ -4,20 +4,20 @@ import type { Release } from '../release/release.ts';
 import {
   checkReleaseImages,
   finderIn,
-  findRefused,
   readerOf,
+  requireVerified,
   type NamedResult,
 } from '../release/sigstore/releaseCheck.ts';
 import { namedImages } from './images.ts';
 
 /**
- * Checks images that are about to be mirrored against the image policies of their release. Only warns of images that a
- * cluster would refuse, because `oc adm release mirror` mirrors them too, and clusters before 4.21 accept them. Reads
- * only the signatures from the sources.
+ * Checks images that are about to be mirrored against the image policies of their release, which clusters enforce from
+ * 4.21 on. Reads only the signatures from the sources. Throws what requireVerified throws.
  */
 export async function checkPlannedImages(
   groups: readonly MirrorGroup[],
   release: Release,
+  allowUnsigned: boolean,
   context: Context,
 ): Promise<NamedResult[]> {
   if (release.imagePolicies.length === 0) return [];
@@ -35,7 +35,6 @@ export async function checkPlannedImages(
     }),
   );
   const results = checked.flat();
-  const refusal = findRefused(results, release.pullspec);
-  if (refusal) context.log('warn', `${refusal.message}. ${refusal.hint ?? ''}`);
+  requireVerified(results, release.pullspec, allowUnsigned, context);
   return results;
 }

@@ -123,7 +123,7 @@ export function requireVerified(
  * Returns an error, `unsigned` or `untrusted`, that names the images that clusters would refuse; undefined if there are
  * none.
  */
-export function findRefused(results: readonly NamedResult[], where: string): PluginError | undefined {
+function findRefused(results: readonly NamedResult[], where: string): PluginError | undefined {
   const refused = results.filter(({ outcome }) => outcome === 'missing' || outcome === 'rejected');
   const [first] = refused;
   if (!first) return undefined;

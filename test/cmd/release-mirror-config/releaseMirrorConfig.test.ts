@@ -47,13 +47,19 @@ describe('oc adm-release-mirror-config', () => {
   };
   afterEach(() => workshop.close());
 
-  it('mirrors images that clusters refuse by an image policy, with a warning and the result of each', async () => {
+  it('mirrors images that clusters refuse by an image policy only if unsigned images are allowed', async () => {
     // The host of the registry, with any port.
     await open({ release: { files: imagePolicyFiles({ scopes: ['*.0.0.1'] }) } });
     const last = [...workshop.release.images.keys()].at(-1) ?? '';
-    const { code, stdout, stderr } = await mirroring.run(['--to-dir=mirror']);
+    const message = new RegExp(`1 image has no valid sigstore signature: ${last}`);
+    const refused = await mirroring.run(['--to-dir=mirror']);
+    expect(refused.code, refused.stderr).to.equal(1);
+    expect(refused.stderr).to.match(message).and.contain('Clusters refuse');
+    expect(await readdir(workshop.folder)).not.to.include('mirror');
+
+    const { code, stdout, stderr } = await mirroring.run(['--to-dir=mirror', '--allow-unsigned']);
     expect(code, stderr).to.equal(0);
-    expect(stderr).to.match(new RegExp(`warning: .*1 image has no valid sigstore signature: ${last}. Clusters refuse`));
+    expect(stderr).to.match(message).and.contain('continuing because unsigned releases are allowed');
     const count = workshop.release.images.size + 1;
     expect(stdout).to.match(
       new RegExp(
@@ -61,7 +67,7 @@ describe('oc adm-release-mirror-config', () => {
       ),
     );
 
-    const args = ['--to-dir=mirror', '--dry-run', '-o=json'];
+    const args = ['--to-dir=mirror', '--allow-unsigned', '--dry-run', '-o=json'];
     const { sigstore } = JSON.parse(await mirroring.succeed(args)) as { sigstore: Record<string, unknown>[] };
     expect(sigstore).to.have.length(count);
     for (const { name, policy, outcome } of sigstore) {
