@@ -1,3 +1,4 @@
+import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isFields } from '../../fields.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
@@ -113,7 +114,7 @@ async function readCredentialsFile(path: string, optional: boolean): Promise<Cre
   try {
     text = (await readSmallFile(path, sizeLimit)).toString();
   } catch (cause) {
-    if (isPluginError(cause, 'not-found') && optional) return undefined;
+    if (optional && (isPluginError(cause, 'not-found') || (await isHidden(path)))) return undefined;
     throw unusable(path, messageOf(cause).replace(`${path} `, ''), cause);
   }
   const value = parseObject(text);
@@ -125,6 +126,17 @@ async function readCredentialsFile(path: string, optional: boolean): Promise<Cre
   if (!isFields(entries)) throw unusable(path, 'has “auths” that are not an object');
   if (!isFields(credHelpers)) throw unusable(path, 'has “credHelpers” that are not an object');
   return { path, auths: byHost(entries), helpers: byHost(credHelpers), store: credsStore };
+}
+
+/**
+ * Returns whether a file is in a folder that the user may not search, so that it cannot be a file of that user. podman of
+ * root makes such a folder of /run/containers.
+ */
+function isHidden(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => false,
+    (error: unknown) => (error as NodeJS.ErrnoException).code === 'EACCES',
+  );
 }
 
 function parseObject(text: string): Record<string, unknown> | undefined {

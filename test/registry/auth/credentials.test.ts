@@ -114,6 +114,25 @@ describe('Credentials', () => {
       expect((await loadCredentials({ environment, home })).files).to.deep.equal(files);
     });
 
+    it('passes over a default folder that the user may not search, but not over an unreadable file', async () => {
+      const hidden = await put('run/containers/auth.json', { auths: {} });
+      const own = await put('.docker/config.json', { auths: {} });
+      const environment = { XDG_RUNTIME_DIR: join(home, 'run') };
+      await chmod(await put('other/.docker/config.json', {}), 0);
+      await chmod(home, 0o711);
+      await chmod(dirname(hidden), 0);
+      const isRoot = process.geteuid?.() === 0;
+      if (isRoot) process.seteuid?.(65_534);
+      try {
+        expect((await loadCredentials({ environment, home })).files).to.deep.equal([own]);
+        await failureOf(loadCredentials({ file: hidden, environment }));
+        await failureOf(loadCredentials({ environment, home: join(home, 'other') }));
+      } finally {
+        if (isRoot) process.seteuid?.(0);
+        await chmod(dirname(hidden), 0o700);
+      }
+    });
+
     it('waits until the first request, unless it must read now', async () => {
       const file = await put('broken.json', '{');
       const credentials = new Credentials({ file, environment: {} });
