@@ -30,8 +30,8 @@ export async function openComplete(path: string, options: CompleteOptions, conte
 
 /**
  * Adds to a delta bundle the blobs that it lacks, from the named bundles and from the bundles in its folder. Closing
- * the result closes all of them. Throws `incomplete` with the list of missing blobs, and the errors of openBundle,
- * after closing everything.
+ * the result closes all of them. Throws `incomplete` with the list of missing blobs, and the errors of openBundle and
+ * `listHeld`, after closing everything.
  */
 export async function completeBundle(
   opened: Bundle,
@@ -39,13 +39,16 @@ export async function completeBundle(
   context: Context,
 ): Promise<Bundle> {
   const bundle = await addBases(opened, bases, context);
-  const lacking = await listLacking(bundle);
-  if (lacking.length === 0) return bundle;
-  const held = (await listHeld?.()) ?? new Set();
-  const missing = lacking.filter(({ digest }) => !held.has(digest));
-  if (missing.length === 0) return bundle;
-  await bundle.close();
-  throw lackingError(bundle, missing);
+  try {
+    const lacking = await listLacking(bundle);
+    const held = lacking.length > 0 ? await listHeld?.() : undefined;
+    const missing = lacking.filter(({ digest }) => held?.has(digest) !== true);
+    if (missing.length > 0) throw lackingError(bundle, missing);
+    return bundle;
+  } catch (error) {
+    await bundle.close();
+    throw error;
+  }
 }
 
 /**

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { copyFile, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { listLacking, openComplete } from '../../../lib/bundle/complete.ts';
+import { completeBundle, listLacking, openComplete } from '../../../lib/bundle/complete.ts';
 import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
@@ -321,6 +321,17 @@ describe('a delta', () => {
       .to.match(/a blob of it is missing:/)
       .and.to.include(first?.digest);
     expect(hint).to.match(/base release 4\.12\.3/);
+  });
+
+  it('is closed if the content of the destination cannot be read', async () => {
+    const bundle = await openBundle(delta, makeContext());
+    let closed = 0;
+    const close = (): Promise<void> => ((closed += 1), bundle.close());
+    const unreadable = new Error('permission denied');
+    const options = { bases: [], listHeld: () => Promise.reject(unreadable) };
+    const completing = completeBundle({ ...bundle, close }, options, makeContext());
+    expect(await completing.catch((error: unknown) => error)).to.equal(unreadable);
+    expect(closed).to.equal(1);
   });
 
   it('leaves other bundles as they are, and says that they need no base', async () => {
