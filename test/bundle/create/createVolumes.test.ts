@@ -223,12 +223,11 @@ describe('create --volume-size', () => {
   });
 
   it('names the option that helps if a file system cannot hold a file of that size', async () => {
-    const options = workshop.options().map((option) => `'${option}'`);
     const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
     // 4000 blocks of 1024 bytes, instead of the 4 GiB of FAT32.
-    const script = `ulimit -f 4000; exec '${process.execPath}' '${executable}' create ${options.join(' ')}`;
+    const script = ['-c', 'ulimit -f 4000; exec "$0" "$@"', process.execPath, executable, 'create'];
     const env = { PATH: process.env['PATH'], HOME: workshop.folder };
-    const { stderr: failed } = await run('bash', ['-c', script], { env });
+    const { stderr: failed } = await run('bash', [...script, ...workshop.options()], { env });
     expect(failed).to.match(/^error: .*cannot hold a file that large/m);
     expect(failed).to.match(/^hint: .* volumes of 4G .*\ntry: --volume-size$/m);
   });

@@ -6,6 +6,7 @@ import { isAbsolute, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Digest } from '../../../lib/oci/digest.ts';
+import { userEnvironment } from '../environment.ts';
 import { compileCache, executableOf } from '../program/executables.ts';
 import { executeProgram, type Execution } from '../program/execution.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
@@ -53,7 +54,7 @@ export function startExecutable(
   const child = spawn(process.execPath, [isAbsolute(name) ? name : executableOf(name), ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     cwd: home,
-    env: { PATH: process.env['PATH'], HOME: home, NODE_COMPILE_CACHE: compileCache, ...env },
+    env: { ...environmentAt(home), NODE_COMPILE_CACHE: compileCache, ...env },
   });
   return { child, outcome: watch(child) };
 }
@@ -75,7 +76,11 @@ export function runExecutable(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ): Promise<Execution> {
-  return executeProgram(name, args, { cwd: home, env: { PATH: process.env['PATH'], HOME: home, ...env } });
+  return executeProgram(name, args, { cwd: home, env: { ...environmentAt(home), ...env } });
+}
+
+function environmentAt(home: string): NodeJS.ProcessEnv {
+  return { PATH: process.env['PATH'], ...userEnvironment, HOME: home };
 }
 
 async function watch(child: ChildProcess): Promise<Outcome> {
