@@ -184,8 +184,8 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     'podman, skopeo',
   ],
   [
-    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|migration|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
-    'podman, systemctl',
+    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
+    'podman, systemctl, pg_dump, psql',
   ],
   [
     /^lib\/mirror-registry\/detect\/detect\.ts$/,

@@ -9,8 +9,9 @@ import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 export const command = defineCommand({
   details:
     'Writes the configuration, the certificates with their keys, the units and the database to one tar that only you can read, with a manifest ' +
-    'of SHA-256 digests. Stops Quay while its database is copied, and starts it again: usually for less than a minute. --images adds ' +
-    'the content of images, which is read while the registry runs. The file gets its name when it is complete. An interrupted run starts over.\n\n' +
+    'of SHA-256 digests. Stops Quay while a database of SQLite is copied, and starts it again: usually for less than a minute. PostgreSQL ' +
+    '(releases before 2.0) is dumped while the registry runs. --images adds the content of images, which is read while the registry runs. The ' +
+    'file gets its name when it is complete. An interrupted run starts over.\n\n' +
     'The file has all secrets of the registry. restore reads it.',
   options: {
     output: { type: 'string', required: true, describe: 'File to write', suggest: 'files' },
@@ -52,7 +53,7 @@ export const command = defineCommand({
   },
 });
 
-function describePlan({ output, files, database, databaseSize, images, imagesSize }: BackupPlan): string {
+function describePlan({ output, files, database, databaseSize, stopsQuay, images, imagesSize }: BackupPlan): string {
   return [
     `Would write ${output}`,
     '',
@@ -62,6 +63,6 @@ function describePlan({ output, files, database, databaseSize, images, imagesSiz
       ? 'without the content of images: --images includes it'
       : `content of images in ${images}, ${formatBytes(imagesSize)}`,
     '',
-    'Quay would be stopped while its database is copied.',
+    stopsQuay ? 'Quay would be stopped while its database is copied.' : 'The registry would keep running.',
   ].join('\n');
 }

@@ -69,14 +69,14 @@ function checkName(text: string): void {
 }
 
 function describePlan(plan: RestorePlan): string {
-  const { created, version, hostname, files, renewals, host, database, addedFiles, addedSize } = plan;
+  const { created, version, hostname, files, renewals, host, database, restart, addedFiles, addedSize } = plan;
   return [
     `Would restore the backup of ${hostname}, ${version ?? 'of an unknown version'}, from ${created}, as ${host}`,
     '',
     ...files.map((path) => `write ${path}`),
     ...renewals.map((reason) => `new certificate: ${reason}`),
     `replace the database in ${database}: images pushed since have to be pushed again`,
-    'restart quay-app',
+    ...restart.map((unit) => `restart ${unit}`),
     describeImages(plan.hasImages, addedFiles, addedSize),
   ].join('\n');
 }

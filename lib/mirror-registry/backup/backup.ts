@@ -3,18 +3,22 @@ import { lstat, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
+import { writeDurably } from '../../files/atomicWrite.ts';
 import { checkSpace } from '../../files/disk.ts';
 import { isMissing } from '../../files/fileContent.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
 import { readCertificates } from '../certificates/certificates.ts';
-import { copyDatabase, findDatabase, recoverDatabase, sizeOfDatabase } from '../change/database.ts';
+import { copyDatabase, findDatabase, recoverDatabase } from '../change/database.ts';
+import { kindOf } from '../change/databaseKind.ts';
 import { openRecords, resumeUnfinished } from '../change/execution.ts';
 import { requireHealth } from '../change/health.ts';
+import { readAccount } from '../change/migrationPlan.ts';
+import { checkDump, dumpName, dumpPostgres, findPostgresProblem } from '../change/postgres.ts';
 import { waitForRegistry, type ExecutionRequest } from '../change/restart.ts';
 import { whileStopped } from '../change/stop.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
-import { databaseEntry, isBackupPath, type BackupManifest, type PackedFile } from './backupFormat.ts';
+import { databaseEntries, isBackupPath, type BackupManifest, type PackedFile } from './backupFormat.ts';
 import { writeBackup } from './backupWriter.ts';
 import { findImageStorage, listContent, packStorage } from './imageStorage.ts';
 import { scratchNames } from '../stateFolder.ts';
@@ -35,6 +39,8 @@ export interface BackupPlan {
   /** The folder of the database on this machine. */
   readonly database: string;
   readonly databaseSize: number;
+  /** Whether Quay is stopped while the database is copied. */
+  readonly stopsQuay: boolean;
   /** The folder with the content of images on this machine, and its size; undefined if it is not included. */
   readonly images: string | undefined;
   readonly imagesSize: number;
@@ -42,15 +48,16 @@ export interface BackupPlan {
 
 /**
  * Lists the parts of a backup and checks the free space. Changes nothing. Throws `conflict` if the output exists,
- * `unsupported` for PostgreSQL, `disk-full`, `command-failed`.
+ * `unsupported` for a database that is not the one of the installer, `unreachable` if PostgreSQL does not answer,
+ * `disk-full`, `command-failed`.
  */
 export async function planBackup(request: BackupRequest, signal: AbortSignal): Promise<BackupPlan> {
   return (await survey(request, signal)).plan;
 }
 
 /**
- * Makes a backup of a registry. Stops Quay while its database is copied, and starts it again; packs the copy and the
- * content of images while the registry runs. Completes an interrupted change first. The caller has the lock. Throws as
+ * Makes a backup of a registry. Stops Quay while a file of SQLite is copied, and starts it again; dumps PostgreSQL, and
+ * packs everything, while the registry runs. Completes an interrupted change first. The caller has the lock. Throws as
  * `planBackup`, `invalid-file` for a damaged database, and `not-ready` if the registry is not healthy afterwards.
  */
 export async function backUpRegistry(request: BackupRequest, context: Context): Promise<BackupManifest> {
@@ -66,15 +73,16 @@ export async function backUpRegistry(request: BackupRequest, context: Context): 
     await state.remove(scratchNames.backup);
     await state.makeFolder(scratchNames.backup);
     const copy = await state.locate(scratchNames.backup);
-    context.log('info', 'stopping Quay to copy its database');
-    await whileStopped(commands, state, () => copyDatabase(commands, plan.database, copy, signal), context);
-    const problem = wasHealthy ? await findProblem(request, context) : undefined;
-    const database = await recoverDatabase(commands, copy, join(copy, 'recovered'), signal);
-    const packed = pack(
-      small,
-      database,
-      plan.images === undefined ? [] : packStorage(commands, plan.images, listed, context),
-    );
+    if (plan.stopsQuay) {
+      context.log('info', 'stopping Quay to copy its database');
+      await whileStopped(commands, state, () => copyDatabase(commands, plan.database, copy, signal), context);
+    }
+    const problem = plan.stopsQuay && wasHealthy ? await findProblem(request, context) : undefined;
+    const database = plan.stopsQuay
+      ? await recoverDatabase(commands, copy, join(copy, 'recovered'), signal)
+      : await saveDump(request, detected, join(copy, dumpName), signal);
+    const images = plan.images === undefined ? [] : packStorage(commands, plan.images, listed, context);
+    const packed = pack(small, { entry: databaseEntries[detected.installation.database], path: database }, images);
     const manifest = await writeBackup(output, describe(detected, request), packed);
     if (problem !== undefined) {
       throw new PluginError(
@@ -97,12 +105,16 @@ async function survey(
   signal: AbortSignal,
 ): Promise<{ plan: BackupPlan; small: ReadonlyMap<string, Buffer>; listed: ReadonlyMap<string, number> }> {
   const { installation } = detected;
+  const isPostgres = installation.database === 'postgres';
   const database = await findDatabase(files, commands, installation, signal);
-  if (installation.database !== 'sqlite' || database === undefined) {
-    throw new PluginError('unsupported', 'the database of this registry is not a file of SQLite', {
-      hint: 'Upgrade the registry to 2.0 first, or make a backup with pg_dump.',
+  const account = readAccount(detected);
+  if (database === undefined || (isPostgres && !account)) {
+    throw new PluginError('unsupported', 'the database of this registry is not the one of its installer', {
+      hint: `Back it up where it is, and copy ${installation.quayRoot.value}.`,
     });
   }
+  const problem = account && (await findPostgresProblem(commands, account, signal));
+  if (problem) throw problem;
   const isThere = await lstat(output).then(
     () => true,
     (error: unknown) => !isMissing(error),
@@ -113,14 +125,15 @@ async function survey(
   const images = withImages ? await findImageStorage(files, commands, installation, signal) : undefined;
   const listed = images === undefined ? new Map<string, number>() : await listContent(commands, images, signal);
   const imagesSize = [...listed.values()].reduce((sum, size) => sum + size, 0);
-  const databaseSize = await sizeOfDatabase(commands, database, signal);
+  const databaseSize = await kindOf({ isPostgres }).size(commands, database, signal);
   const state = await stateOf(files, installation.quayRoot.value);
-  // One copy, and one that is checked.
+  // One copy, and one that is checked. A dump is smaller than the folder of PostgreSQL.
   await checkSpace(join(state, scratchNames.backup), 2.2 * databaseSize);
   await checkSpace(output, databaseSize + imagesSize);
   const small = await readSmallFiles(files, detected);
   const paths = [...small.keys()].map((name) => hostPath(detected, name));
-  return { plan: { output, files: paths, database, databaseSize, images, imagesSize }, small, listed };
+  const plan = { output, files: paths, database, databaseSize, stopsQuay: !isPostgres, images, imagesSize };
+  return { plan, small, listed };
 }
 
 /** Returns a folder on the file system of the state of this program. */
@@ -160,6 +173,20 @@ function hostPath({ installation: { quayRoot, unitFolder } }: DetectedInstallati
   return name.startsWith('units/') ? join(unitFolder, name.slice('units/'.length)) : join(quayRoot.value, name);
 }
 
+/** Writes a dump of PostgreSQL to a file, checks that it is complete, and returns its path. */
+async function saveDump(
+  { commands }: BackupRequest,
+  detected: DetectedInstallation,
+  path: string,
+  signal: AbortSignal,
+): Promise<string> {
+  const account = readAccount(detected);
+  if (!account) throw new PluginError('internal', 'the configuration names no account of PostgreSQL');
+  await writeDurably(path, dumpPostgres(commands, account, 'tables', signal), { mode: 0o600 });
+  await checkDump(path);
+  return path;
+}
+
 async function findProblem(request: ExecutionRequest, context: Context): Promise<unknown> {
   try {
     await waitForRegistry(request, context, context.signal);
@@ -171,11 +198,12 @@ async function findProblem(request: ExecutionRequest, context: Context): Promise
 
 async function* pack(
   small: ReadonlyMap<string, Buffer>,
-  database: string,
+  database: { readonly entry: string; readonly path: string },
   images: AsyncIterable<PackedFile> | readonly PackedFile[],
 ): AsyncGenerator<PackedFile> {
   for (const [path, content] of small) yield { path, size: content.length, content: [content] };
-  yield { path: databaseEntry, size: (await stat(database)).size, content: createReadStream(database) };
+  const { entry, path: place } = database;
+  yield { path: entry, size: (await stat(place)).size, content: createReadStream(place) };
   yield* images;
 }
 

@@ -38,8 +38,8 @@ export interface PackedFile {
 /** The path of the manifest in a backup. */
 export const manifestName = 'manifest.json';
 
-/** The path of the database in a backup. */
-export const databaseEntry = 'database/quay_sqlite.db';
+/** The paths of the database in a backup: the file of SQLite, or the dump of PostgreSQL. Each backup has one. */
+export const databaseEntries = { sqlite: 'database/quay_sqlite.db', postgres: 'database/quay.sql' } as const;
 
 /** Folder of the content of images in a backup. */
 export const imagesFolder = 'images/';
@@ -54,7 +54,12 @@ const imageNames = /^images(?:\/\w[\w.-]*)+$/;
 /** Tells whether a backup may have a file of that path. */
 export function isBackupPath(path: string): boolean {
   const isPlain = path.length <= 255 && !path.split('/').includes('..');
-  return isPlain && (path === databaseEntry || smallNames.test(path) || imageNames.test(path));
+  return isPlain && (isDatabase(path) || smallNames.test(path) || imageNames.test(path));
+}
+
+/** Tells whether a file of a backup is the database. */
+export function isDatabase(path: string): boolean {
+  return Object.values<string>(databaseEntries).includes(path);
 }
 
 /** Tells whether a file of a backup is of the configuration, the certificates or the units. */

@@ -7,9 +7,10 @@ import { PluginError } from '../../errors.ts';
 import { describeReadError } from '../../files/fileContent.ts';
 import { readFully, readRange } from '../../files/fileRange.ts';
 import {
-  databaseEntry,
+  databaseEntries,
   headerOf,
   isBackupPath,
+  isDatabase,
   isSmallFile,
   manifestName,
   type BackupEntry,
@@ -206,8 +207,10 @@ function checkEntries({ files }: BackupManifest, entries: readonly PlacedFile[],
   if (!isSame) throw refused(path, 'its manifest names other files than it has');
   const names = new Set(entries.map((entry) => entry.path));
   if (names.size !== entries.length) throw refused(path, 'it has a file twice');
-  const missing = [databaseEntry, 'quay-config/config.yaml'].find((name) => !names.has(name));
-  if (missing !== undefined) throw refused(path, `${missing} is missing`);
+  if (!names.has('quay-config/config.yaml')) throw refused(path, 'quay-config/config.yaml is missing');
+  const databases = [...names].filter(isDatabase);
+  if (databases.length === 1) return;
+  throw refused(path, databases.length > 1 ? 'it has two databases' : `${databaseEntries.sqlite} is missing`);
 }
 
 function refused(path: string, why: string, cause?: unknown): PluginError {

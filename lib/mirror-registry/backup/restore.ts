@@ -1,19 +1,22 @@
 import { rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
 import { writeDurably } from '../../files/atomicWrite.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import type { RenewalOptions } from '../certificates/renewal.ts';
-import { findDatabase, recoverDatabase, sizeOfDatabase } from '../change/database.ts';
+import { findDatabase, recoverDatabase } from '../change/database.ts';
+import { kindOf } from '../change/databaseKind.ts';
 import { changeRegistry, openRecords, resumeUnfinished } from '../change/execution.ts';
 import { requireHealth } from '../change/health.ts';
+import { readAccount } from '../change/migrationPlan.ts';
+import { checkDump } from '../change/postgres.ts';
 import type { ExecutionRequest } from '../change/restart.ts';
 import type { UpgradeRecords } from '../change/upgradeRecords.ts';
 import type { Installation } from '../installation.ts';
 import { compareTags, quayVersionOf } from '../versions.ts';
-import { databaseEntry, type BackupEntry, type BackupFacts } from './backupFormat.ts';
+import { databaseEntries, isDatabase, type BackupEntry, type BackupFacts } from './backupFormat.ts';
 import { Backup } from './backupReader.ts';
 import { addContent, findImageStorage, listMissingContent } from './imageStorage.ts';
 import { planFiles, type RestoredFiles } from './restoredFiles.ts';
@@ -39,6 +42,8 @@ export interface RestorePlan extends BackupFacts {
   readonly renewals: readonly string[];
   /** The folder of the database that it replaces, on this machine. */
   readonly database: string;
+  /** The units that it restarts, in order. */
+  readonly restart: readonly string[];
   /** Files of images that it adds, and their size. */
   readonly addedFiles: number;
   readonly addedSize: number;
@@ -84,8 +89,9 @@ export async function restoreBackup(request: RestoreRequest, context: Context): 
   const change = {
     title,
     changes: restored.changes,
-    restart: ['quay-app'],
+    restart: plan.restart,
     database: plan.database,
+    isPostgres: detected.installation.database === 'postgres',
     replacesDatabase: true,
     containers: [],
     names: [],
@@ -102,11 +108,11 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   const { installation } = detected;
   const { files: entries, ...facts } = backup.manifest;
   requireVersion(facts, installation, context);
+  requireSameKind(entries, installation);
+  const isPostgres = installation.database === 'postgres';
   const database = await findDatabase(files, commands, installation, signal);
-  if (installation.database !== 'sqlite' || database === undefined) {
-    throw new PluginError('unsupported', 'the database of this registry is not a file of SQLite', {
-      hint: 'Upgrade the registry of this host first.',
-    });
+  if (database === undefined || (isPostgres && !readAccount(detected))) {
+    throw new PluginError('unsupported', 'the database of this registry is not the one of its installer');
   }
   log('info', `verifying ${backup.path}`);
   await backup.verify(signal);
@@ -115,8 +121,8 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   const missing = facts.hasImages ? await listMissingContent(backup, commands, storage, signal) : [];
   const addedSize = sumSizes(missing);
   if (missing.length > 0) await checkSpace(join(storage, 'each'), addedSize);
-  const fresh = entries.find(({ path }) => path === databaseEntry)?.size ?? 0;
-  const present = await sizeOfDatabase(commands, database, signal);
+  const fresh = entries.find(({ path }) => isDatabase(path))?.size ?? 0;
+  const present = await kindOf({ isPostgres }).size(commands, database, signal);
   const state = files.locate(await files.resolve(installation.quayRoot.value));
   // The new database and a copy that is checked, and the present one.
   await checkSpace(join(state, scratchNames.replacement), 2.2 * fresh + present);
@@ -126,9 +132,21 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
     host: restored.installation.host.value,
     files: restored.changes.map(({ path }) => path),
     renewals: restored.renewal?.server ?? [],
-    ...{ database, addedFiles: missing.length, addedSize },
+    ...{ database, restart: kindOf({ isPostgres }).units.toReversed(), addedFiles: missing.length, addedSize },
   };
   return { plan, files: restored, storage, missing };
+}
+
+/** The program moves a database from PostgreSQL to SQLite only in an upgrade. */
+function requireSameKind(entries: readonly BackupEntry[], { database }: Installation): void {
+  if (entries.some(({ path }) => path === databaseEntries[database])) return;
+  const [backup, host] = database === 'sqlite' ? ['PostgreSQL', 'SQLite'] : ['SQLite', 'PostgreSQL'];
+  throw new PluginError('unsupported', `the database in the backup is of ${backup}, and that of this host of ${host}`, {
+    hint:
+      database === 'sqlite'
+        ? 'Upgrade the registry of the backup to 2.x, and make a new backup. Or install its release, 1.x, on this host.'
+        : 'Upgrade the registry of this host to 2.x first.',
+  });
 }
 
 /** Quay migrates an older database as it starts, and cannot use a newer one. */
@@ -146,19 +164,24 @@ function requireVersion({ quay, version }: BackupFacts, { images }: Installation
   });
 }
 
-/** Writes the database of a backup into the folder of this program, and checks it with SQLite. */
+/** Writes the database of a backup into the folder of this program, and checks it. */
 async function unpackDatabase(
   backup: Backup,
   { state }: UpgradeRecords,
   { commands }: RestoreRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const entry = backup.manifest.files.find(({ path }) => path === databaseEntry);
+  const entry = backup.manifest.files.find(({ path }) => isDatabase(path));
   if (!entry) throw new PluginError('internal', 'the backup has no database');
   await state.remove(scratchNames.replacement);
   await state.makeFolder(scratchNames.replacement);
   const folder = await state.locate(scratchNames.replacement);
-  await writeDurably(join(folder, 'quay_sqlite.db'), backup.content(entry, signal), { mode: 0o600 });
+  const path = join(folder, basename(entry.path));
+  await writeDurably(path, backup.content(entry, signal), { mode: 0o600 });
+  if (entry.path === databaseEntries.postgres) {
+    await checkDump(path);
+    return;
+  }
   const scratch = join(folder, 'check');
   try {
     await recoverDatabase(commands, folder, scratch, signal, 'the database in the backup');

@@ -58,8 +58,11 @@ const redisPasswords = [
   ['USER_EVENTS_REDIS', 'password'],
 ] as const;
 
+/** The account of Quay in PostgreSQL. The unit of PostgreSQL or podman’s secret has the same password. */
+const postgresAccount = ['DB_URI'] as const;
+
 /**
- * Adapts the configuration and certificates of a backup to a registry, which keeps its port and its password of Redis.
+ * Adapts the configuration and certificates of a backup to a registry, which keeps its port and its accounts of Redis and PostgreSQL.
  * Renews the certificates on their own CA if clients could not use them. Writes nothing. Throws `invalid-file`,
  * `conflict` for another port, `unsupported` for certificates that cannot be renewed, and as `renewCertificates`.
  */
@@ -77,7 +80,7 @@ export async function planFiles(request: RestoredFilesRequest): Promise<Restored
   wanted.set(path, Buffer.from(adaptConfiguration(request, path)));
   const changed = new ChangedFiles(files.root, wanted);
   const restored = await detectInstallation(changed, detect);
-  requireSqlite(restored.installation, path);
+  requireSameKind(restored.installation, detected, path);
   const certificates = await readCertificates(changed, restored.installation, options.now);
   const { problems, kind } = certificates.status;
   if (kind !== 'automatic' && problems.length > 0 && !options.own) {
@@ -106,7 +109,7 @@ export async function planFiles(request: RestoredFilesRequest): Promise<Restored
   return { installation: restored.installation, changes: [...changes, state], renewal };
 }
 
-/** Returns the configuration of a backup with the host name and the passwords that it has after the restore. */
+/** Returns the configuration of a backup with the host name and the accounts that it has after the restore. */
 function adaptConfiguration({ detected, small, hostname }: RestoredFilesRequest, path: string): string {
   const text = small.get('quay-config/config.yaml')?.toString() ?? '';
   const configuration = readQuayConfiguration(path, text);
@@ -124,7 +127,8 @@ function adaptConfiguration({ detected, small, hostname }: RestoredFilesRequest,
     );
   }
   const name = hostname !== undefined && isIPv6(hostname) ? `[${hostname}]` : hostname;
-  const passwords = redisPasswords.flatMap((keys) => {
+  const isPostgres = detected.installation.database === 'postgres';
+  const passwords = [...redisPasswords, ...(isPostgres ? [postgresAccount] : [])].flatMap((keys) => {
     const present = detected.configuration.get(...keys)?.value;
     return present === undefined ? [] : [[keys, present] as const];
   });
@@ -134,11 +138,15 @@ function adaptConfiguration({ detected, small, hostname }: RestoredFilesRequest,
   ]);
 }
 
-function requireSqlite({ database }: Installation, path: string): void {
-  if (database === 'sqlite') return;
-  throw new PluginError('unsupported', `the configuration in the backup (${path}) names a database of PostgreSQL`, {
-    hint: 'Upgrade that registry to 2.0, and make a new backup.',
-  });
+function requireSameKind({ database }: Installation, detected: DetectedInstallation, path: string): void {
+  if (database === detected.installation.database) return;
+  throw new PluginError(
+    'invalid-file',
+    `the configuration in the backup (${path}) names a database of ${database === 'postgres' ? 'PostgreSQL' : 'SQLite'}`,
+    {
+      hint: 'The database in the backup is of another kind. Make a new backup.',
+    },
+  );
 }
 
 /** Permissions of a new file. The user of Quay’s container reads all but the key of the CA. */

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { replaceDatabase } from './database.ts';
@@ -6,6 +7,7 @@ import { detectInstallation, type DetectedInstallation } from '../detect/detect.
 import type { FileChange } from '../fileChange.ts';
 import { dropBackup } from './expiry.ts';
 import { createStorage, migrateDatabase } from './migration.ts';
+import { dumpName, loadPostgres } from './postgres.ts';
 import { tagReplaced } from './replacedImages.ts';
 import { disableUnits, type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
 import { restoreRegistry } from './restoration.ts';
@@ -106,12 +108,14 @@ async function executeChange(
       // A restart of the host may have started it since.
       await stopDatabase(commands, journal, signal);
       const { migration } = journal;
-      const database = migration ? await createStorage(request, migration, signal) : journal.database;
-      const [replacement, backup] = [
-        await records.state.locate(scratchNames.replacement),
-        await records.folderOf(journal),
-      ];
-      await replaceDatabase(commands, { replacement, backup, database }, signal);
+      const replacement = await records.state.locate(scratchNames.replacement);
+      if (journal.isPostgres && !migration) {
+        await loadPostgres(request, join(replacement, dumpName), signal);
+      } else {
+        const database = migration ? await createStorage(request, migration, signal) : journal.database;
+        const backup = await records.folderOf(journal);
+        await replaceDatabase(commands, { replacement, backup, database }, signal);
+      }
       await records.apply(journal);
       journal = await records.advance(journal, 'restarting');
     }

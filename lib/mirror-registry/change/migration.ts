@@ -1,9 +1,8 @@
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
-import { awaitDone } from '../../waiting.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
@@ -11,7 +10,8 @@ import { HostFolder } from '../hostFolder.ts';
 import { importDump } from '../migration/sqliteImport.ts';
 import { scratchNames, type StateFolder } from '../stateFolder.ts';
 import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
-import { readAccount, sqliteUri, type PostgresAccount } from './migrationPlan.ts';
+import { readAccount, sqliteUri } from './migrationPlan.ts';
+import { dumpPostgres, waitForPostgres } from './postgres.ts';
 import type { ExecutionRequest } from './restart.ts';
 import type { DatabaseMigration } from './upgradeJournal.ts';
 
@@ -80,10 +80,7 @@ export async function migrateDatabase(
   const replacement = await state.locate(scratchNames.replacement);
   const path = await recoverDatabase(commands, join(prepared, 'sqlite'), replacement, signal, 'the new database');
   log('info', 'reading PostgreSQL into SQLite');
-  const { user, database } = account;
-  const dump = ['pg_dump', '--data-only', '--no-owner', '--no-privileges', '--encoding=UTF8'];
-  const words = ['exec', 'quay-postgres', ...dump, `--username=${user}`, `--dbname=${database}`];
-  const { tables, rows } = await importDump(path, commands.readPodman(words, signal));
+  const { tables, rows } = await importDump(path, dumpPostgres(commands, account, 'rows', signal));
   log('info', `read ${rows} rows of ${tables} tables`);
   await state.remove(scratchNames.migration);
 }
@@ -143,29 +140,6 @@ function hasStorage(files: HostFiles, commands: HostCommands, storage: string, s
 async function locateNewVolume(commands: HostCommands, storage: string, signal: AbortSignal): Promise<string> {
   const volumes = (await commands.podman(['info', '--format', '{{.Store.VolumePath}}'], signal)).trim();
   return join(volumes, storage, '_data');
-}
-
-async function waitForPostgres(
-  commands: HostCommands,
-  { user, database }: PostgresAccount,
-  seconds: number,
-  signal: AbortSignal,
-): Promise<void> {
-  const isReady = ['exec', 'quay-postgres', 'pg_isready', `--username=${user}`, `--dbname=${database}`];
-  const check = async (): Promise<PluginError | undefined> => {
-    try {
-      await commands.podman(isReady, signal);
-      return undefined;
-    } catch (cause) {
-      if (!isPluginError(cause, 'command-failed')) throw cause;
-      const hint = 'See journalctl -u quay-postgres.service.';
-      return new PluginError('unreachable', `PostgreSQL does not answer after ${seconds} s: ${cause.message}`, {
-        hint,
-        cause,
-      });
-    }
-  };
-  await awaitDone(check, { timeout: seconds * 1000, interval: 500 }, { signal });
 }
 
 /**

@@ -3,7 +3,7 @@ import { createServer as createSecureServer } from 'node:https';
 import { existsSync } from 'node:fs';
 import { appendFile, mkdir, readFile, rm } from 'node:fs/promises';
 import { once } from 'node:events';
-import { randomInt } from 'node:crypto';
+import { createHash, randomInt } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
 import {
   createServer as createSocketServer,
@@ -103,6 +103,7 @@ export class MirrorRegistryHost {
       // For programs in other processes.
       const script = `#!/bin/bash
 if [ "$2" = import ]; then set -- "$@" "$(sha256sum | cut -d ' ' -f 1)"; fi
+if [ "$2" = --interactive ]; then set -- "$@" "$(cat)"; fi
 exec 3<>/dev/tcp/127.0.0.1/${port}
 printf '%s\\0' "$#" ${name} "$@" >&3
 IFS= read -r code <&3
@@ -111,7 +112,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
 `;
       await this.fixture.write(`/programs/${name}`, script, 0o755);
       localPrograms.set(join(this.fixture.root, 'programs', name), (args, input) =>
-        this.#answer(name, args[1] === 'import' ? [...args, input] : args),
+        this.#answer(name, [...args, ...wordOfInput(args, input)]),
       );
     }
     await this.#run('systemctl', ['daemon-reload']);
@@ -190,6 +191,12 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
       case 'run --rm':
         await this.#runQuayOnce(words);
         return done;
+      case 'exec --interactive': {
+        const [tool = '', ...options] = words.slice(3, -1);
+        if (!this.postgres) return fail('no such container');
+        const { code, stderr } = await this.postgres.runClient(tool, options, last);
+        return { code, text: stderr };
+      }
       case 'volume create':
         this.volumes.add(last);
         await mkdir(this.#locateVolume(last), { recursive: true });
@@ -408,6 +415,12 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
     for (const socket of this.#sockets) socket.destroy();
     await closed;
   }
+}
+
+/** Returns the last word of a command that reads its standard input: a digest of an image, or else the input. */
+function wordOfInput([, option]: readonly string[], input: Buffer): string[] {
+  if (option === '--interactive') return [input.toString()];
+  return option === 'import' ? [createHash('sha256').update(input).digest('hex')] : [];
 }
 
 /**

@@ -67,8 +67,8 @@ export interface Postgres {
   stop(): Promise<void>;
   /** Runs a statement, and returns the first columns of its rows. */
   query(sql: string): Promise<string[]>;
-  /** Runs a client program, such as pg_dump, with more arguments. */
-  runClient(name: string, args: readonly string[]): Promise<RunResult>;
+  /** Runs a client program, such as pg_dump, with more arguments and its standard input. */
+  runClient(name: string, args: readonly string[], input?: string): Promise<RunResult>;
   remove(): Promise<void>;
 }
 
@@ -124,8 +124,8 @@ export class PostgresServer implements Postgres {
     return stdout.split('\n').filter((line) => line !== '');
   }
 
-  runClient(name: string, args: readonly string[]): Promise<RunResult> {
-    return run(join(programs, name), ['-h', this.#socket, ...args]);
+  runClient(name: string, args: readonly string[], input = ''): Promise<RunResult> {
+    return run(join(programs, name), ['-h', this.#socket, ...args], { input });
   }
 
   async remove(): Promise<void> {

@@ -1,13 +1,12 @@
 import { ChildProcess, type SpawnOptions } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { accessSync, constants } from 'node:fs';
 import { PassThrough } from 'node:stream';
 
 /** A program that this process runs itself, because starting another process takes much longer. */
 export type LocalProgram = (
   args: readonly string[],
-  /** The SHA-256 of the standard input, in hex. */
-  input: string,
+  /** The standard input. */
+  input: Buffer,
 ) => Promise<{ readonly code: number; readonly text: string }>;
 
 /** The programs by their paths. */
@@ -19,11 +18,11 @@ export function spawnLocal(path: string, args: readonly string[], { stdio }: Spa
   if (!program || !isExecutable(path)) return undefined;
   const child = silentChild();
   const run = async (): Promise<void> => {
-    const hash = createHash('sha256');
+    const input: Buffer[] = [];
     if (Array.isArray(stdio) && stdio[0] === 'pipe') {
-      for await (const chunk of child.stdin) hash.update(chunk as Buffer);
+      for await (const chunk of child.stdin) input.push(chunk as Buffer);
     }
-    const { code, text } = await program(args, hash.digest('hex'));
+    const { code, text } = await program(args, Buffer.concat(input));
     child.stdout.end(code === 0 ? text : '');
     child.stderr.end(code === 0 ? '' : text);
     child.emit('exit', code);
