@@ -18,8 +18,8 @@ export function chooseProgram(
 }
 
 /**
- * Returns whether a program was called with the name that kubectl uses for completing the words of a plugin:
- * `kubectl_complete-adm_upgrade_bundle`.
+ * Returns whether a program was called with the name that oc (from 4.15) or kubectl (from 1.26) uses for completing the
+ * words of a plugin: `oc_complete-adm_upgrade_bundle` or `kubectl_complete-adm_upgrade_bundle`.
  */
 export function isCompleter(names: readonly string[]): boolean {
   return names.some((name) => /^(oc|kubectl)_complete-/.test(basename(name)));

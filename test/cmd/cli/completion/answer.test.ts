@@ -27,8 +27,8 @@ describe('what a plugin answers to a shell', () => {
     folder = await mkdtemp(join(tmpdir(), 'completion-'));
     bundle = await makeBundle({ version: '4.12.4' });
     await mkdir(join(folder, 'bin'));
-    await symlink(join(root, 'cmd/oc-adm_upgrade_bundle.ts'), join(folder, 'bin/kubectl-adm_upgrade_bundle'));
-    await symlink(join(root, 'cmd/oc-adm_upgrade_bundle.ts'), join(folder, 'bin/kubectl_complete-adm_upgrade_bundle'));
+    for (const prefix of ['kubectl-', 'kubectl_complete-', 'oc_complete-'])
+      await symlink(join(root, 'cmd/oc-adm_upgrade_bundle.ts'), join(folder, `bin/${prefix}adm_upgrade_bundle`));
     await writeFile(join(folder, 'kubeconfig'), kubeconfig);
     await writeFile(join(folder, 'broken'), 'contexts: [');
   });
@@ -105,11 +105,13 @@ describe('what a plugin answers to a shell', () => {
     expect(await told([])).to.include('create\t');
   });
 
-  it('is what a program called kubectl_complete-… answers, and kubectl takes from it', async function () {
-    const completer = join(folder, 'bin/kubectl_complete-adm_upgrade_bundle');
+  it('is what programs called oc_complete-… and kubectl_complete-… answer, and kubectl takes from it', async function () {
     const answer = 'json\nyaml\nwide\nhtml\n:4\n';
-    const own = await run(completer, ['inspect', 'b', '-o', ''], { env: environment() });
-    expect(own).to.deep.equal({ code: 0, stdout: answer, stderr: '' });
+    for (const prefix of ['oc', 'kubectl']) {
+      const completer = join(folder, `bin/${prefix}_complete-adm_upgrade_bundle`);
+      const own = await run(completer, ['inspect', 'b', '-o', ''], { env: environment() });
+      expect(own, prefix).to.deep.equal({ code: 0, stdout: answer, stderr: '' });
+    }
     requirePeer(this, 'kubectl');
     const kubectl = await run('kubectl', ['__complete', 'adm-upgrade-bundle', 'inspect', 'b', '-o', ''], {
       env: environment(),
