@@ -18,11 +18,11 @@ import { checkExisting } from './existing.ts';
 import { describeReleases } from '../facts.ts';
 import { listImages } from '../images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
-import type { BundleMetadata } from '../metadata.ts';
+import { splitReleases, type BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
-import { listWanted, loadReleases, measureReleases, type WantedReleases } from './releases.ts';
+import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type WantedReleases } from './releases.ts';
 import { reuseBundle } from './reusedBundle.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
 import { writeBundle } from './writeBundle.ts';
@@ -73,10 +73,15 @@ async function create(request: CreateRequest, source: Origin, context: Context):
     const expected = { references, extraImages: images.map(({ name }) => name), base };
     const trust = { ...request.trust, fetchFile: source.fetchFile };
     const existing = await checkExisting(path, expected, request, trust, context);
+    if (existing && request.site) warnOfSpace(request.site, sumSizes(existing.metadata.blobs), context);
     return existing && { path, outcome: 'unchanged', fetched: 0, catalogs, ...existing };
   };
   const existing = known && (await findExisting(pathOf(wanted), known));
-  if (existing) return existing;
+  if (existing) {
+    checkReleasePath(splitReleases(existing.metadata), context);
+    if (request.site) checkSite(request.site, await readVerifiedPayloads(found, context), known.catalogs, context);
+    return existing;
+  }
   if (wanted && !request.dryRun) await checkOutput(pathOf(wanted));
 
   const trust = { ...request.trust, known: source.signatures, fetchFile: source.fetchFile };
@@ -88,10 +93,10 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   // For a release by image, the version is known only now.
   const additions = known ?? (await gatherFor(arch));
   const late = wanted ? undefined : await findExisting(path, additions);
-  if (late) return late;
   const { images: extraImages, config, catalogs, origin } = additions;
   checkReleasePath(releases, context);
   if (request.site) checkSite(request.site, releases, catalogs, context);
+  if (late) return late;
 
   if (!request.dryRun) {
     await checkOutput(path);

@@ -2,6 +2,7 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { formatReference } from '../../oci/reference.ts';
 import { loadRelease, type FoundRelease, type SignedRelease, type TrustRequest } from '../../release/load.ts';
+import { readPayload, type Release } from '../../release/release.ts';
 import type { Architecture } from '../../release/version.ts';
 import type { BundleImage } from '../images.ts';
 import type { Contents } from './contents.ts';
@@ -41,6 +42,15 @@ export async function loadReleases(
   if (!other) return [first, ...others];
   const architectures = `${first.release.version} is for ${first.release.arch}, and ${other.release.version} for ${other.release.arch}`;
   throw new PluginError('usage', `the releases of a bundle have one architecture: ${architectures}`);
+}
+
+/** Reads releases whose signatures are verified already. Throws the errors of readPayload. */
+export function readVerifiedPayloads(found: readonly FoundRelease[], context: Context): Promise<Release[]> {
+  return Promise.all(
+    found.map(({ reference: { registry, repository }, descriptor, source }) =>
+      readPayload(source, descriptor, { repository: `${registry}/${repository}` }, context),
+    ),
+  );
 }
 
 /** Returns the size of the blobs that each release adds to the releases before it, in bytes. */

@@ -193,6 +193,33 @@ describe('create --for', () => {
     );
   });
 
+  it('says the same of a bundle that exists', async () => {
+    const findings = [{ severity: 'blocker', object: 'node/worker-0', message: 'is not ready' }] as const;
+    const acknowledgements = [{ name: 'ack-4.11-kube-1.25-api-removals-in-4.12', text: 'Migrate them.' }];
+    const operators = [{ name: 'web', channel: 'fast', version: '1.0.3', catalog: 'own', maxOpenShiftVersion: '4.11' }];
+    const nodes = [{ name: 'worker-0', architecture: 'amd64', free: 2 ** 30 }];
+    const site = { ...report, version: '4.11.9', heldImages: {}, findings, acknowledgements, operators, nodes };
+    const options = {
+      for: await workshop.write('again.json', formatSiteReport(site)),
+      output: `${workshop.folder}/again`,
+    };
+    const warningsOf = ({ stderr }: Execution): string[] => stderr.match(/^warning: .*$/gm) ?? [];
+    const first = await workshop.create(options);
+    const warnings = warningsOf(first);
+    for (const words of ['node/worker-0 is not ready', 'operator web 1.0.3', 'acknowledgement', 'worker-0 of the site'])
+      expect(warnings.join('\n')).to.include(words);
+    const again = await workshop.create(options);
+    expect(again.stdout).to.match(/^Nothing to do/);
+    expect(warningsOf(again)).to.have.members(warnings);
+    const byImage = await workshop.create({
+      ...options,
+      version: undefined,
+      'release-image': workshop.release.pullspec,
+    });
+    expect(byImage.stdout).to.match(/^Nothing to do/);
+    expect(warningsOf(byImage)).to.have.members(warnings);
+  });
+
   it('leaves out nothing of its own release', async () => {
     const own = {
       ...report,
