@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { Release } from '../release.ts';
 import { channelSeries, goArchitecture, parseVersion } from '../version.ts';
@@ -56,8 +56,9 @@ function graphOf(
     nodes: new Map(members.map(({ version, pullspec }) => [version, { version, payload: pullspec }])),
     edges: members.flatMap(({ version: to, arch, previous }) =>
       previous.flatMap((from) => {
-        const names = buildNames(from, arch);
-        const own = blocked.filter((each) => buildNames(to, arch).includes(each.to) && names.some(matches(each)));
+        const own = blocked.filter(
+          (each) => [to, builtName(to, arch)].includes(each.to) && each.from.test(builtName(from, arch)),
+        );
         const risks = own.flatMap(({ risk }) => risk ?? []);
         return channel.has(from) && risks.length === own.length ? [{ from, to, risks }] : [];
       }),
@@ -65,20 +66,17 @@ function graphOf(
   };
 }
 
-function matches({ from }: BlockedEdges): (version: string) => boolean {
-  return (version) => from.test(version);
-}
-
-/** Returns the names of a version in graph data, which may have the architecture after a plus. */
-function buildNames(version: string, arch: Release['arch']): string[] {
-  return [version, `${version}+${goArchitecture(arch) ?? arch}`];
+/** Returns the name of a version for one architecture, as graph data has it. */
+function builtName(version: string, arch: Release['arch']): string {
+  return `${version}+${goArchitecture(arch) ?? arch}`;
 }
 
 function readBlockedEdges(data: GraphData, where: string, releases: readonly ReachableRelease[]): BlockedEdges[] {
   return [...data].flatMap(([path, content]) => {
     const text = content.toString('utf8');
     // There are thousands of files, and YAML is slow.
-    if (!/^blocked-edges\/.+\.ya?ml$/.test(path) || !releases.some(({ version }) => text.includes(version))) return [];
+    if (!/^blocked-edges\/[^/]+\.yaml$/.test(path) || !releases.some(({ version }) => text.includes(version)))
+      return [];
     const name = `${path} in ${where}`;
     const document = fieldsOf(parseGraphFile(text, name));
     const [to, from] = [textOf(document['to']), textOf(document['from'])];
@@ -89,10 +87,27 @@ function readBlockedEdges(data: GraphData, where: string, releases: readonly Rea
   });
 }
 
+/** Patterns that mean the same here and in the update service: no look-around, no flags, no named groups or classes. */
+const sharedSyntax =
+  /^(?:[^\\()[{}]|\((?:\?:|(?!\?))|\)|\{\d+(?:,\d*)?\}|\\[dDwWsSbB]|\\[^\w<>]|\[\^?(?:[^\\[\]&~^-]|-(?!-)|\\[dDwWsS]|\\[^\w<>])+\])*$/;
+
+/**
+ * Reads the `from` of a blocked edge as the update service does, which searches for the pattern in the version with its
+ * architecture (`4.20.3+amd64`), anywhere unless the pattern has `^` or `$`. Sources: “Block Edges” in the README of
+ * openshift/cincinnati-graph-data (731d04247), and `Regex::is_match` of the Rust crate regex 1.11 in
+ * openshift_secondary_metadata_parser and edge_add_remove of openshift/cincinnati (49c914f8).
+ */
 function parsePattern(text: string, where: string): RegExp {
+  const fail = (why: string, cause?: unknown): never => {
+    throw new PluginError('invalid-file', `${where} has a “from” that is no pattern: ${why}`, { cause });
+  };
   try {
-    return new RegExp(text);
+    const pattern = new RegExp(text);
+    return sharedSyntax.test(text)
+      ? pattern
+      : fail(`/${text}/ has syntax that this program and the update service may read differently`);
   } catch (cause) {
-    throw new PluginError('invalid-file', `${where} has a “from” that is no pattern: ${messageOf(cause)}`, { cause });
+    if (isPluginError(cause)) throw cause;
+    return fail(messageOf(cause), cause);
   }
 }

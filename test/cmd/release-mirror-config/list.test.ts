@@ -142,6 +142,23 @@ describe('oc adm-release-mirror-config list', () => {
       ).to.deep.equal(['4.12.9']);
     });
 
+    for (const { pattern, path = 'blocked-edges/a.yaml', blocks } of [
+      { pattern: '4[.]12', blocks: true },
+      { pattern: '12[.]3', blocks: true },
+      { pattern: '^4[.]12[.]3$', blocks: false },
+      { pattern: '^4[.]12[.]3[+]amd64$', blocks: true },
+      { pattern: '4[.]12[.]3[+]arm64', blocks: false },
+      { pattern: '4[.]12[.](9|3])?[+]', blocks: false },
+      { pattern: '.*', path: 'blocked-edges/a.yml', blocks: false },
+      { pattern: '.*', path: 'blocked-edges/old/a.yaml', blocks: false },
+    ]) {
+      it(`are ${blocks ? '' : 'not '}blocked by ${pattern} in ${path}, as in the update service`, async () => {
+        await writeArchive({ path, text: JSON.stringify({ to: '4.12.9', from: pattern }) });
+        const { stdout } = await find('4.12.3', '4.12.9');
+        expect(/^VERSION.*\n4\.12\.9 /.test(stdout)).to.equal(!blocks);
+      });
+    }
+
     for (const [from, to, why] of [
       ['4.11.28', '4.12.4', 'all updates are blocked'],
       ['4.12.2', '4.12.4', 'no channel has the first version'],
@@ -160,6 +177,10 @@ describe('oc adm-release-mirror-config list', () => {
       for (const [text, message] of [
         ['to: 4.12.9', 'has no “to” or “from”'],
         ['to: 4.12.9\nfrom: "("', 'has a “from” that is no pattern'],
+        // The first two are refused by the update service, which reads the others differently.
+        ...['4(?=.)', '(4)\\1', '\\A4[.]12', '[[:digit:]]', '[0-9&&4]', '(?i:4)'].map(
+          (from) => [JSON.stringify({ to: '4.12.9', from }), 'has a “from” that is no pattern'] as const,
+        ),
         ['to: [4.12.9', 'is not YAML'],
       ] as const) {
         await writeArchive({ path: 'blocked-edges/a.yaml', text });
