@@ -1,6 +1,5 @@
 import { openComplete } from '../../lib/bundle/complete.ts';
-import { checkNotPruned, checkStillThere } from '../../lib/mirroring/pruneGuard.ts';
-import type { CopiedImages } from '../../lib/release/mirror/mirror.ts';
+import { guardCopies } from '../../lib/mirroring/pruneGuard.ts';
 import { pushBundle } from '../../lib/bundle/deliver/push.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
@@ -94,11 +93,11 @@ export const command = defineCommand({
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, pushing) };
         const signed = await checkSigned(bundle, trust, pushing);
         const destination = registries.repository(to);
-        const beforeCopies = (): Promise<void> => checkNotPruned(destination, pushing);
-        const concurrency = args.maxPerRegistry;
-        const beforeReleases = (images: CopiedImages['images']): Promise<void> =>
-          checkStillThere([{ place: { kind: 'registry', ...to }, store: destination, images }], concurrency, pushing);
-        const options = { concurrency, mountFrom, beforeCopies, beforeReleases };
+        const options = {
+          concurrency: args.maxPerRegistry,
+          mountFrom,
+          guard: guardCopies(args.maxPerRegistry, pushing),
+        };
         // The certificate authority is that of the registry.
         const cluster = {
           openCluster: () => openCluster({ ...args, certificateAuthority: undefined }, environment, context),

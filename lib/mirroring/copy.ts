@@ -10,14 +10,14 @@ import type { Context } from '../context.ts';
 import type { Place } from '../release/mirror/destination.ts';
 import type { FilledRepositories } from '../release/mirror/filledRepositories.ts';
 import { measureMirror, type MirrorMeasure } from '../release/mirror/measure.ts';
-import { planMirror, runMirror, type CopiedImages, type MirrorResult } from '../release/mirror/mirror.ts';
+import { planMirror, runMirror, type MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorGroup, MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import type { Registries } from '../registry/registries.ts';
 import { Directory } from '../store/directory.ts';
 import type { ContentStore } from '../store/store.ts';
 import { checkDirectorySpace } from './places.ts';
 import { checkPlannedImages } from './policyCheck.ts';
-import { checkNotPruned, checkStillThere } from './pruneGuard.ts';
+import { guardCopies } from './pruneGuard.ts';
 import type { MirroringRequest } from './request.ts';
 
 /** The result of copying images. */
@@ -64,11 +64,9 @@ export async function mirrorImages(
       : new Directory(place.root, place.repository, { verifyExisting }, context);
   if (dryRun !== undefined) return { measure: await measureMirror(groups, openStore) };
   await checkDirectorySpace(groups, context);
-  for (const { place } of groups) if (place.kind === 'registry') await checkNotPruned(openStore(place), context);
-  const beforeReleases = (copied: readonly CopiedImages[]): Promise<void> =>
-    checkStillThere(copied, concurrency, context);
+  const guard = guardCopies(concurrency, context);
   const download = registries.download.bind(registries);
-  return { result: await runMirror(groups, { concurrency, filled, openStore, beforeReleases, download }, context) };
+  return { result: await runMirror(groups, { concurrency, filled, openStore, guard, download }, context) };
 }
 
 /**

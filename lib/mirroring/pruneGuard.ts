@@ -1,58 +1,101 @@
 import type { Context } from '../context.ts';
+import type { CopiedImages, CopyGuard } from '../copy/releaseOrder.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { RequestLimiter } from '../http/requestLimiter.ts';
-import type { CopiedImages } from '../release/mirror/mirror.ts';
 import { walkManifests } from '../store/imageGraph.ts';
 import type { ContentStore } from '../store/store.ts';
-import { checkEnded, isRecordTag, readRecords } from './pruneRecord.ts';
+import { Directory } from '../store/directory.ts';
+import { awaitDone } from '../waiting.ts';
+import { checkNoRun } from './pruneRecord.ts';
 
-/** Throws `busy` if releases are being removed from a repository of a registry. A registry that lists no tags cannot be checked. */
-export async function checkNotPruned(store: ContentStore, context: Context): Promise<void> {
+/** The time to wait for a run that removes releases, in milliseconds. */
+const longestRemoval = 10 * 60_000;
+
+/**
+ * Returns a guard against runs that remove releases from the same repositories of a registry. Directories have a lock
+ * instead. Throws `busy` before copies begin and before releases are tagged if there is such a run, and `conflict` if
+ * images are no longer there because a shorter run removed them.
+ *
+ * A run that removes releases writes its record, removes, looks whether a tag is back, and removes its record. Releases
+ * are tagged first, and then this guard looks for records and images. So one of the two sees the other, if the registry
+ * answers a read with all that it accepted before.
+ */
+export function guardCopies(concurrency: number, context: Context): CopyGuard {
+  const limiter = new RequestLimiter(concurrency);
+  const whileLimited = async <T>(action: () => Promise<T>): Promise<T> => {
+    const release = await limiter.take('plain', context.signal);
+    return await action().finally(release);
+  };
+  const checkNotPruned = async (stores: readonly ContentStore[]): Promise<void> => {
+    const registries = stores.filter((store) => !(store instanceof Directory));
+    await Promise.all(registries.map((store) => whileLimited(() => checkRecords(store, context))));
+  };
+  const checkStillThere = async (copied: readonly CopiedImages[]): Promise<void> => {
+    const checks = copied.flatMap((each) =>
+      listManifests(each).map(async ({ store, name, descriptor }) => {
+        if (await whileLimited(() => store.exists(descriptor))) return;
+        throw new PluginError(
+          'conflict',
+          `${store.name} lost ${descriptor.digest} of ${name} while images were copied`,
+          {
+            hint: 'Another program removes images there. Run the same command again: it copies what is missing.',
+          },
+        );
+      }),
+    );
+    await Promise.all(checks);
+  };
+  const storesOf = (copied: readonly CopiedImages[]): ContentStore[] => copied.map(({ store }) => store);
+  return {
+    beforeCopies: checkNotPruned,
+    async beforeReleases(copied) {
+      // First the records: a run that removes releases writes its record first, and removes it last.
+      await checkNotPruned(storesOf(copied));
+      await checkStillThere(copied);
+    },
+    async areThere(copied) {
+      let isWaiting = false;
+      const findRun = async (): Promise<PluginError | undefined> => {
+        try {
+          await checkNotPruned(storesOf(copied));
+          return undefined;
+        } catch (error) {
+          if (!isPluginError(error, 'busy')) throw error;
+          if (!isWaiting) context.log('info', `waiting: ${error.message}`);
+          isWaiting = true;
+          return error;
+        }
+      };
+      // Not an error, because the release may have its tag, and the other run may remove components of it.
+      await awaitDone(findRun, { timeout: longestRemoval, interval: 1000 }, context);
+      try {
+        await checkStillThere(copied);
+        return true;
+      } catch (error) {
+        if (!isPluginError(error, 'conflict')) throw error;
+        context.log('warn', `${error.message}: copying it again`);
+        return false;
+      }
+    },
+  };
+}
+
+/** Throws `busy` if releases are being removed from a repository. A registry that lists no tags cannot be checked. */
+async function checkRecords(store: ContentStore, context: Context): Promise<void> {
   const names = await store.tags().catch((error: unknown) => {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
     context.log('debug', `${store.name} lists no tags: ${error.message}`);
     return [];
   });
-  for (const tag of names.filter(isRecordTag)) {
-    const root = await store.resolve(tag).catch((error: unknown) => {
-      if (!isPluginError(error, 'not-found')) throw error;
-      return undefined;
-    });
-    const records = root ? await readRecords(store, new Map([[tag, root.digest]])) : [];
-    for (const record of records) checkEnded(record, store.name, { resume: false });
-  }
+  await checkNoRun(store, names);
 }
 
-/**
- * Throws `busy` if releases are being removed from a registry that got images, and `conflict` if images are no longer there,
- * because a shorter run removed them. Directories have a lock instead.
- */
-export async function checkStillThere(
-  copied: readonly CopiedImages[],
-  concurrency: number,
-  context: Context,
-): Promise<void> {
-  const limiter = new RequestLimiter(concurrency);
-  for (const { place, store, images } of copied) {
-    if (place.kind === 'directory') continue;
-    // First the records: a run that removes releases writes its record first, and removes it last.
-    await checkNotPruned(store, context);
-    const manifests = new Map(
-      images.flatMap(({ name, root, manifests: own }) =>
-        [...walkManifests(root.digest, (digest) => own.get(digest)?.manifest)].flatMap(({ digest }) => {
-          const stored = own.get(digest);
-          return stored ? [[digest, { name, descriptor: stored.descriptor }] as const] : [];
-        }),
-      ),
-    );
-    const checks = [...manifests.values()].map(async ({ name, descriptor }) => {
-      const release = await limiter.take('plain', context.signal);
-      const isThere = await store.exists(descriptor).finally(release);
-      if (isThere) return;
-      throw new PluginError('conflict', `${store.name} lost ${descriptor.digest} of ${name} while images were copied`, {
-        hint: 'Another program removes images there. Run the same command again: it copies what is missing.',
-      });
-    });
-    await Promise.all(checks);
-  }
+function listManifests({ store, images }: CopiedImages) {
+  const manifests = images.flatMap(({ name, root, manifests: own }) =>
+    [...walkManifests(root.digest, (digest) => own.get(digest)?.manifest)].flatMap(({ digest }) => {
+      const stored = own.get(digest);
+      return stored ? [[digest, { store, name, descriptor: stored.descriptor }] as const] : [];
+    }),
+  );
+  return [...new Map(manifests).values()];
 }

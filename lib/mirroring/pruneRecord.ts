@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { Readable } from 'node:stream';
-import { PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { fieldsOf, textsOf } from '../fields.ts';
 import { hideMachine, identifyProcess, processState, type ProcessIdentity } from '../files/process.ts';
 import { mediaTypes, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
@@ -80,6 +80,20 @@ export async function readRecords(
   const named = [...tags].filter(([tag, digest]) => tag === tagOf(digest));
   const records = await Promise.all(named.map(([tag, digest]) => readOne(store, tag, digest)));
   return records.filter((record) => record !== undefined);
+}
+
+/** Throws `busy` if one of some tags is that of a record whose run may still be working. */
+export async function checkNoRun(store: ContentSource, tags: readonly string[]): Promise<void> {
+  for (const tag of tags.filter(isRecordTag)) {
+    try {
+      const { digest } = await store.resolve(tag);
+      const records = await readRecords(store, new Map([[tag, digest]]));
+      for (const record of records) checkEnded(record, store.name, { resume: false });
+    } catch (error) {
+      // The run ended at this moment.
+      if (!isPluginError(error, 'not-found')) throw error;
+    }
+  }
 }
 
 /** Returns whether a tag may be that of a record. */

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { copyImages, type Image } from '../../copy/copy.ts';
 import { keepAttachments } from '../../copy/keepAttachments.ts';
-import { copyReleasesLast, type OrderedImage } from '../../copy/releaseOrder.ts';
+import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../../copy/releaseOrder.ts';
 import { CopyTally } from '../../copy/tally.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
@@ -21,10 +21,7 @@ export interface PushOptions {
   readonly concurrency: number;
   /** Other repositories of the registry that may already have blobs. Such blobs are mounted. */
   readonly mountFrom: readonly string[];
-  /** Called before anything is copied. */
-  readonly beforeCopies?: () => Promise<void>;
-  /** Called with the other images before release images are copied. */
-  readonly beforeReleases?: (images: readonly Image[]) => Promise<void>;
+  readonly guard?: CopyGuard;
 }
 
 /** The result of a push. */
@@ -65,18 +62,13 @@ export async function pushBundle(
   const distinct = listed.filter(({ isAttachment }) => isAttachment !== true).length;
   // A registry that is unreachable or denies access fails here once, instead of for every image.
   for (const { root } of listed.slice(0, 1)) await destination.exists(root);
-  await options.beforeCopies?.();
   const copies = await keepAttachments(listed, destination);
   const tally = new CopyTally([copies], context.onEvent);
-  const { concurrency, mountFrom, beforeReleases } = options;
+  const { concurrency, mountFrom, guard } = options;
   const counting = { ...context, onEvent: tally.listenTo(0) };
   const copy = (wanted: readonly Image[]): Promise<void> =>
     copyImages(wanted, destination, { concurrency, mountFrom: () => mountFrom }, counting);
-  const others = copies.filter(({ isRelease }) => isRelease !== true);
-  await withHint(
-    bundle,
-    copyReleasesLast([{ images: copies, copy }], async () => beforeReleases?.(others)),
-  );
+  await withHint(bundle, copyReleasesLast([{ store: destination, images: copies, copy }], guard));
   await confirmTags(copies, destination, context);
   await destination.close();
   const { blobs, bytes } = tally.counts();

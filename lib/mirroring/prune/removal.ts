@@ -1,9 +1,10 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
 import { forgetImages, removeFiles } from './prunedConfig.ts';
 import type { JudgedRelease, RepositoryPlan } from './prunePlan.ts';
-import { checkEnded, describeRun, isRecordTag, readRecords, writeRecord, type StoredRecord } from '../pruneRecord.ts';
-import { ignoreUnreadable } from './repository.ts';
+import { checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from '../pruneRecord.ts';
+import { ignoreUnreadable, type RemovedContent } from './repository.ts';
 
 /** The planned removal. */
 interface Removal {
@@ -20,24 +21,40 @@ export async function removeReleases({ releases, repositories, files }: Removal,
   const removed = releases.filter(({ reason }) => reason === undefined);
   const records = await writeRecords(repositories, removed);
   const digests = new Set(removed.map(({ digest }) => digest));
-  for (const { repository, tags, manifests } of records.keys()) {
-    const own = manifests.filter((digest) => digests.has(digest));
-    const ownTags = tags.filter((tag) => own.includes(repository.tags.get(tag) ?? 'sha256:'));
-    await repository.remove({ tags: ownTags, manifests: own, blobs: [] });
-  }
-  for (const [plan, record] of records) {
-    const { repository, tags, manifests, blobs } = plan;
+  for (const { repository, manifests } of records.keys()) {
     context.log('info', `removing ${manifests.length} manifests from ${repository.store.name}`);
-    await repository.remove({ tags, manifests, blobs });
+  }
+  await removeContent(records, digests);
+  // A run that mirrors one of these releases may have looked for records before, and tag it now. If it tags it after this,
+  // it finds that images are missing.
+  const added = new Map<RepositoryPlan, Added>();
+  for (const plan of records.keys()) added.set(plan, await findAdded(plan));
+  await removeContent(new Map([...added].map(([plan, { again }]) => [plan, again])), digests);
+  for (const [plan, record] of records) {
     await removeRecords(plan, [record, ...plan.records]);
-    if (plan.isEmptied) await repository.removeFolders();
+    if (plan.isEmptied) await plan.repository.removeFolders();
   }
   await removeFiles(files);
   const roots = new Set(
     repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
   );
   for (const root of roots) await forgetImages(root, context);
-  for (const plan of records.keys()) await checkNothingAdded(plan);
+  for (const { conflict } of added.values()) if (conflict) throw conflict;
+}
+
+/** Removes content of several repositories, release images first. */
+async function removeContent(
+  contents: ReadonlyMap<RepositoryPlan, RemovedContent>,
+  releases: ReadonlySet<Digest>,
+): Promise<void> {
+  for (const [{ repository }, { tags, manifests }] of contents) {
+    const own = manifests.filter((digest) => releases.has(digest));
+    const ownTags = tags.filter((tag) => own.includes(repository.tags.get(tag) ?? 'sha256:'));
+    await repository.remove({ tags: ownTags, manifests: own, blobs: [] });
+  }
+  for (const [{ repository }, { tags, manifests, blobs }] of contents) {
+    await repository.remove({ tags, manifests, blobs });
+  }
 }
 
 /**
@@ -93,23 +110,37 @@ async function checkUnchanged(
   const at = names.findIndex((tag, index) => roots[index] !== undefined && roots[index].digest !== tags.get(tag));
   const [changed, root] = [names[at], roots[at]];
   if (changed === undefined || !root) return;
-  const [record] = await readRecords(store, new Map([[changed, root.digest]]));
-  if (record) checkEnded(record, store.name, { resume: false });
+  await checkNoRun(store, [changed]);
   const what = tags.has(changed) ? `the tag ${changed} leads to another image` : `it has the new tag ${changed}`;
   throw new PluginError('conflict', `${store.name} changed since it was read: ${what}`, {
     hint: 'Wait until no other program writes there, and run the same command again.',
   });
 }
 
-/** Throws `conflict` if a repository got tags during the removal, also removed ones, because their images may lack content. */
-async function checkNothingAdded({ repository: { store, tags }, tags: removed }: RepositoryPlan): Promise<void> {
+/** What a repository got while releases were removed. */
+interface Added {
+  /** Removed content with its former tags. */
+  readonly again: RemovedContent;
+  readonly conflict: PluginError | undefined;
+}
+
+async function findAdded({ repository: { store, tags }, manifests, tags: removed }: RepositoryPlan): Promise<Added> {
   const gone = new Set(removed);
+  const again = { tags: [] as string[], manifests: [] as Digest[], blobs: [] };
+  let conflict: PluginError | undefined;
   for (const tag of await store.tags()) {
     if (isRecordTag(tag) || (tags.has(tag) && !gone.has(tag))) continue;
     // Some registries list removed tags for a while.
-    if (!(await store.resolve(tag).catch(ignoreUnreadable))) continue;
-    throw new PluginError('conflict', `${store.name} got the new tag ${tag} while releases were removed`, {
+    const root = await store.resolve(tag).catch(ignoreUnreadable);
+    if (!root) continue;
+    if (gone.has(tag) && manifests.includes(root.digest)) {
+      again.tags.push(tag);
+      again.manifests.push(root.digest);
+      continue;
+    }
+    conflict ??= new PluginError('conflict', `${store.name} got the new tag ${tag} while releases were removed`, {
       hint: 'Mirror that image again, because content of it may have been removed.',
     });
   }
+  return { again, conflict };
 }

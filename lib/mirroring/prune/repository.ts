@@ -99,9 +99,12 @@ export class PrunedRepository {
     if (store instanceof Directory) await removeFromDirectory(store, content);
     else if (place.kind === 'registry') {
       const registry = this.#registries.repository(place);
-      await Promise.all(content.manifests.map((digest) => registry.remove(digest)));
       const [first] = content.manifests;
-      if (first === undefined || !(await registry.resolve(first).catch(ignoreUnreadable))) return;
+      // A run that mirrors the same release may push it again at this moment.
+      for (let attempt = 1; attempt <= 2; attempt += 1) {
+        await Promise.all(content.manifests.map((digest) => registry.remove(digest)));
+        if (first === undefined || !(await registry.resolve(first).catch(ignoreUnreadable))) return;
+      }
       throw new PluginError(
         'unsupported',
         `${store.name} still has ${first}, although it answered that it deleted it`,

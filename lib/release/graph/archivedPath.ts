@@ -92,10 +92,10 @@ const sharedSyntax =
   /^(?:[^\\()[{}]|\((?:\?:|(?!\?))|\)|\{\d+(?:,\d*)?\}|\\[dDwWsSbB]|\\[^\w<>]|\[\^?(?:[^\\[\]&~^-]|-(?!-)|\\[dDwWsS]|\\[^\w<>])+\])*$/;
 
 /**
- * Reads the `from` of a blocked edge as the update service does, which searches for the pattern in the version with its
- * architecture (`4.20.3+amd64`), anywhere unless the pattern has `^` or `$`. Sources: “Block Edges” in the README of
- * openshift/cincinnati-graph-data (731d04247), and `Regex::is_match` of the Rust crate regex 1.11 in
- * openshift_secondary_metadata_parser and edge_add_remove of openshift/cincinnati (49c914f8).
+ * Reads the `from` of a blocked edge as the update service does. It searches for the pattern anywhere in the version with
+ * its architecture (`4.20.3+amd64`). Sources: “Block Edges” in the README of openshift/cincinnati-graph-data
+ * (731d04247), and `Regex::is_match` of the Rust crate regex 1.11 in openshift/cincinnati (49c914f8),
+ * openshift_secondary_metadata_parser and edge_add_remove.
  */
 function parsePattern(text: string, where: string): RegExp {
   const fail = (why: string, cause?: unknown): never => {

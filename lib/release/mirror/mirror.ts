@@ -1,7 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { copyImages, type CopyOptions, type Image } from '../../copy/copy.ts';
+import { copyImages, type CopyOptions } from '../../copy/copy.ts';
 import { keepAttachments } from '../../copy/keepAttachments.ts';
-import { copyReleasesLast, type OrderedImage } from '../../copy/releaseOrder.ts';
+import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../../copy/releaseOrder.ts';
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
 import { CopyTally, type CopyCounts } from '../../copy/tally.ts';
 import { isPluginError } from '../../errors.ts';
@@ -16,13 +16,6 @@ import { FilledRepositories } from './filledRepositories.ts';
 import { ImageGraphReader } from '../../store/imageGraph.ts';
 import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
 
-/** The images that were copied to a repository. */
-export interface CopiedImages {
-  readonly place: Place;
-  readonly store: ContentStore;
-  readonly images: readonly Pick<Image, 'name' | 'root' | 'manifests'>[];
-}
-
 /** Options of mirroring. */
 export interface MirrorOptions {
   /** The number of parallel transfers. */
@@ -31,8 +24,7 @@ export interface MirrorOptions {
   readonly filled?: FilledRepositories;
   /** Opens a repository for writing. Called once for each repository. */
   readonly openStore: (place: Place) => ContentStore;
-  /** Called after everything except the release images is copied, with the copied images of each repository. */
-  readonly beforeReleases?: (copied: readonly CopiedImages[]) => Promise<void>;
+  readonly guard?: CopyGuard;
   /**
    * Downloads a blob from a registry into a file, or uploads it to another registry, faster than a stream, and verifies
    * it.
@@ -110,6 +102,7 @@ export async function runMirror(
   const { concurrency, filled = new FilledRepositories() } = options;
   await copyReleasesLast(
     stores.map(({ group, store }, index) => ({
+      store,
       images: copies[index] ?? [],
       copy: async (wanted) => {
         const sources = sourcesOf(group);
@@ -124,12 +117,7 @@ export async function runMirror(
         filled.add(group.place, wanted);
       },
     })),
-    async () =>
-      options.beforeReleases?.(
-        stores.map(({ group: { place }, store }, index) => {
-          return { place, store, images: (copies[index] ?? []).filter(({ isRelease }) => isRelease !== true) };
-        }),
-      ),
+    options.guard,
   );
   const all = groups.flatMap(({ images }) => images);
   return {
