@@ -1,7 +1,6 @@
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
 import { mirrorOptions } from './options.ts';
 
 /** The default command: mirrors a release and its configuration. */
@@ -40,7 +39,7 @@ export const command = defineCommand({
     // The help of the program loads this file, so other code is loaded when the command runs.
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
     const { FilledRepositories } = await import('../../lib/release/mirror/filledRepositories.ts');
-    const { printInstructions, printMirrorOutcome } = await import('./summary.ts');
+    const { MirrorReport } = await import('./summary.ts');
     const { readImageList } = await import('./imageList.ts');
     const { readReleases, readRequest, requireTagEach } = await import('./request.ts');
     const { listReleases } = await import('../../lib/mirroring/releases.ts');
@@ -69,15 +68,13 @@ export const command = defineCommand({
       return;
     }
     const filled = new FilledRepositories();
-    const outcomes: MirrorOutcome[] = [];
+    const report = new MirrorReport(args, { context, terminal });
     try {
       for (const release of releases) {
-        const outcome = await mirrorRelease({ ...request, ...release }, access, mirroring, filled);
-        outcomes.push(outcome);
-        printMirrorOutcome(outcome, outcomes.length === 1, args, { context, terminal });
+        report.add(await mirrorRelease({ ...request, ...release }, access, mirroring, filled));
       }
     } finally {
-      printInstructions(outcomes, args, { terminal });
+      report.printInstructions();
     }
   },
 });

@@ -16,33 +16,45 @@ import { clusterWords, trustWords } from './carriedOptions.ts';
 import { configFolderOf, type MirrorArguments } from './request.ts';
 import { formatUpload } from './upload.ts';
 
-/** Prints the result for a release, then throws its error if it was not complete. `isFirst` is for the first of several. */
-export function printMirrorOutcome(
-  outcome: MirrorOutcome,
-  isFirst: boolean,
-  args: MirrorArguments,
-  { context, terminal }: Pick<CommandSession, 'context' | 'terminal'>,
-): void {
-  if (outcome.result) context.log('info', formatCounts(outcome.result));
-  warnOfOutcomes(outcome.applied, context);
-  const text =
-    args.output === 'json'
-      ? JSON.stringify(toPlainMirrorOutcome(outcome, args), null, 2)
-      : formatMirrorOutcome(outcome, args);
-  if (text !== '') terminal.print(isFirst || args.output === 'json' ? text : `\n${text}`);
-  if (outcome.failure !== undefined) throw outcome.failure;
-  checkOutcomes(outcome.applied, args.dryRun);
-}
+/** Prints the results of a run, which may have several releases. */
+export class MirrorReport {
+  readonly #args: MirrorArguments;
+  readonly #session: Pick<CommandSession, 'context' | 'terminal'>;
+  readonly #outcomes: MirrorOutcome[] = [];
+  #isEmpty = true;
 
-/** Prints what to do after a run, once for all its releases; nothing for `-o json`. */
-export function printInstructions(
-  outcomes: readonly MirrorOutcome[],
-  args: MirrorArguments,
-  { terminal }: Pick<CommandSession, 'terminal'>,
-): void {
-  const text = outcomes.length === 0 || args.output === 'json' ? '' : formatInstructions(outcomes, args);
-  const isFirst = outcomes.every((outcome) => formatMirrorOutcome(outcome, args) === '');
-  if (text !== '') terminal.print(isFirst ? text : `\n${text}`);
+  constructor(args: MirrorArguments, session: Pick<CommandSession, 'context' | 'terminal'>) {
+    this.#args = args;
+    this.#session = session;
+  }
+
+  /** Prints the result for a release, then throws its error if it was not complete. */
+  add(outcome: MirrorOutcome): void {
+    const { context } = this.#session;
+    this.#outcomes.push(outcome);
+    if (outcome.result) context.log('info', formatCounts(outcome.result));
+    warnOfOutcomes(outcome.applied, context);
+    const isJson = this.#args.output === 'json';
+    this.#print(
+      isJson
+        ? JSON.stringify(toPlainMirrorOutcome(outcome, this.#args), null, 2)
+        : formatMirrorOutcome(outcome, this.#args),
+    );
+    if (outcome.failure !== undefined) throw outcome.failure;
+    checkOutcomes(outcome.applied, this.#args.dryRun);
+  }
+
+  /** Prints what to do after the run, once for all its releases; nothing for `-o json`. */
+  printInstructions(): void {
+    if (this.#outcomes.length > 0 && this.#args.output !== 'json')
+      this.#print(formatInstructions(this.#outcomes, this.#args));
+  }
+
+  #print(text: string): void {
+    if (text === '') return;
+    this.#session.terminal.print(this.#isEmpty || this.#args.output === 'json' ? text : `\n${text}`);
+    this.#isEmpty = false;
+  }
 }
 
 /** Formats the result as text for users and scripts, in the words of `oc adm release mirror` if it has any. */
@@ -64,7 +76,7 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
 }
 
 function formatInstructions(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string {
-  const hasOthers = outcomes.some((outcome) => outcome.hasOthers);
+  const isMixed = outcomes.some((outcome) => outcome.isMixed);
   const update = outcomes.findLast(({ updateService }) => updateService);
   const service = update?.updateService;
   const isTrusted = update?.applied.some(({ manifest }) => isImageConfig(manifest)) === true;
@@ -76,7 +88,7 @@ function formatInstructions(outcomes: readonly MirrorOutcome[], args: MirrorArgu
     ),
     ...(args.dryRun === 'none'
       ? [
-          ...outcomes.map((outcome) => formatConfigAdvice({ ...outcome, hasOthers }, args)),
+          ...outcomes.map((outcome) => formatConfigAdvice({ ...outcome, isMixed }, args)),
           service && !isTrusted ? formatTrustInstructions(service) : '',
           formatUpgrade(outcomes, args),
           service ? formatUpdateServiceInstructions(service) : '',
@@ -202,12 +214,9 @@ function formatConfigAdvice(outcome: MirrorOutcome, args: MirrorArguments): stri
 }
 
 /** Returns the options that `apply` needs for the folder that this run wrote. */
-function applyWords(
-  { files, images, mirrors, updateService, hasOthers }: MirrorOutcome,
-  args: MirrorArguments,
-): string {
+function applyWords({ files, images, mirrors, updateService, isMixed }: MirrorOutcome, args: MirrorArguments): string {
   const isInDirectory = images.some(({ isRelease, target }) => isRelease && target.place.kind === 'directory');
-  const hasRelease = isInDirectory && !hasOthers;
+  const hasRelease = isInDirectory && !isMixed;
   const isSigned = args.signatureKeyring.length > 0 && files.every(({ kind }) => kind === 'ConfigMap');
   // In a folder without the release, nothing proves more than signatures.
   if (!(hasRelease && args.configToDir === undefined) && !isSigned) return ' --allow-unsigned';

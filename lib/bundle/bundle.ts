@@ -31,6 +31,8 @@ export interface OpenBundleOptions {
    * are not followed.
    */
   readonly onMedium?: boolean;
+  /** A mirror directory may have several releases of one architecture. */
+  readonly severalReleases?: boolean;
 }
 
 /**

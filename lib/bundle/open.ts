@@ -26,7 +26,7 @@ export async function openBundle(path: string, context: Context, options: OpenBu
   });
   if (found.isDirectory()) {
     const only = await findOnlyTar(path);
-    return only === undefined ? openDirectory(path, context) : openTar(only, options, context);
+    return only === undefined ? openDirectory(path, context, options) : openTar(only, options, context);
   }
   if (!found.isFile() && !found.isBlockDevice()) {
     throw new PluginError('not-readable', `${path} is neither a file nor a folder nor a block device`, {

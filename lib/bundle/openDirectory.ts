@@ -3,17 +3,15 @@ import { PluginError } from '../errors.ts';
 import { sumSizes } from '../oci/descriptor.ts';
 import { formatReference } from '../oci/reference.ts';
 import { readPayload } from '../release/release.ts';
-import { isReleaseTag, usualRepository } from '../release/version.ts';
+import { compareVersions, isReleaseTag, parseReleaseTag, usualRepository } from '../release/version.ts';
 import { shellWord } from '../shellWord.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { directoryLock } from '../store/directoryNames.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import { parseVolumeName } from '../archive/volumes.ts';
-import { describeRelease } from './facts.ts';
+import { describeReleases } from './facts.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
-import type { Bundle } from './bundle.ts';
-import type { Scanner } from './bundle.ts';
-import type { BundleFile } from './bundle.ts';
+import type { Bundle, BundleFile, OpenBundleOptions, Scanner } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
 import {
   additionalImagesPath,
@@ -27,7 +25,7 @@ import { extraImageTag } from './images.ts';
  * Opens a mirror directory: an extracted bundle, or a directory of another tool. Throws `not-found`, `not-readable` and
  * `invalid-bundle`.
  */
-export async function openDirectory(path: string, context: Context): Promise<Bundle> {
+export async function openDirectory(path: string, context: Context, options: OpenBundleOptions = {}): Promise<Bundle> {
   const folder = new RootFolder(path);
   await requireMirror(folder);
   const content = new Directory(path, releaseRepository, {}, context);
@@ -39,7 +37,7 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
     form: 'directory',
     metadata: described
       ? parseMetadata(await read(metadataPath), path)
-      : await describeContent(folder, content, files, context),
+      : await describeContent(folder, content, files, options, context),
     described,
     size: sumSizes(files),
     trailing: 0,
@@ -94,38 +92,46 @@ async function listFiles(folder: RootFolder, { signal }: Context): Promise<Bundl
   });
 }
 
-/** Describes a directory of oc or another tool, by the only release that its tags name. */
+/** Describes a directory of oc or another tool, by the releases that its tags name. */
 async function describeContent(
   folder: RootFolder,
   content: Directory,
   files: readonly BundleFile[],
+  { severalReleases = false }: OpenBundleOptions,
   context: Context,
 ): Promise<BundleMetadata> {
   const { path } = folder;
   const tags = new Set(await content.tags());
-  const releases = [...tags].filter(isReleaseTag).sort();
+  const releases = [...tags].filter(isReleaseTag).sort((a, b) => compareVersions(versionOf(a), versionOf(b)));
   const [tag] = releases;
   if (tag === undefined) {
     throw new PluginError('not-found', `${path} has no release: it has no tag such as 4.12.4-x86_64`);
   }
-  if (releases.length > 1) {
+  if (releases.length > 1 && !severalReleases) {
     throw new PluginError('invalid-bundle', `${path} holds several releases: ${releases.join(', ')}`, {
       hint:
         `Only oc adm-release-mirror-config takes one of them, such as file://${releaseRepository}:${tag}. ` +
         'Other commands need a directory for each release.',
     });
   }
-  const descriptor = await content.resolve(tag);
-  const repository = (await readReleaseRepositories(folder)).get(descriptor.digest) ?? usualRepository;
-  const release = await readPayload(content, descriptor, { repository }, context);
+  const repositories = await readReleaseRepositories(folder);
+  const described = releases.map(async (each) => {
+    const descriptor = await content.resolve(each);
+    const repository = repositories.get(descriptor.digest) ?? usualRepository;
+    return { release: await readPayload(content, descriptor, { repository }, context), signatures: new Map() };
+  });
   const extras = (await readAdditionalImages(folder))
-    .filter((image) => tags.has(extraImageTag(tag, image)))
+    .filter((image) => releases.some((each) => tags.has(extraImageTag(each, image))))
     .map(({ registry, repository: from, digest }) => formatReference({ registry, repository: from, digest }));
-  const facts = describeRelease({ release, signatures: new Map() }, [...new Set(extras)].sort(), 'another tool');
+  const facts = describeReleases(await Promise.all(described), [...new Set(extras)].sort(), 'another tool', []);
   const placed = files.map((file) => ({ ...entryKindOf(file), size: file.size }));
   const manifests = new Set(placed.flatMap((place) => (place.kind === 'manifest' ? [place.digest] : [])));
   const blobs = placed.flatMap((place) =>
     place.kind === 'blob' && !manifests.has(place.digest) ? [{ digest: place.digest, size: place.size }] : [],
   );
-  return { formatVersion: 1, ...facts, blobs, size: 0 };
+  return { formatVersion: facts.releases ? 2 : 1, ...facts, blobs, size: 0 };
+}
+
+function versionOf(tag: string): string {
+  return parseReleaseTag(tag)?.version ?? '';
 }

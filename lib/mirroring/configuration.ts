@@ -15,7 +15,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { Registries } from '../registry/registries.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
-import { isReleaseTag } from '../release/version.ts';
+import { parseReleaseTag } from '../release/version.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { parseLocation } from '../location.ts';
 import { withResumeHint } from './interruption.ts';
@@ -96,7 +96,7 @@ async function readChecked(
 
 /**
  * Reads the manifests of a path that may be applied. For a bundle or mirror directory, rebuilds them from its signed
- * release.
+ * releases.
  */
 async function readConfiguration(
   path: string,
@@ -119,7 +119,7 @@ async function readConfiguration(
 
 /**
  * Returns the mirror directory of a folder: the folder itself, or its parent if the folder is `config`. Undefined if it
- * has several releases and none is chosen.
+ * has releases of several architectures.
  */
 async function findMirror(folder: string, context: Context): Promise<string | undefined> {
   const above = dirname(resolve(folder));
@@ -127,14 +127,15 @@ async function findMirror(folder: string, context: Context): Promise<string | un
   for (const candidate of candidates) {
     if (!(await stat(join(candidate, 'v2', releaseRepository)).catch(() => undefined))?.isDirectory()) continue;
     const isDescribed = (await stat(join(candidate, 'metadata.json')).catch(() => undefined)) !== undefined;
-    return isDescribed || (await countReleases(candidate, context)) === 1 ? candidate : undefined;
+    return isDescribed || (await countArchitectures(candidate, context)) === 1 ? candidate : undefined;
   }
   return undefined;
 }
 
-/** Returns the number of releases in a mirror directory. */
-export async function countReleases(root: string, context: Context): Promise<number> {
-  return (await new Directory(root, releaseRepository, {}, context).tags()).filter(isReleaseTag).length;
+/** Returns the number of architectures of the releases in a mirror directory. */
+export async function countArchitectures(root: string, context: Context): Promise<number> {
+  const tags = await new Directory(root, releaseRepository, {}, context).tags();
+  return new Set(tags.flatMap((tag) => parseReleaseTag(tag)?.arch ?? [])).size;
 }
 
 async function findFolder(folder: string): Promise<string> {
@@ -177,7 +178,7 @@ async function readFromBundle(
   trust: ConfigurationTrust,
   context: Context,
 ): Promise<readonly ConfigManifest[]> {
-  const bundle = await openBundle(path, context);
+  const bundle = await openBundle(path, context, { severalReleases: true });
   try {
     const { config } = await checkSigned(bundle, trust, context);
     checkRegistries(config, path, trust.registries);

@@ -27,7 +27,7 @@ import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
 import { mirrorImages, noteRepository, planCopies } from './copy.ts';
-import { countReleases } from './configuration.ts';
+import { countArchitectures } from './configuration.ts';
 import { whileLocked } from './directoryLock.ts';
 import { importRelease } from './imageStream.ts';
 import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
@@ -47,8 +47,8 @@ export interface MirrorOutcome extends Applied {
   /** The number of images that the cluster imported into an image stream. */
   readonly imported: number;
   readonly files: readonly WrittenFile[];
-  /** Whether its mirror directory has other releases too, so that applying checks each signature alone. */
-  readonly hasOthers: boolean;
+  /** Whether its mirror directory has releases of several architectures, so that applying checks each signature alone. */
+  readonly isMixed: boolean;
   readonly mirrors: Mirrors | undefined;
   readonly updateService?: UpdateServiceOptions | undefined;
 }
@@ -197,7 +197,9 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
     const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
     return { copied, imported, written: await writeFiles(files, isDryRun) };
   });
-  const hasOthers = (await Promise.all(roots.map((root) => countReleases(root, context)))).some((count) => count > 1);
+  const isMixed = (await Promise.all(roots.map((root) => countArchitectures(root, context)))).some(
+    (count) => count > 1,
+  );
   const applied = await applyToCluster(run.access, requested, request, context);
   return {
     signed,
@@ -206,7 +208,7 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
     ...copied,
     imported,
     files: written,
-    hasOthers,
+    isMixed,
     mirrors,
     updateService,
     ...applied,

@@ -1,10 +1,12 @@
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { hexOf } from '../../../lib/oci/digest.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { openWorkshop, sign, type Workshop } from '../../support/content/creation.ts';
+import { openWorkshop, runExecutable, sign, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
 import { Mirroring, pullWhole } from '../../support/release/mirroring.ts';
@@ -78,6 +80,37 @@ describe('oc adm-release-mirror-config of two releases and an additional image',
       await kubeconfigs.remove();
       await server.stop();
       await site.stop();
+    }
+  });
+
+  it('applies the configuration of both from a directory, which their signatures cover', async () => {
+    const { host } = workshop.registry;
+    const server = await startApiServer({ openshift: '4.20.3' });
+    const kubeconfigs = await makeKubeconfigFolder();
+    try {
+      const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+      const trusting = [kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`, `--mirror-registry=${host}`];
+      const apply = (...args: string[]): Promise<Execution> =>
+        runExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', 'both', ...trusting, ...args]);
+      await mirroring.succeed(['--to-dir=both'], both);
+      await mirroring.succeed([`--to=${host}/site/both`, '--config-to-dir=both/config'], both);
+      const { code, stdout, stderr } = await apply('--dry-run');
+      expect(code, stderr).to.equal(0);
+      const created = [old, workshop.release].map(
+        ({ digest }) => `configmap/sha256-${hexOf(digest)} created (dry run)`,
+      );
+      expect(stdout.split('\n')).to.include.members(created);
+      expect(stdout).to.match(/^imagedigestmirrorset\/release-mirror-\w{8} created/m);
+      const [name = ''] = await readdir(mirroring.path('both/config/mirrors'));
+      const file = mirroring.path('both/config/mirrors', name);
+      await writeFile(file, (await readFile(file, 'utf8')).replace(/source: .*/, 'source: quay.io/foreign/image'));
+      const refused = await apply();
+      expect(refused.code).to.equal(1);
+      expect(refused.stderr).to.contain(name);
+      expect(server.requests.filter(({ method }) => method !== 'GET')).to.have.length(0);
+    } finally {
+      await kubeconfigs.remove();
+      await server.stop();
     }
   });
 
