@@ -1,3 +1,4 @@
+import { mock } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../lib/http/retry.ts';
 
@@ -51,5 +52,24 @@ export class TestClock implements Clock {
   /** Advances until a condition is true. */
   async advanceUntil(holds: () => boolean): Promise<void> {
     while (!holds()) await this.advance(20);
+  }
+}
+
+/**
+ * Runs work with a stopped Date. Advances it by `time` (ms) when the condition is true, so that a time limit of the work
+ * ends in that state, on a machine of any speed.
+ */
+export async function runOutOfTime<T>(time: number, holds: () => boolean, work: () => Promise<T>): Promise<T> {
+  mock.timers.enable({ apis: ['Date'], now: Date.now() });
+  const ended = new AbortController();
+  try {
+    const working = work().finally(() => {
+      ended.abort();
+    });
+    while (!ended.signal.aborted && !holds()) await sleep(5);
+    mock.timers.setTime(Date.now() + time);
+    return await working;
+  } finally {
+    mock.timers.reset();
   }
 }

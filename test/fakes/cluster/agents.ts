@@ -3,6 +3,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Executable } from '../../../lib/update/install/executable.ts';
 import { TestKubelets } from '../kubernetes/apiNodes.ts';
+import type { Json } from '../kubernetes/apiPatch.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
@@ -16,6 +17,8 @@ export interface AgentSite extends ConnectedCluster {
   /** A stand-in for an executable. No test runs it. */
   readonly executable: Executable;
   rootOf(node: string): string;
+  /** Returns a condition: that agents are ready on this number of nodes, and that a later survey of them has begun. */
+  surveyed(ready: number): () => boolean;
 }
 
 /** The nodes of a site, as `furnish` creates them. */
@@ -36,9 +39,18 @@ export async function openAgentSite(options: ApiServerOptions = { openshift: '4.
   }
   const kubelets = new TestKubelets(server);
   const connected = await connectTo(server);
+  const countSurveys = (): number => server.requests.filter(({ path }) => path.endsWith('/pods')).length;
+  const surveyed = (ready: number): (() => boolean) => {
+    let before: number | undefined;
+    return () => {
+      const status = server.find('apps/v1', 'DaemonSet', 'agent', 'oc-upgrade-bundle')?.['status'] as Json | undefined;
+      if (status?.['numberReady'] === ready) before ??= countSurveys();
+      return before !== undefined && countSurveys() > before;
+    };
+  };
   return {
     ...connected,
-    ...{ server, kubelets, folder, rootOf },
+    ...{ server, kubelets, folder, rootOf, surveyed },
     executable: await makeExecutable(join(folder, 'executable')),
     close: async () => {
       await kubelets.stop();

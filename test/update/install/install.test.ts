@@ -8,6 +8,7 @@ import { install, type InstallOptions, type InstallResult } from '../../../lib/u
 import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
+import { runOutOfTime } from '../../support/clock.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';
 import { node } from '../../fakes/cluster/site.ts';
@@ -189,7 +190,8 @@ describe('install', () => {
 
   it('names the pod that is not ready, and why', async () => {
     site.kubelets.troubles.set('worker-1', 'ImagePullBackOff');
-    const error = await failureOf(run({ startup: { ...startup, timeout: 3000 } }), 'not-ready');
+    const installing = () => failureOf(run({ startup: { ...startup, timeout: 3000 } }), 'not-ready');
+    const error = await runOutOfTime(3000, site.surveyed(2), installing);
     expect(error.message).to.equal(
       'The agents of 1 of 3 nodes are not ready after 3 s: agent-worker-1-1 on worker-1: ImagePullBackOff',
     );
