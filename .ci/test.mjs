@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -21,6 +22,10 @@ const mocha = join(root, 'node_modules/mocha/bin/mocha.js');
  * mocha takes half a second.
  */
 const shortest = 10_000;
+/**
+ * The time limit of a process, in milliseconds. Mocha ends each test that takes too long, unless it blocks the process.
+ */
+const limit = Number(process.env.TEST_LIMIT ?? 15 * 60_000);
 
 process.chdir(root);
 // Tests start the built executables, which takes half the time of starting their sources.
@@ -102,21 +107,35 @@ async function run(paths) {
     stream.setEncoding('utf8').on('data', (text) => {
       output += text;
     });
-  const [code, signal] = await once(child, 'close');
+  let isLate = false;
+  const timer = setTimeout(() => {
+    isLate = child.kill('SIGKILL');
+  }, limit);
+  const closed = once(child, 'close');
+  const [code, signal] = await once(child, 'exit');
+  clearTimeout(timer);
+  // A program that a test left running may keep the output open.
+  await Promise.race([closed, sleep(2000, undefined, { ref: false })]);
+  for (const stream of [child.stdout, child.stderr]) stream.destroy();
   process.stdout.write(output.replace(/^\d+ passed, \d+ failed, \d+ skipped\n/gm, '').replace(/\n{2,}/g, '\n'));
-  let report;
-  try {
-    report = JSON.parse(readFileSync(TEST_REPORT, 'utf8'));
-  } catch {
-    report = { passed: 0, failed: 0, skipped: [], times: {} };
-  }
-  sum.passed += report.passed;
-  sum.failed += report.failed;
-  sum.skipped.push(...report.skipped);
-  Object.assign(times, report.times);
-  if (code !== 0 && report.failed === 0) {
+  const report = readReport(TEST_REPORT);
+  sum.passed += report?.passed ?? 0;
+  sum.failed += report?.failed ?? 0;
+  sum.skipped.push(...(report?.skipped ?? []));
+  Object.assign(times, report?.times);
+  if (!report || (code !== 0 && report.failed === 0)) {
     sum.failed += 1;
-    console.log(`  FAILED  ${paths.join(' ')} ended with ${String(signal ?? code)}`);
+    const why = isLate ? `did not end in ${limit / 1000} s` : `ended with ${String(signal ?? code)}`;
+    console.log(`  FAILED  ${paths.join(' ')} ${why}`);
+  }
+}
+
+/** Returns the report of a process; undefined if it ended before its tests did. */
+function readReport(path) {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8'));
+  } catch {
+    return undefined;
   }
 }
 

@@ -11,12 +11,16 @@ const own = fileURLToPath(new URL('../../../.ci/', import.meta.url));
 
 /** Replaces mocha: does what the test file describes. */
 const mocha = `
+const { spawn } = require('node:child_process');
 const { readFileSync, writeFileSync } = require('node:fs');
 const report = { passed: 0, failed: 0, skipped: [], times: {} };
 for (const path of process.argv.slice(2)) {
   const [what, more = ''] = readFileSync(path, 'utf8').trim().split(' ');
   console.log('ran ' + path);
   if (what === 'die') process.kill(process.pid, 'SIGKILL');
+  if (what === 'block') for (;;);
+  if (what === 'leave') console.log('left ' + spawn('sleep', ['60'], { stdio: 'inherit' }).pid);
+  if (what === 'exit') process.exit(0);
   if (what === 'pass') report.passed += Number(more);
   if (what === 'fail') report.failed += 1;
   if (what === 'skip') report.skipped.push(more);
@@ -61,6 +65,32 @@ describe('.ci', () => {
         .to.match(/\n3 passed, 1 failed, 0 skipped\n$/)
         .and.to.include('FAILED  test/a.test.ts ended with SIGKILL');
       expect(code).to.equal(1);
+    });
+
+    it('counts files as a failure whose process ends before its tests do', async () => {
+      await write('a.test.ts', 'exit');
+      const { code, stdout } = await runTests();
+      expect(stdout).to.match(/\n {2}FAILED {2}test\/a\.test\.ts ended with 0\n[^]*\n0 passed, 1 failed, 0 skipped\n$/);
+      expect(code).to.equal(1);
+    });
+
+    it('ends a process that is blocked', async () => {
+      await write('a.test.ts', 'block');
+      const env = { ...process.env, TEST_LIMIT: '1000' };
+      const { code, stdout } = await run(process.execPath, [join(root, '.ci/test.mjs')], { env });
+      expect(stdout).to.match(
+        /\n {2}FAILED {2}test\/a\.test\.ts did not end in 1 s\n[^]*\n0 passed, 1 failed, 0 skipped\n$/,
+      );
+      expect(code).to.equal(1);
+    });
+
+    it('does not wait for a program that a test left running', async () => {
+      await write('a.test.ts', 'leave');
+      const { code, stdout } = await runTests();
+      // Throws an error if the program has ended.
+      process.kill(Number(/^left (\d+)$/m.exec(stdout)?.[1]), 'SIGKILL');
+      expect(stdout).to.match(/\n0 passed, 0 failed, 0 skipped\n$/);
+      expect(code).to.equal(0);
     });
   });
 
