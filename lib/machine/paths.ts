@@ -40,7 +40,7 @@ export const drillFolder = `${nodeStateFolder}/drill`;
 /** The folder with the temporary files of each additional store that is being written. */
 export const runFolder = '/run/oc-upgrade-bundle';
 
-/** The folder with the temporary files of a run that loads images into the main store. */
+/** The folder with the temporary files of a run that loads images into a main store, without the suffix for the store. */
 export const loadFolder = '/var/tmp/oc-upgrade-bundle';
 
 /** The default folder for mounts of media, and the folder above it, which only this program uses. */

@@ -357,6 +357,17 @@ describe('loadBundle', function () {
     await first;
   });
 
+  it('loads into the main stores of two users at a time', async () => {
+    const other = await LoadSite.open(made);
+    try {
+      const options = { store: { kind: 'main' }, images: ['etcd'] } as const;
+      const results = await Promise.all([load(options), other.load(options)]);
+      expect(results.map(({ loaded }) => loaded)).to.deep.equal([1, 1]);
+    } finally {
+      await other.close();
+    }
+  });
+
   it('takes the one image of a multi-arch release that is for this machine', async () => {
     const multi = await makeBundle({ arch: 'multi' });
     try {

@@ -11,6 +11,7 @@ import { checkStorePath, findAdditionalStore, openAdditionalStore } from './addi
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing, listMissing } from './copyMissing.ts';
 import type { CopyPace } from './copyQueue.ts';
+import { digestOf, hexOf } from '../../oci/digest.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { loadFolder, runFolder } from '../../machine/paths.ts';
 import type { HostStorage } from './hostStorage.ts';
@@ -56,7 +57,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
   const program = options.program ?? (await findCopyProgram(host));
   const planned = await planImages(bundle, options.images, context);
   if (wanted.kind === 'additional') checkStorePath(wanted.path, main.graphRoot);
-  const work = wanted.kind === 'main' ? loadFolder : `${wanted.path}.work`;
+  const work = wanted.kind === 'main' ? workOf(main) : `${wanted.path}.work`;
   const unlock = await lockWork(host, work);
   const leftovers = [work];
   try {
@@ -142,6 +143,11 @@ async function requireComplete(
   throw new PluginError('incomplete', `${count} after the load, such as ${first.label}`, {
     hint: 'Check whether another program removes images from that store, and run the same command again.',
   });
+}
+
+/** Returns the folder for the temporary files of a main store. Users have their own stores. */
+function workOf({ graphRoot }: ImageStore): string {
+  return `${loadFolder}-${hexOf(digestOf(graphRoot)).slice(0, 8)}`;
 }
 
 async function lockWork(host: Host, work: string): Promise<() => Promise<void>> {
