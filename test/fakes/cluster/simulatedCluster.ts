@@ -1,5 +1,4 @@
 import { mkdir, rm } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
@@ -17,6 +16,7 @@ import type { Attempt } from '../kubernetes/apiAccess.ts';
 import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import { findFreePort } from '../../support/freePort.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { node as makeNode, platformImage } from './site.ts';
 import { SimulatedNode } from './simulatedNode.ts';
@@ -94,7 +94,7 @@ export class SimulatedCluster {
     for (const object of objects) api.put({ ...object });
     const [agents] = objects.slice(-1);
     const pod = readPod(agents ?? {});
-    const parts = { api, denied, authority, folder: await makeFolder(), port: await findPort(), pod, tokens };
+    const parts = { api, denied, authority, folder: await makeFolder(), port: await findFreePort(), pod, tokens };
     const cluster = new SimulatedCluster(parts);
     if (!controlled) {
       const renewTime = new Date(Date.now() + 3_600_000).toISOString().replace('Z', '000Z');
@@ -270,12 +270,4 @@ export function readRights(objects: readonly Json[]): (attempt: Attempt) => bool
         verbs.includes(verb) &&
         (resourceNames === undefined || resourceNames.includes(name)),
     );
-}
-
-async function findPort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

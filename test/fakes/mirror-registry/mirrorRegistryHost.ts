@@ -3,7 +3,7 @@ import { createServer as createSecureServer } from 'node:https';
 import { existsSync } from 'node:fs';
 import { appendFile, mkdir, readFile, rm } from 'node:fs/promises';
 import { once } from 'node:events';
-import { createHash, randomInt } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
 import {
   createServer as createSocketServer,
@@ -421,23 +421,4 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
 function wordOfInput([, option]: readonly string[], input: Buffer): string[] {
   if (option === '--interactive') return [input.toString()];
   return option === 'import' ? [createHash('sha256').update(input).digest('hex')] : [];
-}
-
-/**
- * Returns a free port of the loopback interface, 20000 to 29999. The kernel gives no port of this range to a
- * connection, so that the registry finds its port free at each start.
- */
-export async function findFreePort(): Promise<number> {
-  for (;;) {
-    const port = randomInt(20_000, 30_000);
-    const server = createServer();
-    try {
-      await once(server.listen(port, '127.0.0.1'), 'listening');
-    } catch {
-      continue;
-    }
-    server.close();
-    await once(server, 'close');
-    return port;
-  }
 }

@@ -7,8 +7,9 @@ import { executableOf } from '../../support/program/executables.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
 import { installCertificates } from './mirrorRegistryCertificates.ts';
-import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
+import { MirrorRegistryHost } from './mirrorRegistryHost.ts';
 import { PostgresServer, type Postgres } from './postgresServer.ts';
+import { findFreePort } from '../../support/freePort.ts';
 import { run, type RunResult } from '../../support/peers.ts';
 
 /** The executable. */
