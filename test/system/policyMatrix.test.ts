@@ -1,5 +1,4 @@
 import { readFile } from 'node:fs/promises';
-import { constants, setPriority } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { createBundle } from '../../lib/bundle/create/create.ts';
@@ -149,12 +148,7 @@ describe('a sigstore signature, in each use of a bundle', function () {
   async function load(path: string, { expected }: SignatureCase): Promise<string> {
     if (!hasPeer('skopeo') || process.getuid?.() !== 0) return expected === 'good' ? expected : 'refused';
     const store = `--store-path=${join(made.folder, 'store')}`;
-    try {
-      return await runCommand('load', path, '--images=etcd', '--store=additional', store);
-    } finally {
-      // The command gives all other programs precedence, also over the other tests in this process.
-      setPriority(constants.priority.PRIORITY_NORMAL);
-    }
+    return runCommand('load', path, '--images=etcd', '--store=additional', store);
   }
 
   for (const each of signatureCases) {

@@ -75,6 +75,8 @@ export class SimulatedNode {
     await mkdir(sticks);
     await mkdir(join(folder, 'etc.work'));
     await mkdir(join(folder, 'etc/containers'), { recursive: true });
+    // By default, the podman of all nodes has its locks in /dev/shm of this machine.
+    await writeFile(join(folder, 'etc/containers/containers.conf'), '[engine]\nlock_type = "file"\n');
     if (place.additionalStore) await addStore(folder);
     const node = new SimulatedNode(place, folder, await Sticks.open(sticks));
     const systemctl = join(sticks, 'bin/systemctl');

@@ -1,4 +1,5 @@
 import { AssertionError } from 'node:assert';
+import { getPriority, setPriority } from 'node:os';
 import { basename, join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
@@ -59,10 +60,12 @@ export async function executeProgram(
   const firstProgress = 2 ** 31 - 1;
   const io = { stdout, stderr, environment: { ...env }, stdin, executable, firstProgress, signal };
   const before = stateOfProcess();
+  const priority = getPriority();
   const code = await inFolder(cwd, async () => {
     if (options.killedAt === undefined) return execute(program, args, io);
     return (await new KilledRun(options.killedAt).run(() => execute(program, args, io))) ?? -1;
   });
+  restorePriority(priority);
   const after = stateOfProcess();
   if (before !== after) throw new AssertionError({ message: `${args.join(' ')} left traces: ${before} → ${after}` });
   if (code === 0) expectOutput(program, args, stdout.text);
@@ -73,6 +76,15 @@ export async function executeProgram(
 function stateOfProcess(): string {
   const listeners = ['SIGINT', 'SIGTERM', 'uncaughtException', 'unhandledRejection'];
   return JSON.stringify([process.exitCode, ...listeners.map((event) => process.listenerCount(event))]);
+}
+
+/** Other tests of this process need not run with the low priority of a program. Only root can restore it. */
+function restorePriority(priority: number): void {
+  try {
+    if (getPriority() !== priority) setPriority(priority);
+  } catch {
+    // The tests are only slower.
+  }
 }
 
 class Sink extends Writable {
