@@ -47,6 +47,9 @@ const sqlite: DatabaseKind = {
 /** The folder of PostgreSQL in a copy. It belongs to the user of the container. */
 const copyName = 'postgres';
 
+/** Where the server has its data in that folder: the image of the installers has it in `userdata`. */
+const dataFolders = ['userdata', '.'];
+
 /** The folder of a server that has ended is its complete state. The server repairs it if it was killed. */
 const postgres: DatabaseKind = {
   units: ['quay-app', 'quay-postgres'],
@@ -58,11 +61,13 @@ const postgres: DatabaseKind = {
   },
   check: (commands, copy, signal) => postgres.requireCopy(commands, copy, signal),
   requireCopy: async (commands, copy, signal) => {
-    const names = await commands.list(join(copy, copyName), signal).catch((error: unknown) => {
-      if (isPluginError(error, 'command-failed')) return [];
-      throw error;
-    });
-    if (names.some(({ name }) => name === 'PG_VERSION')) return;
+    for (const folder of dataFolders) {
+      const names = await commands.list(join(copy, copyName, folder), signal).catch((error: unknown) => {
+        if (isPluginError(error, 'command-failed')) return [];
+        throw error;
+      });
+      if (names.some(({ name }) => name === 'PG_VERSION')) return;
+    }
     throw new PluginError('invalid-file', `the backup ${copy} is incomplete: PG_VERSION is missing`);
   },
   digest: (commands, copy, signal) => commands.digestOf(join(copy, copyName), [], signal),

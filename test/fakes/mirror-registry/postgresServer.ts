@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { globSync, rmSync } from 'node:fs';
-import { chmod, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -87,9 +87,16 @@ export class PostgresServer implements Postgres {
 
   async create(): Promise<void> {
     template ??= makeTemplate();
-    await runSuccessfully('cp', ['-a', `${await template}/.`, this.folder]);
+    await mkdir(this.folder, { recursive: true });
+    if (process.getuid?.() === 0) await runSuccessfully('chown', ['postgres', this.folder]);
+    // The image of PostgreSQL keeps its data in this folder of its volume.
+    await runSuccessfully('cp', ['-a', await template, this.#data]);
     this.#socket = await mkdtemp(join(tmpdir(), 'postgres-socket-'));
     await chmod(this.#socket, 0o777);
+  }
+
+  get #data(): string {
+    return join(this.folder, 'userdata');
   }
 
   get isRunning(): boolean {
@@ -99,10 +106,10 @@ export class PostgresServer implements Postgres {
   async start(): Promise<void> {
     if (this.#child || this.isBroken) return;
     this.starts.push(await this.#digest());
-    const words = [join(programs, 'postgres'), '-D', this.folder, '-k', this.#socket, '-h', '', '-F'];
+    const words = [join(programs, 'postgres'), '-D', this.#data, '-k', this.#socket, '-h', '', '-F'];
     const [command = '', ...args] = asUser(words);
     this.#child = spawn(command, args, { stdio: 'ignore', cwd: '/' });
-    const state = join(this.folder, 'postmaster.pid');
+    const state = join(this.#data, 'postmaster.pid');
     const isReady = async (): Promise<boolean> => /^ready\s*$/m.test(await readFile(state, 'utf8').catch(() => ''));
     while (this.#child.exitCode === null && !(await isReady())) await sleep(20);
     if (this.#child.exitCode !== null) this.#child = undefined;

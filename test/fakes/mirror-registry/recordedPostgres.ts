@@ -42,30 +42,32 @@ export class RecordedPostgres implements Postgres {
   async create(): Promise<void> {
     recorded ??= record();
     this.#dump = await recorded;
-    await mkdir(join(this.folder, 'base/1'), { recursive: true, mode: 0o700 });
-    await writeFile(join(this.folder, 'PG_VERSION'), '10\n', { mode: 0o600 });
-    await writeFile(join(this.folder, 'base/1/schema'), 'quay38', { mode: 0o600 });
+    await mkdir(join(this.folder, 'userdata/base/1'), { recursive: true, mode: 0o700 });
+    await writeFile(join(this.folder, 'userdata/PG_VERSION'), '10\n', { mode: 0o600 });
+    await writeFile(join(this.folder, 'userdata/base/1/schema'), 'quay38', { mode: 0o600 });
   }
 
   async start(): Promise<void> {
     if (this.isRunning || this.isBroken) return;
     this.starts.push(await this.#digest());
-    await writeFile(join(this.folder, 'postmaster.pid'), '1');
+    await writeFile(join(this.folder, 'userdata/postmaster.pid'), '1');
     this.isRunning = true;
   }
 
   async stop(): Promise<void> {
     if (!this.isRunning) return;
     this.isRunning = false;
-    await rm(join(this.folder, 'postmaster.pid'));
-    await appendFile(join(this.folder, 'base/1/log'), 'ran\n');
+    await rm(join(this.folder, 'userdata/postmaster.pid'));
+    await appendFile(join(this.folder, 'userdata/base/1/log'), 'ran\n');
     this.stops.push(await this.#digest());
   }
 
   async query(sql: string): Promise<string[]> {
     const [, version] = /SET version_num = '(\w+)'/.exec(sql) ?? [];
-    if (version !== undefined) await writeFile(join(this.folder, 'base/1/schema'), version);
-    return sql.startsWith('SELECT version_num') ? [await readFile(join(this.folder, 'base/1/schema'), 'utf8')] : [];
+    if (version !== undefined) await writeFile(join(this.folder, 'userdata/base/1/schema'), version);
+    return sql.startsWith('SELECT version_num')
+      ? [await readFile(join(this.folder, 'userdata/base/1/schema'), 'utf8')]
+      : [];
   }
 
   runClient(name: string): Promise<RunResult> {

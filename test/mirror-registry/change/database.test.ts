@@ -81,7 +81,7 @@ describe('the restore of a database in its place', function () {
       await mkdir(join(folder, 'bin'));
       await writeFile(
         join(folder, 'bin/cp'),
-        `#!/bin/sh\n/bin/cp "$1" "$2" "$3" ${copy}/postgres/PG_VERSION\nexit 1\n`,
+        `#!/bin/sh\nmkdir "$3/userdata"\n/bin/cp "$1" "$2" "$3/userdata" ${copy}/postgres/userdata/PG_VERSION\nexit 1\n`,
       );
       await chmod(join(folder, 'bin/cp'), 0o755);
       const half = { ...environment, PATH: `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}` };
@@ -89,7 +89,7 @@ describe('the restore of a database in its place', function () {
       const kind = kindOf({ isPostgres: true });
       const failed = await kind.restore(failing, copy, place, signal).catch((error: unknown) => error);
       expect(String(failed)).to.include('failed');
-      expect(await readdir(place)).to.deep.equal(['PG_VERSION']);
+      expect(await readdir(join(place, 'userdata'))).to.deep.equal(['PG_VERSION']);
       await server.start();
       expect(server.isRunning).to.equal(false);
       await kind.restore(commands, copy, place, signal);

@@ -76,7 +76,7 @@ describe('a registry with PostgreSQL', function () {
     const back = await registry.call('rollback');
     expect(back.code, back.stderr).to.equal(0);
     await expectRestored();
-    expect(await readdir(registry.at('.oc-mirror-registry/newer-database/postgres'))).to.include('PG_VERSION');
+    expect(await readdir(registry.at('.oc-mirror-registry/newer-database/postgres/userdata'))).to.include('PG_VERSION');
     // A second one replaces the kept newer database.
     postgres.stops.length = 0;
     expect((await upgrade()).code).to.equal(0);
