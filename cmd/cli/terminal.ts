@@ -62,7 +62,7 @@ export class Terminal {
   readonly #transfers = new Map<string, Progress>();
   #timer: NodeJS.Timeout | undefined;
   /** The last plain line of each transfer. */
-  readonly #told = new Map<string, string>();
+  readonly #printed = new Map<string, string>();
   /** The number of lines of stdout that the next redraw overwrites. */
   #drawn = 0;
 
@@ -151,7 +151,7 @@ export class Terminal {
       let progress = this.#transfers.get(label);
       if (progress === undefined) {
         // The lines of earlier transfers come first.
-        if (this.#told.size > 0) this.#tell();
+        if (this.#printed.size > 0) this.#printLines();
         progress = new Progress(label, Date.now());
         this.#transfers.set(label, progress);
         this.#start();
@@ -165,8 +165,8 @@ export class Terminal {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#spinner?.stop();
-    if (this.#told.size > 0) this.#tell();
-    this.#told.clear();
+    if (this.#printed.size > 0) this.#printLines();
+    this.#printed.clear();
     this.#transfers.clear();
   }
 
@@ -196,9 +196,9 @@ export class Terminal {
     const spinner = this.#spinner;
     if (spinner === undefined) {
       this.#timer = setTimeout(() => {
-        this.#tell();
+        this.#printLines();
         this.#timer = setInterval(() => {
-          this.#tell();
+          this.#printLines();
         }, nextLine).unref();
       }, this.#options.firstProgress ?? firstLine).unref();
       return;
@@ -209,10 +209,10 @@ export class Terminal {
     }, liveInterval).unref();
   }
 
-  #tell(): void {
+  #printLines(): void {
     for (const [label, line] of this.#lines(0)) {
-      if (this.#told.get(label) === line) continue;
-      this.#told.set(label, line);
+      if (this.#printed.get(label) === line) continue;
+      this.#printed.set(label, line);
       const counts = this.#transfers.get(label)?.counts;
       this.#write('info', line, [line], { progress: { label, ...counts } });
     }

@@ -97,8 +97,8 @@ async function findClient(name: string, { environment, context: { signal } }: Co
   const result = await runCommand([path, 'version', '--client', '--output=json'], options).catch(() => undefined);
   const answer = result?.code === 0 ? result.stdout : '';
   // oc prints the version of its release. kubectl, also the one in oc, prints the version of Kubernetes.
-  const told = /"releaseClientVersion":\s*"([^"]+)"/.exec(answer) ?? /"gitVersion":\s*"([^"]+)"/.exec(answer);
-  return { name, path, version: told?.[1] };
+  const found = /"releaseClientVersion":\s*"([^"]+)"/.exec(answer) ?? /"gitVersion":\s*"([^"]+)"/.exec(answer);
+  return { name, path, version: found?.[1] };
 }
 
 async function findCluster(

@@ -40,10 +40,10 @@ export async function completeBundle(
 ): Promise<Bundle> {
   const bundle = await addBases(opened, bases, context);
   try {
-    const lacking = await listLacking(bundle);
+    const lacking = await listMissingBlobs(bundle);
     const held = lacking.length > 0 ? await listHeld?.() : undefined;
     const missing = lacking.filter(({ digest }) => held?.has(digest) !== true);
-    if (missing.length > 0) throw lackingError(bundle, missing);
+    if (missing.length > 0) throw missingError(bundle, missing);
     return bundle;
   } catch (error) {
     await bundle.close();
@@ -68,7 +68,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
   try {
     for (const base of bases) others.push(await openBundle(base, context));
     const named = addContents(bundle, others);
-    for (const path of (await listLacking(named)).length > 0 ? await listNeighbours(bundle) : []) {
+    for (const path of (await listMissingBlobs(named)).length > 0 ? await listNeighbours(bundle) : []) {
       const other = await openBundle(path, context, { onMedium: true }).catch(passOver);
       if (other && (await hasAny(other.content, bundle.metadata))) others.push(other);
       else await other?.close();
@@ -85,7 +85,10 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
 }
 
 /** Lists the blobs that neither a delta bundle nor its opened bases have. */
-export async function listLacking({ content, metadata }: Pick<Bundle, 'content' | 'metadata'>): Promise<BlobRecord[]> {
+export async function listMissingBlobs({
+  content,
+  metadata,
+}: Pick<Bundle, 'content' | 'metadata'>): Promise<BlobRecord[]> {
   const blobs = metadata.base?.blobs ?? [];
   const found = await Promise.all(blobs.map((blob) => content.exists(descriptorOf(blob))));
   return blobs.filter((_, index) => found[index] !== true);
@@ -98,7 +101,10 @@ export function baseHint({ base }: BundleMetadata): string {
 }
 
 /** Describes blobs of the base that are missing: their number, and the images of the site that have them. */
-export function describeLack(base: Pick<BundleBase, 'images'> | undefined, missing: readonly BlobRecord[]): string {
+export function describeMissingBlobs(
+  base: Pick<BundleBase, 'images'> | undefined,
+  missing: readonly BlobRecord[],
+): string {
   const count = countBlobs(missing);
   const lost = new Set(missing.map(({ digest }) => digest));
   const images = Object.entries(base?.images ?? {}).filter(([, blobs]) => blobs.some((digest) => lost.has(digest)));
@@ -114,7 +120,7 @@ export function descriptorOf({ digest, size }: BlobRecord): Descriptor {
   return { mediaType: 'application/octet-stream', digest, size };
 }
 
-function lackingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]): PluginError {
+function missingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]): PluginError {
   const { version = '', release = '', images } = metadata.base ?? {};
   const owners = new Map(Object.entries(images ?? {}).flatMap(([image, own]) => own.map((digest) => [digest, image])));
   const lines = missing.map(({ digest, size }) => {

@@ -37,17 +37,17 @@ export function checkBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<
   return compareLists('blobs', listed, actual).map(contradiction);
 }
 
-/** Compares the signatures in metadata.json with the existing ones. The digests in `told` already have a problem. */
+/** Compares the signatures in metadata.json with the existing ones. The digests in `reported` already have a problem. */
 export function checkSignatures(
   { described, metadata }: Pick<Bundle, 'described' | 'metadata'>,
   release: Release | undefined,
   known: SignaturesByDigest,
   good: readonly VerifiedSignature[],
-  told: readonly Digest[],
+  reported: readonly Digest[],
 ): Problem[] {
   const inRelease = release && new Set<string>([release.digest, ...release.children.map(({ digest }) => digest)]);
   const absent = Object.keys(metadata.signatures).filter(
-    (digest) => !known.has(digest as Digest) && !told.includes(digest as Digest),
+    (digest) => !known.has(digest as Digest) && !reported.includes(digest as Digest),
   );
   const unlisted = good.filter(
     ({ digest, fingerprint, bytes }) =>

@@ -11,7 +11,7 @@ import type { DrillOutcome, RunningDrill } from '../preflight/drillRecord.ts';
 import { readNode } from '../preflight/node.ts';
 import { checkDrain, checkNodes, checkPreflight, checkDrillRights, type DrillMode } from './drillChecks.ts';
 import { readDrillPods } from './drillPods.ts';
-import { DrillReport, type AskedImage, type PodResult } from './drillReport.ts';
+import { DrillReport, type RequestedImage, type PodResult } from './drillReport.ts';
 import { recordEvent } from './drillEvent.ts';
 import { evictPods } from './drain.ts';
 import { NodeShell } from './nodeShell.ts';
@@ -37,7 +37,7 @@ export interface NodeDrill {
   /** Why it failed, if not only because of pods. */
   readonly message?: string;
   readonly pods: readonly PodResult[];
-  readonly asked: readonly AskedImage[];
+  readonly asked: readonly RequestedImage[];
 }
 
 /** The time for everything but draining and restarting, in milliseconds. */

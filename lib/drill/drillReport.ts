@@ -11,7 +11,7 @@ export interface PodName {
 }
 
 /** An image that a registry was asked for. */
-export interface AskedImage {
+export interface RequestedImage {
   readonly image: string;
   readonly count: number;
   /** The time of the first request in ISO 8601. */
@@ -84,7 +84,7 @@ export class DrillReport {
   }
 
   /** The images that a registry was asked for, by the order of the first requests. */
-  get asked(): AskedImage[] {
+  get asked(): RequestedImage[] {
     return [...Map.groupBy(this.requests, ({ image }) => normalizeImage(image))].map(([image, group]) => ({
       ...{ image, count: group.length, first: group[0]?.time ?? '' },
       clients: [...new Set(group.map(({ client }) => client))],

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { descriptorOf, listLacking } from '../bundle/complete.ts';
+import { descriptorOf, listMissingBlobs } from '../bundle/complete.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import type { BlobRecord } from '../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../context.ts';
@@ -18,7 +18,7 @@ import { verifyStream } from '../store/store.ts';
  */
 export async function serveBaseBlobs(bundle: Pick<Bundle, 'content' | 'metadata'>): Promise<ServedFile | undefined> {
   const blobs = bundle.metadata.base?.blobs;
-  if (!blobs || (await listLacking(bundle)).length > 0) return undefined;
+  if (!blobs || (await listMissingBlobs(bundle)).length > 0) return undefined;
   async function* chunks(start: number, size: number): AsyncGenerator<Buffer> {
     for (const { blob, position } of placesOf(blobs ?? [])) {
       const [from, to] = [Math.max(start, position), Math.min(start + size, position + blob.size)];

@@ -1,4 +1,4 @@
-import { describeLack } from '../bundle/complete.ts';
+import { describeMissingBlobs } from '../bundle/complete.ts';
 import type { BundleBase } from '../bundle/metadata.ts';
 import { goArchitecture, oldestKubelet, type Architecture } from '../release/version.ts';
 import { nameSome } from '../failures.ts';
@@ -148,7 +148,7 @@ export function checkLeftOut(
   const missing = blobs.filter(({ digest }) => !held.has(digest));
   if (missing.length === 0) return [];
   const find = findingsOf(node);
-  const what = `${describeLack(base, missing)}, which the bundle leaves out`;
+  const what = `${describeMissingBlobs(base, missing)}, which the bundle leaves out`;
   return [
     isTruncated(node, knowledge)
       ? find('images', 'warning', `may lack ${what}, by its list of images`, advice.left)

@@ -68,7 +68,7 @@ export async function gatherFacts(
  * Reads the facts of a bundle from the file that gatherFacts wrote on this node, and verifies the chain of trust again.
  * Undefined if there is no such file, or if another account can access it. Throws the errors of checkReleases.
  */
-export async function recallFacts(
+export async function readFacts(
   file: string,
   digest: Digest,
   trust: VerifyTrust,

@@ -10,10 +10,10 @@ const { values, positionals } = parseArgs({
   // In seconds: the pause between two checks of the cluster, and the time to send a bundle.
   options: { interval: { type: 'string', default: '15' }, sending: { type: 'string', default: '5' } },
 });
-const pace = { interval: Number(values.interval) * 1000, sending: Number(values.sending) * 1000 };
+const intervals = { interval: Number(values.interval) * 1000, sending: Number(values.sending) * 1000 };
 const sizes = positionals.length > 0 ? positionals.map(Number) : [3, 50, 500];
 for (const size of sizes) {
-  const { nodes, seconds, requests, bytes, bundle, rounds } = await measureFleet(size, pace);
+  const { nodes, seconds, requests, bytes, bundle, rounds } = await measureFleet(size, intervals);
   const phases = [...requests].map(([name, each]) => `${name} ${each.toFixed(1)}`);
   const sum = [...requests.values()].reduce((total, each) => total + each, 0);
   const sent = `${bundle.sentBySource} times, ${((bundle.sentBySource * bundle.size) / 2 ** 20).toFixed(1)} MiB`;

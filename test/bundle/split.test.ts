@@ -29,7 +29,7 @@ describe('a bundle in volumes', () => {
   });
   after(() => made.remove());
   beforeEach(async () => {
-    folder = join(made.folder, 'stick');
+    folder = join(made.folder, 'drive');
     await mkdir(folder);
     for (const name of await readdir(made.folder))
       if (name.startsWith('upgrade-')) await copyFile(join(made.folder, name), join(folder, name));

@@ -35,7 +35,7 @@ describe('writeAtomically', () => {
     }
   });
 
-  it('leaves nothing when it fails, and names the file as it is told', async () => {
+  it('leaves nothing when it fails, and names the file as its caller does', async () => {
     const prepare = (): Promise<never> => Promise.reject(Object.assign(new Error('EPERM'), { code: 'EPERM' }));
     const error = await failureOf(writeAtomically(path, 'new', { prepare, name: 'the file' }), 'not-writable');
     expect(error.message).to.include('the file cannot be written');

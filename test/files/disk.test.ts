@@ -8,7 +8,7 @@ import { failureOf } from '../support/program/failure.ts';
 
 describe('describeWriteError', () => {
   const of = (code: string): unknown =>
-    describeWriteError(Object.assign(new Error(`${code}: it failed`), { code }), '/media/stick/upgrade.tar');
+    describeWriteError(Object.assign(new Error(`${code}: it failed`), { code }), '/media/drive/upgrade.tar');
 
   it('reports that the disk is full, and that the next run resumes', () => {
     for (const code of ['ENOSPC', 'EDQUOT']) {
@@ -24,7 +24,7 @@ describe('describeWriteError', () => {
     for (const code of ['EACCES', 'EROFS', 'EPERM', 'ENOENT', 'EISDIR', 'ERR_FS_EISDIR', 'EIO']) {
       const error = of(code) as PluginError;
       expect(error).to.include({ code: 'not-writable' });
-      expect(error.message).to.contain('/media/stick/upgrade.tar').and.contain(code);
+      expect(error.message).to.contain('/media/drive/upgrade.tar').and.contain(code);
     }
   });
 

@@ -135,7 +135,7 @@ describe('RootFolder', () => {
     expect(seen).to.include('content');
   });
 
-  it('lists files and links, and no more than it is told', async () => {
+  it('lists files and links, and no more than the limit', async () => {
     await symlink(outside, at('out'));
     await symlink('file', at('a/b/tag'));
     const found = (await folder.tree(signal)).map(({ path, target }) => [path, target]);

@@ -71,21 +71,21 @@ describe('RetryBudget', () => {
     const context = makeContext();
     const budget = new RetryBudget({ clock }, context);
     const start = clock.now();
-    const told: [number, string][] = [];
+    const warnings: [number, string][] = [];
     const endured = (async () => {
       for (;;) {
         const before = context.lines.length;
         await budget.waitAfter(busy(1000));
         const line = context.lines.slice(before).find((each) => each.startsWith('warn'));
-        if (line !== undefined) told.push([clock.now() - start, line]);
+        if (line !== undefined) warnings.push([clock.now() - start, line]);
       }
     })();
     const error = await failureOf(endured, 'rate-limited');
     expect(clock.now() - start).to.be.within(595_000, 600_000);
-    expect(told).to.have.length.within(9, 11);
-    expect(told[0]?.[0]).to.be.within(10_000, 12_000);
+    expect(warnings).to.have.length.within(9, 11);
+    expect(warnings[0]?.[0]).to.be.within(10_000, 12_000);
     const time = (after: number): string => new Date(start + after).toTimeString().slice(0, 8);
-    expect(told[0]?.[1]).to.equal(
+    expect(warnings[0]?.[1]).to.equal(
       `warn: q.io is busy; waiting since ${time(0)}, until ${time(600_000)} (10 min) at most`,
     );
     expect(error.message).to.contain(`it has asked to wait since ${time(0)}, for the limit of 10 min`);

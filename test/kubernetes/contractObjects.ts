@@ -201,16 +201,16 @@ export function describeCustomObjects(
     });
 
     it('writes only the status through its subresource', async () => {
-      const created = await cluster.create(widget('told'));
+      const created = await cluster.create(widget('stored'));
       const body = { ...created, spec: { size: 9 }, status: { phase: 'On', stray: 1 } };
-      const told = await cluster.update(
+      const updated = await cluster.update(
         { ...body, metadata: { ...created.metadata, labels: { stray: 'yes' } } },
         status,
       );
-      expect(told['spec']).to.deep.equal(created['spec']);
-      expect(told['status']).to.deep.equal({ phase: 'On' });
-      expect(told.metadata.labels).to.equal(undefined);
-      expect(await refusedFields(cluster.patch(told, { status: { phase: 'Maybe' } }, status))).to.deep.equal([
+      expect(updated['spec']).to.deep.equal(created['spec']);
+      expect(updated['status']).to.deep.equal({ phase: 'On' });
+      expect(updated.metadata.labels).to.equal(undefined);
+      expect(await refusedFields(cluster.patch(updated, { status: { phase: 'Maybe' } }, status))).to.deep.equal([
         'status.phase',
         '<nil>',
       ]);

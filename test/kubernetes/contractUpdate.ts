@@ -295,7 +295,12 @@ export function describeUpdates(
       made.push(...signatureManifests({ release: facts.metadata, ...facts }).map(({ object }) => object));
       await make(record('walked', { bundle: { digest } }));
       const context = makeContext();
-      const options = { identity: 'master-0', namespace: home, pace: 150, lease: { duration: 2000, retryPeriod: 100 } };
+      const options = {
+        identity: 'master-0',
+        namespace: home,
+        interval: 150,
+        lease: { duration: 2000, retryPeriod: 100 },
+      };
       const running = controlRollout(cluster, { ...options, readBundle: () => Promise.resolve(facts) }, context);
       try {
         await until(async () => {

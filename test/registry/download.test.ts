@@ -70,12 +70,12 @@ describe('downloadInto', () => {
     const { descriptor, bytes } = addBlob(first.content, 'progress', 20_000_000);
     const present = bytes.subarray(0, 6_000_000);
     const place = await places.next(descriptor.size, present);
-    const told: number[] = [];
-    await downloadInto(place, descriptor, [at(first)], (now) => told.push(now));
-    expect(told).not.to.deep.equal([]);
-    expect(told).to.deep.equal(told.toSorted((a, b) => a - b));
-    expect(told[0]).to.be.above(present.length);
-    expect(told.at(-1)).to.be.at.most(descriptor.size);
+    const counts: number[] = [];
+    await downloadInto(place, descriptor, [at(first)], (now) => counts.push(now));
+    expect(counts).not.to.deep.equal([]);
+    expect(counts).to.deep.equal(counts.toSorted((a, b) => a - b));
+    expect(counts[0]).to.be.above(present.length);
+    expect(counts.at(-1)).to.be.at.most(descriptor.size);
   });
 
   it('reports less than a megabyte if that takes a while', async () => {
@@ -91,9 +91,9 @@ describe('downloadInto', () => {
       },
     };
     const content = { ...descriptor, digest: digestOf(Buffer.concat(pieces)), size: 1200 * 1024 };
-    const told: number[] = [];
-    await downloadInto(await places.next(content.size), content, [slow], (present) => told.push(present / 1024));
-    expect(told).to.deep.equal([300, 600, 900, 1200]);
+    const counts: number[] = [];
+    await downloadInto(await places.next(content.size), content, [slow], (present) => counts.push(present / 1024));
+    expect(counts).to.deep.equal([300, 600, 900, 1200]);
   });
 
   it('does not trust existing bytes even if the server is right, and requests all of them once', async () => {

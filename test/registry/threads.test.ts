@@ -85,7 +85,7 @@ describe('DownloadThreads', () => {
 
   it('tells of each request', async () => {
     const registry = await start();
-    const { descriptor } = addBlob(registry.content, 'told', 1000);
+    const { descriptor } = addBlob(registry.content, 'blob', 1000);
     await (await openThreads()).download(await plan(descriptor, [registry]), none);
     const line = `GET ${registry.url}/v2/a/b/blobs/${descriptor.digest}: 200, ${descriptor.size} bytes`;
     expect(context.lines.filter((each) => each.startsWith(`debug: ${line}`))).to.have.length(1);
@@ -241,7 +241,7 @@ describe('DownloadThreads', () => {
 
   it('throws the error of the caller, and continues with the others', async () => {
     const registry = await start();
-    const { descriptor, bytes } = addBlob(registry.content, 'told', 9_000_000);
+    const { descriptor, bytes } = addBlob(registry.content, 'blob', 9_000_000);
     const threads = await openThreads();
     const failing = threads.download(await plan(descriptor, [registry]), () => {
       throw new PluginError('disk-full', 'the journal does not fit');

@@ -47,7 +47,7 @@ export class LoadSite {
     try {
       const store = { kind: 'additional', path: join(this.folder, 'store') } as const;
       const storage = await HostStorage.open(this.host);
-      return await loadBundle(bundle, { storage, store, images: [], pace: { concurrency: 3 }, ...options }, context);
+      return await loadBundle(bundle, { storage, store, images: [], limits: { concurrency: 3 }, ...options }, context);
     } finally {
       await bundle.close();
     }

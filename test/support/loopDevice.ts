@@ -20,7 +20,7 @@ export async function requireLoopDevices(context: Context): Promise<void> {
 }
 
 /** A USB drive: an image file on a loop device, which is listed as removable. */
-export interface Stick {
+export interface Drive {
   readonly device: string;
   readonly image: string;
   /** Makes everything after an offset unreadable, as on a worn USB drive. */
@@ -33,9 +33,9 @@ export interface Stick {
  * The USB drives of this test, without other devices of the machine or of other tests. A folder for PATH has an lsblk
  * that lists them as removable. Mounted devices could not be removed otherwise.
  */
-export class Sticks {
+export class Drives {
   readonly #folder: string;
-  readonly #sticks = new Map<string, { removable: boolean }>();
+  readonly #drives = new Map<string, { removable: boolean }>();
   readonly #devices = new Set<string>();
   #count = 0;
 
@@ -44,15 +44,15 @@ export class Sticks {
   }
 
   /** Creates all files in an existing folder. */
-  static async open(folder: string): Promise<Sticks> {
-    const sticks = new Sticks(folder);
+  static async open(folder: string): Promise<Drives> {
+    const drives = new Drives(folder);
     await mkdir(join(folder, 'bin'));
     const list = join(folder, 'devices.json');
     const script = `#!/bin/sh\nexec /bin/cat '${list}'\n`;
     await writeFile(join(folder, 'bin', 'lsblk'), script);
     await chmod(join(folder, 'bin', 'lsblk'), 0o755);
-    await sticks.list();
-    return sticks;
+    await drives.list();
+    return drives;
   }
 
   /** The PATH for programs. */
@@ -61,10 +61,10 @@ export class Sticks {
   }
 
   /** Inserts an image of which only `readable` bytes can be read. */
-  async plug(image: string, removable = true, readable = Infinity): Promise<Stick> {
+  async plug(image: string, removable = true, readable = Infinity): Promise<Drive> {
     const device = (await runSuccessfully('losetup', ['--find', '--show', image])).trim();
     this.#devices.add(device);
-    this.#sticks.set(device, { removable });
+    this.#drives.set(device, { removable });
     // Reading after the end of the file is an error, because the device keeps its size.
     const spoil = async (from: number): Promise<void> => {
       // A request that begins before the end of the image and ends after it gets zeros without an
@@ -76,7 +76,7 @@ export class Sticks {
     if (readable < Infinity) await spoil(readable);
     await this.list();
     const pull = async (): Promise<void> => {
-      this.#sticks.delete(device);
+      this.#drives.delete(device);
       await this.list();
       await run('losetup', ['--detach', device]);
     };
@@ -85,7 +85,7 @@ export class Sticks {
 
   /** Creates an empty image file of some megabytes. */
   async makeImage(megabytes: number): Promise<string> {
-    const image = join(this.#folder, `stick-${(this.#count += 1)}.img`);
+    const image = join(this.#folder, `drive-${(this.#count += 1)}.img`);
     await rm(image, { force: true });
     await writeFile(image, '');
     await truncate(image, megabytes * 1024 ** 2);
@@ -119,7 +119,7 @@ export class Sticks {
   async list(): Promise<void> {
     const mounts = await readFile('/proc/mounts', 'utf8');
     const blockdevices = await Promise.all(
-      [...this.#sticks].map(async ([name, { removable: rm }]) => ({
+      [...this.#drives].map(async ([name, { removable: rm }]) => ({
         name,
         kname: name,
         type: 'loop',

@@ -50,9 +50,9 @@ describe('the agents of a cluster', function () {
   };
   /** Writes a bundle onto a device, and inserts the device into a node. */
   const plug = async (node: SimulatedNode, bundle: TestBundle = made, readable = Infinity) => {
-    const image = await node.sticks.makeImage(8);
+    const image = await node.drives.makeImage(8);
     await runSuccessfully('dd', [`if=${bundle.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
-    return node.sticks.plug(image, true, readable);
+    return node.drives.plug(image, true, readable);
   };
   const until = (condition: () => unknown): Promise<void> => cluster.until(condition);
   const expectLoaded = async (node: SimulatedNode): Promise<void> => {
@@ -69,7 +69,7 @@ describe('the agents of a cluster', function () {
     await cluster.close();
     cluster = await SimulatedCluster.start();
     const node = await addNode('a');
-    const stick = await plug(node);
+    const drive = await plug(node);
     const { apiVersion, kind, namespace } = reportKind;
     const report = () => cluster.api.find(apiVersion, kind, 'agent-a', namespace);
     await until(() => report());
@@ -79,7 +79,7 @@ describe('the agents of a cluster', function () {
     await until(() => cluster.progress('a')?.message);
     expect(cluster.bundle()?.spec).to.deep.equal({ bundle: {}, hold: false, store: 'auto' });
     expect(cluster.progress('a')).to.include({ phase: 'Waiting', imagesTotal: 0 });
-    expect(cluster.progress('a')?.message).to.contain(`4.19.4 x86_64 on ${stick.device}: waiting for its digest`);
+    expect(cluster.progress('a')?.message).to.contain(`4.19.4 x86_64 on ${drive.device}: waiting for its digest`);
     expect(existsSync(node.state)).to.equal(false);
   });
 
@@ -120,9 +120,9 @@ describe('the agents of a cluster', function () {
     await until(() => message().includes(worn.device));
     expect(message()).to.contain(`${worn.device} cannot be read`);
     await worn.pull();
-    const stick = await plug(a);
+    const drive = await plug(a);
     await until(isVerified);
-    await stick.pull();
+    await drive.pull();
     await until(() => message().includes('was removed: insert it again'));
     const again = await plug(a);
     await until(() => isVerified() && message() === '');
@@ -209,7 +209,7 @@ describe('the agents of a cluster', function () {
   it('resume after kills, a power failure, a removed USB drive, and an unreachable API server', async () => {
     cluster.allow(digest);
     const [a, b] = [await addNode('a'), await addNode('b')];
-    const stick = await plug(a);
+    const drive = await plug(a);
     await until(() => (cluster.progress('a')?.imagesTotal ?? 0) > 0);
     const restore = cluster.cut();
     await b.kill();
@@ -221,7 +221,7 @@ describe('the agents of a cluster', function () {
     await b.kill('everything');
     b.start();
     await until(() => existsSync(join(b.state, `bundle-${digest.slice(7, 19)}.tar`)));
-    await stick.pull();
+    await drive.pull();
     for (const node of [a, b]) {
       await node.kill();
       node.start();

@@ -157,7 +157,7 @@ describe('loadBundle', function () {
       if (event.kind === 'image') context.interrupt();
     });
     const { runRoot } = await findAdditionalStore(await HostStorage.open(host), join(folder, 'store'));
-    await failureOf(load({ pace: { concurrency: 1 } }, context), 'interrupted');
+    await failureOf(load({ limits: { concurrency: 1 } }, context), 'interrupted');
     expect(existsSync(runRoot)).to.equal(false);
     expect(await readdir(folder))
       .to.include('store.partial')
@@ -175,7 +175,7 @@ describe('loadBundle', function () {
       const context = makeContext(({ kind }) => {
         if (kind === 'image' && !existsSync(ballast)) spawnSync('dd', ['if=/dev/zero', `of=${ballast}`, 'bs=64k']);
       });
-      const error = await failureOf(load({ store, pace: { concurrency: 1 } }, context), 'disk-full');
+      const error = await failureOf(load({ store, limits: { concurrency: 1 } }, context), 'disk-full');
       expect(error.message).to.contain(place);
       expect(existsSync(store.path)).to.equal(false);
       await rm(ballast);

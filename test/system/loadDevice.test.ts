@@ -50,8 +50,8 @@ describe('loadBundle from a device', function () {
   it('reports a USB drive that was removed in the middle, and resumes when it is back', async function () {
     await requireLoopDevices(this);
     if ((await run('xfs_io', ['-V'])).code !== 0) skipLoudly(this, 'there is no xfs_io');
-    const image = join(site.folder, 'stick.img');
-    const place = join(site.folder, 'stick');
+    const image = join(site.folder, 'drive.img');
+    const place = join(site.folder, 'drive');
     await mkdir(place);
     await writeFile(image, '');
     await truncate(image, 16 * 1024 ** 2);
@@ -65,7 +65,7 @@ describe('loadBundle from a device', function () {
         // From here on, its file system returns an error for every request, as without its device.
         if (kind === 'image') execFileSync('xfs_io', ['-x', '-c', 'shutdown', place]);
       });
-      const error = await failureOf(site.load({ pace: { concurrency: 1 } }, context, path), 'not-readable');
+      const error = await failureOf(site.load({ limits: { concurrency: 1 } }, context, path), 'not-readable');
       expect(error.message).to.contain(`cannot read ${path}: `);
       expect(error.hint).to.contain('pulled out').and.to.contain('goes on');
       expect(existsSync(join(site.folder, 'store'))).to.equal(false);

@@ -9,7 +9,7 @@ import { makeFacts, upgradeBundle } from '../fakes/cluster/updatingSite.ts';
 
 /** The result of a rollout, without the parts that differ each time. */
 interface Remains {
-  readonly told: readonly string[];
+  readonly phases: readonly string[];
   readonly requests: readonly unknown[];
   readonly others: readonly unknown[];
   readonly pins: readonly string[];
@@ -29,7 +29,7 @@ describe('controlRollout, when the controller is killed', function () {
   afterEach(() => rollout.close());
 
   const remains = (): Remains => ({
-    told: [...new Set(rollout.told)],
+    phases: [...new Set(rollout.phases)],
     requests: rollout.site.requests,
     others: ['MachineHealthCheck', 'ClusterAutoscaler', 'MachineConfigPool']
       .flatMap((kind) => rollout.all(kind))

@@ -5,8 +5,8 @@ describe('a rollout', function () {
   this.timeout(300_000);
 
   it('costs the API server no more for each node of a cluster that is four times as large, and spreads in rounds that double', async () => {
-    const pace = { interval: 500, sending: 200 };
-    const [small, large] = [await measureFleet(10, pace), await measureFleet(40, pace)];
+    const intervals = { interval: 500, sending: 200 };
+    const [small, large] = [await measureFleet(10, intervals), await measureFleet(40, intervals)];
     const sum = ({ requests }: FleetMeasure): number => [...requests.values()].reduce((total, each) => total + each, 0);
     // There are more rounds to wait for. If data of all nodes were sent to all nodes, it would be
     // four times as much.

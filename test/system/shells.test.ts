@@ -76,9 +76,9 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
       await cp(await (built ??= build()), home, { recursive: true });
       await writeFile(join(home, 'bin/oc'), '#!/bin/sh\nexit 1\n');
       await chmod(join(home, 'bin/oc'), 0o755);
-      await mkdir(join(home, 'stick'));
-      await writeFile(join(home, 'stick/upgrade.tar'), '');
-      await writeFile(join(home, 'stick.txt'), '');
+      await mkdir(join(home, 'drive'));
+      await writeFile(join(home, 'drive/upgrade.tar'), '');
+      await writeFile(join(home, 'drive.txt'), '');
       await writeFile(
         join(home, 'kubeconfig'),
         JSON.stringify({
@@ -152,10 +152,10 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
         ['crea\t', 'oc adm-upgrade-bundle create'],
         ['--arc\t', 'oc adm-upgrade-bundle create --arch='],
         ['s3\t', 'oc adm-upgrade-bundle create --arch=s390x'],
-        ['--output sti\t', 'oc adm-upgrade-bundle create --arch=s390x --output stick/'],
+        ['--output sti\t', 'oc adm-upgrade-bundle create --arch=s390x --output drive/'],
       ]);
-      await type([['oc adm-upgrade-bundle create --output=st\t', 'oc adm-upgrade-bundle create --output=stick/']]);
-      await type([['oc adm-upgrade-bundle inspect stick/\t', 'oc adm-upgrade-bundle inspect stick/upgrade.tar']]);
+      await type([['oc adm-upgrade-bundle create --output=st\t', 'oc adm-upgrade-bundle create --output=drive/']]);
+      await type([['oc adm-upgrade-bundle inspect drive/\t', 'oc adm-upgrade-bundle inspect drive/upgrade.tar']]);
     });
 
     it('shows descriptions if there are several candidates', async () => {

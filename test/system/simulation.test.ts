@@ -7,7 +7,7 @@ import { gatherTrust, noTrust, type AgentTrust } from '../../lib/update/install/
 import type { Phase } from '../../lib/update/upgradeBundle.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
+import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release/release.ts';
@@ -53,10 +53,10 @@ describe('a cluster of three nodes', function () {
 
   const addNode = (name: string): Promise<SimulatedNode> => cluster.addNode(name, ['--disk-floor=1Mi']);
   const addNodes = (...names: string[]): Promise<SimulatedNode[]> => Promise.all(names.map(addNode));
-  const plug = async (node: SimulatedNode): Promise<Stick> => {
-    const image = await node.sticks.makeImage(8);
+  const plug = async (node: SimulatedNode): Promise<Drive> => {
+    const image = await node.drives.makeImage(8);
     await runSuccessfully('dd', [`if=${made.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
-    return node.sticks.plug(image);
+    return node.drives.plug(image);
   };
   const until = (condition: () => unknown): Promise<void> => cluster.until(condition);
   const phase = (): Phase | undefined => cluster.phase();
@@ -171,8 +171,8 @@ describe('a cluster of three nodes', function () {
       const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
       const [, worker, other] = nodes;
       if (!worker || !other) throw new Error('there is no node');
-      const plugFiles = async (): Promise<Stick> =>
-        worker.sticks.plug(await worker.sticks.makeExt4(files, 'UPDATE', 16));
+      const plugFiles = async (): Promise<Drive> =>
+        worker.drives.plug(await worker.drives.makeExt4(files, 'UPDATE', 16));
       const first = await plugFiles();
       await until(() => /^False BaseMissing: .*master-0, worker-0, worker-1 do not/.test(conditionOf('Ready')));
       expect(phase()).to.equal('Verified');

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { storeMarker } from '../../lib/node/runtime/storeConfig.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
+import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { requirePeer } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release/release.ts';
@@ -58,12 +58,12 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
   });
 
   /** Inserts a USB drive with the files of bundles into a node. */
-  const plug = async (node: SimulatedNode, ...bundles: TestBundle[]): Promise<Stick> => {
+  const plug = async (node: SimulatedNode, ...bundles: TestBundle[]): Promise<Drive> => {
     const files = await mkdtemp(join(folder, 'files-'));
     for (const { folder: from } of bundles)
       for (const name of await readdir(from))
         if (name.startsWith('upgrade-')) await copyFile(join(from, name), join(files, name));
-    return node.sticks.plug(await node.sticks.makeExt4(files, 'UPDATE', 16));
+    return node.drives.plug(await node.drives.makeExt4(files, 'UPDATE', 16));
   };
   /** Returns the images that podman lists on a node, by digest. */
   const seenOn = async (node: SimulatedNode, ...place: string[]): Promise<string[]> => {
@@ -95,7 +95,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     await writeFile(master.pathOf(pinFile), pins);
     master.start();
     cluster.allow(whole.result.digest, { store: 'additional' }, names.whole);
-    const stick = await plug(worker, whole);
+    const drive = await plug(worker, whole);
     await cluster.until(() => cluster.phase(names.whole) === 'Completed');
     expect(cluster.condition('Pinned', names.whole)).to.match(/^True PinnedByAgents/);
     for (const node of nodes) {
@@ -115,12 +115,12 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     };
     await cluster.until(async () => (await master.systemctl()).length === 2);
     expect(await pinned()).to.deep.equal(['one', 'two', 'ocp-release']);
-    await stick.pull();
+    await drive.pull();
     const second = await plug(worker, delta);
     await cluster.until(() => cluster.bundle(names.delta));
     await second.pull();
     await cluster.until(() => !cluster.bundle(names.delta));
-    await worker.sticks.plug(second.image);
+    await worker.drives.plug(second.image);
     await cluster.until(() => cluster.bundle(names.delta));
     expect(cluster.names('UpgradeBundle')).to.have.members([names.whole, names.delta]);
     cluster.allow(delta.result.digest, {}, names.delta);

@@ -113,17 +113,19 @@ describe('a cluster with a bundle of two releases for its site', function () {
     );
     const [master, worker] = nodes;
     if (!master || !worker) throw new Error('there are no nodes');
-    const image = await worker.sticks.makeImage(16);
+    const image = await worker.drives.makeImage(16);
     expect((await stat(made.path)).size).to.be.lessThan(16 * 2 ** 20);
     await runSuccessfully('dd', [`if=${made.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
-    const stick = await worker.sticks.plug(image);
+    const drive = await worker.drives.plug(image);
     cluster.site.updating = false;
     await cluster.until(() => hops()[0] === '4.19.12 Upgrading');
-    const told = (): string => JSON.stringify(cluster.bundle(name)?.status?.conditions);
-    await cluster.until(() => told().includes('“Check this.”. To allow this, add to spec.acknowledge: ack-4.19-x'));
+    const conditions = (): string => JSON.stringify(cluster.bundle(name)?.status?.conditions);
+    await cluster.until(() =>
+      conditions().includes('“Check this.”. To allow this, add to spec.acknowledge: ack-4.19-x'),
+    );
     const allowed = { spec: { acknowledge: ['ack-4.19-x'] } };
     cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', name, allowed);
-    await stick.pull();
+    await drive.pull();
     cluster.site.updating = true;
     cluster.site.wake();
     await cluster.until(() => hops()[0] === '4.19.12 Completed');

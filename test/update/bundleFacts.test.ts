@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
-import { gatherFacts, recallFacts, type BundleFacts } from '../../lib/update/bundleFacts.ts';
+import { gatherFacts, readFacts, type BundleFacts } from '../../lib/update/bundleFacts.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
@@ -47,7 +47,7 @@ describe('the facts of a bundle', () => {
     await bundle.close();
     return facts;
   };
-  const recall = (whom = trust): Promise<BundleFacts | undefined> => recallFacts(file, digest, whom, context);
+  const recall = (whom = trust): Promise<BundleFacts | undefined> => readFacts(file, digest, whom, context);
   /** Changes the stored facts, as an attacker with access to the disk does. */
   const alter = async (change: (kept: Kept) => void): Promise<void> => {
     const kept = JSON.parse(await readFile(file, 'utf8')) as Kept;
@@ -67,7 +67,7 @@ describe('the facts of a bundle', () => {
     expect(
       [...facts.signatures].map(([signed, list]) => [signed, list.map(({ fingerprint }) => fingerprint)]),
     ).to.deep.equal([[made.release.digest, [made.key.fingerprint]]]);
-    expect(await recallFacts(file, digestOf('another bundle'), trust, context)).to.equal(undefined);
+    expect(await readFacts(file, digestOf('another bundle'), trust, context)).to.equal(undefined);
   });
 
   it('of several releases have the gates of each', async () => {
@@ -80,7 +80,7 @@ describe('the facts of a bundle', () => {
       const own = { ...trust, keyrings: [several.keyFile], fingerprints: [several.key.fingerprint] };
       const { hops } = await gatherFacts(bundle, digest, file, own, context);
       expect(hops?.map(({ gates }) => gates)).to.deep.equal([[{ name: 'ack-4.19-x', text: 'Check this.' }], []]);
-      expect((await recallFacts(file, digest, own, context))?.hops).to.deep.equal(hops);
+      expect((await readFacts(file, digest, own, context))?.hops).to.deep.equal(hops);
     } finally {
       await bundle.close();
       await several.remove();

@@ -127,7 +127,7 @@ export const command = defineCommand({
         if (!server && digest) await checkBundleDigest(bundle, digest, loading);
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);
-        const result = await loadBundle(bundle, { storage, store, images, pace: { concurrency } }, loading);
+        const result = await loadBundle(bundle, { storage, store, images, limits: { concurrency } }, loading);
         terminal.print(
           args.output === 'json'
             ? JSON.stringify(

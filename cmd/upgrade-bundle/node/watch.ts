@@ -57,7 +57,7 @@ export const command = defineCommand({
         await media.watch(args.interval * 1000, show);
         return;
       }
-      const events = await media.look();
+      const events = await media.search();
       events.forEach(show);
       if (media.bundles.length > 0) return;
       throw new PluginError('not-found', 'no medium of this machine has a bundle', {

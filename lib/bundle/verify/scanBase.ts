@@ -3,7 +3,7 @@ import { isPluginError } from '../../errors.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { BlobRecord } from '../metadata.ts';
-import { baseHint, descriptorOf, listLacking } from '../complete.ts';
+import { baseHint, descriptorOf, listMissingBlobs } from '../complete.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
@@ -28,7 +28,7 @@ export interface CompletedScan {
 export async function scanBase(bundle: Bundle, scanned: ScannedContent, context: Context): Promise<CompletedScan> {
   const { base } = bundle.metadata;
   if (!base) return { scanned, heldBySite: [] };
-  const absent = await listLacking(bundle);
+  const absent = await listMissingBlobs(bundle);
   const lacking = new Set(absent.map(({ digest }) => digest));
   const wanted = base.blobs.filter(({ digest }) => !lacking.has(digest) && !scanned.blobs.has(digest));
   const bytes = sumSizes(wanted);
@@ -55,7 +55,7 @@ export async function scanBase(bundle: Bundle, scanned: ScannedContent, context:
 }
 
 /** Adds the base to a problem of a blob that a delta bundle lacks. */
-export function blameBase({ metadata }: Bundle, problem: Problem): Problem {
+export function explainByBase({ metadata }: Bundle, problem: Problem): Problem {
   const { subject, what, kind, images } = problem;
   if (subject !== 'blob' || !metadata.base?.blobs.some(({ digest }) => digest === what)) return problem;
   const words = `the blob ${what} is ${kind === 'missing' ? 'missing' : 'corrupt'} in the base ${metadata.base.version}`;

@@ -15,7 +15,7 @@ import { metadataPath } from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
-import { assumeBase, blameBase, scanBase } from './scanBase.ts';
+import { assumeBase, explainByBase, scanBase } from './scanBase.ts';
 import {
   checkReleaseBytes,
   listExpectedImages,
@@ -131,7 +131,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     return { digest: image, names, isWhole: names.map((name) => walk.visit(image, name)).every(Boolean) };
   });
   const attachmentTags = visitAttachments(scanned, walk);
-  problems.push(walk.problems.map((problem) => blameBase(bundle, problem)));
+  problems.push(walk.problems.map((problem) => explainByBase(bundle, problem)));
   const isRead = releases.length === found.length;
   if (isRead) problems.push(checkTags(bundle, scanned, listExpectedTags(bundle, releases), walk));
   for (const { metadata: stated, release } of found)

@@ -4,7 +4,7 @@ import { OciLayout } from '../../store/ociLayout.ts';
 import { readContent, type ContentSource } from '../../store/store.ts';
 import { makeContentRelease } from './contentRelease.ts';
 import type { RegistryRelease } from './images.ts';
-import { notARelease, readReleaseList } from './releaseList.ts';
+import { invalidRelease, readReleaseList } from './releaseList.ts';
 import { compareTags } from '../versions.ts';
 
 /**
@@ -20,7 +20,7 @@ export async function openListedRelease(
   const root = await content.resolve(wanted);
   const name = `${content.name}${wanted.includes(':') ? '@' : ':'}${wanted}`;
   if (!isIndex(root)) {
-    throw notARelease(`${name} is a single image, not a release of the mirror registry`);
+    throw invalidRelease(`${name} is a single image, not a release of the mirror registry`);
   }
   const { version, arch, images } = readReleaseList(await readContent(content, root), name);
   return makeContentRelease({

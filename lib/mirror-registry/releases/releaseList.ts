@@ -53,7 +53,7 @@ export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
     const entry = manifests.find((each) => each.annotations?.[annotations.component] === component);
     const image = entry?.annotations?.[annotations.image];
     if (entry && typeof image === 'string') return { image, digest: entry.digest, entry };
-    throw notARelease(`${where} is not a release of the mirror registry: it has no image ${component}`);
+    throw invalidRelease(`${where} is not a release of the mirror registry: it has no image ${component}`);
   };
   const images = { quay: read('quay'), redis: read('redis'), pause: read('pause') };
   const { platform, annotations: texts = {} } = images.quay.entry;
@@ -65,7 +65,7 @@ export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
 }
 
 /** Returns the error for a manifest list that is not a release. */
-export function notARelease(message: string): PluginError {
+export function invalidRelease(message: string): PluginError {
   return new PluginError('invalid-bundle', message, {
     hint: `Push it with 'oc adm-mirror-registry bundle push', or copy it unchanged with 'skopeo copy --all'.`,
   });

@@ -71,7 +71,7 @@ export async function removeFiles(paths: readonly string[]): Promise<void> {
 }
 
 /** Removes what is no longer in a mirror directory from its lists of where its releases and additional images came from. */
-export async function forgetImages(root: string, context: Context): Promise<void> {
+export async function untagImages(root: string, context: Context): Promise<void> {
   const folder = new RootFolder(root);
   const repositories = (await listRepositories(root)).map((name) => new Directory(root, name, {}, context));
   const present = new Set((await Promise.all(repositories.map(listManifests))).flat());

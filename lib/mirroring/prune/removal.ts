@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { forgetImages, removeFiles } from './prunedConfig.ts';
+import { removeFiles, untagImages } from './prunedConfig.ts';
 import type { JudgedRelease, RepositoryPlan } from './prunePlan.ts';
 import { checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from '../pruneRecord.ts';
 import { ignoreUnreadable, type RemovedContent } from './repository.ts';
@@ -38,7 +38,7 @@ export async function removeReleases({ releases, repositories, files }: Removal,
   const roots = new Set(
     repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
   );
-  for (const root of roots) await forgetImages(root, context);
+  for (const root of roots) await untagImages(root, context);
   for (const { conflict } of added.values()) if (conflict) throw conflict;
 }
 

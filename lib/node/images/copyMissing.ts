@@ -5,7 +5,7 @@ import { serveBundle } from '../../bundle/deliver/serve.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
-import { copyAll, type CopyPace } from './copyQueue.ts';
+import { copyAll, type CopyLimits } from './copyQueue.ts';
 import type { HostStorage } from './hostStorage.ts';
 import type { StoreIndex } from './imageStore.ts';
 import type { PlannedImage } from './loadPlan.ts';
@@ -16,7 +16,7 @@ import { checkStoreSpace } from './storeSpace.ts';
 export interface LoadSetting extends Omit<CopySetting, 'server' | 'host'> {
   readonly storage: HostStorage;
   readonly program: CopyProgram;
-  readonly pace: CopyPace;
+  readonly limits: CopyLimits;
 }
 
 /**
@@ -30,17 +30,17 @@ export async function copyMissing(
   setting: LoadSetting,
   context: Context,
 ): Promise<{ bytes: number; loaded: number }> {
-  const { storage, store, pace, program } = setting;
+  const { storage, store, limits, program } = setting;
   const index = await storage.readIndex(store);
   const missing = await listMissing(index, planned);
   const progress = new LoadProgress(planned, missing, context);
   if (missing.length === 0) return { bytes: 0, loaded: 0 };
   const { host } = storage;
-  await checkStoreSpace(missing, index, { ...setting, host, concurrency: pace.concurrency });
+  await checkStoreSpace(missing, index, { ...setting, host, concurrency: limits.concurrency });
   const server = await serveToThisHost(bundle, progress, context);
   try {
     const copying = await prepareWork(missing, { ...setting, host, server: `127.0.0.1:${server.port}` });
-    await copyAll(missing, index.listBlobs(), pace, context, async (image, within) => {
+    await copyAll(missing, index.listBlobs(), limits, context, async (image, within) => {
       try {
         await copyImage(program, image, copying, within);
       } catch (error) {

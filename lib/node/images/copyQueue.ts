@@ -9,7 +9,7 @@ import type { PlannedImage } from './loadPlan.ts';
 const fatalCodes: readonly ErrorCode[] = ['disk-full', 'not-readable', 'not-writable'];
 
 /** How fast images are copied. */
-export interface CopyPace {
+export interface CopyLimits {
   /** How many images are copied in parallel. */
   readonly concurrency: number;
   /** Milliseconds between two images; none by default. */
@@ -24,7 +24,7 @@ export interface CopyPace {
 export async function copyAll(
   images: readonly PlannedImage[],
   stored: ReadonlySet<string>,
-  { concurrency, pause = 0 }: CopyPace,
+  { concurrency, pause = 0 }: CopyLimits,
   context: Context,
   copy: (image: PlannedImage, context: Context) => Promise<void>,
 ): Promise<void> {

@@ -1,6 +1,6 @@
 import { rm, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { completeBundle, listLacking } from '../../bundle/complete.ts';
+import { completeBundle, listMissingBlobs } from '../../bundle/complete.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { BlobRecord } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
@@ -10,7 +10,7 @@ import { takeLock } from '../../files/lock.ts';
 import { checkStorePath, findAdditionalStore, openAdditionalStore } from './additionalStore.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing, listMissing } from './copyMissing.ts';
-import type { CopyPace } from './copyQueue.ts';
+import type { CopyLimits } from './copyQueue.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { loadFolder, runFolder } from '../../machine/paths.ts';
@@ -26,7 +26,7 @@ export interface LoadOptions {
   readonly store: { readonly kind: 'main' } | { readonly kind: 'additional'; readonly path: string };
   /** Components, pullspecs or digests to load; all images if empty. */
   readonly images: readonly string[];
-  readonly pace: CopyPace;
+  readonly limits: CopyLimits;
   /** The program that copies; by default the first that the host has. */
   readonly program?: CopyProgram;
 }
@@ -52,7 +52,7 @@ export interface LoadResult {
  * `partial`, `interrupted`, and the errors of the server and the store.
  */
 export async function loadBundle(bundle: Bundle, options: LoadOptions, context: Context): Promise<LoadResult> {
-  const { storage, store: wanted, pace } = options;
+  const { storage, store: wanted, limits } = options;
   const { host, main } = storage;
   const program = options.program ?? (await findCopyProgram(host));
   const planned = await planImages(bundle, options.images, context);
@@ -65,7 +65,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
       wanted.kind === 'additional' ? await openAdditionalStore(storage, wanted.path, context) : undefined;
     const store = additional?.store ?? main;
     if (additional) leftovers.push(store.runRoot);
-    const setting = { storage, store, work, program, pace };
+    const setting = { storage, store, work, program, limits };
     const { bytes, loaded } = await copyMissing(bundle, planned, setting, context);
     await requireComplete(storage, store, planned);
     const final = additional ? await additional.finish(context) : store;
@@ -97,12 +97,12 @@ export function completeToLoad(
  * Lists the blobs that a delta bundle was opened without, that a store lacks, and that this machine needs. Throws what
  * reading the index of the store throws.
  */
-export async function listBaseLack(
+export async function listMissingBaseBlobs(
   bundle: Bundle,
   target: Pick<LoadOptions, 'storage' | 'store'>,
   context: Context,
 ): Promise<BlobRecord[]> {
-  const lacking = await listLacking(bundle);
+  const lacking = await listMissingBlobs(bundle);
   if (lacking.length === 0) return [];
   const held = await listHeld(bundle, target, context);
   return lacking.filter(({ digest }) => !held.has(digest));

@@ -15,14 +15,14 @@ const most = 5;
  */
 export class DeviceEvents {
   readonly #child: ChildProcess | undefined;
-  #heard = false;
+  #pending = false;
   #wake: () => void = () => undefined;
 
   private constructor(child: ChildProcess | undefined) {
     this.#child = child;
     child?.stdout?.on('data', (chunk: Buffer) => {
       if (!/^(?:KERNEL|UDEV)\s*\[/m.test(chunk.toString())) return;
-      this.#heard = true;
+      this.#pending = true;
       this.#wake();
     });
   }
@@ -51,9 +51,9 @@ export class DeviceEvents {
    * early if the signal is aborted.
    */
   async next(timeout: number, signal: AbortSignal): Promise<void> {
-    if (!this.#heard) await this.#wait(timeout, signal);
-    for (let round = 0; this.#heard && round < most && !signal.aborted; round += 1) {
-      this.#heard = false;
+    if (!this.#pending) await this.#wait(timeout, signal);
+    for (let round = 0; this.#pending && round < most && !signal.aborted; round += 1) {
+      this.#pending = false;
       await sleep(quiet, undefined, { signal }).catch(() => undefined);
     }
   }

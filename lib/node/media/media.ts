@@ -98,12 +98,12 @@ export class Media {
    * Searches all devices, and returns the changes since the last search. Skips a device that does not answer; a later
    * search reports its bundles. Throws `not-found` without lsblk, and `interrupted`.
    */
-  async look(): Promise<MediaEvent[]> {
+  async search(): Promise<MediaEvent[]> {
     const devices = (await this.#list()).filter((device) => isOpen(device, this.#isNamed(device)));
     this.#searched = devices.map(({ path }) => path);
     const gone = [...this.#known.values()].filter(({ device }) => !this.#searched.includes(device.path));
     for (const medium of gone) await this.#forget(medium);
-    for (const device of devices) await this.#hung.attempt(device.path, () => this.#lookAt(device));
+    for (const device of devices) await this.#hung.attempt(device.path, () => this.#searchDevice(device));
     const before = this.#reported;
     const after = this.#all();
     this.#reported = after;
@@ -121,7 +121,7 @@ export class Media {
     const events = await DeviceEvents.open(this.#options.host, this.#context);
     try {
       while (!this.#context.signal.aborted) {
-        for (const event of await this.look()) onEvent(event);
+        for (const event of await this.search()) onEvent(event);
         await events.next(interval, this.#context.signal);
       }
     } catch (error) {
@@ -144,7 +144,7 @@ export class Media {
     );
   }
 
-  async #lookAt(device: BlockDevice): Promise<void> {
+  async #searchDevice(device: BlockDevice): Promise<void> {
     const known = this.#known.get(device.path);
     const { host } = this.#options;
     const head = await readHead(host, device.path, this.#context);

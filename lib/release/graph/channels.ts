@@ -3,7 +3,7 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { fieldsOf } from '../../fields.ts';
 import { readDocuments } from '../documents.ts';
 import { channelsOf, compareVersions, isSameMinor, isVersion, parseVersion, type Architecture } from '../version.ts';
-import { graphsToAsk, readChannel, type ResolveOptions } from './graph.ts';
+import { listGraphs, readChannel, type ResolveOptions } from './graph.ts';
 import { fetchGraphData, readGraphData, type GraphData } from './graphArchive.ts';
 
 /** The versions of each channel, in ascending order. */
@@ -59,7 +59,7 @@ export async function readServedChannels(
 ): Promise<ChannelVersions> {
   const names = channel === undefined ? channelsOf(parseVersion(version)) : [channel];
   const channels = new Map<string, readonly string[]>();
-  const [graph] = graphsToAsk(options);
+  const [graph] = listGraphs(options);
   for (const name of names) {
     checkInterrupted(context.signal);
     if (!graph) break;
@@ -98,7 +98,7 @@ async function findPatches(
   options: ResolveOptions,
   context: Context,
 ): Promise<string[]> {
-  const [graph] = graphsToAsk(options);
+  const [graph] = listGraphs(options);
   try {
     for (const channel of channelsOf(`${minor}.0`)) {
       checkInterrupted(context.signal);

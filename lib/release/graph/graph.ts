@@ -59,7 +59,7 @@ export async function resolveVersion(
   const own = cluster?.channel ? [cluster.channel] : [];
   const channels = [...new Set([...own, ...channelsOf(wanted)])];
   const answers: Answer[] = [];
-  for (const graph of graphsToAsk({ graphUrl, cluster })) {
+  for (const graph of listGraphs({ graphUrl, cluster })) {
     const answer = await askGraph(graph, channels, wanted, architecture, fetchFile, context);
     if (typeof answer === 'string') return answer;
     if (answer.problem) context.log('warn', answer.problem.message);
@@ -128,7 +128,7 @@ export function pullspecOf({ version, payload }: GraphNode, where: string): stri
 }
 
 /** Returns the graphs to ask: the given one only, or that of the cluster and the public one. Throws `usage`. */
-export function graphsToAsk({ graphUrl, cluster }: Pick<ResolveOptions, 'graphUrl' | 'cluster'>): URL[] {
+export function listGraphs({ graphUrl, cluster }: Pick<ResolveOptions, 'graphUrl' | 'cluster'>): URL[] {
   const graphs = graphUrl === undefined ? [...new Set([cluster?.upstream || publicGraph, publicGraph])] : [graphUrl];
   return graphs.map(parseGraphUrl);
 }

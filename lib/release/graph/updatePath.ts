@@ -2,7 +2,7 @@ import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { printable } from '../../http/networkErrors.ts';
 import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
-import { graphsToAsk, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
+import { listGraphs, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
 import { findUpdatePath, mergeGraphs, type GraphEdge, type UpdateGraph, type UpdateRisk } from './updateGraph.ts';
 
 /** A release on a path of updates. */
@@ -33,7 +33,7 @@ export async function resolveUpdatePath(
 ): Promise<UpdatePath> {
   const ends = [parseVersion(from), parseVersion(to)] as const;
   const architecture = arch ?? options.cluster?.arch ?? 'x86_64';
-  for (const url of graphsToAsk(options)) {
+  for (const url of listGraphs(options)) {
     for (const channels of channelSeries(...ends)) {
       const graphs: UpdateGraph[] = [];
       for (const channel of channels) {
@@ -87,7 +87,7 @@ export async function resolveChannelRange(
 ): Promise<UpdatePath> {
   const [lower, upper] = [min, max].map((end) => end && parseVersion(end));
   const architecture = arch ?? options.cluster?.arch ?? 'x86_64';
-  const [url] = graphsToAsk(options);
+  const [url] = listGraphs(options);
   if (!url) throw new PluginError('internal', 'there is no update graph to ask');
   const graph = await readChannel(url, channel, architecture, options.fetchFile, context);
   const versions = [...graph.nodes.keys()].sort(compareVersions);

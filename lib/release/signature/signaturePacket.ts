@@ -1,6 +1,6 @@
 import { hashAlgorithmName, publicKeyAlgorithmName } from './algorithms.ts';
 import { refuseAlgorithm, SignatureRefusal } from './refusal.ts';
-import { objectionToSubpackets, readSubpackets, subpacketTypes, type Subpacket } from './subpackets.ts';
+import { checkSubpackets, readSubpackets, subpacketTypes, type Subpacket } from './subpackets.ts';
 
 /** A signature packet, of version 3 or 4 (RFC 4880, sections 5.2.2 and 5.2.3). */
 export interface SignaturePacket {
@@ -89,7 +89,7 @@ function readVersion3(body: Buffer): Fields {
 
 function readVersion4(body: Buffer): Fields {
   const { hashed, unhashed, rest, end } = splitVersion4(body);
-  const objection = objectionToSubpackets(hashed, unhashed);
+  const objection = checkSubpackets(hashed, unhashed);
   if (objection !== undefined) throw new SignatureRefusal(objection);
   const all = [...hashed, ...unhashed];
   const odd = all.find(({ type }) => forKeys.includes(type));

@@ -5,7 +5,7 @@ import { hashAlgorithmName, publicKeyAlgorithmName } from './algorithms.ts';
 import { SignatureRefusal, type RefusalKind } from './refusal.ts';
 import type { SignaturePacket } from './signaturePacket.ts';
 import { splitVersion4 } from './signaturePacket.ts';
-import { embeddedSignature, objectionToSubpackets } from './subpackets.ts';
+import { embeddedSignature, checkSubpackets } from './subpackets.ts';
 
 /** The key that made a signature: the primary key, the signing key or subkey, and its form for node:crypto. */
 export interface SigningKey {
@@ -94,7 +94,7 @@ function objectionToSelfSignature(body: Buffer): string | undefined {
   if (!signatureAlgorithms.includes(algorithm)) return `has a certification by ${publicKeyAlgorithmName(algorithm)}`;
   if (!signatureHashes.includes(hash)) return `has a certification with ${hashAlgorithmName(hash)}`;
   const { hashed, unhashed } = splitVersion4(body);
-  const objection = objectionToSubpackets(hashed, unhashed);
+  const objection = checkSubpackets(hashed, unhashed);
   if (objection !== undefined) return `has a certification that ${objection}`;
   return [...hashed, ...unhashed]
     .filter(({ type }) => type === embeddedSignature)

@@ -53,10 +53,7 @@ export function readSubpackets(area: Buffer): Subpacket[] {
  * Returns why the cluster’s verifier would refuse a signature with these subpackets, as the rest of a sentence;
  * undefined if it would not.
  */
-export function objectionToSubpackets(
-  hashed: readonly Subpacket[],
-  unhashed: readonly Subpacket[],
-): string | undefined {
+export function checkSubpackets(hashed: readonly Subpacket[], unhashed: readonly Subpacket[]): string | undefined {
   if (!hashed.some(({ type }) => type === subpacketTypes.created)) return 'has no creation time';
   if (unhashed.some(({ type }) => type === subpacketTypes.created)) return 'has a creation time that is not signed';
   for (const { type, critical, body } of [...hashed, ...unhashed]) {

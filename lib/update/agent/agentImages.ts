@@ -1,5 +1,5 @@
 import type { Bundle } from '../../bundle/bundle.ts';
-import { describeLack } from '../../bundle/complete.ts';
+import { describeMissingBlobs } from '../../bundle/complete.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { measureDisk, stayAboveFloor } from '../../node/images/diskFloor.ts';
@@ -8,7 +8,7 @@ import { defaultStorePath } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { ImageStore, StoreImage } from '../../node/images/imageStore.ts';
-import { completeToLoad, listBaseLack, loadBundle, type LoadOptions } from '../../node/images/load.ts';
+import { completeToLoad, listMissingBaseBlobs, loadBundle, type LoadOptions } from '../../node/images/load.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
@@ -53,21 +53,21 @@ export class AgentImages {
   async findBaseLack(bundle: Bundle, wanted: WantedStore, context: Context): Promise<string | undefined> {
     const storage = await this.#openStorage();
     const { kind, graphRoot } = chooseStore(storage, wanted);
-    const missing = await listBaseLack(bundle, { storage, store: { kind, path: graphRoot } }, context);
-    return missing.length === 0 ? undefined : describeLack(bundle.metadata.base, missing);
+    const missing = await listMissingBaseBlobs(bundle, { storage, store: { kind, path: graphRoot } }, context);
+    return missing.length === 0 ? undefined : describeMissingBlobs(bundle.metadata.base, missing);
   }
 
   /**
    * Loads the images of a verified bundle, which stays open. Throws the errors of loadBundle, and `disk-full` at the
    * floor.
    */
-  async load(verified: Bundle, facts: BundleFacts, { store, pace }: LoadRequest, context: Context): Promise<void> {
+  async load(verified: Bundle, facts: BundleFacts, { store, limits }: LoadRequest, context: Context): Promise<void> {
     const storage = await this.#openStorage();
     const { kind, graphRoot } = chooseStore(storage, store);
     const expected = imagesOf(facts);
     // Extra images are loaded only if they are allowed.
     const options = {
-      ...{ storage, store: { kind, path: graphRoot }, pace },
+      ...{ storage, store: { kind, path: graphRoot }, limits },
       images: expected.map(({ name }) => name),
     };
     await this.stayAboveFloor(pathOnHost(this.#host, graphRoot), context, async (within) => {
@@ -126,7 +126,7 @@ export class AgentImages {
 type WantedStore = UpgradeBundle['spec']['store'];
 
 /** Where to load images, and how fast. */
-interface LoadRequest extends Pick<LoadOptions, 'pace'> {
+interface LoadRequest extends Pick<LoadOptions, 'limits'> {
   readonly store: WantedStore;
 }
 

@@ -16,7 +16,7 @@ export class AgentJob {
   #failure: { readonly message: string; readonly retryAt: number } | undefined;
   #failures = 0;
   /** The name of the last job, if it had no result. It is retried all the time, and logged once. */
-  #fruitless: string | undefined;
+  #withoutResult: string | undefined;
   #ended = new AbortController();
 
   constructor(context: Context) {
@@ -53,16 +53,16 @@ export class AgentJob {
     if (this.#running || (this.#failure && performance.now() < this.#failure.retryAt)) return;
     const stop = new AbortController();
     const context = { ...this.#context, signal: AbortSignal.any([this.#context.signal, stop.signal]) };
-    this.#context.log(name === this.#fruitless ? 'debug' : 'info', name);
+    this.#context.log(name === this.#withoutResult ? 'debug' : 'info', name);
     const done = work(context)
       .then(
         (outcome) => {
           this.clearFailure();
-          this.#fruitless = outcome === false ? name : undefined;
+          this.#withoutResult = outcome === false ? name : undefined;
           return outcome !== false;
         },
         (error: unknown) => {
-          this.#fruitless = undefined;
+          this.#withoutResult = undefined;
           if (!context.signal.aborted) this.#fail(name, error);
           return true;
         },

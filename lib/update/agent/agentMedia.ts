@@ -111,7 +111,7 @@ export class AgentMedia {
 
   async #updateMedia(): Promise<void> {
     try {
-      for (const event of (await this.#media?.look()) ?? []) {
+      for (const event of (await this.#media?.search()) ?? []) {
         if (event.event === 'rejected') this.#warnOnce(describeProblem(event));
         if (event.event === 'found') this.#context.log('info', `${event.device} has ${event.version} ${event.arch}`);
         if (event.event === 'removed') this.#context.log('info', `${event.device} was removed`);

@@ -18,7 +18,7 @@ import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,
   initialState,
-  loadPace,
+  loadLimits,
   nodeMessages,
   nodePhase,
   type BundleSource,
@@ -227,7 +227,7 @@ export class AgentNode {
     const facts = chooseFacts(cached.facts, bundle);
     if (!facts) return;
     const { total } = this.#state.images;
-    const request = { store: bundle.spec.store, pace: loadPace(node) };
+    const request = { store: bundle.spec.store, limits: loadLimits(node) };
     this.#job.start('load', `loading ${total} images`, async (context) => {
       this.#set({ images: { loaded: 0, total } });
       const onEvent = ({ kind }: TransferEvent): void => {

@@ -11,9 +11,9 @@ import { parseReport, reportKind, selectOffers } from '../nodeReport.ts';
 /** Few retries, because another node may have the bundle too. */
 const retry = { attempts: 2, baseDelay: 300, longestWait: 0 };
 /** The largest number of nodes to ask before the next check of the cluster. */
-const mostAsked = 4;
+const maxHolders = 4;
 /** The largest number of parts of the nodes to search. */
-const mostLooks = 3;
+const maxRounds = 3;
 
 /** Returns the path under which agents serve a bundle to each other. */
 export function peerPath(digest: Digest): string {
@@ -91,11 +91,11 @@ export class AgentPeers {
   /** Yields a few of the nodes that offer a bundle. Reads only some parts of the nodes if many of them offer it. */
   async *#chooseHolders(digest: Digest, content: Offer): AsyncGenerator<Holder> {
     const given = new Set<string>();
-    for (let look = 0; look < mostLooks; look += 1) {
+    for (let round = 0; round < maxRounds; round += 1) {
       const some = await this.#listOffers(digest, content, 'some');
       const isAll = some.length === 0;
       for (const holder of shuffle(isAll ? await this.#listOffers(digest, content, 'all') : some)) {
-        if (given.size === mostAsked) return;
+        if (given.size === maxHolders) return;
         if (!given.has(holder.name)) yield holder;
         given.add(holder.name);
       }

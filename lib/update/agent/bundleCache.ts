@@ -2,7 +2,7 @@ import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBundle } from '../../bundle/open.ts';
 import { type Bundle } from '../../bundle/bundle.ts';
-import { addBases, addContents, listLacking } from '../../bundle/complete.ts';
+import { addBases, addContents, listMissingBlobs } from '../../bundle/complete.ts';
 import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
@@ -10,7 +10,7 @@ import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
 import { checkBaseBlobs, openBaseBlobs } from '../../node/baseBlobs.ts';
 import { baseBlobsPath, checkBundleDigest, replicaPath } from '../../node/replica.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { gatherFacts, recallFacts, type BundleFacts } from '../bundleFacts.ts';
+import { gatherFacts, readFacts, type BundleFacts } from '../bundleFacts.ts';
 
 /** An open bundle, with the base blobs of a delta that the node has as files, and its verified facts. */
 export interface CachedBundle {
@@ -38,10 +38,10 @@ export class BundleCache {
 
   /**
    * Reads the facts of a bundle that this node verified before, and verifies the signature again. Does not need the
-   * bundle itself. Throws the errors of recallFacts.
+   * bundle itself. Throws the errors of readFacts.
    */
   recall(digest: Digest, context: Context): Promise<BundleFacts | undefined> {
-    return recallFacts(this.#factsPath(digest), digest, this.#trust, context);
+    return readFacts(this.#factsPath(digest), digest, this.#trust, context);
   }
 
   /** Opens the copy of a bundle; undefined if there is none. Throws the errors of verifying the signature. */
@@ -114,7 +114,7 @@ export class BundleCache {
 
   async #addFetched(bundle: Bundle, digest: Digest, context: Context): Promise<Bundle> {
     const { base } = bundle.metadata;
-    if (!base || (await listLacking(bundle)).length === 0) return bundle;
+    if (!base || (await listMissingBlobs(bundle)).length === 0) return bundle;
     const content = await openBaseBlobs(baseBlobsPath(this.#folder, digest), base.blobs, context);
     if (!content) return bundle;
     const close = async (): Promise<void> => {

@@ -92,7 +92,7 @@ export function chooseTask(
  * Returns how fast a node loads images. On the control plane etcd waits for the same disk: one image at a time, with a pause, as the machine
  * config operator pins them there.
  */
-export function loadPace({ controlPlane }: NodeFacts): LoadOptions['pace'] {
+export function loadLimits({ controlPlane }: NodeFacts): LoadOptions['limits'] {
   return controlPlane ? { concurrency: 1, pause: 1000 } : { concurrency: 2 };
 }
 

@@ -25,7 +25,7 @@ export interface ControllerSettings {
  */
 export async function runController(
   cluster: Cluster,
-  { node: identity, folder, trust, interval: pace }: ControllerSettings,
+  { node: identity, folder, trust, interval }: ControllerSettings,
   context: Context,
 ): Promise<void> {
   const cache = new BundleCache(folder, trust);
@@ -34,10 +34,10 @@ export async function runController(
   const isOver = (): boolean => signal.aborted;
   while (!isOver()) {
     try {
-      await controlRollout(cluster, { identity, namespace: agentNamespace, readBundle, pace }, context);
+      await controlRollout(cluster, { identity, namespace: agentNamespace, readBundle, interval }, context);
     } catch (error) {
       context.log('warn', `this node cannot lead the rollout: ${messageOf(error)}`);
     }
-    await sleep(pace, undefined, { signal }).catch(() => undefined);
+    await sleep(interval, undefined, { signal }).catch(() => undefined);
   }
 }

@@ -52,11 +52,11 @@ export function listPinnedReleases(
 /** Deletes our PinnedImageSets that match a condition. */
 export async function removePins(
   cluster: Cluster,
-  isMeant: (set: { bundle: string | undefined; release: string | undefined }) => boolean,
+  isSelected: (set: { bundle: string | undefined; release: string | undefined }) => boolean,
 ): Promise<void> {
   for (const { metadata } of await listOwnSets(cluster)) {
     const { name, annotations = {} } = metadata;
-    const meant = isMeant({ bundle: annotations[ownership.bundle], release: annotations[ownership.release] });
+    const meant = isSelected({ bundle: annotations[ownership.bundle], release: annotations[ownership.release] });
     if (meant) await cluster.delete({ ...pinnedImageSetKind, metadata: { name } });
   }
 }

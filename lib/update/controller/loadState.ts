@@ -41,7 +41,9 @@ export function readLoadState(
   const waiting = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
   const entries = nodes.map(({ name }) => reports.get(name)?.progress ?? { name, ...waiting });
   // A node that has everything may be silent, for example while it boots.
-  const silent = entries.filter((entry) => !hasAll(entry) && !reports.get(entry.name)?.heard).map(({ name }) => name);
+  const silent = entries
+    .filter((entry) => !hasAll(entry) && !reports.get(entry.name)?.isRecent)
+    .map(({ name }) => name);
   const control = entries.filter((_, index) => nodes[index] && isControlPlane(nodes[index]));
   const done = entries.length > 0 && entries.every(hasAll);
   return {
@@ -56,7 +58,7 @@ export function readLoadState(
 
 function findBaseGaps(entries: readonly NodeProgress[], reports: ReadonlyMap<string, KnownProgress>): BaseGaps {
   const stateOf = ({ name }: NodeProgress): BaseState | undefined => reports.get(name)?.base;
-  const isOffered = entries.some((entry) => stateOf(entry) === 'offered' && reports.get(entry.name)?.heard);
+  const isOffered = entries.some((entry) => stateOf(entry) === 'offered' && reports.get(entry.name)?.isRecent);
   const needy = entries.filter((entry) => !hasAll(entry) && stateOf(entry) !== 'stored');
   const namesOf = (state: BaseState | undefined): string[] =>
     needy.filter((entry) => !isOffered && stateOf(entry) === state).map(({ name }) => name);

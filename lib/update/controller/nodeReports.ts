@@ -12,14 +12,14 @@ export const silenceLimit = 15 * 60_000;
 export interface KnownProgress {
   readonly progress: NodeProgress;
   /** Whether the agent has reported within the limit. A node that is switched off does not. */
-  readonly heard: boolean;
+  readonly isRecent: boolean;
   /** Where the node has the base blobs of a delta bundle, if it has said so. */
   readonly base?: BaseState | undefined;
 }
 
 /** The reports of agents, and their ages by the clock of this process. */
 export class NodeReports {
-  readonly #heard = new Map<string, { readonly renewed: string; readonly at: number }>();
+  readonly #renewals = new Map<string, { readonly renewed: string; readonly at: number }>();
 
   /**
    * Reads the Leases of all agents. Returns the reports about the UpgradeBundle with a uid, by the names of the nodes.
@@ -34,14 +34,14 @@ export class NodeReports {
     const known = new Map<string, KnownProgress>();
     for (const lease of leases) {
       const { node, renewed } = readRenewal(lease);
-      const before = this.#heard.get(node);
+      const before = this.#renewals.get(node);
       // Measured with the own clock, because the clocks of nodes may differ.
       const at = before?.renewed === renewed ? before.at : now;
-      this.#heard.set(node, { renewed, at });
+      this.#renewals.set(node, { renewed, at });
       const report = parseReport(lease);
-      const isMeant = report?.bundle === bundle && (version === undefined || report.version === version);
-      if (isMeant && report.progress.name === node)
-        known.set(node, { progress: report.progress, heard: now - at < silenceLimit, base: report.base });
+      const isSelected = report?.bundle === bundle && (version === undefined || report.version === version);
+      if (isSelected && report.progress.name === node)
+        known.set(node, { progress: report.progress, isRecent: now - at < silenceLimit, base: report.base });
     }
     return known;
   }

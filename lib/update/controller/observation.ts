@@ -13,7 +13,7 @@ export interface Observation {
   readonly cluster: Cluster;
   readonly bundle: UpgradeBundle;
   /** The names of other UpgradeBundles that are active too. */
-  readonly rivals: readonly string[];
+  readonly otherBundles: readonly string[];
   readonly site: Site;
   readonly load: LoadState;
   /** Reads the facts of the bundle, when they are needed. */
@@ -26,8 +26,8 @@ export interface Observation {
   readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
 }
 
-/** The default of `pace`, in milliseconds. */
-export const usualPace = 15_000;
+/** The default of `interval`, in milliseconds. */
+export const defaultInterval = 15_000;
 
 /**
  * Settings for the rollout of bundles. Nodes load if `mayLoad` returns true. The controller decides that by the phase
@@ -44,6 +44,6 @@ export interface RolloutOptions {
    * The longest pause between two rounds if the cluster does not change, and between two checks of the Lease by the
    * other controllers, in milliseconds; default 15 s. The shortest pause is a 15th of it.
    */
-  readonly pace?: number;
+  readonly interval?: number;
   readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'acquirePeriod'>;
 }

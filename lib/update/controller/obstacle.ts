@@ -21,10 +21,12 @@ export interface Obstacle {
  * are about to load.
  */
 export async function findObstacle(observation: Observation, { loads }: { loads: boolean }): Promise<Obstacle> {
-  const { rivals } = observation;
+  const { otherBundles } = observation;
   const stop = (obstacle: BundleCondition): Obstacle => ({ obstacle, acknowledged: [] });
-  if (rivals.length > 0)
-    return stop(blocked('SeveralBundles', `there are others: ${listNames(rivals)}; delete all but one UpgradeBundle`));
+  if (otherBundles.length > 0)
+    return stop(
+      blocked('SeveralBundles', `there are others: ${listNames(otherBundles)}; delete all but one UpgradeBundle`),
+    );
   const facts = await observation.facts();
   if (!facts) return stop(blocked('NotFound', 'the node of the controller has no verified bundle yet'));
   const { version } = readClusterVersion(observation.site.clusterVersion);

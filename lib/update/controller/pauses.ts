@@ -81,9 +81,9 @@ export async function pauseNodeChanges(cluster: Cluster, bundle: string, nodes: 
 export async function pausePools(
   cluster: Cluster,
   bundle: string,
-  isMeant: (pool: StoredObject) => boolean,
+  isSelected: (pool: StoredObject) => boolean,
 ): Promise<void> {
-  await pauseAll(cluster, 'pools', bundle, 0, isMeant);
+  await pauseAll(cluster, 'pools', bundle, 0, isSelected);
 }
 
 async function pauseAll(
@@ -91,10 +91,10 @@ async function pauseAll(
   scope: Scope,
   bundle: string,
   nodes: number,
-  isMeant: (object: StoredObject) => boolean = () => true,
+  isSelected: (object: StoredObject) => boolean = () => true,
 ): Promise<void> {
   for (const { kind, object, pause } of await listPausables(cluster, scope)) {
-    if (isPaused(object) || !isMeant(object)) continue;
+    if (isPaused(object) || !isSelected(object)) continue;
     const change = pause(object, nodes);
     if (!change) continue;
     const annotations = { [pausedFor]: bundle, [before]: JSON.stringify(change.undo) };
@@ -115,23 +115,23 @@ export async function restoreNodeChanges(cluster: Cluster, except?: string): Pro
   return await restoreAll(cluster, 'nodes', (_, owner) => owner !== except);
 }
 
-/** Restores pools in the same way. `isMeant` gets the name of the UpgradeBundle that has paused a pool. */
+/** Restores pools in the same way. `isSelected` gets the name of the UpgradeBundle that has paused a pool. */
 export async function restorePools(
   cluster: Cluster,
-  isMeant: (pool: StoredObject, owner: string) => boolean = () => true,
+  isSelected: (pool: StoredObject, owner: string) => boolean = () => true,
 ): Promise<readonly StoredObject[]> {
-  return await restoreAll(cluster, 'pools', isMeant);
+  return await restoreAll(cluster, 'pools', isSelected);
 }
 
 async function restoreAll(
   cluster: Cluster,
   scope: Scope,
-  isMeant: (object: StoredObject, owner: string) => boolean,
+  isSelected: (object: StoredObject, owner: string) => boolean,
 ): Promise<StoredObject[]> {
   const restored: StoredObject[] = [];
   for (const { kind, object } of await listPausables(cluster, scope)) {
     const owner = noteOf(object, pausedFor);
-    if (owner === undefined || !isMeant(object, owner)) continue;
+    if (owner === undefined || !isSelected(object, owner)) continue;
     const undo = fieldsOf(parseJson(noteOf(object, before) ?? '{}'));
     await patchWith(cluster, kind, object, undo, { [pausedFor]: null, [before]: null });
     restored.push(object);

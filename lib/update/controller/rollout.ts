@@ -5,14 +5,14 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import { ClusterView } from '../../kubernetes/clusterView.ts';
 import { leadWithLease } from '../../kubernetes/lease.ts';
 import { Rollout, watchedKinds } from './rolloutRound.ts';
-import { usualPace, type RolloutOptions } from './observation.ts';
+import { defaultInterval, type RolloutOptions } from './observation.ts';
 
 /**
  * Leads UpgradeBundles through their phases while it holds the Lease `controller`, until the signal is aborted. All
  * state is in the cluster, so it may end at any moment and another controller continues.
  */
 export async function controlRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
-  const { identity, namespace, lease, pace: acquirePeriod = usualPace } = options;
+  const { identity, namespace, lease, interval: acquirePeriod = defaultInterval } = options;
   try {
     await leadWithLease(
       cluster,
@@ -27,12 +27,12 @@ export async function controlRollout(cluster: Cluster, options: RolloutOptions, 
 
 async function leadRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
   const { signal } = context;
-  const { pace = usualPace } = options;
+  const { interval = defaultInterval } = options;
   let changed = new AbortController();
   const onChange = (): void => {
     changed.abort();
   };
-  const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: pace }, onChange, context);
+  const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: interval }, onChange, context);
   const watching = view.run();
   const rollout = new Rollout(cluster, view, options, context);
   const reconcile = async (): Promise<boolean> => {
@@ -51,9 +51,9 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
       changed = new AbortController();
       const isNewPhase = view.complete && (await reconcile());
       // Reports of nodes arrive as many small changes: handle them together.
-      await sleep(pace / 15, undefined, { signal }).catch(() => undefined);
+      await sleep(interval / 15, undefined, { signal }).catch(() => undefined);
       if (!isNewPhase)
-        await sleep(pace, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => undefined);
+        await sleep(interval, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => undefined);
       checkInterrupted(signal);
     }
   } finally {

@@ -18,7 +18,7 @@ import { followProposals } from '../proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep } from './rolloutStep.ts';
 import { RecordWriter } from './recordWriter.ts';
-import { usualPace, type RolloutOptions, type Observation } from './observation.ts';
+import { defaultInterval, type RolloutOptions, type Observation } from './observation.ts';
 import { garbageCollect } from './garbageCollection.ts';
 import {
   activeBundle,
@@ -68,7 +68,7 @@ export class Rollout {
     this.#view = view;
     this.#options = options;
     this.#context = context;
-    this.#agentImage = new AgentImage(cluster, options.pace ?? usualPace, context);
+    this.#agentImage = new AgentImage(cluster, options.interval ?? defaultInterval, context);
     this.#record = new RecordWriter(cluster, options.identity, context);
   }
 
@@ -99,7 +99,7 @@ export class Rollout {
     const observation: Observation = {
       ...{ cluster: this.#cluster, bundle, site },
       load: lacksFacts ? { ...load, turn: this.#options.identity } : load,
-      rivals: others
+      otherBundles: others
         .filter((each) => isActive(each) && each.spec.bundle.digest !== undefined)
         .map(({ metadata }) => metadata.name),
       facts: async () => {
@@ -169,8 +169,8 @@ export class Rollout {
   }
 
   async #findMissing({ metadata }: UpgradeBundle, images: readonly string[]): Promise<readonly MissingImage[]> {
-    const { pace = usualPace } = this.#options;
-    if (performance.now() < this.#missing.at + pace * 2) return this.#missing.found;
+    const { interval = defaultInterval } = this.#options;
+    if (performance.now() < this.#missing.at + interval * 2) return this.#missing.found;
     const since = new Date(metadata.creationTimestamp ?? 0);
     this.#missing = { at: performance.now(), found: await findMissingImages(this.#cluster, images, since) };
     return this.#missing.found;

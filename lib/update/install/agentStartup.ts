@@ -4,7 +4,7 @@ import { PluginError } from '../../errors.ts';
 import { surveyAgents, type AgentPod, type AgentSurvey } from './agentSurvey.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { Executable } from './executable.ts';
-import { bringExecutable } from './executableUpload.ts';
+import { uploadExecutable } from './executableUpload.ts';
 
 /** The time to wait for the agents, in milliseconds. */
 export interface StartupOptions {
@@ -21,7 +21,7 @@ export interface StartupOptions {
 /**
  * Uploads the executable to one node of each architecture, from which the others fetch it, and to nodes that fail to
  * fetch it. Waits until an agent is ready on every node, and logs the pods that are not ready. Throws `not-ready` with
- * these pods after the timeout, and the errors of bringExecutable.
+ * these pods after the timeout, and the errors of uploadExecutable.
  */
 export async function startAgents(
   cluster: Cluster,
@@ -33,19 +33,19 @@ export async function startAgents(
   const end = Date.now() + timeout;
   const brought = new Set<string>();
   const since = new Map<string, number>();
-  let told = '';
+  let logged = '';
   for (;;) {
     checkInterrupted(context.signal);
     const survey = await surveyAgents(cluster);
     if (survey.complete) return survey;
     const words = describe(survey);
     const lasting = words.replace(changing, '');
-    if (lasting !== told) context.log('info', words);
-    told = lasting;
+    if (lasting !== logged) context.log('info', words);
+    logged = lasting;
     const next = executables.flatMap((executable) => choose(survey, executable, { brought, since, peerTime }) ?? []);
     for (const { pod, executable } of next) {
       context.log('info', `uploading the executable to ${pod.node}`);
-      await bringExecutable(cluster, pod, executable, context);
+      await uploadExecutable(cluster, pod, executable, context);
       brought.add(pod.pod);
     }
     if (Date.now() >= end) throw explain(survey, timeout);

@@ -50,7 +50,7 @@ const chunkSize = 64 * 1024;
  * name of its own, and gets the final one after the node has verified its digest. A broken connection resumes. Throws
  * `digest-mismatch`, `disk-full`, `command-failed`, and the errors of PodExec.run.
  */
-export async function bringExecutable(
+export async function uploadExecutable(
   cluster: Cluster,
   { pod, node }: { readonly pod: string; readonly node: string },
   executable: Executable,

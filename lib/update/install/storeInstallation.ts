@@ -138,12 +138,12 @@ async function awaitThat(
   { timeout, interval = 5000 }: StoreTimeouts,
   context: Context,
 ): Promise<void> {
-  let told = '';
+  let logged = '';
   const check = async (): Promise<PluginError | undefined> => {
     const reason = await find();
     if (reason === undefined) return undefined;
-    if (reason !== told) context.log('info', `waiting for ${reason}`);
-    told = reason;
+    if (reason !== logged) context.log('info', `waiting for ${reason}`);
+    logged = reason;
     return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`);
   };
   await awaitDone(check, { timeout, interval }, context);

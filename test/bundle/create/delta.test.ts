@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { copyFile, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { completeBundle, listLacking, openComplete } from '../../../lib/bundle/complete.ts';
+import { completeBundle, listMissingBlobs, openComplete } from '../../../lib/bundle/complete.ts';
 import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
@@ -312,7 +312,7 @@ describe('a delta', () => {
     const held = new Set(left.map(({ digest }) => digest));
     const listHeld = (): Promise<Set<string>> => Promise.resolve(held);
     const bundle = await openComplete(delta, { bases, listHeld }, makeContext());
-    expect(await listLacking(bundle)).to.deep.equal(left);
+    expect(await listMissingBlobs(bundle)).to.deep.equal(left);
     await bundle.close();
     const [first] = left;
     held.delete(first?.digest ?? 'sha256:');

@@ -2,13 +2,13 @@ import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openWorkshop, runProgram, type ProgramOptions, type Workshop } from '../../support/content/creation.ts';
-import { requireLoopDevices, Sticks, type Stick } from '../../support/loopDevice.ts';
+import { requireLoopDevices, Drives, type Drive } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 
 describe('create --device', () => {
   let workshop: Workshop;
-  let sticks: Sticks;
+  let drives: Drives;
   before(async function () {
     await requireLoopDevices(this);
     workshop = await openWorkshop();
@@ -17,36 +17,36 @@ describe('create --device', () => {
   after(() => (workshop as Workshop | undefined)?.close());
   beforeEach(async () => {
     await rm(join(workshop.folder, 'bin'), { recursive: true, force: true });
-    sticks = await Sticks.open(workshop.folder);
+    drives = await Drives.open(workshop.folder);
   });
-  afterEach(() => sticks.close());
+  afterEach(() => drives.close());
 
   const create = (device: string, changes: ProgramOptions = {}): Promise<Execution> =>
-    runProgram(workshop.folder, 'create', workshop.options({ device, ...changes }), { PATH: sticks.path });
-  const headOf = async ({ device }: Stick): Promise<string> => {
+    runProgram(workshop.folder, 'create', workshop.options({ device, ...changes }), { PATH: drives.path });
+  const headOf = async ({ device }: Drive): Promise<string> => {
     await using file = await open(device, 'r');
     return (await file.read(Buffer.alloc(16), 0, 16, 0)).buffer.toString('latin1').replace(/\0+$/, '');
   };
 
   it('writes the bundle onto an empty drive, from where it verifies and agents find it', async () => {
-    const stick = await sticks.plug(await sticks.makeImage(8));
-    const { code, stdout, stderr } = await create(stick.device);
+    const drive = await drives.plug(await drives.makeImage(8));
+    const { code, stdout, stderr } = await create(drive.device);
     expect(code, stderr).to.equal(0);
     expect(stdout)
       .to.match(/^Created/)
-      .and.contain(`  the drive in ${stick.device}\n`)
+      .and.contain(`  the drive in ${drive.device}\n`)
       .and.match(/Remove the drive\.\n$/);
-    const written = await readFile(stick.image);
+    const written = await readFile(drive.image);
     const bundle = await readFile(workshop.bundle);
     expect(written.subarray(0, bundle.length).equals(bundle)).to.equal(true);
     const verified = await runProgram(workshop.folder, 'verify', [
-      ...[stick.device, `--sha256=${workshop.bundle}.sha256`, `--trust-fingerprint=${workshop.key.fingerprint}`],
+      ...[drive.device, `--sha256=${workshop.bundle}.sha256`, `--trust-fingerprint=${workshop.key.fingerprint}`],
     ]);
     expect(verified.code, verified.stderr).to.equal(0);
     const place = `--mount-dir=${join(workshop.folder, 'media')}`;
-    const found = await runProgram(workshop.folder, 'watch', ['--once', place], { PATH: sticks.path });
-    expect(found.stdout).to.match(new RegExp(`^found +4\\.12\\.4 x86_64, .*${stick.device}`));
-    const again = await create(stick.device, { overwrite: true });
+    const found = await runProgram(workshop.folder, 'watch', ['--once', place], { PATH: drives.path });
+    expect(found.stdout).to.match(new RegExp(`^found +4\\.12\\.4 x86_64, .*${drive.device}`));
+    const again = await create(drive.device, { overwrite: true });
     expect(again.stdout)
       .to.match(/^Nothing to do/)
       .and.match(/Remove the drive\.\n$/);
@@ -56,15 +56,15 @@ describe('create --device', () => {
     const files = join(workshop.folder, 'files');
     await mkdir(files, { recursive: true });
     await writeFile(join(files, 'photo.jpg'), 'dear');
-    const full = await sticks.plug(await sticks.makeExt4(files, 'PHOTOS'));
-    const fixed = await sticks.plug(await sticks.makeImage(8), false);
-    const data = await sticks.plug(await sticks.makeImage(8));
+    const full = await drives.plug(await drives.makeExt4(files, 'PHOTOS'));
+    const fixed = await drives.plug(await drives.makeImage(8), false);
+    const data = await drives.plug(await drives.makeImage(8));
     await writeFile(data.device, 'data', { flag: 'r+' });
-    const mounted = await sticks.plug(await sticks.makeExt4(files));
+    const mounted = await drives.plug(await drives.makeExt4(files));
     const folder = join(workshop.folder, 'mounted');
     await mkdir(folder, { recursive: true });
     await runSuccessfully('mount', [mounted.device, folder]);
-    await sticks.list();
+    await drives.list();
     const before = await readFile(full.image);
     for (const [device, message, options] of [
       [full.device, /is not empty: it has a file system of the type ext4 \(PHOTOS\)/, {}],
@@ -81,7 +81,7 @@ describe('create --device', () => {
     expect((await readFile(full.image)).equals(before)).to.equal(true);
     expect(await headOf(data)).to.equal('data');
     await runSuccessfully('umount', [folder]);
-    const small = await sticks.plug(await sticks.makeImage(1 / 16));
+    const small = await drives.plug(await drives.makeImage(1 / 16));
     expect((await create(small.device)).stderr).to.match(/has 0\.1 MiB, and the bundle needs /);
     const replaced = await create(full.device, { overwrite: true });
     expect(replaced.code, replaced.stderr).to.equal(0);
@@ -89,34 +89,34 @@ describe('create --device', () => {
   });
 
   it('writes nothing in a dry run, also of an existing bundle', async () => {
-    const stick = await sticks.plug(await sticks.makeImage(8));
+    const drive = await drives.plug(await drives.makeImage(8));
     expect((await runProgram(workshop.folder, 'create', workshop.options({}))).code).to.equal(0);
-    const { code, stdout, stderr } = await create(stick.device, { 'dry-run': true });
+    const { code, stdout, stderr } = await create(drive.device, { 'dry-run': true });
     expect(code, stderr).to.equal(0);
     expect(stdout).not.to.contain('Remove the drive');
-    expect(await headOf(stick)).to.equal('');
+    expect(await headOf(drive)).to.equal('');
   });
 
   it('writes nothing onto another drive that has the path of the checked one', async () => {
-    const stick = await sticks.plug(await sticks.makeImage(8));
-    const other = await sticks.makeImage(8);
+    const drive = await drives.plug(await drives.makeImage(8));
+    const other = await drives.makeImage(8);
     await writeFile(other, 'photos', { flag: 'r+' });
     const [script, mark] = [join(workshop.folder, 'bin', 'lsblk'), join(workshop.folder, 'bin', 'checked')];
-    const swap = `losetup --detach '${stick.device}' && losetup '${stick.device}' '${other}'`;
+    const swap = `losetup --detach '${drive.device}' && losetup '${drive.device}' '${other}'`;
     const lines = (await readFile(script, 'utf8')).replace(
       '\n',
       `\n[ ! -e '${mark}' ] || { ${swap}; }\ntouch '${mark}'\n`,
     );
     await writeFile(script, lines);
-    const { code, stderr } = await create(stick.device, { overwrite: true });
+    const { code, stderr } = await create(drive.device, { overwrite: true });
     expect(code).to.equal(1);
     expect(stderr).to.contain('is another drive than at the start: nothing is written to it');
     expect((await readFile(other)).toString('latin1', 0, 6)).to.equal('photos');
-    expect((await readFile(stick.image)).every((byte) => byte === 0)).to.equal(true);
+    expect((await readFile(drive.image)).every((byte) => byte === 0)).to.equal(true);
   });
 
   it('fails if the drive is write-protected, or returns other bytes than were written', async () => {
-    const locked = await sticks.plug(await sticks.makeImage(8));
+    const locked = await drives.plug(await drives.makeImage(8));
     await runSuccessfully('blockdev', ['--setro', locked.device]);
     const refused = await create(locked.device);
     // The next device of this number would be read-only too.
@@ -126,7 +126,7 @@ describe('create --device', () => {
       .to.match(/^error: \S+ cannot be written: /m)
       .and.to.match(/^hint: Check its write protection/m);
 
-    const worn = await sticks.plug(await sticks.makeImage(8));
+    const worn = await drives.plug(await drives.makeImage(8));
     const script = join(workshop.folder, 'bin', 'blockdev');
     const spoil = 'printf corrupt | dd of="$2" bs=1 seek=100000 conv=notrunc,fsync status=none';
     await writeFile(script, `#!/bin/sh\n${spoil}\nPATH=/usr/sbin:/sbin exec blockdev "$@"\n`, { mode: 0o755 });

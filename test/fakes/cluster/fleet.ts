@@ -27,7 +27,7 @@ const token = '0123456789abcdef0123';
 const source = 'master-0';
 
 /** The times of a simulated rollout, in milliseconds. */
-export interface FleetPace {
+export interface FleetIntervals {
   /** The pause between two checks of the cluster by a node. */
   readonly interval: number;
   /** The time to send the bundle from node to node, because a real bundle is large. */
@@ -52,7 +52,7 @@ export interface FleetMeasure {
  * Measures an update of three or more nodes from a USB drive in one of them. The agents fetch and serve a real bundle
  * over HTTP and report to a real API, but have no image store.
  */
-export async function measureFleet(count: number, pace: FleetPace): Promise<FleetMeasure> {
+export async function measureFleet(count: number, intervals: FleetIntervals): Promise<FleetMeasure> {
   const made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000 });
   const folder = await makeFolder();
   const api = await startApiServer({ openshift: '4.19.3' });
@@ -66,7 +66,7 @@ export async function measureFleet(count: number, pace: FleetPace): Promise<Flee
   }
   const connected = await connectTo(api, {}, 60_000);
   const context = makeContext();
-  const fleet = new Fleet(made, { cluster: connected.cluster, folder, ...pace }, context);
+  const fleet = new Fleet(made, { cluster: connected.cluster, folder, ...intervals }, context);
   try {
     await fleet.open(names);
     const { size, digest } = await readBundle(made);
@@ -117,7 +117,7 @@ async function countByPhase(api: TestApiServer): Promise<Map<string, number>> {
   });
 }
 
-interface FleetSettings extends FleetPace {
+interface FleetSettings extends FleetIntervals {
   readonly cluster: Cluster;
   readonly folder: string;
 }
@@ -146,16 +146,16 @@ class Fleet {
   async open(names: readonly string[]): Promise<void> {
     const { folder, path } = this.#made;
     const file = path.split('/').at(-1) ?? '';
-    const { bundles } = await examineFiles(folder, [file], { device: 'stick' }, this.#context);
+    const { bundles } = await examineFiles(folder, [file], { device: 'drive' }, this.#context);
     await Promise.all(names.map((name) => this.#openNode(name, name === source ? bundles : [])));
   }
 
   async run(): Promise<void> {
-    const { cluster, interval: pace } = this.#settings;
+    const { cluster, interval } = this.#settings;
     await Promise.all(
       [...this.#loops].flatMap(([identity, { loop, cache }]) => {
         const readBundle = (digest: Digest) => cache.recall(digest, this.#context);
-        const options = { identity, namespace, pace, readBundle };
+        const options = { identity, namespace, interval, readBundle };
         // The controller runs on the control plane.
         return [loop.run(), ...(identity === source ? [controlRollout(cluster, options, this.#context)] : [])];
       }),

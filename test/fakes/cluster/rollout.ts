@@ -45,7 +45,7 @@ export class RolloutSite {
     const connected = await connectTo(this.server, this.#token ? { user: { token: 't' } } : {});
     const context = makeContext();
     const options = {
-      ...{ identity, namespace: 'oc-upgrade-bundle', pace: 150, lease: { duration: 1000, retryPeriod: 50 } },
+      ...{ identity, namespace: 'oc-upgrade-bundle', interval: 150, lease: { duration: 1000, retryPeriod: 50 } },
       readBundle: () => (this.unreadable ? Promise.reject(this.unreadable) : Promise.resolve(this.facts)),
     };
     const running = controlRollout(connected.cluster, options, context);
@@ -89,7 +89,7 @@ export class RolloutSite {
   /** Waits until a condition is true. After the timeout, throws an error with the present state. */
   async until(holds: () => boolean): Promise<void> {
     for (let tries = 0; !holds(); tries += 1) {
-      if (tries > 4000) throw new Error(`${this.told.join(' ')} ${JSON.stringify(this.bundle()?.status)}`);
+      if (tries > 4000) throw new Error(`${this.phases.join(' ')} ${JSON.stringify(this.bundle()?.status)}`);
       await sleep(5);
     }
   }
@@ -99,7 +99,7 @@ export class RolloutSite {
   }
 
   /** The phases in the events, in order. */
-  get told(): string[] {
+  get phases(): string[] {
     return this.all('Event')
       .filter(({ source }) => (source as Json)['component'] === 'oc-upgrade-bundle')
       .sort((a, b) => Number(a.metadata.resourceVersion) - Number(b.metadata.resourceVersion))

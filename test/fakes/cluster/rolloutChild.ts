@@ -10,4 +10,4 @@ const context = makeContext();
 const cluster = await connectCluster({ kubeconfig, environment: {}, retry: hasty }, context);
 const lease = { duration: 1000, retryPeriod: 50 };
 const readBundle = () => Promise.resolve(makeFacts());
-await controlRollout(cluster, { identity, namespace: 'oc-upgrade-bundle', pace: 150, lease, readBundle }, context);
+await controlRollout(cluster, { identity, namespace: 'oc-upgrade-bundle', interval: 150, lease, readBundle }, context);

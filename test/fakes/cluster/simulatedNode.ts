@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { storeMarker } from '../../../lib/node/runtime/storeConfig.ts';
-import { Sticks } from '../../support/loopDevice.ts';
+import { Drives } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
 import { defaultStorePath } from '../../../lib/machine/paths.ts';
@@ -36,16 +36,16 @@ export interface NodePlace {
  */
 export class SimulatedNode {
   readonly name: string;
-  readonly sticks: Sticks;
+  readonly drives: Drives;
   readonly #folder: string;
   readonly #place: NodePlace;
   #child: ChildProcess | undefined;
   #controller: ChildProcess | undefined;
   #output = '';
 
-  private constructor(place: NodePlace, folder: string, sticks: Sticks) {
+  private constructor(place: NodePlace, folder: string, drives: Drives) {
     this.name = place.name;
-    this.sticks = sticks;
+    this.drives = drives;
     this.#place = place;
     this.#folder = folder;
   }
@@ -71,15 +71,15 @@ export class SimulatedNode {
     }
     await mkdir(join(secrets, 'oc-upgrade-bundle'));
     await writeFile(join(secrets, 'oc-upgrade-bundle/token'), `${place.token}\n`);
-    const sticks = join(folder, 'sticks');
-    await mkdir(sticks);
+    const drives = join(folder, 'drives');
+    await mkdir(drives);
     await mkdir(join(folder, 'etc.work'));
     await mkdir(join(folder, 'etc/containers'), { recursive: true });
     // By default, the podman of all nodes has its locks in /dev/shm of this machine.
     await writeFile(join(folder, 'etc/containers/containers.conf'), '[engine]\nlock_type = "file"\n');
     if (place.additionalStore) await addStore(folder);
-    const node = new SimulatedNode(place, folder, await Sticks.open(sticks));
-    const systemctl = join(sticks, 'bin/systemctl');
+    const node = new SimulatedNode(place, folder, await Drives.open(drives));
+    const systemctl = join(drives, 'bin/systemctl');
     await writeFile(systemctl, `#!/bin/sh\necho "$@" >> '${join(folder, 'systemctl')}'\n`);
     await chmod(systemctl, 0o755);
     return node;
@@ -157,7 +157,7 @@ export class SimulatedNode {
         // A process group, so that its children can be killed too, as in a power failure.
         detached: true,
         env: {
-          PATH: this.sticks.path,
+          PATH: this.drives.path,
           HOME: this.#folder,
           NODE_COMPILE_CACHE: compileCache,
           NODE_NAME: name,
@@ -204,7 +204,7 @@ export class SimulatedNode {
   /** Stops everything on the node. */
   async close(): Promise<void> {
     await this.kill('everything');
-    await this.sticks.close();
+    await this.drives.close();
   }
 }
 

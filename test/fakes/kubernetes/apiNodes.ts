@@ -96,11 +96,11 @@ export class TestKubelets {
     const { generation } = set.metadata;
     this.#removePods(name);
     const { template } = set['spec'] as { template: Template };
-    const isMeant = (labels: Json): boolean =>
+    const isSelected = (labels: Json): boolean =>
       template.spec.affinity === undefined || 'node-role.kubernetes.io/master' in labels;
     const nodes = this.#all('', 'nodes')
       .map(({ metadata }) => metadata as { name: string; labels?: Json })
-      .filter(({ labels = {} }) => isMeant(labels))
+      .filter(({ labels = {} }) => isSelected(labels))
       .map(({ name }) => name);
     for (const node of nodes) {
       this.#server.put({

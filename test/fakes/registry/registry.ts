@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { emptyContent, repositoryOf, type RegistryContent } from './content.ts';
 import type { Answer } from '../http/faults.ts';
 import { FaultyServer, type Exchange, type ServerTls } from '../http/faultyServer.ts';
-import { Holdings, partsOf } from './holdings.ts';
+import { RepositoryBlobs, partsOf } from './repositoryBlobs.ts';
 import { basicAuthorization, json, refuse, TokenServer, type TokenServerOptions } from './tokenServer.ts';
 import { Uploads } from './uploads.ts';
 
@@ -44,13 +44,13 @@ export class TestRegistry extends FaultyServer {
   /** The unfinished uploads. */
   readonly uploads: Uploads;
   readonly #options: RegistryOptions;
-  readonly #holdings: Holdings;
+  readonly #holdings: RepositoryBlobs;
 
   constructor(options: RegistryOptions = {}) {
     super(options.tls);
     this.#options = options;
     this.content = options.content ?? emptyContent();
-    this.#holdings = new Holdings(this.content);
+    this.#holdings = new RepositoryBlobs(this.content);
     this.tokens = options.bearer && new TokenServer(options.bearer, options.tls);
     this.uploads = new Uploads(
       () => this.#origin,

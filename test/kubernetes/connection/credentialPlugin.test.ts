@@ -15,7 +15,7 @@ describe('runCredentialPlugin', () => {
     );
   /** Returns the input of the plugin, which it returns as its token. */
   const echo = `printf '{"kind":"ExecCredential","apiVersion":"%s","status":{"token":"%s"}}' "$VERSION" "$(printf %s "$KUBERNETES_EXEC_INFO" | base64 -w0)"`;
-  const told = async (version: string, more: object, options: object) => {
+  const infoFor = async (version: string, more: object, options: object) => {
     const env = [{ name: 'VERSION', value: `${group}/${version}` }];
     const { token = '' } = await run(echo, { apiVersion: `${group}/${version}`, env, ...more }, options);
     return JSON.parse(Buffer.from(token, 'base64').toString()) as { apiVersion: string; spec: object };
@@ -23,7 +23,7 @@ describe('runCredentialPlugin', () => {
 
   it('speaks v1 and v1beta1, and no other version', async () => {
     for (const version of ['v1', 'v1beta1']) {
-      expect((await told(version, {}, {})).apiVersion).to.equal(`${group}/${version}`);
+      expect((await infoFor(version, {}, {})).apiVersion).to.equal(`${group}/${version}`);
     }
     for (const apiVersion of [`${group}/v1alpha1`, undefined]) {
       const failure = await failureOf(run('true', { apiVersion }), 'bad-credentials-file');
@@ -40,7 +40,7 @@ describe('runCredentialPlugin', () => {
       ['Never', true, false],
       [undefined, true, true],
     ] as const) {
-      const { spec } = await told('v1', { interactiveMode }, { hasTerminal });
+      const { spec } = await infoFor('v1', { interactiveMode }, { hasTerminal });
       expect(spec, `${String(interactiveMode)} ${String(hasTerminal)}`).to.deep.equal({ interactive });
     }
     const failure = await failureOf(run('true', { interactiveMode: 'Always' }), 'bad-credentials-file');

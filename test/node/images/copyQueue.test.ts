@@ -88,13 +88,13 @@ describe('CopyQueue', () => {
     it('pauses between two images, and not after the last one', async () => {
       const copied: string[] = [];
       const copy = ({ label }: PlannedImage): Promise<void> => Promise.resolve(void copied.push(label));
-      const pace = { concurrency: 1, pause: 3_600_000 };
-      await copyAll([alone], new Set(), pace, makeContext(), copy);
+      const limits = { concurrency: 1, pause: 3_600_000 };
+      await copyAll([alone], new Set(), limits, makeContext(), copy);
       const context = makeContext();
       setTimeout(() => {
         context.interrupt();
       }, 20);
-      await failureOf(copyAll([etcd, console], new Set(), pace, context, copy), 'interrupted');
+      await failureOf(copyAll([etcd, console], new Set(), limits, context, copy), 'interrupted');
       expect(copied).to.deep.equal(['alone', 'etcd']);
     });
   });

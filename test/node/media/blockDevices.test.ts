@@ -37,7 +37,7 @@ const laptop = JSON.stringify({
 });
 
 describe('parseBlockDevices', () => {
-  it('lists disks, partitions and drives, and finds removable ones', () => {
+  it('lists disks, partitions and USB drives, and finds removable ones', () => {
     const devices = parseBlockDevices(laptop);
     expect(devices.filter(({ removable }) => removable).map(({ path }) => path)).to.deep.equal([
       '/dev/sdb',
@@ -98,9 +98,9 @@ describe('parseBlockDevices', () => {
 
 describe('parseProbe', () => {
   it('finds the file system and its label, with escaped characters', () => {
-    expect(parseProbe('DEVNAME=/dev/sdb1\nLABEL=MY\\ STICK\nUUID=12\nTYPE=vfat\nUSAGE=filesystem\n')).to.deep.equal({
+    expect(parseProbe('DEVNAME=/dev/sdb1\nLABEL=MY\\ DRIVE\nUUID=12\nTYPE=vfat\nUSAGE=filesystem\n')).to.deep.equal({
       filesystem: 'vfat',
-      label: 'MY STICK',
+      label: 'MY DRIVE',
     });
     expect(parseProbe('DEVNAME=/dev/sdb\nPTTYPE=gpt\n')).to.deep.equal({});
     expect(parseProbe('')).to.deep.equal({});
@@ -108,16 +108,16 @@ describe('parseProbe', () => {
 });
 
 describe('classify', () => {
-  const stick: BlockDevice = {
+  const drive: BlockDevice = {
     ...{ path: '/dev/sdb1', kernelName: 'sdb1', type: 'part', removable: true, size: 1e9 },
     ...{ mountpoint: undefined, inUse: false, divided: false, remote: false },
   };
-  const disk = { ...stick, removable: false };
+  const disk = { ...drive, removable: false };
   const empty = Buffer.alloc(512);
   const tar = (path: string): Buffer => layOutTar([{ path, content: empty }]).entries[0]?.header ?? empty;
 
   it('recognizes a tar by its first block, on every disk and before the remains of a file system', () => {
-    for (const device of [stick, disk]) {
+    for (const device of [drive, disk]) {
       expect(classify(device, tar('metadata.json'), { filesystem: 'btrfs' }, false)).to.deep.equal({
         kind: 'tar',
         firstEntry: 'metadata.json',
@@ -130,7 +130,7 @@ describe('classify', () => {
   it('looks into file systems that are removable, named, or have a label of ours', () => {
     const looks = (device: BlockDevice, label: string, named = false): boolean =>
       classify(device, empty, { filesystem: 'ext4', label }, named).kind === 'filesystem';
-    expect(looks(stick, 'ANY')).to.equal(true);
+    expect(looks(drive, 'ANY')).to.equal(true);
     expect(looks(disk, 'root')).to.equal(false);
     expect(looks(disk, 'root', true)).to.equal(true);
     for (const label of ['OCPUPG', 'OCPUPG-1', 'upgrade_4.12.4']) expect(looks(disk, label), label).to.equal(true);
@@ -139,11 +139,11 @@ describe('classify', () => {
 
   it('says which file systems it does not look into', () => {
     for (const filesystem of ['crypto_LUKS', 'LVM2_member', 'ntfs', 'toString']) {
-      const { kind, reason } = classify(stick, empty, { filesystem }, false) as { kind: string; reason?: string };
+      const { kind, reason } = classify(drive, empty, { filesystem }, false) as { kind: string; reason?: string };
       expect(kind).to.equal('nothing');
       expect(reason).to.include(filesystem);
     }
     expect(classify(disk, empty, { filesystem: 'swap' }, false)).to.deep.equal({ kind: 'nothing' });
-    expect(classify(stick, empty, {}, false)).to.deep.equal({ kind: 'nothing' });
+    expect(classify(drive, empty, {}, false)).to.deep.equal({ kind: 'nothing' });
   });
 });

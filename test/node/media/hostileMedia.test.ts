@@ -18,11 +18,11 @@ describe('a medium whose owner wants to read the machine', () => {
   const token = 'eyJhbGciOi.9.secret-of-the-agents';
   let made: TestBundle;
   let outside: string;
-  let stick: string;
+  let drive: string;
   let secret: string;
   let media: AgentMedia;
   let context: TestContext;
-  const at = (name: string): string => join(stick, name);
+  const at = (name: string): string => join(drive, name);
   const name = 'upgrade-4.12.4-x86_64.tar';
 
   before(async () => {
@@ -31,14 +31,14 @@ describe('a medium whose owner wants to read the machine', () => {
   after(() => made.remove());
   beforeEach(async () => {
     outside = await makeFolder();
-    stick = join(outside, 'stick');
+    drive = join(outside, 'drive');
     secret = join(outside, 'secret');
-    await mkdir(stick);
+    await mkdir(drive);
     await writeFile(secret, token);
     context = makeContext();
     // Nothing can be mounted below a file, so only the folders are searched.
     const options = { host: { root: '/', environment: {} }, place: join(secret, 'media'), devices: [] };
-    media = await AgentMedia.open({ ...options, folders: [stick] }, context);
+    media = await AgentMedia.open({ ...options, folders: [drive] }, context);
   });
   afterEach(async () => {
     await media.close();
@@ -129,8 +129,8 @@ describe('a medium whose owner wants to read the machine', () => {
   it('leaves out names that cannot be printed, and refuses too many bundles', async () => {
     for (const odd of ['upgrade-\u001b[2J.tar', 'upgrade-\u202etar.exe.tar', `upgrade-${'x'.repeat(200)}.tar`])
       await writeFile(at(odd), 'x');
-    expect(await listFiles(stick)).to.have.property('size', 0);
+    expect(await listFiles(drive)).to.have.property('size', 0);
     for (let count = 0; count < 65; count += 1) await writeFile(at(`upgrade-${count}.tar`), 'x');
-    expect(await complaintOf()).to.include(`${basename(stick)} has more than 64 bundles`);
+    expect(await complaintOf()).to.include(`${basename(drive)} has more than 64 bundles`);
   });
 });

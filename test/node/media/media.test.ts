@@ -9,7 +9,7 @@ import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { digestOfFile } from '../../support/content/creation.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { kernelHas, requireLoopDevices, skipLoudly, Sticks } from '../../support/loopDevice.ts';
+import { kernelHas, requireLoopDevices, skipLoudly, Drives } from '../../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { hasPeer, run, runSuccessfully } from '../../support/peers.ts';
 
@@ -18,7 +18,7 @@ describe('media', () => {
   let other: TestBundle;
   let split: TestBundle;
   let folder: string;
-  let sticks: Sticks;
+  let drives: Drives;
   let place: string;
   const made: TestBundle[] = [];
   const opened: Media[] = [];
@@ -33,17 +33,17 @@ describe('media', () => {
   });
   beforeEach(async () => {
     folder = await makeFolder();
-    sticks = await Sticks.open(folder);
+    drives = await Drives.open(folder);
     place = join(folder, 'media');
   });
   afterEach(async () => {
     for (const media of opened.splice(0)) await media.close();
-    await sticks.close();
+    await drives.close();
     await removeFolder(folder);
   });
 
   const openMedia = async (context = makeContext(), devices: string[] = [], deviceTimeout?: number): Promise<Media> => {
-    const host = { root: '/', environment: { ...process.env, PATH: sticks.path } };
+    const host = { root: '/', environment: { ...process.env, PATH: drives.path } };
     const media = await Media.open(
       { host, place, devices, ...(deviceTimeout !== undefined && { deviceTimeout }) },
       context,
@@ -61,9 +61,9 @@ describe('media', () => {
         if (name.startsWith('upgrade-')) await copyFile(join(from, name), join(files, name));
     return files;
   };
-  const look = async (media: Media): Promise<MediaEvent[]> => {
-    await sticks.list();
-    return media.look();
+  const search = async (media: Media): Promise<MediaEvent[]> => {
+    await drives.list();
+    return media.search();
   };
   const brief = (events: readonly MediaEvent[]): string[] =>
     events.map((event) => {
@@ -79,48 +79,48 @@ describe('media', () => {
 
   it('finds a bundle on a device itself, removable or not, and notices when it goes', async () => {
     for (const removable of [true, false]) {
-      const image = await sticks.makeImage(4);
+      const image = await drives.makeImage(4);
       await runSuccessfully('dd', [`if=${one.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
-      const stick = await sticks.plug(image, removable);
+      const drive = await drives.plug(image, removable);
       const media = await openMedia();
-      const [found, ...rest] = await look(media);
-      expect(found).to.include({ event: 'found', device: stick.device, path: stick.device, version: '4.12.4' });
+      const [found, ...rest] = await search(media);
+      expect(found).to.include({ event: 'found', device: drive.device, path: drive.device, version: '4.12.4' });
       expect(rest).to.deep.equal([]);
-      await expectGood(stick.device);
-      expect(await look(media)).to.deep.equal([]);
-      await stick.pull();
-      expect(brief(await look(media))).to.deep.equal([`removed ${stick.device} 4.12.4`]);
+      await expectGood(drive.device);
+      expect(await search(media)).to.deep.equal([]);
+      await drive.pull();
+      expect(brief(await search(media))).to.deep.equal([`removed ${drive.device} 4.12.4`]);
       await opened.pop()?.close();
     }
   });
 
   it('finds a bundle on a device only when all of it is written', async () => {
-    const image = await sticks.makeImage(4);
-    const stick = await sticks.plug(image);
+    const image = await drives.makeImage(4);
+    const drive = await drives.plug(image);
     const media = await openMedia();
-    expect(await look(media)).to.deep.equal([]);
-    await runSuccessfully('dd', [`if=${one.path}`, `of=${stick.device}`, 'bs=1k', 'count=20', 'status=none']);
-    expect(brief(await look(media))).to.deep.equal([`rejected ${stick.device} ${basename(stick.device)}`]);
-    await runSuccessfully('dd', [`if=${one.path}`, `of=${stick.device}`, 'bs=1k', 'conv=notrunc', 'status=none']);
-    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    expect(await search(media)).to.deep.equal([]);
+    await runSuccessfully('dd', [`if=${one.path}`, `of=${drive.device}`, 'bs=1k', 'count=20', 'status=none']);
+    expect(brief(await search(media))).to.deep.equal([`rejected ${drive.device} ${basename(drive.device)}`]);
+    await runSuccessfully('dd', [`if=${one.path}`, `of=${drive.device}`, 'bs=1k', 'conv=notrunc', 'status=none']);
+    expect(brief(await search(media))).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });
 
   it('does not read a device again that failed, until something is written to it', async () => {
     const large = await makeBundle({ layerSize: 100_000 });
     made.push(large);
-    const image = await sticks.makeImage(8);
+    const image = await drives.makeImage(8);
     const write = (to: string, ...options: string[]): Promise<string> =>
       runSuccessfully('dd', [`if=${large.path}`, `of=${to}`, 'bs=1k', 'conv=notrunc', 'status=none', ...options]);
     await write(image, 'count=100');
-    const stick = await sticks.plug(image);
+    const drive = await drives.plug(image);
     const media = await openMedia();
-    expect(brief(await look(media))).to.deep.equal([`rejected ${stick.device} ${basename(stick.device)}`]);
+    expect(brief(await search(media))).to.deep.equal([`rejected ${drive.device} ${basename(drive.device)}`]);
     // Written without the device, so that only reading it shows the change.
     await write(image);
-    await runSuccessfully('blockdev', ['--flushbufs', stick.device]);
-    expect(await look(media)).to.deep.equal([]);
-    await write(stick.device, 'count=1');
-    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    await runSuccessfully('blockdev', ['--flushbufs', drive.device]);
+    expect(await search(media)).to.deep.equal([]);
+    await write(drive.device, 'count=1');
+    expect(brief(await search(media))).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });
 
   const filesystems: readonly (readonly [name: string, mkfs: readonly string[], megabytes: number])[] = [
@@ -134,17 +134,17 @@ describe('media', () => {
       if ((await run(mkfs[0] ?? '', ['-V'])).code === -1) skipLoudly(this, `there is no ${String(mkfs[0])}`);
       if (!(await kernelHas(filesystem))) skipLoudly(this, `this kernel has no ${filesystem}`);
       for (const bundle of [one, split]) {
-        const stick = await sticks.plug(await sticks.makeMounted(mkfs, megabytes, await gather(bundle)));
+        const drive = await drives.plug(await drives.makeMounted(mkfs, megabytes, await gather(bundle)));
         const media = await openMedia();
-        const [found] = await look(media);
-        expect(found).to.include({ event: 'found', device: stick.device, filesystem, version: '4.12.4' });
+        const [found] = await search(media);
+        expect(found).to.include({ event: 'found', device: drive.device, filesystem, version: '4.12.4' });
         expect(found).to.include({
           digest: bundle.result.digest,
           volumes: bundle === one ? 1 : split.result.metadata.volumes?.length,
         });
         await expectGood((found as { path: string }).path);
         await opened.pop()?.close();
-        await stick.pull();
+        await drive.pull();
       }
     });
   }
@@ -152,7 +152,7 @@ describe('media', () => {
   it('finds a bundle on a disc', async function () {
     if ((await run('xorriso', ['-version'])).code !== 0) skipLoudly(this, 'there is no xorriso');
     if (!(await kernelHas('iso9660'))) skipLoudly(this, 'this kernel has no iso9660');
-    const image = await sticks.makeImage(0);
+    const image = await drives.makeImage(0);
     await runSuccessfully('xorriso', [
       '-as',
       'mkisofs',
@@ -164,36 +164,36 @@ describe('media', () => {
       image,
       await gather(one),
     ]);
-    const stick = await sticks.plug(image, false);
-    expect(brief(await look(await openMedia()))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    const drive = await drives.plug(image, false);
+    expect(brief(await search(await openMedia()))).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });
 
   it('says of a file system that the kernel does not have what to do', async function () {
-    const image = await sticks.makeImage(40);
+    const image = await drives.makeImage(40);
     await runSuccessfully('mkfs.vfat', ['-F', '32', image]).catch(() => skipLoudly(this, 'there is no mkfs.vfat'));
     if (await kernelHas('vfat')) skipLoudly(this, 'this kernel has vfat');
-    await sticks.plug(image);
-    const [event] = await look(await openMedia());
+    await drives.plug(image);
+    const [event] = await search(await openMedia());
     expect(event).to.include({ event: 'rejected' });
     expect((event as { reason: string }).reason).to.match(/cannot be mounted: .*unknown filesystem type 'vfat'/);
     expect((event as { hint: string }).hint).to.match(/no vfat: use ext4/);
   });
 
   it('mounts read-only in a private folder, and writes nothing to the USB drive', async () => {
-    const image = await sticks.makeExt4(await gather(one), 'OCPUPG1');
+    const image = await drives.makeExt4(await gather(one), 'OCPUPG1');
     // As after it was removed from another machine without unmounting: the journal is not empty.
     await runSuccessfully('debugfs', ['-w', '-R', 'feature needs_recovery', image]);
     const before = await digestOfFile(image);
-    const stick = await sticks.plug(image, false);
+    const drive = await drives.plug(image, false);
     const media = await openMedia();
-    const [found] = (await look(media)) as { path: string; label: string }[];
+    const [found] = (await search(media)) as { path: string; label: string }[];
     expect(found?.label).to.equal('OCPUPG1');
     const mount = await runSuccessfully('findmnt', [
       '--noheadings',
       '--output',
       'OPTIONS,PROPAGATION',
       '--source',
-      stick.device,
+      drive.device,
     ]);
     for (const option of ['ro', 'nosuid', 'nodev', 'noexec']) expect(mount).to.match(new RegExp(`\\b${option}\\b`));
     expect(mount).to.match(/\bprivate\b/);
@@ -205,59 +205,62 @@ describe('media', () => {
     expect((await run('stat', ['-c', '%a', place])).stdout.trim()).to.equal('700');
     await expectGood(found?.path ?? '');
     await media.close();
-    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
+    expect((await run('findmnt', ['--source', drive.device])).code).to.equal(1);
     expect((await run('findmnt', [place])).code).to.equal(1);
     expect(await digestOfFile(image)).to.equal(before);
   });
 
   it('releases a USB drive that is removed, and mounts the next one', async () => {
-    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
+    const drive = await drives.plug(await drives.makeExt4(await gather(one)));
     const media = await openMedia();
-    const [found] = (await look(media)) as { path: string }[];
+    const [found] = (await search(media)) as { path: string }[];
     // A reader has it open.
     const bundle = await openBundle(found?.path ?? '', makeContext());
-    await stick.pull();
-    expect(brief(await look(media))).to.deep.equal([`removed ${stick.device} 4.12.4`]);
+    await drive.pull();
+    expect(brief(await search(media))).to.deep.equal([`removed ${drive.device} 4.12.4`]);
     expect(media.bundles).to.deep.equal([]);
-    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
+    expect((await run('findmnt', ['--source', drive.device])).code).to.equal(1);
     await bundle.close();
-    const next = await sticks.plug(await sticks.makeExt4(await gather(other)));
-    expect(brief(await look(media))).to.deep.equal([`found ${next.device} 4.12.5`]);
+    const next = await drives.plug(await drives.makeExt4(await gather(other)));
+    expect(brief(await search(media))).to.deep.equal([`found ${next.device} 4.12.5`]);
   });
 
   it('detects another USB drive in the same port', async () => {
     const media = await openMedia();
-    const first = await sticks.plug(await sticks.makeExt4(await gather(one)));
-    expect(brief(await look(media))).to.deep.equal([`found ${first.device} 4.12.4`]);
-    const image = await sticks.makeExt4(await gather(other));
+    const first = await drives.plug(await drives.makeExt4(await gather(one)));
+    expect(brief(await search(media))).to.deep.equal([`found ${first.device} 4.12.4`]);
+    const image = await drives.makeExt4(await gather(other));
     await run('umount', [first.device]);
     await runSuccessfully('losetup', ['--detach', first.device]);
     await runSuccessfully('losetup', [first.device, image]);
-    expect(brief(await look(media))).to.deep.equal([`removed ${first.device} 4.12.4`, `found ${first.device} 4.12.5`]);
+    expect(brief(await search(media))).to.deep.equal([
+      `removed ${first.device} 4.12.4`,
+      `found ${first.device} 4.12.5`,
+    ]);
   });
 
   it('tells of two different bundles at once, and not of two copies of one', async () => {
-    const image = await sticks.makeImage(4);
+    const image = await drives.makeImage(4);
     await runSuccessfully('dd', [`if=${one.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
-    await sticks.plug(image);
-    await sticks.plug(await sticks.makeExt4(await gather(split)));
+    await drives.plug(image);
+    await drives.plug(await drives.makeExt4(await gather(split)));
     const media = await openMedia();
-    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'found']);
-    const third = await sticks.plug(await sticks.makeExt4(await gather(other)));
-    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'conflict']);
-    expect(await look(media)).to.deep.equal([]);
+    expect((await search(media)).map(({ event }) => event)).to.deep.equal(['found', 'found']);
+    const third = await drives.plug(await drives.makeExt4(await gather(other)));
+    expect((await search(media)).map(({ event }) => event)).to.deep.equal(['found', 'conflict']);
+    expect(await search(media)).to.deep.equal([]);
     await third.pull();
-    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['removed']);
+    expect((await search(media)).map(({ event }) => event)).to.deep.equal(['removed']);
   });
 
   it('tells of no conflict between a delta and its base', async () => {
     const delta = await makeBundle({ version: '4.12.6', base: one.path });
     made.push(delta);
-    await sticks.plug(await sticks.makeExt4(await gather(one, delta)));
+    await drives.plug(await drives.makeExt4(await gather(one, delta)));
     const media = await openMedia();
-    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'found']);
-    await sticks.plug(await sticks.makeExt4(await gather(other)));
-    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'conflict']);
+    expect((await search(media)).map(({ event }) => event)).to.deep.equal(['found', 'found']);
+    await drives.plug(await drives.makeExt4(await gather(other)));
+    expect((await search(media)).map(({ event }) => event)).to.deep.equal(['found', 'conflict']);
   });
 
   it('says why what looks like a bundle is none', async () => {
@@ -268,28 +271,28 @@ describe('media', () => {
     await copyFile(one.path, join(files, 'upgrade-cut.tar'));
     await truncate(join(files, 'upgrade-cut.tar'), 30_000);
     await writeFile(join(files, 'upgrade-begun.tar.partial'), '');
-    const stick = await sticks.plug(await sticks.makeExt4(files));
+    const drive = await drives.plug(await drives.makeExt4(files));
     const media = await openMedia();
-    const events = (await look(media)) as { event: string; path: string; reason: string }[];
+    const events = (await search(media)) as { event: string; path: string; reason: string }[];
     expect(brief(events as unknown as MediaEvent[])).to.have.members([
-      `rejected ${stick.device} upgrade-4.12.4-x86_64.tar`,
-      `rejected ${stick.device} upgrade-cut.tar`,
-      `rejected ${stick.device} upgrade-notes.tar`,
-      `rejected ${stick.device} upgrade-theirs.tar`,
+      `rejected ${drive.device} upgrade-4.12.4-x86_64.tar`,
+      `rejected ${drive.device} upgrade-cut.tar`,
+      `rejected ${drive.device} upgrade-notes.tar`,
+      `rejected ${drive.device} upgrade-theirs.tar`,
     ]);
     const reasonOf = (name: string): string => events.find(({ path }) => path.endsWith(name))?.reason ?? '';
     expect(reasonOf('4.12.4-x86_64.tar')).to.match(/the volume .*\.002 is missing/);
     expect(reasonOf('theirs.tar')).to.match(/not an upgrade bundle/);
     // It has nothing useful, so it is unmounted.
-    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
-    expect(await look(media)).to.deep.equal([]);
+    expect((await run('findmnt', ['--source', drive.device])).code).to.equal(1);
+    expect(await search(media)).to.deep.equal([]);
   });
 
   it('recognizes another tar on a device', async () => {
-    const image = await sticks.makeImage(4);
+    const image = await drives.makeImage(4);
     await runSuccessfully('sh', ['-c', `tar -c -C '${folder}' bin | dd of='${image}' conv=notrunc status=none`]);
-    await sticks.plug(image);
-    const [event] = (await look(await openMedia())) as { event: string; reason: string }[];
+    await drives.plug(image);
+    const [event] = (await search(await openMedia())) as { event: string; reason: string }[];
     expect(event?.event).to.equal('rejected');
     expect(event?.reason).to.equal('it holds a tar, but no upgrade bundle: it does not begin with metadata.json');
   });
@@ -302,32 +305,32 @@ describe('media', () => {
     await symlink('/etc/hostname', join(files, 'upgrade-x.tar.000'));
     await mkdir(join(files, 'upgrade-folder.tar'));
     await runSuccessfully('mkfifo', [join(files, 'upgrade-pipe.tar')]);
-    await sticks.plug(await sticks.makeExt4(files));
-    expect(await look(await openMedia())).to.deep.equal([]);
+    await drives.plug(await drives.makeExt4(files));
+    expect(await search(await openMedia())).to.deep.equal([]);
   });
 
   it('leaves disks alone that are neither removable nor labelled, unless they are named', async () => {
-    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)), false);
-    expect(await look(await openMedia())).to.deep.equal([]);
+    const drive = await drives.plug(await drives.makeExt4(await gather(one)), false);
+    expect(await search(await openMedia())).to.deep.equal([]);
     await opened.pop()?.close();
-    const media = await openMedia(makeContext(), [stick.device]);
-    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    const media = await openMedia(makeContext(), [drive.device]);
+    expect(brief(await search(media))).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });
 
   it('reads a USB drive at another program’s mount point, while it is being filled', async () => {
-    const stick = await sticks.plug(await sticks.makeExt4(await gather()));
+    const drive = await drives.plug(await drives.makeExt4(await gather()));
     const mine = join(folder, 'mine');
     await mkdir(mine);
-    await runSuccessfully('mount', [stick.device, mine]);
+    await runSuccessfully('mount', [drive.device, mine]);
     const media = await openMedia();
-    expect(await look(media)).to.deep.equal([]);
+    expect(await search(media)).to.deep.equal([]);
     const bytes = await readFile(one.path);
     const path = join(mine, basename(one.path));
     await writeFile(path, bytes.subarray(0, 30_000));
-    expect(brief(await look(media))).to.deep.equal([`rejected ${stick.device} ${basename(path)}`]);
+    expect(brief(await search(media))).to.deep.equal([`rejected ${drive.device} ${basename(path)}`]);
     await writeFile(path, bytes);
-    const events = await look(media);
-    expect(brief(events)).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    const events = await search(media);
+    expect(brief(events)).to.deep.equal([`found ${drive.device} 4.12.4`]);
     expect(events[0]).to.include({ path });
     await media.close();
     await runSuccessfully('umount', [mine]);
@@ -336,8 +339,8 @@ describe('media', () => {
   it('does not wait for a device that hangs, and finds it when it answers', async () => {
     const answer = join(folder, 'answer');
     const [hung, good] = [
-      await sticks.plug(await sticks.makeExt4(await gather(one))),
-      await sticks.plug(await sticks.makeExt4(await gather(other))),
+      await drives.plug(await drives.makeExt4(await gather(one))),
+      await drives.plug(await drives.makeExt4(await gather(other))),
     ];
     const hang = `#!/bin/sh\ncase "$*" in *${hung.device}*) until [ -e '${answer}' ]; do sleep 0.02; done;; esac\nexec /usr/sbin/blkid "$@"\n`;
     await writeFile(join(folder, 'bin', 'blkid'), hang, { mode: 0o755 });
@@ -345,7 +348,7 @@ describe('media', () => {
     const media = await openMedia(context, [], 200);
     const events: string[] = [];
     const lookUntil = async (event: string): Promise<void> => {
-      while (!events.includes(event)) events.push(...brief(await look(media)));
+      while (!events.includes(event)) events.push(...brief(await search(media)));
     };
     await lookUntil(`found ${good.device} 4.12.5`);
     expect(events).to.include(`rejected ${hung.device} ${basename(hung.device)}`);
@@ -354,24 +357,24 @@ describe('media', () => {
     await writeFile(answer, '\n');
     await lookUntil(`found ${hung.device} 4.12.4`);
     expect(media.bundles).to.have.length(2);
-    while (media.rejected.length > 0) await look(media);
+    while (media.rejected.length > 0) await search(media);
   });
 
   it('lets one run look at a time, and tidies up after one that was killed', async () => {
-    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
+    const drive = await drives.plug(await drives.makeExt4(await gather(one)));
     const first = await openMedia();
-    await look(first);
+    await search(first);
     await failureOf(openMedia(), 'busy');
-    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(0);
+    expect((await run('findmnt', ['--source', drive.device])).code).to.equal(0);
     await first.close();
     // The leftovers of a killed run.
     await mkdir(join(place, 'loop'), { recursive: true });
     await runSuccessfully('mount', ['--bind', place, place]);
-    await runSuccessfully('mount', ['-o', 'ro', stick.device, join(place, 'loop')]).catch(() => undefined);
+    await runSuccessfully('mount', ['-o', 'ro', drive.device, join(place, 'loop')]).catch(() => undefined);
     const media = await openMedia();
-    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    expect(brief(await search(media))).to.deep.equal([`found ${drive.device} 4.12.4`]);
     await media.close();
-    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
+    expect((await run('findmnt', ['--source', drive.device])).code).to.equal(1);
   });
 
   it('hears of devices from the kernel, long before the next look is due', async function () {
@@ -387,12 +390,12 @@ describe('media', () => {
         })
         .then(resolve);
     });
-    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
-    const tell = `echo change > /sys/block/${basename(stick.device)}/uevent`;
+    const drive = await drives.plug(await drives.makeExt4(await gather(one)));
+    const tell = `echo change > /sys/block/${basename(drive.device)}/uevent`;
     // The kernel sends events only to listeners that already exist.
     while (events.length === 0) await runSuccessfully('sh', ['-c', `${tell}; sleep 0.1`]);
     await seen;
-    expect(brief(events)).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    expect(brief(events)).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });
 
   it('checks at intervals if udevadm does not work', async () => {
@@ -404,8 +407,8 @@ describe('media', () => {
       events.push(event);
       context.interrupt();
     });
-    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
+    const drive = await drives.plug(await drives.makeExt4(await gather(one)));
     await watching;
-    expect(brief(events)).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    expect(brief(events)).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });
 });

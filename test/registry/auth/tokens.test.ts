@@ -167,10 +167,10 @@ describe('Tokens', () => {
     it('replaces a rejected token once, for all requests', async () => {
       const tokens = await login();
       const rejected = await tokens.authorize({ ...subject, challenge });
-      const told = { ...subject, challenge, rejected };
-      const all = await Promise.all(Array.from({ length: 20 }, () => tokens.authorize(told)));
+      const request = { ...subject, challenge, rejected };
+      const all = await Promise.all(Array.from({ length: 20 }, () => tokens.authorize(request)));
       expect(new Set(all)).to.deep.equal(new Set(['Bearer token2']));
-      expect(await tokens.authorize(told)).to.equal('Bearer token2');
+      expect(await tokens.authorize(request)).to.equal('Bearer token2');
       expect(asked).to.have.length(2);
     });
 

@@ -143,8 +143,8 @@ export async function executeSample(
   });
   stdout.end();
   stderr.end();
-  const [printed, told] = await outputs;
-  return { code, stdout: printed, stderr: told };
+  const [printed, errors] = await outputs;
+  return { code, stdout: printed, stderr: errors };
 }
 
 if (import.meta.main) {

@@ -120,7 +120,7 @@ describe('changeCertificates', function () {
     expect(kills).to.be.greaterThan(5);
   });
 
-  it('takes its figures from the options, and keeps as many backups as it is told', async () => {
+  it('takes its figures from the options, and keeps the given number of backups', async () => {
     const options = ['--cert-days=200', '--ca-days=500', '--keep-backups=1', '--add-san=10.9.8.7', '--rotate-key'];
     for (const _ of ['first', 'second']) {
       const { code, stderr } = await registry.call('certs renew', [...options, '--force']);

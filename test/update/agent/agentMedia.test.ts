@@ -17,11 +17,11 @@ describe('AgentMedia', () => {
   before(async () => {
     bundle = await makeBundle();
     folder = await makeFolder();
-    await mkdir(join(folder, 'sticks'));
+    await mkdir(join(folder, 'drives'));
     // An agent without the right to mount searches the folders.
     await writeFile(join(folder, 'no-folder'), '');
     const host = { root: '/', environment: { PATH: folder } };
-    const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [join(folder, 'sticks')] };
+    const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [join(folder, 'drives')] };
     media = await AgentMedia.open(options, context);
   });
   after(async () => {
@@ -33,7 +33,7 @@ describe('AgentMedia', () => {
   it('finds inserted and removed bundles in a folder, if nothing can be mounted', async () => {
     expect(context.lines.join()).to.match(/^warn: media are not searched/);
     expect(await media.find()).to.deep.equal([]);
-    const path = join(folder, 'sticks/upgrade-4.12.4-x86_64.tar');
+    const path = join(folder, 'drives/upgrade-4.12.4-x86_64.tar');
     await copyFile(bundle.path, path);
     for (let time = 0; time < 2; time += 1) {
       const [found, ...others] = await media.find();
@@ -45,7 +45,7 @@ describe('AgentMedia', () => {
   });
 
   it('reports a file that is not a bundle once, and reads it again when it changes', async () => {
-    const path = join(folder, 'sticks/upgrade-x.tar');
+    const path = join(folder, 'drives/upgrade-x.tar');
     await writeFile(path, 'not yet');
     for (let time = 0; time < 2; time += 1) expect(await media.find()).to.deep.equal([]);
     expect(context.lines.filter((line) => line.includes('upgrade-x.tar'))).to.have.length(1);
@@ -58,7 +58,7 @@ describe('AgentMedia', () => {
     const named = join(folder, 'anywhere.tar');
     expect(await media.find(named)).to.deep.equal([]);
     await copyFile(bundle.path, named);
-    await copyFile(bundle.path, join(folder, 'sticks/upgrade-a.tar'));
+    await copyFile(bundle.path, join(folder, 'drives/upgrade-a.tar'));
     expect((await media.find(named)).map(({ path }) => path)).to.deep.equal([named]);
     await writeFile(named, 'no bundle');
     await media.find(named);

@@ -77,11 +77,11 @@ describe('agents among each other', () => {
   const startNode = async (name: string, { holds = true, secret = token } = {}) => {
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token: secret }, makeContext());
     closing.push(() => server.close());
-    const holdings = new BundleCache(join(folder, name), trust);
+    const cache = new BundleCache(join(folder, name), trust);
     if (holds) {
-      const holding = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
-      closing.push(() => holding.bundle.close());
-      server.offer(holding.bundle, digest);
+      const cached = await cache.verify({ path: made.path, device: made.folder }, digest, makeContext());
+      closing.push(() => cached.bundle.close());
+      server.offer(cached.bundle, digest);
     }
     announce(name, server.origin);
     return server;
@@ -97,15 +97,15 @@ describe('agents among each other', () => {
     await startNode('a');
     announce('b', 'https://127.0.0.1:1');
     announce('gone', undefined);
-    const holdings = new BundleCache(join(folder, 'b'), trust);
-    expect(await peersOf('b').fetch(digest, holdings.folder, makeContext())).to.equal('fetched');
-    expect(await readFile(replicaPath(holdings.folder, digest))).to.deep.equal(await readFile(made.path));
-    expect(await holdings.recall(digest, makeContext())).to.equal(undefined);
-    const copy = await holdings.openCopy(digest, makeContext());
+    const cache = new BundleCache(join(folder, 'b'), trust);
+    expect(await peersOf('b').fetch(digest, cache.folder, makeContext())).to.equal('fetched');
+    expect(await readFile(replicaPath(cache.folder, digest))).to.deep.equal(await readFile(made.path));
+    expect(await cache.recall(digest, makeContext())).to.equal(undefined);
+    const copy = await cache.openCopy(digest, makeContext());
     closing.push(async () => copy?.bundle.close());
     expect(copy?.facts.metadata.version).to.equal('4.12.4');
     expect([...(copy?.facts.signatures.keys() ?? [])]).to.deep.equal([made.release.digest]);
-    expect(await holdings.recall(digest, makeContext())).to.deep.equal(copy?.facts);
+    expect(await cache.recall(digest, makeContext())).to.deep.equal(copy?.facts);
   });
 
   it('ask the next peer if one has another token, no bundle, or too many requests', async () => {
@@ -237,9 +237,9 @@ describe('agents among each other', () => {
   });
 
   it('refuse another bundle, and one without a trusted signature', async () => {
-    const holdings = new BundleCache(join(folder, 'a'), trust);
+    const cache = new BundleCache(join(folder, 'a'), trust);
     await failureOf(
-      holdings.verify({ path: made.path, device: made.folder }, digestOf('other'), makeContext()),
+      cache.verify({ path: made.path, device: made.folder }, digestOf('other'), makeContext()),
       'digest-mismatch',
     );
     const strict = new BundleCache(join(folder, 'a'), { ...trust, keyrings: [], fingerprints: [] });
@@ -248,13 +248,13 @@ describe('agents among each other', () => {
   });
 
   it('remove bundles that are no longer needed', async () => {
-    const holdings = new BundleCache(folder, trust);
-    const { bundle } = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
+    const cache = new BundleCache(folder, trust);
+    const { bundle } = await cache.verify({ path: made.path, device: made.folder }, digest, makeContext());
     await bundle.close();
     for (const name of ['bundle-0123456789ab.tar.partial', 'other']) await writeFile(join(folder, name), '');
-    await holdings.discard(new Set([digest]), makeContext());
+    await cache.discard(new Set([digest]), makeContext());
     expect(await readdir(folder)).to.have.members([`bundle-${digest.slice(7, 19)}.json`, 'other']);
-    await holdings.discard(new Set(), makeContext());
+    await cache.discard(new Set(), makeContext());
     expect(await readdir(folder)).to.deep.equal(['other']);
   });
 });

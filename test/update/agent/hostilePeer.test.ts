@@ -123,7 +123,7 @@ describe('a node that lies', function () {
     const { connected, holdings } = await open();
     const asked = await lie(await readFile(other.path));
     const context = makeContext();
-    const options = { identity: 'master-0', namespace: 'oc-upgrade-bundle', pace: 100 };
+    const options = { identity: 'master-0', namespace: 'oc-upgrade-bundle', interval: 100 };
     const readBundle = (wanted: Digest) => holdings.recall(wanted, context);
     const running = controlRollout(connected.cluster, { ...options, readBundle }, context);
     closing.push(async () => {

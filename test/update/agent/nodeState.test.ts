@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import {
   chooseTask,
   initialState,
-  loadPace,
+  loadLimits,
   nodeMessages,
   nodePhase,
   type BundleSource,
@@ -21,10 +21,10 @@ function bundleIn(phase: Phase, turn?: string): UpgradeBundle {
   return { status: { phase, ...(turn !== undefined && { turn }) } } as UpgradeBundle;
 }
 
-describe('loadPace', () => {
+describe('loadLimits', () => {
   it('copies one image at a time on the control plane, with a pause', () => {
-    expect(loadPace({ ...node, controlPlane: true })).to.deep.equal({ concurrency: 1, pause: 1000 });
-    expect(loadPace(node)).to.deep.equal({ concurrency: 2 });
+    expect(loadLimits({ ...node, controlPlane: true })).to.deep.equal({ concurrency: 1, pause: 1000 });
+    expect(loadLimits(node)).to.deep.equal({ concurrency: 2 });
   });
 });
 

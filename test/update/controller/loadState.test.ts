@@ -19,7 +19,7 @@ describe('readLoadState', () => {
       new Map(
         Object.entries(phases).map(([name, phase]) => {
           const progress = { name, phase, imagesLoaded: 0, imagesTotal: 3, bytes: 0 };
-          return [name, { progress, heard: !away.includes(name) }];
+          return [name, { progress, isRecent: !away.includes(name) }];
         }),
       ),
     );
@@ -74,7 +74,7 @@ describe('readLoadState', () => {
       const progress = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 3, bytes: 0 } as const;
       const reports = nodes.map(({ metadata: { name } }, index): [string, KnownProgress] => {
         const loaded = name === 'worker-0' ? 'Loaded' : 'Waiting';
-        return [name, { progress: { ...progress, name, phase: loaded }, heard: true, base: states[index] }];
+        return [name, { progress: { ...progress, name, phase: loaded }, isRecent: true, base: states[index] }];
       });
       return readLoadState({}, nodes, new Map(reports)).base;
     };

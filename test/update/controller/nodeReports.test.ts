@@ -13,16 +13,16 @@ describe('NodeReports', () => {
     const stray = { ...lease('c', '1'), spec: { holderIdentity: 'd', renewTime: '1' } };
     const known = new NodeReports().read([lease('a', '1'), lease('b', '1', 'another'), stray], 'u');
     expect([...known.keys()]).to.deep.equal(['a']);
-    expect(known.get('a')).to.deep.include({ heard: true });
+    expect(known.get('a')).to.deep.include({ isRecent: true });
   });
 
   it('tell who has said nothing for long, by the clock of the reader', () => {
     const reports = new NodeReports();
-    const hear = (time: string, now: number) => reports.read([lease('a', time)], 'u', now).get('a')?.heard;
+    const hear = (time: string, now: number) => reports.read([lease('a', time)], 'u', now).get('a')?.isRecent;
     expect(hear('2001-01-01', 0)).to.equal(true);
     expect(hear('2001-01-01', silenceLimit - 1)).to.equal(true);
     expect(hear('2001-01-01', silenceLimit)).to.equal(false);
     expect(hear('2000-01-01', silenceLimit + 1)).to.equal(true);
-    expect(new NodeReports().read([lease('a', '2001-01-01')], 'u', silenceLimit).get('a')?.heard).to.equal(true);
+    expect(new NodeReports().read([lease('a', '2001-01-01')], 'u', silenceLimit).get('a')?.isRecent).to.equal(true);
   });
 });

@@ -42,7 +42,7 @@ describe('controlRollout', () => {
     await rollout.control();
     put();
     await rollout.untilPhase('Completed');
-    expect(rollout.told).to.deep.equal(usual);
+    expect(rollout.phases).to.deep.equal(usual);
     expect(rollout.site.requests).to.deep.equal([{ image: release, version: '4.19.4', force: false }]);
     expect(signatures()).to.equal(1);
     expect(pins()).to.deep.equal(['oc-upgrade-bundle-dddddddddddd-master', 'oc-upgrade-bundle-dddddddddddd-worker']);
@@ -136,7 +136,7 @@ describe('controlRollout', () => {
     put();
     await Promise.all([rollout.control('master-0'), rollout.control('master-1')]);
     await rollout.untilPhase('Completed');
-    expect(rollout.told).to.deep.equal(usual);
+    expect(rollout.phases).to.deep.equal(usual);
     expect(rollout.site.requests).to.have.length(1);
   });
 
@@ -167,7 +167,7 @@ describe('controlRollout', () => {
     rollout.server.clearFaults();
     rollout.site.wake();
     await rollout.untilPhase('Completed');
-    expect(rollout.told).to.deep.equal(usual);
+    expect(rollout.phases).to.deep.equal(usual);
   });
 
   describe('before it begins', () => {
@@ -324,7 +324,7 @@ describe('controlRollout', () => {
       rollout.site.silent.clear();
       rollout.site.wake();
       await rollout.untilPhase('Held');
-      expect(rollout.told).to.deep.equal([...usual.slice(0, 4), 'Held', 'Loading', 'Loaded', 'Pinned', 'Held']);
+      expect(rollout.phases).to.deep.equal([...usual.slice(0, 4), 'Held', 'Loading', 'Loaded', 'Pinned', 'Held']);
       expect(rollout.bundle()?.status?.nodesReady).to.equal('4/4');
     });
 
@@ -564,7 +564,7 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed', 'upgrade-4.19.4-amd64');
   });
 
-  it('cannot abort any more when the cluster has been told', async () => {
+  it('cannot abort after the request to the cluster', async () => {
     await start();
     rollout.site.updating = false;
     put();

@@ -37,7 +37,7 @@ describe('controlRollout of a bundle with several releases', () => {
     await rollout.until(() => hops()[1] === '4.20.3 Pinned');
     expect(pinned()).to.have.members([firstRelease, release]);
     await rollout.untilPhase('Completed');
-    expect(rollout.told).to.deep.equal([...usual, ...usual, 'Completed']);
+    expect(rollout.phases).to.deep.equal([...usual, ...usual, 'Completed']);
     expect(hops()).to.deep.equal(['4.19.4 Completed', '4.20.3 Completed']);
     expect(requests()).to.deep.equal(['4.19.4', '4.20.3']);
     expect(rollout.bundle()?.status).to.include({ version: '4.20.3', release, nodesReady: '3/3' });

@@ -80,15 +80,15 @@ describe('whom agents trust', () => {
   });
 
   it('is reported if it changes', () => {
-    const told = (before: AgentTrust, after: AgentTrust): string[] =>
+    const changes = (before: AgentTrust, after: AgentTrust): string[] =>
       compareTrust(before, after).map(({ level, words }) => `${level}: ${words}`);
-    expect(told(someone, someone)).to.deep.equal([]);
-    expect(told(noTrust, someone)).to.deep.equal([
+    expect(changes(someone, someone)).to.deep.equal([]);
+    expect(changes(noTrust, someone)).to.deep.equal([
       `info: agents are to trust the key ${'A'.repeat(40)}`,
       `info: agents are to trust the key ${'B'.repeat(40)}`,
       'warn: agents are to accept unsigned releases',
     ]);
-    expect(told(someone, { ...noTrust, fingerprints: ['B'.repeat(40)] })).to.deep.equal([
+    expect(changes(someone, { ...noTrust, fingerprints: ['B'.repeat(40)] })).to.deep.equal([
       `warn: agents are not to trust the key ${'A'.repeat(40)} any more: to keep that, add --trust-fingerprint=${'A'.repeat(40)}`,
       'warn: agents are not to accept unsigned releases any more: to keep that, add --allow-unsigned',
     ]);

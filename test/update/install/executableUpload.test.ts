@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { executablePath } from '../../../lib/machine/paths.ts';
 import type { Executable } from '../../../lib/update/install/executable.ts';
-import { bringExecutable } from '../../../lib/update/install/executableUpload.ts';
+import { uploadExecutable } from '../../../lib/update/install/executableUpload.ts';
 import { offered } from '../../fakes/kubernetes/apiExec.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { connectTo, hasty, type ConnectedCluster } from '../../support/cluster.ts';
@@ -12,7 +12,7 @@ import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { pod } from '../../fakes/cluster/site.ts';
 
-describe('bringExecutable', () => {
+describe('uploadExecutable', () => {
   const content = randomBytes(3_000_000);
   let folder: string;
   let server: TestApiServer;
@@ -41,7 +41,7 @@ describe('bringExecutable', () => {
   const onNode = (): string => join(folder, 'node', executablePath);
   const files = (): Promise<string[]> => readdir(dirname(onNode()));
   const bring = (sent: Executable = executable): Promise<boolean> =>
-    bringExecutable(connected.cluster, { pod: 'agent-1', node: 'worker-0' }, sent, connected.context, hasty);
+    uploadExecutable(connected.cluster, { pod: 'agent-1', node: 'worker-0' }, sent, connected.context, hasty);
   const sentBytes = (): number => server.requests.reduce((sum, { bytesReceived }) => sum + bytesReceived, 0);
 
   for (const protocol of ['v5', 'v4']) {

@@ -44,7 +44,7 @@ describe('what a plugin answers to a shell', () => {
   });
   const call = (program: string, words: readonly string[], env?: NodeJS.ProcessEnv): Promise<Execution> =>
     executeProgram(program, ['__complete', ...words], { env: environment(env) });
-  const told = async (words: readonly string[], program = 'oc-adm_upgrade_bundle', env?: NodeJS.ProcessEnv) => {
+  const suggested = async (words: readonly string[], program = 'oc-adm_upgrade_bundle', env?: NodeJS.ProcessEnv) => {
     const { code, stdout, stderr } = await call(program, words, env);
     expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
     return stdout;
@@ -56,53 +56,55 @@ describe('what a plugin answers to a shell', () => {
     for (const name of ['a b.tar', 'c.tar.000', 'c.tar.001', 'c.tar.sha256', '.d.tar', 'e.tar.partial', 'notes.txt'])
       await writeFile(join(place, name), '');
     for (const command of [['verify'], ['push', '--to=r.test/a'], ['verify', '--base']])
-      expect(await told([...command, `${place}/`])).to.equal(`${place}/a b.tar\n${place}/c.tar\n:0\n`);
-    expect(await told(['verify', '~/usb drive/c'], undefined, { HOME: home })).to.equal('~/usb drive/c.tar\n:0\n');
-    expect(await told(['verify', `${place}/n`])).to.equal(':0\n');
+      expect(await suggested([...command, `${place}/`])).to.equal(`${place}/a b.tar\n${place}/c.tar\n:0\n`);
+    expect(await suggested(['verify', '~/usb drive/c'], undefined, { HOME: home })).to.equal('~/usb drive/c.tar\n:0\n');
+    expect(await suggested(['verify', `${place}/n`])).to.equal(':0\n');
     const bundles = await executeProgram('oc-adm_upgrade_bundle', ['__complete', 'verify', ''], { cwd: place });
     expect(bundles.stdout).to.equal('a b.tar\nc.tar\n:0\n');
   });
 
   it('is in the lines that shells and kubectl read', async () => {
-    expect(await told(['insp'])).to.equal('inspect\tShow the contents of a bundle\n:4\n');
-    expect(await told(['create', '--arc'])).to.equal(
+    expect(await suggested(['insp'])).to.equal('inspect\tShow the contents of a bundle\n:4\n');
+    expect(await suggested(['create', '--arc'])).to.equal(
       '--arch=\tArchitecture of the release, multi for all (default: that of --release-image, else x86_64)\n:6\n',
     );
-    expect(await told(['inspect', '/nonexistent/'])).to.equal(':0\n');
-    expect(await told(['create', '--output='])).to.equal(':16\n');
+    expect(await suggested(['inspect', '/nonexistent/'])).to.equal(':0\n');
+    expect(await suggested(['create', '--output='])).to.equal(':16\n');
   });
 
   it('has names of the kubeconfig', async () => {
     const file = join(folder, 'kubeconfig');
     const expected = 'admin\ndefault/api:6443/kube\n:4\n';
-    expect(await told(['preflight', '--context='], undefined, { KUBECONFIG: file })).to.equal(expected);
-    expect(await told(['preflight', '--kubeconfig', '~/kubeconfig', '--context', ''])).to.equal(expected);
-    expect(await told(['preflight', `--kubeconfig=${file}`, '--user=k'])).to.equal('kube\n:4\n');
-    expect(await told(['preflight', `--kubeconfig=${file}`, '--cluster='])).to.equal('site\n:4\n');
+    expect(await suggested(['preflight', '--context='], undefined, { KUBECONFIG: file })).to.equal(expected);
+    expect(await suggested(['preflight', '--kubeconfig', '~/kubeconfig', '--context', ''])).to.equal(expected);
+    expect(await suggested(['preflight', `--kubeconfig=${file}`, '--user=k'])).to.equal('kube\n:4\n');
+    expect(await suggested(['preflight', `--kubeconfig=${file}`, '--cluster='])).to.equal('site\n:4\n');
   });
 
   it('has the components of a bundle', async () => {
-    const components = (await told(['load', bundle.path, '--images='])).split('\n');
+    const components = (await suggested(['load', bundle.path, '--images='])).split('\n');
     expect(components).to.include.members(['release', ...Object.keys(bundle.result.metadata.components), ':4']);
   });
 
   it('has versions: of bundles in the folder, in a mirror directory or bundle, and of the mirror registry', async () => {
-    expect(await told(['create', `--output=${bundle.folder}`, '--version='])).to.equal('4.12.4\n:4\n');
-    expect(await told(['create', `--from-dir=${bundle.path}`, '--version=4.1'])).to.equal('4.12.4\n:4\n');
+    expect(await suggested(['create', `--output=${bundle.folder}`, '--version='])).to.equal('4.12.4\n:4\n');
+    expect(await suggested(['create', `--from-dir=${bundle.path}`, '--version=4.1'])).to.equal('4.12.4\n:4\n');
     const unpacked = await bundle.unpack();
-    expect(await told([`--from-dir=${unpacked}`, '4'], 'oc-adm_release_mirror_config')).to.equal('4.12.4\n:4\n');
-    expect(await told(['plan', '--version=2.0.1'], 'oc-adm_mirror_registry')).to.match(
+    expect(await suggested([`--from-dir=${unpacked}`, '4'], 'oc-adm_release_mirror_config')).to.equal('4.12.4\n:4\n');
+    expect(await suggested(['plan', '--version=2.0.1'], 'oc-adm_mirror_registry')).to.match(
       /^2\.0\.11\n2\.0\.10\n2\.0\.1\n:4/,
     );
   });
 
   it('is empty, without an error, after a failure', async () => {
-    expect(await told(['preflight', '--context='], undefined, { KUBECONFIG: join(folder, 'broken') })).to.equal(':4\n');
-    expect(await told(['load', '/no/such', '--images='])).to.equal(':4\n');
+    expect(await suggested(['preflight', '--context='], undefined, { KUBECONFIG: join(folder, 'broken') })).to.equal(
+      ':4\n',
+    );
+    expect(await suggested(['load', '/no/such', '--images='])).to.equal(':4\n');
     // The URL of another machine may be a bundle to load, but it is not requested.
-    expect(await told(['load', 'https://192.0.2.1:5000', '--images='])).to.equal(':4\n');
-    expect(await told(['dance', ''])).to.equal(':4\n');
-    expect(await told([])).to.include('create\t');
+    expect(await suggested(['load', 'https://192.0.2.1:5000', '--images='])).to.equal(':4\n');
+    expect(await suggested(['dance', ''])).to.equal(':4\n');
+    expect(await suggested([])).to.include('create\t');
   });
 
   it('is what programs called oc_complete-… and kubectl_complete-… answer, and kubectl takes from it', async function () {

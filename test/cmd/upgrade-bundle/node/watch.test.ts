@@ -7,7 +7,7 @@ import type { MediaEvent } from '../../../../lib/node/media/media.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { digestOfFile, runProgram, startProgram, until } from '../../../support/content/creation.ts';
 import type { Execution } from '../../../support/program/execution.ts';
-import { requireLoopDevices, skipLoudly, Sticks } from '../../../support/loopDevice.ts';
+import { requireLoopDevices, skipLoudly, Drives } from '../../../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../../../support/release/mirrorDirectory.ts';
 import { run } from '../../../support/peers.ts';
 
@@ -16,7 +16,7 @@ const executable = new URL('../../../../cmd/oc-adm_upgrade_bundle.ts', import.me
 describe('oc adm-upgrade-bundle watch', () => {
   let bundle: TestBundle;
   let folder: string;
-  let sticks: Sticks;
+  let drives: Drives;
   const closing: (() => Promise<void>)[] = [];
 
   before(async function () {
@@ -29,30 +29,30 @@ describe('oc adm-upgrade-bundle watch', () => {
   });
   beforeEach(async () => {
     folder = await makeFolder();
-    sticks = await Sticks.open(folder);
+    drives = await Drives.open(folder);
   });
   afterEach(async () => {
-    await sticks.close();
+    await drives.close();
     await removeFolder(folder);
   });
 
-  const environment = (): NodeJS.ProcessEnv => ({ PATH: sticks.path });
+  const environment = (): NodeJS.ProcessEnv => ({ PATH: drives.path });
   const place = (): string => `--mount-dir=${join(folder, 'media')}`;
   const watch = (...options: string[]): Promise<Execution> =>
     runProgram(folder, 'watch', [place(), ...options], environment());
-  const makeStick = async (): Promise<string> => {
+  const makeDrive = async (): Promise<string> => {
     const files = join(folder, 'files');
     await mkdir(files, { recursive: true });
     await copyFile(bundle.path, join(files, basename(bundle.path)));
-    return sticks.makeExt4(files, 'OCPUPG');
+    return drives.makeExt4(files, 'OCPUPG');
   };
 
   it('reports existing bundles once, and leaves nothing mounted', async () => {
-    const stick = await sticks.plug(await makeStick());
+    const drive = await drives.plug(await makeDrive());
     const { code, stdout, stderr } = await watch('--once');
     expect(code, stderr).to.equal(0);
     expect(stdout).to.match(/^found +4\.12\.4 x86_64, \d+ KiB: .*\.tar on \/dev\/loop\d+ \(OCPUPG\)\n$/);
-    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
+    expect((await run('findmnt', ['--source', drive.device])).code).to.equal(1);
     expect(await readdir(folder)).not.to.include('media');
   });
 
@@ -74,12 +74,12 @@ describe('oc adm-upgrade-bundle watch', () => {
         .split('\n')
         .slice(0, -1)
         .map((line) => JSON.parse(line) as MediaEvent);
-    const stick = await sticks.plug(await makeStick());
+    const drive = await drives.plug(await makeDrive());
     await until(() => events().length === 1);
-    expect(events()[0]).to.include({ event: 'found', device: stick.device, version: '4.12.4', label: 'OCPUPG' });
-    await stick.pull();
+    expect(events()[0]).to.include({ event: 'found', device: drive.device, version: '4.12.4', label: 'OCPUPG' });
+    await drive.pull();
     await until(() => events().length === 2);
-    expect(events()[1]).to.include({ event: 'removed', device: stick.device });
+    expect(events()[1]).to.include({ event: 'removed', device: drive.device });
     child.kill('SIGINT');
     const { code, stderr } = await outcome;
     expect([0, 130], stderr).to.include(code);
@@ -106,16 +106,16 @@ describe('oc adm-upgrade-bundle watch', () => {
         .slice(0, -1)
         .map((line) => JSON.parse(line) as MediaEvent);
     try {
-      const stick = await sticks.plug(await makeStick());
+      const drive = await drives.plug(await makeDrive());
       await until(() => events().length === 1 || child.exitCode !== null);
       const [found] = events();
-      expect(found, errors).to.include({ event: 'found', device: stick.device, label: 'OCPUPG' });
+      expect(found, errors).to.include({ event: 'found', device: drive.device, label: 'OCPUPG' });
       const { path } = found as { path: string };
       expect(path).to.match(new RegExp(`^${root}${join(folder, 'media')}/.*\\.tar$`));
       expect(await digestOfFile(`/proc/${String(child.pid)}/root${path}`)).to.equal(bundle.result.digest);
-      await stick.pull();
+      await drive.pull();
       await until(() => events().length === 2 || child.exitCode !== null);
-      expect(events()[1]).to.include({ event: 'removed', device: stick.device });
+      expect(events()[1]).to.include({ event: 'removed', device: drive.device });
     } finally {
       child.kill('SIGINT');
       await ended;

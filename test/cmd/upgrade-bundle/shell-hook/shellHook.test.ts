@@ -207,7 +207,7 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
       );
     });
 
-    it('does without an oc, whose absence is told as ever', async () => {
+    it('does without an oc, and reports its absence as before', async () => {
       const status = shell === 'fish' ? '$status' : '$?';
       const { stdout, stderr } = await say(['HOOK', 'oc adm upgrade create bundle', 'oc get pods', `echo ${status}`], {
         folders: ['plugins'],

@@ -4,7 +4,7 @@ import type { RegistryContent, StoredManifest } from './content.ts';
  * The blobs of each repository of a registry. A blob is in a repository if it was linked there, if a manifest there
  * needs it, or if no repository has it.
  */
-export class Holdings {
+export class RepositoryBlobs {
   readonly #content: RegistryContent;
   readonly #links = new Map<string, Set<string>>();
   readonly #needs = new WeakMap<StoredManifest, ReadonlySet<string>>();
