@@ -16,13 +16,13 @@ export const upgradeBundle: Program = {
       usage: 'create [release]',
       describe: 'Create a bundle: one file with a release, its signatures and its images',
       group: make,
-      load: () => import('./create.ts'),
+      load: () => import('./create/create.ts'),
     },
     {
       usage: 'inspect <bundle>',
       describe: 'Show the contents of a bundle',
       group: read,
-      load: () => import('./inspect.ts'),
+      load: () => import('./inspect/inspect.ts'),
     },
     {
       usage: 'diff <from> <to>',

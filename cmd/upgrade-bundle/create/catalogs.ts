@@ -1,8 +1,8 @@
-import type { BundledCatalog, CatalogRequest } from '../../lib/bundle/create/catalogs.ts';
-import type { OperatorRequest, SelectedPackage } from '../../lib/catalog/selection.ts';
-import { PluginError } from '../../lib/errors.ts';
-import { checkImage } from '../cli/values/checks.ts';
-import type { Arguments } from '../cli/command.ts';
+import type { BundledCatalog, CatalogRequest } from '../../../lib/bundle/create/catalogs.ts';
+import type { OperatorRequest, SelectedPackage } from '../../../lib/catalog/selection.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { checkImage } from '../../cli/values/checks.ts';
+import type { Arguments } from '../../cli/command.ts';
 
 /** The options of `create` for operators. */
 export const catalogOptions = {

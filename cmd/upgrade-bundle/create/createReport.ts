@@ -1,11 +1,11 @@
 import { basename } from 'node:path';
-import type { CreateResult } from '../../lib/bundle/create/create.ts';
-import type { BundleBase, BundledRelease } from '../../lib/bundle/metadata.ts';
-import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
-import { shellWord } from '../../lib/shellWord.ts';
-import { formatBytes, formatFields, formatVolumes, nameReleases } from '../cli/format.ts';
+import type { CreateResult } from '../../../lib/bundle/create/create.ts';
+import type { BundleBase, BundledRelease } from '../../../lib/bundle/metadata.ts';
+import type { ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
+import { shellWord } from '../../../lib/shellWord.ts';
+import { formatBytes, formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
-import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
+import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 
 /** The options that a site must repeat to verify the bundle. */
 export interface TrustArguments {

@@ -7,9 +7,9 @@ import {
   type ProgramOptions,
   runProgram,
   type Workshop,
-} from '../../support/content/creation.ts';
-import { extraImage } from '../../support/release/extraImage.ts';
-import { executeProgram } from '../../support/program/execution.ts';
+} from '../../../support/content/creation.ts';
+import { extraImage } from '../../../support/release/extraImage.ts';
+import { executeProgram } from '../../../support/program/execution.ts';
 
 describe('oc adm-upgrade-bundle create', () => {
   let workshop: Workshop;

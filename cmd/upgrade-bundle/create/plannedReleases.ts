@@ -1,17 +1,17 @@
-import type { CreateRequest } from '../../lib/bundle/create/request.ts';
-import { releaseLimit } from '../../lib/bundle/metadata.ts';
-import type { Origin } from '../../lib/bundle/create/origin.ts';
-import type { SiteReport } from '../../lib/config/siteTypes.ts';
-import type { Context } from '../../lib/context.ts';
-import { PluginError } from '../../lib/errors.ts';
+import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
+import { releaseLimit } from '../../../lib/bundle/metadata.ts';
+import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import type { SiteReport } from '../../../lib/config/siteTypes.ts';
+import type { Context } from '../../../lib/context.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import {
   requireAccepted,
   resolveChannelRange,
   resolveUpdatePath,
   type ChannelRange,
   type PathStep,
-} from '../../lib/release/graph/updatePath.ts';
-import { compareVersions, minorsBetween, parseVersion, type Architecture } from '../../lib/release/version.ts';
+} from '../../../lib/release/graph/updatePath.ts';
+import { compareVersions, minorsBetween, parseVersion, type Architecture } from '../../../lib/release/version.ts';
 
 /** The options of `create` for a path of updates. */
 export const pathOption = {

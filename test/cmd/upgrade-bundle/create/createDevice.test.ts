@@ -1,10 +1,10 @@
 import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { openWorkshop, runProgram, type ProgramOptions, type Workshop } from '../../support/content/creation.ts';
-import { requireLoopDevices, Drives, type Drive } from '../../support/loopDevice.ts';
-import { runSuccessfully } from '../../support/peers.ts';
-import type { Execution } from '../../support/program/execution.ts';
+import { openWorkshop, runProgram, type ProgramOptions, type Workshop } from '../../../support/content/creation.ts';
+import { requireLoopDevices, Drives, type Drive } from '../../../support/loopDevice.ts';
+import { runSuccessfully } from '../../../support/peers.ts';
+import type { Execution } from '../../../support/program/execution.ts';
 
 describe('create --device', () => {
   let workshop: Workshop;

@@ -1,8 +1,8 @@
 import { expect } from 'chai';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { created } from '../../support/content/layers.ts';
-import { executeProgram } from '../../support/program/execution.ts';
-import { extraImage } from '../../support/release/extraImage.ts';
+import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
+import { created } from '../../../support/content/layers.ts';
+import { executeProgram } from '../../../support/program/execution.ts';
+import { extraImage } from '../../../support/release/extraImage.ts';
 
 interface CycloneDx {
   readonly components: readonly {

@@ -1,0 +1,104 @@
+import { checkFile, checkFileOrInput, checkImage } from '../../cli/values/checks.ts';
+import { parseSize } from '../../cli/values/size.ts';
+import type { Arguments } from '../../cli/command.ts';
+import { formatOption, policyKeyOption, registryOptions, releaseOptions, trustOptions } from '../../cli/options.ts';
+import { channelOptions } from '../../release-mirror-config/channelRange.ts';
+import { imageListOption } from '../../release-mirror-config/imageList.ts';
+import { catalogOptions } from './catalogs.ts';
+import { pathOption } from './plannedReleases.ts';
+
+/** The options of `create`. */
+export const createOptions = {
+  file: {
+    type: 'string',
+    alias: 'f',
+    describe:
+      'YAML file with options (kind BundleConfig), - for the standard input; options on the command line replace those in it',
+    suggest: 'files',
+    check: checkFileOrInput,
+  },
+  'print-config': {
+    type: 'boolean',
+    describe: 'Print the options as a file for --file, and create nothing',
+  },
+  ...releaseOptions,
+  version: { ...releaseOptions.version, alias: 'to-version' },
+  output: {
+    type: 'string',
+    required: true,
+    describe: 'Folder for the bundle, created if missing',
+    suggest: 'folders',
+  },
+  'extra-image': {
+    type: 'string',
+    alias: 'additional-image',
+    repeatable: true,
+    describe: 'Additional image to include',
+    check: checkImage,
+  },
+  ...imageListOption,
+  ...catalogOptions,
+  ...pathOption,
+  ...channelOptions,
+  'graph-url': {
+    type: 'string',
+    describe:
+      'Update graph for --path-from, and for the latest patches if --version has none, instead of the public one',
+  },
+  base: {
+    type: 'string',
+    describe: 'Create a delta bundle: leave out what this version, bundle or mirror directory has',
+    suggest: 'bundles',
+  },
+  for: {
+    type: 'string',
+    describe:
+      'Report of the site (preflight --export): leave out what its nodes have; with --catalog, update its operators',
+    suggest: 'files',
+    check: checkFile,
+  },
+  'include-held': {
+    type: 'boolean',
+    describe: 'With --for: include the content that all nodes of the site have already',
+  },
+  'volume-size': {
+    type: 'string',
+    describe: 'Split a larger bundle into volumes of this size, such as 4G (4000 MB), the largest that fits on FAT32',
+    check: (text: string) => void parseSize(text),
+  },
+  device: {
+    type: 'string',
+    describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
+  },
+  overwrite: { type: 'boolean', describe: 'With --device, replace everything on the drive' },
+  'dry-run': {
+    type: 'boolean',
+    describe: 'Print what would be downloaded and its size, without writing anything',
+  },
+  'verify-existing': {
+    type: 'boolean',
+    describe: 'Verify every byte of an existing bundle before it is kept',
+  },
+  ...formatOption(['json']),
+  ...registryOptions,
+  ...trustOptions,
+  ...policyKeyOption,
+} as const;
+
+/** The arguments of `create` without a name. */
+export const createPositionals = {
+  release: {
+    type: 'string',
+    describe: 'Version of the release, such as 4.20.3; several with commas',
+    suggest: 'versions',
+  },
+} as const;
+
+/** The file with options of `create`. */
+export const bundleConfig = {
+  ...{ kind: 'BundleConfig', name: 'site', option: 'file', without: ['print-config'] },
+  alternatives: ['release', 'version', 'release-image', 'channel'],
+} as const;
+
+/** The command line of `create`. */
+export type CreateArguments = Arguments<typeof createOptions & typeof createPositionals>;

@@ -1,0 +1,137 @@
+import type { BaseRequest } from '../../../lib/bundle/create/base.ts';
+import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
+import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
+import { parseSiteReport, siteReportLimit } from '../../../lib/config/siteReport.ts';
+import type { SiteReport } from '../../../lib/config/siteTypes.ts';
+import type { Context } from '../../../lib/context.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { readSmallFile } from '../../../lib/files/smallFile.ts';
+import { Registries } from '../../../lib/registry/registries.ts';
+import { requirePatch } from '../../../lib/release/graph/channels.ts';
+import {
+  isVersion,
+  parseArchitecture,
+  parseVersion,
+  usualRepository,
+  type Architecture,
+} from '../../../lib/release/version.ts';
+import { openAccess, tool } from '../../cli/access.ts';
+import { fetcherOf, trustOf } from '../../cli/trust.ts';
+import { parseSize } from '../../cli/values/size.ts';
+import { readChannelRange } from '../../release-mirror-config/channelRange.ts';
+import { requestOperators } from './catalogs.ts';
+import type { CreateArguments } from './createOptions.ts';
+import { planReleases } from './plannedReleases.ts';
+
+/** Returns the arguments for a file: with the operators of a site by name, and the version as an option. */
+export function configArguments(
+  { release, ...args }: CreateArguments,
+  site: SiteReport | undefined,
+): Record<string, unknown> {
+  const named = new Set(args.operator.map((text) => text.replace(/@.*$/, '')));
+  const installed = args.catalog.length === 0 ? [] : (site?.operators ?? []).filter(({ name }) => !named.has(name));
+  const operator = [...args.operator, ...installed.map(nameOperator)];
+  return { ...args, operator, version: args.version ?? release };
+}
+
+function nameOperator({ name, channel, version }: SiteReport['operators'][number]): string {
+  return channel === '' ? name : `${name}@${channel}:${version}`;
+}
+
+/** Reads the report of a site. Throws `not-readable` and `invalid-file`. */
+export async function readSiteReport(path: string | undefined): Promise<SiteReport | undefined> {
+  if (path === undefined) return undefined;
+  return parseSiteReport((await readSmallFile(path, siteReportLimit)).toString(), path);
+}
+
+/** Checks options that exclude or need each other. Throws `usage`. */
+export function checkArguments(args: CreateArguments): void {
+  const { release, version, releaseImage, channel, pathFrom } = args;
+  if ([release, version, releaseImage, channel].filter((each) => each !== undefined).length !== 1)
+    throw new PluginError('usage', 'give a version, or --release-image, or --channel');
+  if (channel !== undefined && pathFrom !== undefined)
+    throw new PluginError('usage', '--path-from needs a version; --channel has --min and --shortest-path');
+  if (args.file === '-' && args.imagesFrom === '-')
+    throw new PluginError('usage', '--file and --images-from cannot both read the standard input');
+  if (args.overwrite && args.device === undefined)
+    throw new PluginError('usage', '--overwrite is for --device: a good bundle in the folder is kept');
+}
+
+/** Throws `usage` with the latest patches if the version lacks its patch. Asks no update graph if the release is in a directory. */
+export async function checkPatch(
+  args: CreateArguments,
+  environment: NodeJS.ProcessEnv,
+  context: Context,
+): Promise<void> {
+  const { version: text = args.release, fromDir, graphUrl } = args;
+  const version = text?.split(',').find((each) => !isVersion(each));
+  if (version === undefined || fromDir !== undefined) return;
+  const registries = new Registries(await openAccess(args, environment), context);
+  try {
+    const options = { graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+    await requirePatch(version, architectureOf(args), options, context);
+  } finally {
+    await registries.close();
+  }
+}
+
+/** Returns the content of the bundle. `images` are the extra images of a list. Throws the errors of the graph. */
+export async function createRequestOf(
+  args: CreateArguments,
+  { images, site }: { readonly images: readonly string[]; readonly site: SiteReport | undefined },
+  origin: Origin,
+  context: Context,
+): Promise<CreateRequest> {
+  return {
+    ...(await requestReleases(args, site, origin, context)),
+    extraImages: [...args.extraImage, ...images],
+    operators: requestOperators(args),
+    site,
+    output: args.output,
+    trust: trustOf(args),
+    base: args.base === undefined ? heldOf(args, site) : baseOf(args.base, args, origin),
+    volumeSize: args.volumeSize === undefined ? undefined : parseSize(args.volumeSize),
+    dryRun: args.dryRun,
+    verifyExisting: args.verifyExisting,
+    tool,
+  };
+}
+
+async function requestReleases(
+  args: CreateArguments,
+  site: SiteReport | undefined,
+  origin: Origin,
+  context: Context,
+): Promise<Pick<CreateRequest, 'releases' | 'risks'>> {
+  const { release = '', version = release, arch, releaseImage, pathFrom, graphUrl, acceptRisk } = args;
+  if (releaseImage !== undefined)
+    return { releases: [{ image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) }] };
+  const place = { arch: architectureOf(args), repository: repositoryOf(args, origin) };
+  const choice = { text: version, from: pathFrom, range: readChannelRange(args) };
+  const planned = await planReleases(choice, { ...place, graphUrl, site, acceptRisk }, origin, context);
+  const [first = '', ...others] = planned.versions;
+  const releases = [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))] as const;
+  return { releases, risks: planned.risks };
+}
+
+function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {
+  return parseArchitecture(arch);
+}
+
+function repositoryOf({ releaseRepository }: CreateArguments, origin: Origin): string {
+  return releaseRepository ?? origin.repository ?? usualRepository;
+}
+
+/** Returns the images that a site has, to leave them out; undefined for all, and for a bundle of its own release. */
+function heldOf({ includeHeld, version, release, releaseImage }: CreateArguments, site: SiteReport | undefined) {
+  const held = site && !includeHeld ? heldImagesOf(site) : undefined;
+  const wanted = (version ?? release ?? '').split(',');
+  return held && (wanted.includes(held.version) || releaseImage === held.release) ? undefined : held;
+}
+
+/** Returns the base of a delta bundle. A version is searched where the release is; other texts are paths. */
+function baseOf(base: string, args: CreateArguments, origin: Origin): BaseRequest {
+  if (!isVersion(base)) return { path: base };
+  return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
+}
