@@ -1,3 +1,5 @@
+import { isFields } from '../../lib/fields.ts';
+
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
 /** Formats a number of bytes: `512 B`, `1.5 MiB`, `387 GiB`. */
@@ -105,16 +107,38 @@ export function formatFields(fields: readonly (readonly string[])[], width = Inf
   return fields.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${wrap(value)}`).join('\n');
 }
 
-/** Formats plain data as YAML, for `-o yaml`. */
+/** Formats plain data as YAML. */
 export async function formatYaml(value: unknown): Promise<string> {
   // Loaded on first use, because most commands do not need it.
   const { stringify } = await import('yaml');
   return stringify(value, { lineWidth: 0, aliasDuplicateObjects: false });
 }
 
-/** Formats a result as JSON for `-o json`; otherwise returns its words. */
-export function formatResult(output: 'json' | undefined, result: object, words: string): string {
-  return output === 'json' ? JSON.stringify(result, null, 2) : words;
+/**
+ * The version of what `-o json` and `-o yaml` print, for all commands. A change that programs must adapt to raises it;
+ * new fields do not.
+ */
+export const outputVersion = 1;
+
+/** Formats a result for `-o json`, in one line if `indent` is 0. */
+export function formatJson(result: object, indent = 2): string {
+  return JSON.stringify(withVersion(result), null, indent);
+}
+
+/** Formats a result for `-o json` or `-o yaml`; otherwise returns its words. */
+export async function formatResult(
+  output: 'json' | 'yaml' | undefined,
+  result: object,
+  words: string,
+): Promise<string> {
+  if (output === 'json') return formatJson(result);
+  return output === 'yaml' ? (await formatYaml(withVersion(result))).trimEnd() : words;
+}
+
+/** Adds the version of the output, to the objects of a list too. Kubernetes objects have their own. */
+function withVersion(result: object): object {
+  if (Array.isArray(result)) return result.map((item: unknown) => (isFields(item) ? withVersion(item) : item));
+  return 'apiVersion' in result ? result : { outputVersion, ...result };
 }
 
 /** Returns the versions of a bundle in words: of its only release, or of several in the order of the updates. */

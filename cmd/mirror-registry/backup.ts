@@ -33,7 +33,7 @@ export const command = defineCommand({
     const request = { ...(await requestOf(execution, environment)), output, withImages };
     if (dryRun) {
       const plan = await planBackup(request, context.signal);
-      terminal.print(formatResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan)));
+      terminal.print(await formatResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;
     }
     const unlock = await takeStateLock(request.files, request.detected.installation);
@@ -41,7 +41,7 @@ export const command = defineCommand({
       const { files, ...facts } = await backUpRegistry(request, context);
       const size = files.reduce((sum, each) => sum + each.size, 0);
       terminal.print(
-        formatResult(
+        await formatResult(
           args.format,
           { outcome: 'written', output, ...facts, fileCount: files.length, size },
           `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all keys and passwords of the registry.`,

@@ -11,7 +11,7 @@ import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { checkImage } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatBytes } from '../cli/format.ts';
+import { formatBytes, formatResult } from '../cli/format.ts';
 import { formatOption, registryOptions } from '../cli/options.ts';
 import { describeBundle, describeRegistryRelease } from './bundleReport.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
@@ -106,8 +106,8 @@ async function create(
       origin,
       context,
     );
-    if (format === 'json') return JSON.stringify(result, null, 2);
-    return `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}`;
+    const words = `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}`;
+    return await formatResult(format, result, words);
   } finally {
     await origin.close();
   }
@@ -130,8 +130,8 @@ async function push(
       const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
       const { registry, repository } = reference;
       const image = formatReference({ registry, repository, tag });
-      if (args.format === 'json') return JSON.stringify({ image, digest }, null, 2);
-      return `Pushed ${image}\n${digest}\nOn the host of the registry: oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
+      const words = `Pushed ${image}\n${digest}\nOn the host of the registry: oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
+      return await formatResult(args.format, { image, digest }, words);
     } finally {
       await registries.close();
     }

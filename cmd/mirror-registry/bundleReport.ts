@@ -3,18 +3,16 @@ import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 import type { Context } from '../../lib/context.ts';
 import { imagesOfBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
 import type { RegistryRelease } from '../../lib/mirror-registry/releases/images.ts';
-import { formatBytes, formatTable } from '../cli/format.ts';
+import { formatBytes, formatJson, formatTable } from '../cli/format.ts';
 
 /** Describes a release that a registry has, whose images are not in a bundle. */
 export function describeRegistryRelease(
   { name, version, arch, size, images }: RegistryRelease,
   asJson: boolean,
 ): string {
-  if (asJson) return JSON.stringify({ path: name, version, arch, size, verified: false, images }, null, 2);
-  const table = formatTable([
-    ['COMPONENT', 'IMAGE'],
-    ...Object.entries(images).map(([key, { image }]) => [key, image]),
-  ]);
+  const rows = Object.entries(images).map(([component, image]) => ({ name: component, ...image }));
+  if (asJson) return formatJson({ path: name, version, arch, size, verified: false, images: rows });
+  const table = formatTable([['COMPONENT', 'IMAGE'], ...rows.map((row) => [row.name, row.image])]);
   return [
     `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`,
     '',
@@ -31,8 +29,7 @@ export async function describeBundle(bundle: Bundle, asJson: boolean, context: C
     const { size: bytes = 0, complete = false } = found.find((each) => each.digest === digest) ?? {};
     return { name, image, digest, size: bytes, complete };
   });
-  if (asJson)
-    return JSON.stringify({ path, version, arch, size, verified: false, images: rows, totals, notes }, null, 2);
+  if (asJson) return formatJson({ path, version, arch, size, verified: false, images: rows, totals, notes });
   const cells = rows.map(({ name, image, size: bytes, complete }) => [
     name,
     image,

@@ -10,7 +10,7 @@ import {
 import { formatTrust } from '../../lib/mirror-registry/certificates/trust.ts';
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatYaml } from '../cli/format.ts';
+import { formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { describeRenewal, describeStatus, describeAuthorities } from './certsReport.ts';
 import {
@@ -61,8 +61,7 @@ export const command = defineCommand({
     const options = { ...(await renewalOf(args, new Date())), force, newAuthority: newCa };
     const { installation, files } = await findInstallation(args, environment);
     const print = async (result: object, words: string): Promise<void> => {
-      if (output === 'json') terminal.print(JSON.stringify(result, null, 2));
-      else terminal.print(output === 'yaml' ? (await formatYaml(result)).trimEnd() : words);
+      terminal.print(await formatResult(output, result, words));
     };
     const certificates = await readCertificates(files, installation, options.now);
     const { status } = certificates;

@@ -1,3 +1,4 @@
+import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
 import { findInstallation, registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
@@ -27,6 +28,7 @@ export const command = defineCommand({
     ['--detailed-exitcode --quiet', 'Tell a script whether there is something to do'],
   ],
   async run(args, { terminal, environment, executable, context, setExitCode }) {
+    if (args.timer && args.output !== undefined) throw new PluginError('usage', '--timer excludes --output');
     if (args.timer) {
       const { installation } = await findInstallation(args, environment);
       terminal.print(formatTimer(args, executable, installation).trimEnd());

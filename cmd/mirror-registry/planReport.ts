@@ -9,7 +9,7 @@ import { isUpToDate, type UpgradePlan } from '../../lib/mirror-registry/change/p
 import { surveyHost } from '../../lib/mirror-registry/change/survey.ts';
 import { formatUnifiedDiff } from '../../lib/mirror-registry/change/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
-import { formatTable, formatYaml } from '../cli/format.ts';
+import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, podmanOption, renewalOf, type registryHostOptions, type renewalOptions } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
@@ -88,18 +88,17 @@ export function exitCodeOf(
 }
 
 /** Formats a plan in the requested format. `more` comes before its data. */
-export async function formatPlan(
+export function formatPlan(
   plan: UpgradePlan,
   { output, diff }: Pick<Arguments<typeof planOptions>, 'output' | 'diff'>,
   more: object = {},
 ): Promise<string> {
-  if (output === undefined) return describePlan(plan, diff);
   const { units, ...rest } = plan;
   const changes = units.map(({ path, before, after, reasons }) => {
     return { path, reasons, diff: formatUnifiedDiff(path, before, after) };
   });
   const result = { ...more, ...rest, units: changes };
-  return output === 'json' ? JSON.stringify(result, null, 2) : (await formatYaml(result)).trimEnd();
+  return formatResult(output, result, describePlan(plan, diff));
 }
 
 function describePlan(plan: UpgradePlan, diff: boolean): string {

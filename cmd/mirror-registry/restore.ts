@@ -44,16 +44,16 @@ export const command = defineCommand({
     const request = { ...(await requestOf({ ...args, restart: true }, environment)), input, hostname, renewal };
     if (dryRun) {
       const plan = await planRestore(request, context);
-      terminal.print(formatResult(output, { outcome: 'planned', ...plan }, describePlan(plan)));
+      terminal.print(await formatResult(output, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;
     }
     const unlock = await takeStateLock(request.files, request.detected.installation);
     try {
       const plan = await restoreBackup(request, context);
-      if (plan) terminal.print(formatResult(output, { outcome: 'restored', ...plan }, describeDone(plan)));
+      if (plan) terminal.print(await formatResult(output, { outcome: 'restored', ...plan }, describeDone(plan)));
       else
         terminal.print(
-          formatResult(output, { outcome: 'resumed' }, 'Done: the restore of an earlier run is complete.'),
+          await formatResult(output, { outcome: 'resumed' }, 'Done: the restore of an earlier run is complete.'),
         );
     } finally {
       await unlock();

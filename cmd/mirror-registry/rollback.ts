@@ -45,7 +45,7 @@ export const command = defineCommand({
     const request = await requestOf(args, environment);
     if (dryRun) {
       const plan = requirePlan(await planRollback(request, context));
-      terminal.print(formatResult(output, { outcome: 'planned', ...plan }, describePlan(plan)));
+      terminal.print(await formatResult(output, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;
     }
     const unlock = await takeStateLock(request.files, request.detected.installation);
@@ -55,7 +55,7 @@ export const command = defineCommand({
         const backups = dropped.map((journal) => ({ title: journal.title, begun: timeOf(journal) }));
         const lines = backups.map(({ title, begun }) => `Removed the backup of ${nameOf(title, begun)}.`);
         terminal.print(
-          formatResult(
+          await formatResult(
             output,
             { outcome: 'dropped', backups },
             lines.length > 0 ? lines.join('\n') : 'There are no backups.',
@@ -68,7 +68,7 @@ export const command = defineCommand({
         if (!abandoned) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
         const { journal, backup } = abandoned;
         terminal.print(
-          formatResult(
+          await formatResult(
             output,
             { outcome: 'abandoned', title: journal.title, begun: timeOf(journal), backup },
             `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.\nThe registry may be stopped: see 'systemctl status quay-app.service'.`,
@@ -79,7 +79,11 @@ export const command = defineCommand({
       const plan = requirePlan(await rollBackRegistry(request, context));
       const change = nameOf(plan.title, plan.begun);
       terminal.print(
-        formatResult(output, { outcome: 'reverted', ...plan }, `Done: the registry is as it was before ${change}.`),
+        await formatResult(
+          output,
+          { outcome: 'reverted', ...plan },
+          `Done: the registry is as it was before ${change}.`,
+        ),
       );
     } finally {
       await unlock();

@@ -1,7 +1,7 @@
 import type { Inherited, Installation } from '../../lib/mirror-registry/installation.ts';
 import { listChangedUnits, readState } from '../../lib/mirror-registry/detect/registryState.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatTable, formatYaml } from '../cli/format.ts';
+import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished, findUnfinished, type Unfinished } from './unfinished.ts';
@@ -25,9 +25,8 @@ export const command = defineCommand({
     const { lastUpgrade } = state ?? {};
     const unfinished = await findUnfinished(detected, context);
     const result = { ...installation, ...(state && { lastUpgrade, changedUnits }), ...(unfinished && { unfinished }) };
-    if (args.output === 'json') terminal.print(JSON.stringify(result, null, 2));
-    else if (args.output === 'yaml') terminal.print((await formatYaml(result)).trimEnd());
-    else terminal.print(describeInstallation(installation, lastUpgrade, changedUnits, unfinished));
+    const words = describeInstallation(installation, lastUpgrade, changedUnits, unfinished);
+    terminal.print(await formatResult(args.output, result, words));
   },
 });
 

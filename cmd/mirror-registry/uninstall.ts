@@ -1,6 +1,7 @@
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { planUninstall, uninstallRegistry, type UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
 import { defineCommand } from '../cli/command.ts';
+import { formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
 
@@ -28,19 +29,19 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { dryRun, removeData, output } = args;
     const { located, ...request } = await uninstallRequestOf(args, environment);
-    const print = (plan: UninstallPlan): void => {
-      if (output === 'json') terminal.print(JSON.stringify({ dryRun, removeData, ...plan }, null, 2));
-      else terminal.print(describe(plan, dryRun, removeData));
+    const print = async (plan: UninstallPlan): Promise<void> => {
+      const words = describe(plan, dryRun, removeData);
+      terminal.print(await formatResult(output, { dryRun, removeData, ...plan }, words));
     };
     if (dryRun) {
-      print(await planUninstall(request, context.signal));
+      await print(await planUninstall(request, context.signal));
       return;
     }
     const unlock = await takeStateLock(request.files, located);
     try {
       const plan = await planUninstall(request, context.signal);
       await uninstallRegistry(request, plan, removeData, context);
-      print(plan);
+      await print(plan);
     } finally {
       await unlock();
     }

@@ -3,6 +3,7 @@ import { applyConfiguration } from '../../lib/mirroring/configuration.ts';
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
+import { formatJson } from '../cli/format.ts';
 import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';
 import { trustOf } from '../cli/trust.ts';
 import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from './applyReport.ts';
@@ -71,7 +72,7 @@ export const command = defineCommand({
     );
     warnOfOutcomes(outcomes, context);
     if (outcomes.some(({ manifest }) => manifest.object.kind === 'CatalogSource')) context.log('info', defaultCatalogs);
-    if (args.output === 'json') terminal.print(JSON.stringify(outcomes.map(toPlainOutcome), null, 2));
+    if (args.output === 'json') terminal.print(formatJson(outcomes.map(toPlainOutcome)));
     else for (const outcome of outcomes) terminal.print(formatOutcome(outcome, dryRun));
     checkOutcomes(outcomes, dryRun);
   },

@@ -7,7 +7,7 @@ import { Registries } from '../../lib/registry/registries.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import { openAccess } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatTable } from '../cli/format.ts';
+import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions } from '../cli/options.ts';
 import { fetcherOf } from '../cli/trust.ts';
 import { mirrorOptions } from './options.ts';
@@ -62,8 +62,8 @@ export const command = defineCommand({
     try {
       const options = { graphUrl: args.graphUrl, fetchFile: fetcherOf(registries.connections, context) };
       const architecture = parseArchitecture(args.arch ?? 'x86_64');
-      const print = (plain: unknown, text: string): void =>
-        terminal.print(args.output === 'json' ? JSON.stringify(plain, null, 2) : text);
+      const print = async (plain: object, text: string): Promise<void> =>
+        terminal.print(await formatResult(args.output, plain, text));
       if (what === 'paths') {
         const ends = { from: args.pathFrom ?? '', to: args.toVersion ?? '' };
         const path =
@@ -76,7 +76,7 @@ export const command = defineCommand({
                 context,
               )
             : await resolveUpdatePath(ends, architecture, options, context);
-        print(path, formatPath(path));
+        await print(path, formatPath(path));
         return;
       }
       const channels =
@@ -84,7 +84,7 @@ export const command = defineCommand({
           ? await readServedChannels({ channel, version }, architecture, options, context)
           : await readArchivedChannels(graphData, options, context);
       const lines = what === 'channels' ? namesOf(channels, version) : versionsOf(channels, channel);
-      print(lines, lines.join('\n'));
+      await print(lines, lines.join('\n'));
     } finally {
       await registries.close();
     }

@@ -1,6 +1,7 @@
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
+import { formatResult } from '../cli/format.ts';
 import { mirrorOptions } from './options.ts';
 
 /** The default command: mirrors a release and its configuration. */
@@ -61,20 +62,20 @@ export const command = defineCommand({
     const releases = await listReleases(choice, request, access, mirroring);
     if (releases.length > 1) requireTagEach(args);
     if (args.toMirror) {
-      for (const release of releases) {
-        const mapping = await listMapping({ ...request, ...release }, access, mirroring);
-        terminal.print(mapping.map((pair) => pair.join(' ')).join('\n'));
-      }
+      const pairs: (readonly [source: string, target: string])[] = [];
+      for (const release of releases) pairs.push(...(await listMapping({ ...request, ...release }, access, mirroring)));
+      const mapping = pairs.map(([source, target]) => ({ source, target }));
+      terminal.print(await formatResult(args.output, { mapping }, pairs.map((pair) => pair.join(' ')).join('\n')));
       return;
     }
     const filled = new FilledRepositories();
-    const report = new MirrorReport(args, { context, terminal });
+    const report = new MirrorReport(args, releases.length > 1, { context, terminal });
     try {
       for (const release of releases) {
         report.add(await mirrorRelease({ ...request, ...release }, access, mirroring, filled));
       }
     } finally {
-      report.printInstructions();
+      report.end();
     }
   },
 });

@@ -4,6 +4,7 @@ import { parseDestination } from '../../lib/release/mirror/destination.ts';
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
+import { formatResult } from '../cli/format.ts';
 import { clusterOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
 import { formatPruned, toPlainPruned } from './pruneReport.ts';
@@ -79,6 +80,6 @@ export const command = defineCommand({
       },
       context,
     );
-    terminal.print(args.output === 'json' ? JSON.stringify(toPlainPruned(outcome), null, 2) : formatPruned(outcome));
+    terminal.print(await formatResult(args.output, toPlainPruned(outcome), formatPruned(outcome)));
   },
 });

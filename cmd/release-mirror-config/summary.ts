@@ -8,7 +8,7 @@ import type { MirrorMeasure } from '../../lib/release/mirror/measure.ts';
 import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
 import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import type { CommandSession } from '../cli/command.ts';
-import { formatBytes } from '../cli/format.ts';
+import { formatBytes, formatJson } from '../cli/format.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes, type DryRun } from './applyReport.ts';
@@ -16,43 +16,45 @@ import { clusterWords, trustWords } from './carriedOptions.ts';
 import { configFolderOf, type MirrorArguments } from './request.ts';
 import { formatUpload } from './upload.ts';
 
-/** Prints the results of a run, which may have several releases. */
+/** Prints the results of a run, which may have several releases. With `-o json`, these are one list. */
 export class MirrorReport {
   readonly #args: MirrorArguments;
+  readonly #isSeveral: boolean;
   readonly #session: Pick<CommandSession, 'context' | 'terminal'>;
   readonly #outcomes: MirrorOutcome[] = [];
   #isEmpty = true;
 
-  constructor(args: MirrorArguments, session: Pick<CommandSession, 'context' | 'terminal'>) {
+  constructor(args: MirrorArguments, isSeveral: boolean, session: Pick<CommandSession, 'context' | 'terminal'>) {
     this.#args = args;
+    this.#isSeveral = isSeveral;
     this.#session = session;
   }
 
-  /** Prints the result for a release, then throws its error if it was not complete. */
+  /** Prints the result for a release as text, then throws its error if it was not complete. */
   add(outcome: MirrorOutcome): void {
     const { context } = this.#session;
     this.#outcomes.push(outcome);
     if (outcome.result) context.log('info', formatCounts(outcome.result));
     warnOfOutcomes(outcome.applied, context);
-    const isJson = this.#args.output === 'json';
-    this.#print(
-      isJson
-        ? JSON.stringify(toPlainMirrorOutcome(outcome, this.#args), null, 2)
-        : formatMirrorOutcome(outcome, this.#args),
-    );
+    if (this.#args.output !== 'json') this.#print(formatMirrorOutcome(outcome, this.#args));
     if (outcome.failure !== undefined) throw outcome.failure;
     checkOutcomes(outcome.applied, this.#args.dryRun);
   }
 
-  /** Prints what to do after the run, once for all its releases; nothing for `-o json`. */
-  printInstructions(): void {
-    if (this.#outcomes.length > 0 && this.#args.output !== 'json')
+  /** Prints what to do after the run, once for all its releases; or all results as JSON. */
+  end(): void {
+    if (this.#outcomes.length === 0) return;
+    if (this.#args.output !== 'json') {
       this.#print(formatInstructions(this.#outcomes, this.#args));
+      return;
+    }
+    const [first = {}, ...more] = this.#outcomes.map((outcome) => toPlainMirrorOutcome(outcome, this.#args));
+    this.#print(formatJson(this.#isSeveral ? [first, ...more] : first));
   }
 
   #print(text: string): void {
     if (text === '') return;
-    this.#session.terminal.print(this.#isEmpty || this.#args.output === 'json' ? text : `\n${text}`);
+    this.#session.terminal.print(this.#isEmpty ? text : `\n${text}`);
     this.#isEmpty = false;
   }
 }

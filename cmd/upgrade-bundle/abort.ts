@@ -34,7 +34,7 @@ export const command = defineCommand({
       }
       const { name } = bundle.metadata;
       const words = `upgradebundle/${name} ${args.wait ? 'aborted' : 'is being aborted'}`;
-      terminal.print(formatResult(args.output, { name, aborted: args.wait }, words));
+      terminal.print(await formatResult(args.output, { name, aborted: args.wait }, words));
     } finally {
       cluster.close();
     }

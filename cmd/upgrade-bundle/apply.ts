@@ -97,7 +97,7 @@ export const command = defineCommand({
         ...listPolicies(evidence?.signed.policies ?? []),
         `${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`,
       ];
-      terminal.print(formatResult(args.output, result, words.join('\n')));
+      terminal.print(await formatResult(args.output, result, words.join('\n')));
     } finally {
       cluster.close();
     }

@@ -25,7 +25,7 @@ export const command = defineCommand({
       const names = await cleanRecords(cluster, args.name, { dryRun });
       const lines = names.map((name) => `upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
       const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
-      terminal.print(formatResult(args.output, { dryRun, removed: names }, words));
+      terminal.print(await formatResult(args.output, { dryRun, removed: names }, words));
     } finally {
       cluster.close();
     }

@@ -3,7 +3,7 @@ import { Registries } from '../../lib/registry/registries.ts';
 import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
 import { openAccess } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatFields, formatTable } from '../cli/format.ts';
+import { formatBytes, formatFields, formatJson, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 import { formatDiffPage } from './report/diffReport.ts';
 
@@ -46,7 +46,7 @@ export const command = defineCommand({
         sourceOf: registries.sourceOf.bind(registries),
       };
       const diff = await diffReleases([args.from, args.to], access, context);
-      const formats = { json: () => JSON.stringify(diff, null, 2), html: () => formatDiffPage(diff, formatBytes) };
+      const formats = { json: () => formatJson(diff), html: () => formatDiffPage(diff, formatBytes) };
       terminal.print((args.output === undefined ? toWords(diff) : formats[args.output]()).trimEnd());
     } finally {
       await registries.close();

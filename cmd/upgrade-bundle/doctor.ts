@@ -1,5 +1,5 @@
 import { defineCommand } from '../cli/command.ts';
-import { formatFields, formatYaml } from '../cli/format.ts';
+import { formatFields, formatResult } from '../cli/format.ts';
 import { clusterOptions, outputOption } from '../cli/options.ts';
 import { diagnose, type Diagnosis, type FoundProgram } from './diagnosis.ts';
 
@@ -17,9 +17,7 @@ export const command = defineCommand({
   ],
   async run(args, session) {
     const diagnosis = await diagnose(args, session);
-    if (args.output === 'json') session.terminal.print(JSON.stringify(diagnosis, null, 2));
-    else if (args.output === 'yaml') session.terminal.print((await formatYaml(diagnosis)).trimEnd());
-    else session.terminal.print(describe(diagnosis));
+    session.terminal.print(await formatResult(args.output, diagnosis, describe(diagnosis)));
   },
 });
 

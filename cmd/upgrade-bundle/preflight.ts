@@ -14,7 +14,7 @@ import { shellWord } from '../../lib/shellWord.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatTable } from '../cli/format.ts';
+import { formatJson, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
@@ -73,7 +73,7 @@ export const command = defineCommand({
         await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
         context.log('info', `wrote the report of the site to ${args.export}`);
       }
-      if (args.output === 'json') terminal.print(JSON.stringify(report, null, 2));
+      if (args.output === 'json') terminal.print(formatJson(report));
       else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
       if (!report.ready) throw failureOf(report);
     } finally {

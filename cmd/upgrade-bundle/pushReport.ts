@@ -3,7 +3,7 @@ import type { SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import type { PushResult } from '../../lib/bundle/deliver/push.ts';
 import type { Applied } from '../../lib/mirroring/clusterConfig.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
+import { formatBytes, formatFields, formatJson, nameReleases } from '../cli/format.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 import { describePolicies, nameSigners, toPlainPolicies } from '../cli/trust.ts';
 import { formatOutcome, toPlainOutcome } from '../release-mirror-config/applyReport.ts';
@@ -26,11 +26,7 @@ export function formatPushedJson(outcome: PushOutcome, { signatures, policies }:
     .map(({ digest, fingerprint, userId }) => ({ digest, fingerprint, signer: userId }));
   const sigstore = toPlainPolicies(policies);
   const plain = { ...result, signatures: signers, sigstore, command: upgradeCommand(result) };
-  return JSON.stringify(
-    { ...plain, ...(applied && { applied: applied.map(toPlainOutcome), error: failure?.message }) },
-    null,
-    2,
-  );
+  return formatJson({ ...plain, ...(applied && { applied: applied.map(toPlainOutcome), error: failure?.message }) });
 }
 
 /** Formats the result of a push as text, with the commands that follow on the cluster. */

@@ -3,7 +3,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { isDigest } from '../../lib/oci/digest.ts';
 import { checkFile } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatFields } from '../cli/format.ts';
+import { formatFields, formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 
 const options = {
@@ -49,7 +49,7 @@ export const command = defineCommand({
         hint: 'Get the receipt of this bundle, or verify the bundle itself.',
       });
     }
-    terminal.print(args.output === 'json' ? JSON.stringify(receipt, null, 2) : toWords(args.file, receipt));
+    terminal.print(await formatResult(args.output, receipt, toWords(args.file, receipt)));
     if (receipt.predicate['good'] !== true) {
       throw new PluginError('incomplete', `${args.file} is about a bundle with problems`, {
         hint: 'Do not use the bundle.',

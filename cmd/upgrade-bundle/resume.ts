@@ -19,7 +19,7 @@ export const command = defineCommand({
       const { bundle, outcome } = await resumeUpdate(cluster, chooseRecord(await listRecords(cluster), args.name));
       const result = { name: bundle.metadata.name, outcome, phase: phaseOf(bundle) };
       const words = outcome === 'unchanged' ? 'is not held' : 'is no longer held';
-      terminal.print(formatResult(args.output, result, `upgradebundle/${result.name} ${words}: ${result.phase}`));
+      terminal.print(await formatResult(args.output, result, `upgradebundle/${result.name} ${words}: ${result.phase}`));
     } finally {
       cluster.close();
     }

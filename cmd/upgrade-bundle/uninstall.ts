@@ -54,7 +54,7 @@ export const command = defineCommand({
       );
       const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
       const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
-      terminal.print(formatResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words));
+      terminal.print(await formatResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words));
       const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
       if (unpinned) context.log('warn', 'nothing keeps kubelets that need space from removing images any more');
       if (!args.wait) context.log('warn', `${nodeStateFolder} stays on the nodes`);

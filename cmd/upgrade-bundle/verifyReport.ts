@@ -8,7 +8,7 @@ import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { tool } from '../cli/access.ts';
 import type { Accents } from '../cli/colors.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
-import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
+import { formatBytes, formatFields, formatJson, nameReleases } from '../cli/format.ts';
 import { formatAudit } from './report/auditReport.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
 import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
@@ -23,7 +23,7 @@ export const verdictAccents = {
 /** Formats the result of `verify`: as words, JSON, or a page for auditors. */
 export function formatVerified(report: VerifyReport, keys: ExpectedKeys, form: 'json' | 'html' | undefined): string {
   if (form === 'html') return formatAudit(report, { date: new Date(), tool, keys }).trimEnd();
-  return form === 'json' ? JSON.stringify(toPlain(report, keys), null, 2) : toWords(report, keys);
+  return form === 'json' ? formatJson(toPlain(report, keys)) : toWords(report, keys);
 }
 
 /** Returns the report as a signed statement about the bundle and its release. */

@@ -73,6 +73,9 @@ describe('a drill of a node with systemd', function () {
       'reloaded free',
     ]);
     expect(record()).to.include({ result: 'passed', pods: 3, missing: 0, images: 2, version: '4.19.3' });
+    const end = ['drill', drilled, '--end', `--kubeconfig=${site.kubeconfig}`, '-o', 'json'];
+    const ended = await executeProgram('oc-adm_upgrade_bundle', end);
+    expect(JSON.parse(ended.stdout), ended.stderr).to.deep.include({ outputVersion: 1, ended: [drilled] });
   });
 
   it('drains and reboots the node, and the registry is there before the container runtime', async () => {

@@ -1,5 +1,5 @@
 import { defineCommand } from '../command.ts';
-import { formatYaml } from '../format.ts';
+import { formatResult } from '../format.ts';
 import { outputOption } from '../options.ts';
 import { commit, version, versionText } from '../version.ts';
 
@@ -12,7 +12,6 @@ export const command = defineCommand({
   ],
   async run({ output }, { terminal }) {
     const result = { version, ...(commit !== undefined && { commit }) };
-    if (output === 'json') terminal.print(JSON.stringify(result, null, 2));
-    else terminal.print(output === 'yaml' ? (await formatYaml(result)).trimEnd() : versionText);
+    terminal.print(await formatResult(output, result, versionText));
   },
 });

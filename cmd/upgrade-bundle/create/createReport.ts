@@ -3,7 +3,7 @@ import type { CreateResult } from '../../../lib/bundle/create/create.ts';
 import type { BundleBase, BundledRelease } from '../../../lib/bundle/metadata.ts';
 import type { ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
 import { shellWord } from '../../../lib/shellWord.ts';
-import { formatBytes, formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, formatJson, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 
@@ -24,8 +24,7 @@ export function formatCreated(
   format: 'json' | undefined,
 ): string {
   const { device } = trust;
-  if (format === 'json')
-    return JSON.stringify({ ...toPlain(result, keys), ...(device !== undefined && { device }) }, null, 2);
+  if (format === 'json') return formatJson({ ...toPlain(result, keys), ...(device !== undefined && { device }) });
   const isWritten = device !== undefined && result.outcome !== 'planned';
   const transport = result.outcome === 'created' || isWritten ? [describeTransport(result, trust)] : [];
   return [toWords(result, keys), ...transport].join('\n');

@@ -4,6 +4,7 @@ import { listPool } from '../../../lib/drill/nodePool.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
+import { formatJson } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { formatDrillJunit } from './drillJunit.ts';
 import { formatDrills } from './drillWords.ts';
@@ -54,6 +55,7 @@ export const command = defineCommand({
       const nodes = pool === undefined ? [String(node)] : await listPool(cluster, pool);
       if (end) {
         for (const name of nodes) await endDrill(cluster, name, options, context);
+        if (output === 'json') terminal.print(formatJson({ cluster: cluster.name, ended: nodes }));
         return;
       }
       for (const name of nodes) {
@@ -64,7 +66,7 @@ export const command = defineCommand({
     } finally {
       // After a failure or an interruption, the nodes before it count too.
       if (drills.length > 0) {
-        if (output === 'json') terminal.print(JSON.stringify({ cluster: cluster.name, nodes: drills }, null, 2));
+        if (output === 'json') terminal.print(formatJson({ cluster: cluster.name, nodes: drills }));
         else
           terminal.print(output === 'junit' ? formatDrillJunit(cluster.name, drills).trimEnd() : formatDrills(drills));
       }

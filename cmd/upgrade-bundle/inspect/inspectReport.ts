@@ -4,7 +4,7 @@ import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
 import { describeOrigin } from '../report/origin.ts';
 import { formatReport } from '../report/report.ts';
-import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, formatResult, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 
 /** The number of entries of each list that the text shows. */
@@ -16,16 +16,12 @@ export async function formatInspection(
   form: 'json' | 'yaml' | 'wide' | 'html' | undefined,
 ): Promise<string> {
   switch (form) {
-    case 'json':
-      return JSON.stringify(inspection, null, 2);
-    case 'yaml':
-      return formatYaml(inspection);
     case 'html':
       return formatReport(inspection, formatBytes);
     case 'wide':
       return toWords(inspection, true);
-    case undefined:
-      return toWords(inspection, false);
+    default:
+      return formatResult(form, inspection, toWords(inspection, false));
   }
 }
 

@@ -8,7 +8,7 @@ import { Registries } from '../../../lib/registry/registries.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
 import { openAccess } from '../../cli/access.ts';
 import { defineCommand, type Arguments } from '../../cli/command.ts';
-import { formatYaml } from '../../cli/format.ts';
+import { formatResult, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
 import { toJunit } from './junit.ts';
 import type { LintResult } from './lintResult.ts';
@@ -130,16 +130,12 @@ function judge(
 
 async function format(result: LintResult, form: 'json' | 'yaml' | 'junit' | 'sarif' | undefined): Promise<string> {
   switch (form) {
-    case 'json':
-      return JSON.stringify(result, null, 2);
-    case 'yaml':
-      return formatYaml(result);
     case 'junit':
       return toJunit(result);
     case 'sarif':
       return JSON.stringify(toSarif(result), null, 2);
-    case undefined:
-      return toWords(result);
+    default:
+      return formatResult(form, result, toWords(result));
   }
 }
 

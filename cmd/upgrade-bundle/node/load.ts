@@ -15,7 +15,7 @@ import { openAccess } from '../../cli/access.ts';
 import { checkFile, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
-import { formatBytes, formatFields, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, formatResult, nameReleases } from '../../cli/format.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
@@ -128,15 +128,8 @@ export const command = defineCommand({
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);
         const result = await loadBundle(bundle, { storage, store, images, limits: { concurrency } }, loading);
-        terminal.print(
-          args.output === 'json'
-            ? JSON.stringify(
-                { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) },
-                null,
-                2,
-              )
-            : toWords(result, signed, bundle),
-        );
+        const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };
+        terminal.print(await formatResult(args.output, plain, toWords(result, signed, bundle)));
       } finally {
         await bundle.close();
       }

@@ -5,7 +5,7 @@ import { startMirror, type RuntimeMirrorRequest } from '../../../lib/node/runtim
 import { Registries } from '../../../lib/registry/registries.ts';
 import { openAccess } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatTable } from '../../cli/format.ts';
+import { formatResult, formatTable } from '../../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
@@ -68,7 +68,7 @@ export const command = defineCommand({
         await mirror.close();
       }
       const requests = mirror.requests();
-      terminal.print(args.output === 'json' ? JSON.stringify(requests, null, 2) : toWords(requests));
+      terminal.print(await formatResult(args.output, requests, toWords(requests)));
     } finally {
       await bundle.close();
       await registries.close();

@@ -4,6 +4,7 @@ import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { writePins, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand } from '../../cli/command.ts';
+import { formatResult } from '../../cli/format.ts';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 
@@ -37,7 +38,7 @@ export const command = defineCommand({
     const images = args.bundle === undefined ? undefined : await readImages(args.bundle, context);
     if (!images && !args.remove) throw new PluginError('usage', 'name the bundle whose images are to be kept');
     const result = args.remove ? await unpinImages(host, images ?? 'all') : await writePins(host, images ?? []);
-    terminal.print(args.output === 'json' ? JSON.stringify(result, null, 2) : toWords(result));
+    terminal.print(await formatResult(args.output, result, toWords(result)));
   },
 });
 

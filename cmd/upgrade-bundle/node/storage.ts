@@ -36,19 +36,19 @@ export const command = defineCommand({
     const next = `Next: ${root === '/' ? '' : `chroot ${shellWord(root)} `}systemctl restart crio`;
     if (write && remove) throw new PluginError('usage', '--write and --remove exclude each other');
     const [file, store] = [pathOnHost(host, storageFile), pathOnHost(host, storePath)];
-    const print = (result: { changed: boolean; content?: string }, words: string): void => {
-      terminal.print(formatResult(output, { file, store, ...result }, words));
+    const print = async (result: { changed: boolean; content?: string }, words: string): Promise<void> => {
+      terminal.print(await formatResult(output, { file, store, ...result }, words));
     };
     if (remove) {
       const changed = await removeStoreConfig(host);
-      print({ changed }, changed ? `${file} is removed\n${next}` : 'There is nothing to remove');
+      await print({ changed }, changed ? `${file} is removed\n${next}` : 'There is nothing to remove');
     } else if (write) {
       await checkRoot(root);
       const changed = await configureStore(host, storePath);
-      print({ changed }, changed ? `${file} names ${storePath}\n${next}` : `${store} is known already`);
+      await print({ changed }, changed ? `${file} names ${storePath}\n${next}` : `${store} is known already`);
     } else {
       const content = await describeStorage(host, storePath);
-      print({ changed: false, content }, content.trimEnd());
+      await print({ changed: false, content }, content.trimEnd());
     }
   },
 });

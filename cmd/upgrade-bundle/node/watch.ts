@@ -3,7 +3,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatBytes } from '../../cli/format.ts';
+import { formatBytes, formatJson } from '../../cli/format.ts';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { mountFolder } from '../../../lib/machine/paths.ts';
@@ -48,7 +48,7 @@ export const command = defineCommand({
     const { root, device: devices, mountDir: place } = args;
     const media = await Media.open({ host: { root, environment }, place, devices }, context);
     const show = (event: MediaEvent): void => {
-      if (args.output === 'json') terminal.print(JSON.stringify(event));
+      if (args.output === 'json') terminal.print(formatJson(event, 0));
       else tell(event, (line) => terminal.print(line), context);
     };
     try {

@@ -8,7 +8,7 @@ import { hasEnded, phaseOf, type NodeProgress, type UpgradeBundle } from '../../
 import { isPluginError, PluginError } from '../../../lib/errors.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '../../cli/format.ts';
+import { formatBar, formatBytes, formatFields, formatJson, formatTable, formatYaml } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { phaseAccents, recordArgument } from './record.ts';
 import { describeImages, viewStatus, formatTitle } from './statusView.ts';
@@ -44,7 +44,7 @@ export const command = defineCommand({
     const show = async (bundle: UpgradeBundle): Promise<void> => {
       if (args.output === 'yaml')
         terminal.print(`${args.watch ? '---\n' : ''}${(await formatYaml(plain(bundle))).trimEnd()}`);
-      else if (args.output === 'json') terminal.print(JSON.stringify(plain(bundle), null, args.watch ? 0 : 2));
+      else if (args.output === 'json') terminal.print(formatJson(plain(bundle), args.watch ? 0 : 2));
       else if (args.watch && !terminal.live) {
         // The elapsed time alone is no change.
         if (formatTitle(bundle) !== title)

@@ -58,6 +58,8 @@ describe('oc adm-release-mirror-config list', () => {
       const { stdout, stderr } = await list(...fill(args));
       expect(stderr).to.equal('');
       expect(stdout).to.equal(expected);
+      const json = await list(...fill(args), '-o', 'json');
+      expect(JSON.parse(json.stdout)).to.deep.equal(expected.trimEnd().split('\n'));
     });
   }
 
@@ -107,6 +109,7 @@ describe('oc adm-release-mirror-config list', () => {
       const around = await find('4.12.3', '4.12.9', '-o', 'json');
       expect(around.stderr).to.equal('');
       expect(JSON.parse(around.stdout)).to.deep.equal({
+        outputVersion: 1,
         channels: ['fast-4.12'],
         steps: mirrored.slice(0, 2).map(({ version, digest }) => ({
           version,
@@ -130,7 +133,7 @@ describe('oc adm-release-mirror-config list', () => {
         ...[`--graph-data=${join(folder, 'paths.tar')}`, bundle],
       );
       const step = { version: release.version, pullspec: release.pullspec, risks: [] };
-      expect(JSON.parse(stdout)).to.deep.equal({ channels: ['fast-4.12'], steps: [step] });
+      expect(JSON.parse(stdout)).to.deep.equal({ outputVersion: 1, channels: ['fast-4.12'], steps: [step] });
       await workshop.close();
     });
 

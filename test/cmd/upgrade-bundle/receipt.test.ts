@@ -58,6 +58,8 @@ describe('a receipt', () => {
   it('is verified by its key and for its digest, and by no other', async () => {
     const check = (...args: string[]): Promise<Execution> => run('receipt', 'verify', at('receipt.json'), ...args);
     const good = await check(`--key=${at('ed.pub')}`, `--digest=${bundle.release.digest}`);
+    const json = JSON.parse((await check(`--key=${at('ed.pub')}`, '-o', 'json')).stdout) as { predicate: object };
+    expect(json.predicate).to.include({ good: true, version: bundle.release.version });
     expect(good).to.include({ code: 0 });
     expect(good.stdout).to.match(/^Genuine: .*receipt\.json\n/);
     const other = await check(`--key=${at('ec.pub')}`);

@@ -48,6 +48,18 @@ describe('plan and upgrade', function () {
     expect(registry.host.images.get(bundle.quay)).to.equal(right);
   });
 
+  it('print the plan as JSON, and certs what it would renew', async () => {
+    const json = async (command: string, ...args: string[]): Promise<Record<string, unknown>> =>
+      JSON.parse((await registry.call(command, [...args, '-o', 'json'])).stdout) as Record<string, unknown>;
+    expect(await json('plan', `--bundle=${bundle.path}`)).to.include({ from: '2.0.7', to: '2.0.11', level: 'patch' });
+    expect(await json('plan')).to.include({ level: 'certificates' });
+    expect(await json('certs renew', '--dry-run', '--force')).to.have.property('files').that.is.not.empty;
+    expect(await json('certs renew', '--no-restart', '--force')).to.have.property('files').that.is.not.empty;
+    expect(await json('certs trust')).to.have.property('outputVersion', 1);
+    const { code, stderr } = await registry.call('plan', ['--timer', '-o', 'json']);
+    expect([code, stderr.split('\n')[0]]).to.deep.equal([2, 'error: --timer excludes --output']);
+  });
+
   it('note an image that may be another only if podman could not be asked', async () => {
     const args = [`--bundle=${bundle.path}`];
     expect((await registry.call('upgrade', args)).code).to.equal(0);

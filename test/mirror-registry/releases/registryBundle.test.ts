@@ -49,10 +49,15 @@ describe('createRegistryBundle', () => {
     ]);
     await bundle.close();
 
-    const program = ['cmd/oc-adm_mirror_registry.ts', 'bundle', 'inspect', path];
-    expect(await runSuccessfully(process.execPath, program))
-      .to.include(images.quay)
-      .and.not.to.include('incomplete');
+    const inspected = await executeProgram('oc-adm_mirror_registry', ['bundle', 'inspect', path]);
+    expect(inspected.stdout, inspected.stderr).to.include(images.quay).and.not.to.include('incomplete');
+    const targets = Object.entries(images).map(([name, image]) => `--target-${name}=${image}`);
+    const output = join(folder, 'again');
+    const args = ['bundle', 'create', '--version=2.0.11', '--insecure', `--output=${output}`, ...targets, '-o', 'json'];
+    const { stdout, stderr } = await executeProgram('oc-adm_mirror_registry', args);
+    const created = JSON.parse(stdout || '{}') as { path: string; metadata: object };
+    expect(created.path, stderr).to.equal(join(output, 'mirror-registry-2.0.11-x86_64.tar'));
+    expect(created.metadata).to.include({ version: '2.0.11', arch: 'x86_64' });
 
     const bytes = await readFile(path);
     await createRegistryBundle(request, origin, context);

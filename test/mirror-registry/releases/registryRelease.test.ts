@@ -81,6 +81,16 @@ describe('openRegistryRelease', function () {
       const { stdout, stderr } = await call('inspect', text, '--insecure');
       expect(stdout, stderr).to.include(bundle.quay).and.to.include('2.0.11 for x86_64');
     }
+    for (const [text, field] of [
+      [mirror, 'id'],
+      [bundle.path, 'complete'],
+    ] as const) {
+      const { images } = JSON.parse((await call('inspect', text, '--insecure', '-o', 'json')).stdout) as {
+        images: Record<string, unknown>[];
+      };
+      const quay = images.find(({ name }) => name === 'quay');
+      expect(quay).to.include({ image: bundle.quay }).and.to.have.property(field);
+    }
 
     const single = `${registry.host}/mirror/bundle:3.0.0`;
     await runSuccessfully('skopeo', [

@@ -6,11 +6,13 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { startMirror, type Mirror } from '../../../lib/node/runtime/mirror.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
+import { expectOutput } from '../../support/program/outputs.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { requirePeer, run } from '../../support/peers.ts';
 import { mirrorFile } from '../../../lib/machine/paths.ts';
@@ -92,8 +94,9 @@ describe('startMirror', function () {
     child.kill('SIGTERM');
     await ended;
     expect(JSON.parse(stdout)).to.deep.equal([
-      { method: 'GET', path: '/v2/a/b/manifests/v1', status: 404, client: 'test/1', count: 2 },
+      { outputVersion: 1, method: 'GET', path: '/v2/a/b/manifests/v1', status: 404, client: 'test/1', count: 2 },
     ]);
+    expectOutput(upgradeBundle, ['mirror', '-o', 'json'], stdout);
     expect(existsSync(join(root, mirrorFile))).to.equal(false);
   });
 });

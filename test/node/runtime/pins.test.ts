@@ -92,6 +92,8 @@ describe('pinImages', () => {
       expect(pinned.stdout).to.contain('systemctl reload crio');
       const text = await readFile(join(root, pinFile), 'utf8');
       for (const name of [made.release.pullspec, ...made.result.metadata.images]) expect(text).to.contain(`"${name}"`);
+      const { file, changed } = JSON.parse((await call(made.path, '-o', 'json')).stdout) as Record<string, unknown>;
+      expect({ file, changed }).to.deep.equal({ file: pinFile, changed: false });
       const removed = await call('--remove');
       expect(removed.stdout).to.contain('No images are pinned');
       expect((await call()).code).to.equal(2);

@@ -20,7 +20,9 @@ describe('every program', () => {
       expect((await executeProgram(name, ['--version'])).stdout).to.equal(stdout);
       const json = JSON.parse((await executeProgram(name, ['version', '-o', 'json'])).stdout) as { version: string };
       expect(`${json.version}\n`).to.equal(stdout);
-      expect((await executeProgram(name, ['version', '-o', 'yaml'])).stdout).to.equal(`version: ${stdout}`);
+      expect((await executeProgram(name, ['version', '-o', 'yaml'])).stdout).to.equal(
+        `outputVersion: 1\nversion: ${stdout}`,
+      );
     }
   });
 

@@ -74,6 +74,7 @@ describe('oc adm-upgrade-bundle create', () => {
       images: 5,
     });
     expect(result).to.have.keys(
+      'outputVersion',
       'path',
       'outcome',
       'version',

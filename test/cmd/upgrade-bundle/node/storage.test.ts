@@ -39,9 +39,9 @@ describe('a command on the files of a machine below --root', () => {
     expect(await storage())
       .to.deep.include({ file, store, changed: false })
       .and.to.have.property('content');
-    expect(await storage('--write')).to.deep.equal({ file, store, changed: true });
-    expect(await storage('--write')).to.deep.equal({ file, store, changed: false });
-    expect(await storage('--remove')).to.deep.equal({ file, store, changed: true });
+    expect(await storage('--write')).to.deep.equal({ outputVersion: 1, file, store, changed: true });
+    expect(await storage('--write')).to.deep.equal({ outputVersion: 1, file, store, changed: false });
+    expect(await storage('--remove')).to.deep.equal({ outputVersion: 1, file, store, changed: true });
   });
 
   it('has load compare the whole bundle with a file of sha256sum', async () => {

@@ -3,9 +3,11 @@ import { once } from 'node:events';
 import { copyFile, mkdir, readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
+import { upgradeBundle } from '../../../../cmd/upgrade-bundle/commands.ts';
 import type { MediaEvent } from '../../../../lib/node/media/media.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { digestOfFile, runProgram, startProgram, until } from '../../../support/content/creation.ts';
+import { expectOutput } from '../../../support/program/outputs.ts';
 import type { Execution } from '../../../support/program/execution.ts';
 import { requireLoopDevices, skipLoudly, Drives } from '../../../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../../../support/release/mirrorDirectory.ts';
@@ -83,6 +85,7 @@ describe('oc adm-upgrade-bundle watch', () => {
     child.kill('SIGINT');
     const { code, stderr } = await outcome;
     expect([0, 130], stderr).to.include(code);
+    expectOutput(upgradeBundle, ['watch', '-o', 'json'], text);
     expect(await readdir(folder)).not.to.include('media');
   });
 
