@@ -5,8 +5,10 @@ import { planStore } from '../../lib/update/install/storeObjects.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { referenceOf } from '../../lib/kubernetes/discovery.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
+import { formatResult } from '../cli/format.ts';
 import { formatObject } from './objectLine.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
@@ -21,7 +23,7 @@ export const command = defineCommand({
     'for each cluster, as cluster-admin. Nothing is fetched from a registry: the agents run in the image of the machine config ' +
     'daemon. Their executable is uploaded to one node of each architecture through the API server, and checked there by its digest. ' +
     'Other nodes, and nodes that join later, get it from there. Run it again to repair the installation, or with another executable ' +
-    'to update it; correct objects are left alone. -o yaml and -o json print the objects and write nothing. Apply them by other means, then ' +
+    'to update it; correct objects are left alone. -o yaml prints the objects and writes nothing. Apply them by other means, then ' +
     'run install for the token of the agents, which is in no file, and for the executable. Agents trust the Red Hat release key and ' +
     'the keys that the trust options of the latest run name. With --store=additional every node restarts its container runtime once, ' +
     'and no node reboots.',
@@ -86,28 +88,21 @@ export const command = defineCommand({
         `${additional ? '--store=additional' : '--keep-images'} needs --wait: otherwise the nodes would be rebooted`,
       );
     }
-    const isPlan = output !== undefined && dryRun === 'client' && args.executable.length === 0;
+    const isPlan = output === 'yaml' && dryRun === 'client' && args.executable.length === 0;
     const executables = isPlan ? [] : await readExecutables(args.executable);
     const trust = offlineTrustOf(args);
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
     const cluster = await openCluster(args, environment, context);
     try {
-      if (output !== undefined) {
+      if (output === 'yaml') {
         const objects = await planInstallation(cluster, { executables, admission, trust, metrics }, context);
         const { policy, configs } = changesNodes
           ? await planStore(cluster, { additional })
           : { policy: undefined, configs: [] };
         if (policy) context.log('warn', tooEarly);
         const all = [...(policy ? [policy] : []), ...objects, ...configs];
-        const list = { apiVersion: 'v1', kind: 'List', items: all };
-        terminal.print(
-          output === 'json'
-            ? JSON.stringify(list, null, 2)
-            : all
-                .map((object) => formatManifest(object))
-                .join('---\n')
-                .trimEnd(),
-        );
+        const texts = all.map((object) => formatManifest(object));
+        terminal.print(texts.join('---\n').trimEnd());
         return;
       }
       const time = { timeout: args.timeout * 1000 };
@@ -117,9 +112,14 @@ export const command = defineCommand({
       const uploading = { ...context, onEvent: untilStored(terminal) };
       const tried = dryRun === 'none' ? {} : { dryRun };
       const result = await install(cluster, { ...options, ...tried }, uploading);
-      for (const { object, outcome } of result.objects) terminal.print(formatObject(object, outcome, dryRun));
-      for (const object of result.removed) terminal.print(formatObject(object, 'deleted', dryRun));
-      terminal.print(formatEnd(result, dryRun, clusterWords(args)));
+      const words = [
+        ...result.objects.map(({ object, outcome }) => formatObject(object, outcome, dryRun)),
+        ...result.removed.map((object) => formatObject(object, 'deleted', dryRun)),
+        formatEnd(result, dryRun, clusterWords(args)),
+      ];
+      const objects = result.objects.map(({ object, outcome }) => ({ ...referenceOf(object), outcome }));
+      const plain = { dryRun: dryRun !== 'none', ...result, objects };
+      terminal.print(await formatResult(output, plain, words.join('\n')));
     } finally {
       cluster.close();
     }

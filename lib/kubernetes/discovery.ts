@@ -10,6 +10,11 @@ export interface ObjectReference {
   readonly metadata: { readonly name: string; readonly namespace?: string | undefined };
 }
 
+/** Returns only what identifies an object. */
+export function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: ObjectReference): ObjectReference {
+  return { apiVersion, kind, metadata: { name, ...(namespace !== undefined && { namespace }) } };
+}
+
 /** The way in which the cluster serves a kind: its name in URLs, and whether it has namespaces. */
 export interface ServedKind {
   readonly kind: string;

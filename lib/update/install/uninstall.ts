@@ -8,7 +8,7 @@ import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
 import { listRecords } from '../bundleRecord.ts';
 import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
-import type { ObjectReference } from '../../kubernetes/discovery.ts';
+import { referenceOf, type ObjectReference } from '../../kubernetes/discovery.ts';
 import { conditionsOf } from '../../kubernetes/fields.ts';
 import { restoreNodeChanges, restorePools } from '../controller/pauses.ts';
 import { listOwnSets } from '../../preflight/pinnedImageSets.ts';
@@ -94,7 +94,7 @@ export async function uninstallAgents(
   // After the deletion, because a running controller would pause them again.
   if (dryRun === undefined) await restorePauses(cluster, context);
   if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
-  return [...controllers, ...store, ...gone];
+  return [...controllers, ...store, ...gone].map(referenceOf);
 }
 
 const lossWarning =
@@ -107,10 +107,6 @@ function isSame(a: ObjectReference, b: ObjectReference): boolean {
 /** Returns the order of deletion: agents first, so that they do not react to the rest; the namespace last. */
 function rank({ kind }: ObjectReference): number {
   return kind === 'DaemonSet' ? 0 : kind === 'Namespace' ? 2 : 1;
-}
-
-function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: ObjectReference): ObjectReference {
-  return { apiVersion, kind, metadata: { name, ...(namespace !== undefined && { namespace }) } };
 }
 
 async function restorePauses(cluster: Cluster, context: Context): Promise<void> {

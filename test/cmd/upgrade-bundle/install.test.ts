@@ -75,12 +75,6 @@ describe('oc adm-upgrade-bundle install', () => {
     const executables = [await readExecutable(executable)];
     const objects = await planInstallation(site.cluster, { executables, admission: 'deny' }, site.context);
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
-    const json = await install(`--executable=${executable}`, '-o', 'json', '--admission-policy=deny');
-    expect(JSON.parse(json.stdout)).to.deep.equal({
-      apiVersion: 'v1',
-      kind: 'List',
-      items: JSON.parse(JSON.stringify(objects)) as unknown,
-    });
     expect(stdout).not.to.contain('kind: Secret');
     expect(site.server.objects.revision).to.equal(revision);
     const plan = await install('--dry-run=client', '-o', 'yaml');
@@ -112,6 +106,26 @@ describe('oc adm-upgrade-bundle install', () => {
     const hasty = await install(`--executable=${executable}`, '--wait=false', '--store=additional');
     expect(hasty.code).to.equal(2);
     expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
+  });
+
+  it('prints the result as JSON, of a dry run too', async () => {
+    const json = async (...args: string[]): Promise<Record<string, unknown>> => {
+      const { code, stdout, stderr } = await install(`--executable=${executable}`, '-o', 'json', ...args);
+      expect(code, stderr).to.equal(0);
+      return JSON.parse(stdout) as Record<string, unknown>;
+    };
+    const agent = {
+      apiVersion: 'apps/v1',
+      kind: 'DaemonSet',
+      metadata: { name: 'agent', namespace: 'oc-upgrade-bundle' },
+    };
+    const tried = await json('--dry-run=server');
+    expect(tried).to.include({ dryRun: true }).and.to.not.have.property('nodes');
+    expect(tried['objects']).to.deep.include({ ...agent, outcome: 'created' });
+    const made = await json();
+    expect(made).to.deep.include({ outputVersion: 1, dryRun: false, removed: [], nodes: 3 });
+    expect(made['objects']).to.deep.include({ ...agent, outcome: 'created' });
+    expect((await json())['objects']).to.deep.include({ ...agent, outcome: 'unchanged' });
   });
 
   it('tries without writing', async () => {
