@@ -68,7 +68,7 @@ export async function executeProgram(
   restorePriority(priority);
   const after = stateOfProcess();
   if (before !== after) throw new AssertionError({ message: `${args.join(' ')} left traces: ${before} → ${after}` });
-  if (code === 0) expectOutput(program, args, stdout.text);
+  expectOutput(program, args, stdout.text);
   return { code, stdout: stdout.text, stderr: stderr.text };
 }
 
