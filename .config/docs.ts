@@ -1,4 +1,4 @@
-/** Writes docs/reference.md and the golden help texts, which tests compare with the option records. */
+/** Writes the generated documents and golden help texts, which tests compare with the option records and outputs. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { generatedDocs } from '../test/support/project/docs.ts';

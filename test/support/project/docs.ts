@@ -1,5 +1,7 @@
 import type { Program } from '../../../cmd/cli/command.ts';
 import { formatHelp } from '../../../cmd/cli/help.ts';
+import { readOutputs } from '../program/outputs.ts';
+import { writeOutputPage, writeOutputSchema } from './jsonOutput.ts';
 import { writeReference } from './reference.ts';
 import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
@@ -14,6 +16,8 @@ export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig,
 export async function generatedDocs(): Promise<Map<string, string>> {
   const texts = new Map([
     ['docs/reference.md', await writeReference(programs, errorCodes)],
+    ['docs/json-output.md', writeOutputPage(readOutputs())],
+    ['docs/json-output.schema.json', writeOutputSchema(readOutputs())],
     ['plugin.yaml', krewManifests().get('adm-upgrade-bundle.yaml') ?? ''],
   ]);
   for (const program of programs) {
