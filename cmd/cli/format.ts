@@ -1,5 +1,3 @@
-import { isFields } from '../../lib/fields.ts';
-
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
 /** Formats a number of bytes: `512 B`, `1.5 MiB`, `387 GiB`. */
@@ -136,8 +134,9 @@ export async function formatResult(
 }
 
 /** Adds the version of the output, to the objects of a list too. Kubernetes objects have their own. */
-function withVersion(result: object): object {
-  if (Array.isArray(result)) return result.map((item: unknown) => (isFields(item) ? withVersion(item) : item));
+function withVersion<Result>(result: Result): Result {
+  if (typeof result !== 'object' || result === null) return result;
+  if (Array.isArray(result)) return result.map(withVersion) as Result;
   return 'apiVersion' in result ? result : { outputVersion, ...result };
 }
 
