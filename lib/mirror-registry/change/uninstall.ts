@@ -2,7 +2,7 @@ import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { removeFile } from '../fileChange.ts';
+import { checkWritable, removeFile } from '../fileChange.ts';
 import type { HostCommands, Scope } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { resolveTrusted } from '../hostFolder.ts';
@@ -129,7 +129,8 @@ export async function locateInstallation(files: HostFiles, detect: DetectOptions
 
 /**
  * Removes the units, containers and secrets of a plan and, with `removeData`, its volumes and folders. Skips missing
- * parts, so a second run resumes. Throws `command-failed`, `not-writable`, and `unsupported` before anything stops.
+ * parts, so a second run resumes. Throws `command-failed` and, before anything stops, `not-writable` and
+ * `unsupported`.
  */
 export async function uninstallRegistry(
   { files, commands, detect }: UninstallRequest,
@@ -140,6 +141,7 @@ export async function uninstallRegistry(
   const { unitFolder, quayRoot } = await locateInstallation(files, detect);
   const removed = removeData ? plan.folders : [];
   const folders = await Promise.all(removed.map((path) => requireRemovable(files, path, detect.home)));
+  for (const path of plan.unitFiles) await checkWritable(files, { path, within: unitFolder });
   for (const unit of plan.units) {
     log('info', `stopping ${unit}`);
     await commands.systemctl(['disable', '--now', unit], signal);

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import type { UninstallPlan } from '../../../lib/mirror-registry/change/uninstall.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { requirePeer, type RunResult } from '../../support/peers.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 
 describe('uninstall', function () {
   this.timeout(240_000);
@@ -130,6 +130,23 @@ describe('uninstall', function () {
     const { code, stderr } = await call('--remove-data');
     expect(code, stderr).to.equal(0);
     expect((await listRest()).files).to.deep.equal(['/etc/systemd/system/sshd.service']);
+  });
+
+  it('stops nothing if the units are on a read-only disk', async function () {
+    const folder = join(registry.fixture.root, registry.fixture.unitFolder);
+    const mounted = await run('mount', ['--bind', folder, folder]);
+    if (mounted.code !== 0) this.skip();
+    try {
+      await runSuccessfully('mount', ['-o', 'remount,bind,ro', folder]);
+      const before = await listRest();
+      const { code, stderr } = await call('--remove-data');
+      expect([code, stderr.includes('cannot be written')], stderr).to.deep.equal([1, true]);
+      expect(await listRest()).to.deep.equal(before);
+      expect(registry.host.calls.filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);
+    } finally {
+      await runSuccessfully('umount', [folder]);
+    }
+    expect((await call()).code).to.equal(0);
   });
 
   it('removes no folder that has more than the registry, and follows no link', async () => {
