@@ -13,6 +13,8 @@ const peers = {
   'docker-registry': 'docker-registry',
   skopeo: 'skopeo',
   podman: 'podman',
+  newuidmap: 'uidmap',
+  slirp4netns: 'slirp4netns',
   openssl: 'openssl',
   gpg: 'gpg',
   groff: 'groff-base',

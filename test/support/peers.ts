@@ -8,6 +8,8 @@ export type Peer =
   | 'skopeo'
   | 'docker-registry'
   | 'podman'
+  | 'newuidmap'
+  | 'slirp4netns'
   | 'systemd-analyze'
   | 'patch'
   | 'buildah'

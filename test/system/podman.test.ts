@@ -3,18 +3,13 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { createRegistryBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
-import { makeContext } from '../support/context.ts';
-import { TestContent } from '../support/content/image.ts';
 import { makeInstallerArchive } from '../fakes/mirror-registry/installerArchive.ts';
 import { makeFixture, type Fixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates } from '../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { openOrigin } from '../support/content/origin.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { PodmanHost } from '../fakes/mirror-registry/podmanHost.ts';
-import { TestRegistry } from '../fakes/registry/registry.ts';
-import { makeStandInLayer, standInEntrypoint } from '../fakes/mirror-registry/standInImage.ts';
+import { makeStandInReleases, type StandInReleases } from '../fakes/mirror-registry/standInReleases.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
@@ -26,43 +21,20 @@ describe('a mirror registry under podman', function () {
   let fixture: Fixture;
   let bundle: string;
   const old = imagesOf('2.0.7');
-  let images: Record<'quay' | 'redis' | 'pause', string>;
+  let images: StandInReleases['fresh'];
 
   before(async function () {
     requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl');
     await requireRoot(this);
     host = await PodmanHost.start();
-    const { content } = await publish();
-    const source = new TestRegistry({ content });
-    await source.start();
-    images = {
-      quay: `${source.host}/quay/quay-rhel8:v3.12.18`,
-      redis: `${source.host}/rhel8/redis-6:1-1766406130`,
-      pause: `${source.host}/ubi8/pause:8.10-6`,
-    };
-    for (const [name, image] of [
-      ['quay/quay-rhel8:v3.12.10', old.quay],
-      ['rhel8/redis-6:1-190', old.redis],
-      ['ubi8/pause:8.10-5', old.pause],
-    ] as const) {
-      const archive = join(host.folder, 'old.tar');
-      const from = ['--src-tls-verify=false', `docker://${source.host}/${name}`];
-      await runSuccessfully('skopeo', ['copy', '--insecure-policy', ...from, `oci-archive:${archive}:${image}`]);
-      await host.runSuccessfully('podman', ['load', '--quiet', '-i', archive]);
-      await rm(archive);
-    }
+    ({ fresh: images, bundle } = await makeStandInReleases(host.folder, (archive) =>
+      host.runSuccessfully('podman', ['load', '--quiet', '-i', archive]),
+    ));
     const probe = await host.run('podman', ['run', '--rm', '--entrypoint=/bin/node', old.quay, '--version']);
     if (probe.code !== 0) {
       console.error(`SKIPPED “a mirror registry under podman”: podman runs no containers here: ${probe.stderr}`);
-      await source.stop();
       this.skip();
     }
-    const origin = openOrigin(makeContext());
-    const request = { version: '2.0.11', arch: 'x86_64', images, output: host.folder, tool: 'test' } as const;
-    bundle = (await createRegistryBundle(request, origin, makeContext())).path;
-    await origin.close();
-    await source.stop();
-
     fixture = await makeFixture({
       ...{ age: '2.0.7', hostname: 'localhost:18443', publish: '127.0.0.1:18443:8443' },
       ...{ quayRoot: '/mnt/quay-install' },
@@ -87,23 +59,6 @@ describe('a mirror registry under podman', function () {
     await (host as PodmanHost | undefined)?.stop();
     await (fixture as Fixture | undefined)?.remove();
   });
-
-  async function publish(): Promise<TestContent> {
-    const test = new TestContent();
-    const layers = [await makeStandInLayer()];
-    for (const [name, tag] of [
-      ['quay/quay-rhel8', 'v3.12.10'],
-      ['quay/quay-rhel8', 'v3.12.18'],
-      ['rhel8/redis-6', '1-190'],
-      ['rhel8/redis-6', '1-1766406130'],
-      ['ubi8/pause', '8.10-5'],
-      ['ubi8/pause', '8.10-6'],
-    ] as const) {
-      const entrypoint = standInEntrypoint(tag);
-      test.addImage(name, { architecture: 'amd64', layers, entrypoint, user: '1001', format: 'oci' }, tag);
-    }
-    return test;
-  }
 
   const call = (...args: string[]): Promise<RunResult> =>
     host.run(process.execPath, [executable, ...args, '--health-timeout=20'], { timeout: 300_000 });
