@@ -37,6 +37,8 @@ const usualLimits: ListLimits = { depth: 16, entries: 250_000 };
 export class RootFolder {
   readonly path: string;
   #identity: string | undefined;
+  /** The identities of folders that were reached step by step, by their paths. */
+  readonly #known = new Map<string, string>();
 
   constructor(path: string) {
     this.path = path;
@@ -151,20 +153,37 @@ export class RootFolder {
     const names = path === '' ? [] : path.split('/');
     if (names.some((name) => ['', '.', '..'].includes(name) || name.includes('\0')))
       throw new PluginError('not-readable', `${JSON.stringify(path)} is outside of ${this.path}`);
+    const parent = names.slice(0, -1).join('/');
     const go = async (place: Place, depth: number): Promise<T> => {
       if (depth === names.length) return use(place);
+      if (depth > 0 && depth === names.length - 1) this.#known.set(parent, folderIdentity(place.stats));
       return this.#step(place, names.slice(0, depth + 1).join('/'), (next) => {
         if (depth + 1 < names.length) this.#requireFolder(next, names.slice(0, depth + 1).join('/'));
         return go(next, depth + 1);
       });
     };
     try {
+      await using known = await this.#openKnown(parent);
+      if (known) return await this.#step(known, path, use);
       await using root = await openPlace(this.path, O_DIRECTORY);
       this.#recognize(root);
       return await go(root, 0);
     } catch (error) {
       throw describeError(error, join(this.path, path));
     }
+  }
+
+  /**
+   * Opens a folder that was reached step by step before; undefined if its path leads to another one now. Opening each
+   * folder for each file took most of the time of mirroring to a directory.
+   */
+  async #openKnown(path: string): Promise<Place | undefined> {
+    const identity = this.#known.get(path);
+    if (identity === undefined) return undefined;
+    const place = await openPlace(join(this.path, path), O_DIRECTORY).catch(() => undefined);
+    if (!place || folderIdentity(place.stats) === identity) return place;
+    await place[Symbol.asyncDispose]();
+    return undefined;
   }
 
   async #step<T>(from: Place, path: string, use: (place: Place) => Promise<T>): Promise<T> {
@@ -252,4 +271,9 @@ function describeError(error: unknown, path: string): PluginError {
 
 function identityOf({ dev, ino }: Stats): string {
   return `${dev}:${ino}`;
+}
+
+/** Returns an identity that no later folder has, also if the file system reuses the inode. */
+function folderIdentity(stats: Stats): string {
+  return `${identityOf(stats)}:${stats.birthtimeMs}`;
 }

@@ -108,6 +108,19 @@ describe('RootFolder', () => {
     expect(await refusalOf('a/b/file')).to.match(/was replaced by another folder/);
   });
 
+  it('follows no link that replaces a folder after a file in it was read', async () => {
+    await mkdir(join(outside, 'other'));
+    await writeFile(join(outside, 'other/file'), secret);
+    expect(await folder.sizeOf('a/b/file')).to.equal(7);
+    await rename(at('a/b'), at('kept'));
+    await symlink(join(outside, 'other'), at('a/b'));
+    expect(await refusalOf('a/b/file')).to.equal(`${at('a/b')} is a symbolic link, which is not followed`);
+    await unlink(at('a/b'));
+    expect(await folder.sizeOf('a/b/file')).to.equal(undefined);
+    await rename(at('kept'), at('a/b'));
+    expect(await folder.sizeOf('a/b/file')).to.equal(7);
+  });
+
   it('never reads what a link leads to, however often file and link take turns', async () => {
     await symlink(join(outside, 'secret'), at('link'));
     await symlink(outside, at('out'));
