@@ -26,6 +26,12 @@ export interface DirectoryOptions {
   readonly verifyExisting?: boolean;
 }
 
+/** A file of a repository: its path relative to the root, and its size in bytes. */
+interface FoundFile {
+  readonly path: string;
+  readonly size: number;
+}
+
 /** The repository of releases that are mirrored to a directory. */
 export const releaseRepository = 'openshift/release';
 
@@ -63,13 +69,11 @@ export class Directory implements ContentStore, LocalContent {
    */
   async resolve(tagOrDigest: string): Promise<Descriptor> {
     checkInterrupted(this.#context.signal);
-    const path = isDigest(tagOrDigest)
-      ? await this.#find('manifests', tagOrDigest)
-      : await this.#followTag(tagOrDigest);
-    if (path === undefined) throw this.#notFound(`image ${tagOrDigest}`);
-    const bytes = await this.#files.read(path, manifestSizeLimit);
+    const found = await (isDigest(tagOrDigest) ? this.#find('manifests', tagOrDigest) : this.#followTag(tagOrDigest));
+    if (!found) throw this.#notFound(`image ${tagOrDigest}`);
+    const bytes = await this.#files.read(found.path, manifestSizeLimit);
     const digest = digestOf(bytes);
-    const named = isDigest(tagOrDigest) ? tagOrDigest : digestNamed(basename(path));
+    const named = isDigest(tagOrDigest) ? tagOrDigest : digestNamed(basename(found.path));
     if (named !== undefined && named !== digest) {
       throw new PluginError('digest-mismatch', `${this.name}: the content of ${named} is corrupt (it is ${digest})`);
     }
@@ -78,13 +82,13 @@ export class Directory implements ContentStore, LocalContent {
 
   async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
     checkInterrupted(this.#context.signal);
-    const path = await this.#locate(descriptor);
+    const path = (await this.#locate(descriptor))?.path;
     if (path === undefined) throw this.#notFound(descriptor.digest);
     return verifyStream(this.#files.stream(path, this.#context.signal, start), descriptor, this.#absolute(path), start);
   }
 
   async *chunks(descriptor: Descriptor, start: number, end: number): AsyncGenerator<Buffer> {
-    const path = await this.#locate(descriptor);
+    const path = (await this.#locate(descriptor))?.path;
     if (path === undefined) throw this.#notFound(descriptor.digest);
     yield* this.#files.chunks(path, start, end - start, this.#context.signal);
   }
@@ -97,10 +101,10 @@ export class Directory implements ContentStore, LocalContent {
   async exists(descriptor: Descriptor): Promise<boolean> {
     checkInterrupted(this.#context.signal);
     if (!isManifest(descriptor)) return this.#isWhole(await this.#locate(descriptor), descriptor);
-    const path = await this.#find('manifests', descriptor.digest);
-    if (path === undefined || (await this.#files.sizeOf(path)) !== descriptor.size) return false;
-    const bytes = await this.#files.read(path, manifestSizeLimit);
-    const copy = this.#options.verifyExisting ? await this.#find('blobs', descriptor.digest) : path;
+    const found = await this.#find('manifests', descriptor.digest);
+    if (found?.size !== descriptor.size) return false;
+    const bytes = await this.#files.read(found.path, manifestSizeLimit);
+    const copy = this.#options.verifyExisting ? await this.#find('blobs', descriptor.digest) : found;
     if (digestOf(bytes) !== descriptor.digest || !(await this.#isWhole(copy, descriptor))) return false;
     for (const child of childrenOf(parseManifest(bytes, `${descriptor.digest} in ${this.name}`))) {
       if (!(await this.exists(child))) return false;
@@ -110,8 +114,7 @@ export class Directory implements ContentStore, LocalContent {
 
   /** Returns the size in bytes of a blob or manifest by its digest; undefined if it is missing. */
   async sizeOf(digest: Digest): Promise<number | undefined> {
-    const path = (await this.#find('blobs', digest)) ?? (await this.#find('manifests', digest));
-    return path === undefined ? undefined : this.#files.sizeOf(path);
+    return ((await this.#find('blobs', digest)) ?? (await this.#find('manifests', digest)))?.size;
   }
 
   async tags(): Promise<string[]> {
@@ -130,10 +133,9 @@ export class Directory implements ContentStore, LocalContent {
       const blob = await this.#find('blobs', digest);
       if (!(await this.#isWhole(blob, descriptor))) await this.#write(descriptor, open);
       if (!isManifest(descriptor) || (await this.#isWhole(await this.#find('manifests', digest), descriptor))) return;
-      const written = (await this.#find('blobs', digest)) ?? this.#path('blobs', fileNameOf(digest));
-      await this.#place(this.#path('manifests', fileNameOf(digest)), (partial) =>
-        linkOrCopy(this.#absolute(written), partial),
-      );
+      const written = (await this.#find('blobs', digest))?.path ?? this.#path('blobs', fileNameOf(digest));
+      const manifest = this.#path('manifests', fileNameOf(digest));
+      await this.#place(manifest, (partial) => linkOrCopy(this.#absolute(written), partial));
     });
   }
 
@@ -153,12 +155,10 @@ export class Directory implements ContentStore, LocalContent {
   async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
     checkInterrupted(this.#context.signal);
     const from = new Directory(this.root, fromRepository, this.#options, this.#context);
-    const path = await from.#find('blobs', descriptor.digest);
-    if (path === undefined || !(await this.#isWhole(path, descriptor))) return false;
-    await this.#writing(() => {
-      const to = this.#path('blobs', fileNameOf(descriptor.digest));
-      return this.#place(to, (partial) => linkOrCopy(this.#absolute(path), partial));
-    });
+    const found = await from.#find('blobs', descriptor.digest);
+    if (!found || !(await this.#isWhole(found, descriptor))) return false;
+    const to = this.#path('blobs', fileNameOf(descriptor.digest));
+    await this.#writing(() => this.#place(to, (partial) => linkOrCopy(this.#absolute(found.path), partial)));
     return true;
   }
 
@@ -168,7 +168,7 @@ export class Directory implements ContentStore, LocalContent {
     if (!isTagFile(tag)) {
       throw new PluginError('invalid-reference', `“${tag.slice(0, 200)}” cannot be a tag in ${this.name}`);
     }
-    const manifest = await this.#find('manifests', descriptor.digest);
+    const manifest = (await this.#find('manifests', descriptor.digest))?.path;
     if (manifest === undefined) throw this.#notFound(descriptor.digest);
     const path = this.#path('manifests', tag);
     if ((await readlink(this.#absolute(path)).catch(() => undefined)) === basename(manifest)) return;
@@ -241,13 +241,12 @@ export class Directory implements ContentStore, LocalContent {
     }
   }
 
-  /** Returns the path of a tag's manifest: the target of its link in manifests/, or a copy. */
-  async #followTag(tag: string): Promise<string | undefined> {
+  /** Finds the manifest of a tag: the target of its link in manifests/, or a copy. */
+  async #followTag(tag: string): Promise<FoundFile | undefined> {
     if (!isTagFile(tag)) return undefined;
     const path = this.#path('manifests', tag);
     const found = await this.#files.statOf(path);
-    if (found === undefined) return undefined;
-    if (!found.isSymbolicLink()) return found.isFile() && !digestNamed(tag) ? path : undefined;
+    if (!found?.isSymbolicLink()) return found?.isFile() && !digestNamed(tag) ? { path, size: found.size } : undefined;
     const target = await this.#files.readLink(path);
     const digest = digestNamed(basename(target));
     const folder = resolvePath(this.#absolute(this.#path('manifests')));
@@ -257,25 +256,28 @@ export class Directory implements ContentStore, LocalContent {
     return this.#find('manifests', digest);
   }
 
-  async #locate(descriptor: Descriptor): Promise<string | undefined> {
+  async #locate(descriptor: Descriptor): Promise<FoundFile | undefined> {
     const folders = isManifest(descriptor) ? (['manifests', 'blobs'] as const) : (['blobs', 'manifests'] as const);
     return (await this.#find(folders[0], descriptor.digest)) ?? (await this.#find(folders[1], descriptor.digest));
   }
 
-  async #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<string | undefined> {
+  async #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<FoundFile | undefined> {
     const path = this.#path(folder, digest);
-    if ((await this.#files.sizeOf(path)) !== undefined) return path;
+    const size = await this.#files.sizeOf(path);
+    if (size !== undefined) return { path, size };
     // oc on Windows writes a dash, because file names there cannot have colons.
     const dashed = this.#path(folder, `sha256-${hexOf(digest)}`);
     // A link of that name is a tag. Registries have referrers of an image under such a tag.
-    return (await this.#files.statOf(dashed))?.isFile() ? dashed : undefined;
+    const stats = await this.#files.statOf(dashed);
+    return stats?.isFile() ? { path: dashed, size: stats.size } : undefined;
   }
 
-  async #isWhole(path: string | undefined, descriptor: Descriptor): Promise<boolean> {
-    if (path === undefined || (await this.#files.sizeOf(path)) !== descriptor.size) return false;
+  async #isWhole(found: FoundFile | undefined, descriptor: Descriptor): Promise<boolean> {
+    if (found?.size !== descriptor.size) return false;
     if (!this.#options.verifyExisting && !isManifest(descriptor)) return true;
     try {
-      await finished(verifyStream(this.#files.stream(path, this.#context.signal), descriptor, this.name).resume());
+      const stream = this.#files.stream(found.path, this.#context.signal);
+      await finished(verifyStream(stream, descriptor, this.name).resume());
       return true;
     } catch (error) {
       if (isPluginError(error, 'digest-mismatch') || isPluginError(error, 'size-mismatch')) return false;
