@@ -2,10 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from './context.ts';
 import type { PluginError } from './errors.ts';
 
-/** The time to wait, and the pause between two checks, in milliseconds. */
+/** The time to wait, in milliseconds. */
 export interface WaitOptions {
   readonly timeout: number;
-  readonly interval: number;
+  /** Pause between two checks, in milliseconds; default one second. */
+  readonly interval?: number;
 }
 
 /**
@@ -14,7 +15,7 @@ export interface WaitOptions {
  */
 export async function awaitDone(
   check: () => Promise<PluginError | undefined>,
-  { timeout, interval }: WaitOptions,
+  { timeout, interval = 1000 }: WaitOptions,
   { signal }: Pick<Context, 'signal'>,
 ): Promise<void> {
   const end = Date.now() + timeout;

@@ -5,8 +5,7 @@ import { attachedTo } from '../oci/attachment.ts';
 import type { Digest } from '../oci/digest.ts';
 import { isTag, parseReference } from '../oci/reference.ts';
 import type { SignedRelease } from '../release/load.ts';
-import type { BundleImage } from './images.ts';
-import { listImages } from './images.ts';
+import { type BundleImage, listImages } from './images.ts';
 import type { Bundle } from './bundle.ts';
 
 /**

@@ -4,8 +4,7 @@ import { mergeSignatures, readAllSignatures, signaturesIn, type SignaturesByDige
 import { takeTurn, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { RootFolder } from '../files/rootFolder.ts';
-import type { Bundle } from './bundle.ts';
-import type { BundleFile } from './bundle.ts';
+import type { Bundle, BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import { sumSizes } from '../oci/descriptor.ts';

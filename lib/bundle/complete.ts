@@ -9,8 +9,7 @@ import type { ContentSource, LocalContent } from '../store/store.ts';
 import { listVolumeSets } from '../archive/volumes.ts';
 import type { BlobRecord, BundleBase, BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
-import { type Bundle } from './bundle.ts';
-import { type OpenBundleOptions } from './bundle.ts';
+import { type Bundle, type OpenBundleOptions } from './bundle.ts';
 
 /** The places to search for the blobs that a delta bundle lacks. */
 export interface CompleteOptions extends Pick<OpenBundleOptions, 'onMedium'> {

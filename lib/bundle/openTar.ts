@@ -7,10 +7,7 @@ import { VolumeHash, type ArchiveDigests } from '../archive/volumeDigests.ts';
 import type { Volume } from '../archive/volumes.ts';
 import { endSize, roundToBlock } from '../archive/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
-import type { Bundle } from './bundle.ts';
-import type { OpenBundleOptions } from './bundle.ts';
-import type { Scanner } from './bundle.ts';
-import type { BundlePart } from './bundle.ts';
+import type { Bundle, BundlePart, OpenBundleOptions, Scanner } from './bundle.ts';
 import { checkVolumes, volumeError } from './split.ts';
 import { sumSizes } from '../oci/descriptor.ts';
 

@@ -18,7 +18,7 @@ import { NodeShell } from './nodeShell.ts';
 import { claimNode, nodeReference, releaseNode } from './releaseNode.ts';
 
 /** Options of a drill. The timeout is for draining a node, and again for its restart. */
-export interface DrillOptions extends DrillMode, WaitOptions {
+export interface DrillOptions extends DrillMode, Required<WaitOptions> {
   /** The time after which the node ends the drill by itself, in milliseconds; by default enough for all parts. */
   readonly limit?: number;
 }

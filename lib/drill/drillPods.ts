@@ -1,6 +1,5 @@
-import { fieldsOf, listOf, textOf } from '../fields.ts';
-import type { StoredObject } from '../kubernetes/fields.ts';
-import { conditionsOf } from '../kubernetes/fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
+import { conditionsOf, type StoredObject } from '../kubernetes/fields.ts';
 import { readContainers } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';
 
@@ -119,7 +118,7 @@ function reasonOf(pod: StoredObject): string {
   const { containerStatuses, initContainerStatuses, phase } = fieldsOf(pod['status']);
   const states = [...listOf(initContainerStatuses), ...listOf(containerStatuses)].map(({ name, state }) => ({
     name: String(name),
-    waiting: fieldsOf(fieldsOf(state)['waiting']),
+    waiting: fieldsAt(state, 'waiting'),
   }));
   const stuck = states.find(({ waiting }) => textOf(waiting['reason']) !== undefined);
   if (stuck) {

@@ -1,4 +1,4 @@
-import { fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../fields.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { isByDigest } from './image.ts';
 
 /** The lists of a pod with containers, and the word for a container of each. */
@@ -60,7 +60,7 @@ export function commandLinesOf({ fields }: Container): Map<string, string[]> {
   const lines = new Map([
     [command === undefined ? 'args' : 'command', [...textsOf(command), ...textsOf(args)]],
     ...handlers.map(
-      ([name, handler]) => [`${name}.exec.command`, textsOf(fieldsOf(fieldsOf(handler)['exec'])['command'])] as const,
+      ([name, handler]) => [`${name}.exec.command`, textsOf(fieldsAt(handler, 'exec')['command'])] as const,
     ),
   ]);
   return new Map([...lines].filter(([, words]) => words.length > 0));

@@ -2,9 +2,8 @@ import { isDeepStrictEqual } from 'node:util';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
-import { conditionsOf } from '../kubernetes/fields.ts';
+import { conditionsOf, type StoredObject } from '../kubernetes/fields.ts';
 import type { Cluster } from '../kubernetes/client.ts';
-import type { StoredObject } from '../kubernetes/fields.ts';
 import type { ClusterSurvey } from './survey.ts';
 
 /**

@@ -14,7 +14,7 @@ import {
   upgradeBundleKind,
   type UpgradeBundle,
 } from './upgradeBundle.ts';
-import { awaitDone } from '../waiting.ts';
+import { awaitDone, type WaitOptions } from '../waiting.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
@@ -172,12 +172,7 @@ async function clearRefused(cluster: Cluster, { status }: UpgradeBundle): Promis
  * Waits until an update is aborted, or its record is removed. Throws `not-ready` after the timeout (milliseconds), and
  * `conflict` if the update has started.
  */
-export async function awaitAbort(
-  cluster: Cluster,
-  name: string,
-  { timeout, interval = 1000 }: { readonly timeout: number; readonly interval?: number },
-  context: Context,
-): Promise<void> {
+export async function awaitAbort(cluster: Cluster, name: string, wait: WaitOptions, context: Context): Promise<void> {
   const check = async (): Promise<PluginError | undefined> => {
     const bundle = (await listRecords(cluster)).find(({ metadata }) => metadata.name === name);
     if (!bundle || phaseOf(bundle) === 'Failed') return undefined;
@@ -187,7 +182,7 @@ export async function awaitAbort(
       hint: 'The controller aborts it. Check that it runs: oc -n oc-upgrade-bundle get pods.',
     });
   };
-  await awaitDone(check, { timeout, interval }, context);
+  await awaitDone(check, wait, context);
 }
 
 /**

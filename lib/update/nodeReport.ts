@@ -3,8 +3,7 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import { digestOf, hexOf, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { architectures, type Architecture } from '../release/version.ts';
-import { agentNamespace } from './upgradeBundle.ts';
-import { nodePhases, upgradeBundleApi, type NodeProgress } from './upgradeBundle.ts';
+import { agentNamespace, nodePhases, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
 
 /**
  * The places of the base blobs of a delta bundle on a node. `offered`: all in files, which other nodes can fetch.

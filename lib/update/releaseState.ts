@@ -1,7 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
 import { digestIn } from '../oci/reference.ts';
-import type { StoredObject } from '../kubernetes/fields.ts';
-import { conditionsOf } from '../kubernetes/fields.ts';
+import { conditionsOf, type StoredObject } from '../kubernetes/fields.ts';
 
 /** Returns whether ClusterVersion requests a release. */
 export function isRequested(clusterVersion: StoredObject, release: string): boolean {

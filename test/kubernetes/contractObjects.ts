@@ -3,10 +3,9 @@ import { expect } from 'chai';
 import { fieldsOf, listOf } from '../../lib/fields.ts';
 import type { Cluster } from '../../lib/kubernetes/client.ts';
 import { ApiError } from '../../lib/kubernetes/refusals.ts';
-import { isPluginError } from '../../lib/errors.ts';
+import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { awaitDone } from '../../lib/waiting.ts';
-import { PluginError } from '../../lib/errors.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 

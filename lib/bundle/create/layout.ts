@@ -1,5 +1,4 @@
-import type { ConfigManifest } from '../../config/manifest.ts';
-import { formatManifest } from '../../config/manifest.ts';
+import { type ConfigManifest, formatManifest } from '../../config/manifest.ts';
 import { releaseRepository } from '../../store/directory.ts';
 import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../../archive/tarLayout.ts';
 import type { Contents } from './contents.ts';

@@ -5,8 +5,7 @@ import { manifestSizeLimit, parseManifest, type Manifest } from '../../oci/descr
 import type { Digest } from '../../oci/digest.ts';
 import { isZero } from '../../archive/tarHeader.ts';
 import { findExcess, listConfig, type ConfigText } from '../bundledConfig.ts';
-import type { Bundle } from '../bundle.ts';
-import type { BundleFile } from '../bundle.ts';
+import type { Bundle, BundleFile } from '../bundle.ts';
 import { digestNamed } from '../../store/directoryNames.ts';
 import { entryKindOf, type EntryKind } from '../entryKind.ts';
 

@@ -13,7 +13,7 @@ import { copyDatabase, findDatabase, recoverDatabase } from '../change/database.
 import { kindOf } from '../change/databaseKind.ts';
 import { openRecords, resumeUnfinished } from '../change/execution.ts';
 import { requireHealth } from '../change/health.ts';
-import { readAccount } from '../change/migrationPlan.ts';
+import { readAccount, requireAccount } from '../change/migrationPlan.ts';
 import { checkDump, dumpName, dumpPostgres, findPostgresProblem } from '../change/postgres.ts';
 import { waitForRegistry, type ExecutionRequest } from '../change/restart.ts';
 import { whileStopped } from '../change/stop.ts';
@@ -180,8 +180,7 @@ async function saveDump(
   path: string,
   signal: AbortSignal,
 ): Promise<string> {
-  const account = readAccount(detected);
-  if (!account) throw new PluginError('internal', 'the configuration names no account of PostgreSQL');
+  const account = requireAccount(detected);
   await writeDurably(path, dumpPostgres(commands, account, 'tables', signal), { mode: 0o600 });
   await checkDump(path);
   return path;

@@ -10,7 +10,7 @@ import { HostFolder } from '../hostFolder.ts';
 import { importDump } from '../migration/sqliteImport.ts';
 import { scratchNames, type StateFolder } from '../stateFolder.ts';
 import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
-import { readAccount, sqliteUri } from './migrationPlan.ts';
+import { requireAccount, sqliteUri } from './migrationPlan.ts';
 import { dumpPostgres, waitForPostgres } from './postgres.ts';
 import type { ExecutionRequest } from './restart.ts';
 import type { DatabaseMigration } from './upgradeJournal.ts';
@@ -60,8 +60,7 @@ export async function migrateDatabase(
   { log, signal }: Context,
 ): Promise<void> {
   const { commands, detected, healthTimeout } = request;
-  const account = readAccount(detected);
-  if (!account) throw new PluginError('internal', 'the configuration names no account of PostgreSQL');
+  const account = requireAccount(detected);
   // A restart of the host may have started it since.
   await commands.systemctl(['stop', 'quay-app.service'], signal);
   await removeMigrationContainer(commands, signal);

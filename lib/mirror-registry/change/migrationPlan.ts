@@ -1,4 +1,5 @@
 import type { Installation } from '../installation.ts';
+import { PluginError } from '../../errors.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { settingsOf, type Edit, type UnitFile } from '../detect/units.ts';
@@ -79,6 +80,13 @@ export function readAccount({
   if (!/^(?:localhost|127\.0\.0\.1|\[::1\]|)$/.test(hostname) || username === '' || pathname.length < 2)
     return undefined;
   return { user: decodeURIComponent(username), database: decodeURIComponent(pathname.slice(1)) };
+}
+
+/** Returns what readAccount does, after a plan has required an account. */
+export function requireAccount(detected: Pick<DetectedInstallation, 'configuration'>): PostgresAccount {
+  const account = readAccount(detected);
+  if (account) return account;
+  throw new PluginError('internal', 'the configuration names no account of PostgreSQL');
 }
 
 /** Lists the changes of Quay’s unit: the volume of SQLite, and no dependence on PostgreSQL. */

@@ -3,7 +3,7 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import { awaitDone } from '../../waiting.ts';
 import { readDump } from '../migration/postgresDump.ts';
-import { readAccount, type PostgresAccount } from './migrationPlan.ts';
+import { requireAccount, type PostgresAccount } from './migrationPlan.ts';
 import type { ExecutionRequest } from './restart.ts';
 
 /** The name of a dump of PostgreSQL, in folders of this program. */
@@ -88,8 +88,7 @@ export async function loadPostgres(
   path: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const account = readAccount(detected);
-  if (!account) throw new PluginError('internal', 'the configuration names no account of PostgreSQL');
+  const account = requireAccount(detected);
   await commands.systemctl(['restart', `${container}.service`], signal);
   await waitForPostgres(commands, account, healthTimeout, signal);
   const given = ['--no-psqlrc', '--quiet', '--single-transaction', '--set=ON_ERROR_STOP=1'];

@@ -3,8 +3,7 @@ import type { Key, KeyID, PublicKeyPacket, Subkey } from 'openpgp';
 import { messageOf } from '../../errors.ts';
 import { hashAlgorithmName, publicKeyAlgorithmName } from './algorithms.ts';
 import { SignatureRefusal, type RefusalKind } from './refusal.ts';
-import type { SignaturePacket } from './signaturePacket.ts';
-import { splitVersion4 } from './signaturePacket.ts';
+import { type SignaturePacket, splitVersion4 } from './signaturePacket.ts';
 import { embeddedSignature, checkSubpackets } from './subpackets.ts';
 
 /** The key that made a signature: the primary key, the signing key or subkey, and its form for node:crypto. */

@@ -1,7 +1,6 @@
 import { fieldsOf } from '../../fields.ts';
 import { isInstalled } from '../releaseState.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import { conditionsOf } from '../../kubernetes/fields.ts';
+import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
 import { readNode } from '../../preflight/node.ts';
 
 /** The progress of the cluster itself in an update. */

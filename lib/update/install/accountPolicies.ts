@@ -2,8 +2,7 @@ import { signatureLabel } from '../../config/signatures.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { acknowledgements } from '../../preflight/acknowledgements.ts';
 import { userOf } from './agentAccess.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
-import { proposalAnnotation, upgradeBundleApi } from '../upgradeBundle.ts';
+import { agentNamespace, proposalAnnotation, upgradeBundleApi } from '../upgradeBundle.ts';
 
 const api = 'admissionregistration.k8s.io/v1';
 /** The key in the token of a pod that names its node, since Kubernetes 1.30. */

@@ -3,14 +3,12 @@ import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { surveyAgents, type AgentPod, type AgentSurvey } from './agentSurvey.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
+import type { WaitOptions } from '../../waiting.ts';
 import type { Executable } from './executable.ts';
 import { uploadExecutable } from './executableUpload.ts';
 
 /** The time to wait for the agents, in milliseconds. */
-export interface StartupOptions {
-  readonly timeout: number;
-  /** Pause between two checks, in milliseconds; default two seconds. */
-  readonly interval?: number;
+export interface StartupOptions extends WaitOptions {
   /**
    * The time in which nodes may fetch the executable from each other, in milliseconds; default a minute. After it the
    * executable is uploaded to each node.

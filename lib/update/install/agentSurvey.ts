@@ -3,8 +3,7 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { agentLabels } from './metricsObjects.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import { conditionsOf } from '../../kubernetes/fields.ts';
+import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
 import { readNode, type ClusterNode } from '../../preflight/node.ts';
 
 /** The pod of an agent on a node, or the lack of one. */

@@ -3,9 +3,8 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
+import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
-import { conditionsOf } from '../../kubernetes/fields.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 import {
   disruptionPolicy,
@@ -16,17 +15,10 @@ import {
   storeConfigName,
 } from './storeObjects.ts';
 import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pinnedImageSets.ts';
-import { awaitDone } from '../../waiting.ts';
-
-/** The time to wait for the machine config operator, in milliseconds. */
-export interface StoreTimeouts {
-  readonly timeout: number;
-  /** Pause between two checks, in milliseconds; default five seconds. */
-  readonly interval?: number;
-}
+import { awaitDone, type WaitOptions } from '../../waiting.ts';
 
 /** The changes to the nodes, and the time to wait for them. */
-export interface StoreChoice extends StoreTimeouts {
+export interface StoreChoice extends WaitOptions {
   /** Whether to add an additional store; by default only the setting that keeps images after a power failure. */
   readonly additional: boolean;
 }
@@ -65,7 +57,7 @@ export async function installStore(
 export async function removeStore(
   cluster: Cluster,
   { dryRun, removePins }: Pick<ApplyOptions, 'dryRun'> & { readonly removePins: boolean },
-  wait: StoreTimeouts | undefined,
+  wait: WaitOptions | undefined,
   context: Context,
 ): Promise<readonly ObjectReference[]> {
   const objects = await listStoreObjects(cluster);
@@ -135,7 +127,7 @@ async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string |
 
 async function awaitThat(
   find: () => Promise<string | undefined>,
-  { timeout, interval = 5000 }: StoreTimeouts,
+  { timeout, interval = 5000 }: WaitOptions,
   context: Context,
 ): Promise<void> {
   let logged = '';

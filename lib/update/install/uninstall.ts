@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { formerAccess } from './agentAccess.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
+import { agentNamespace, hasEnded, phaseOf } from '../upgradeBundle.ts';
 import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
 import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
@@ -17,8 +17,7 @@ import { formatObjectName } from '../../kubernetes/compatibility.ts';
 import { removeStore } from './storeInstallation.ts';
 import { secureImages } from './storeMigration.ts';
 import { isAdditional, listStoreObjects } from './storeObjects.ts';
-import { hasEnded, phaseOf } from '../upgradeBundle.ts';
-import { awaitDone } from '../../waiting.ts';
+import { awaitDone, type WaitOptions } from '../../waiting.ts';
 
 /** Options of an uninstallation. */
 export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
@@ -114,14 +113,9 @@ async function restorePauses(cluster: Cluster, context: Context): Promise<void> 
   for (const object of restored) context.log('info', `restored ${formatObjectName(object)}`);
 }
 
-interface RemovalWait {
-  readonly timeout: number;
-  readonly interval?: number;
-}
-
 async function cleanNodes(
   cluster: Cluster,
-  { timeout, interval = 1000, removePins }: RemovalWait & CleanupOptions,
+  { removePins, ...wait }: WaitOptions & CleanupOptions,
   context: Context,
 ): Promise<void> {
   const agents = await cluster.read(agentSet);
@@ -138,14 +132,10 @@ async function cleanNodes(
       settings: ['wait', 'timeout'],
     });
   };
-  await awaitDone(check, { timeout, interval }, context);
+  await awaitDone(check, wait, context);
 }
 
-async function awaitNamespace(
-  cluster: Cluster,
-  { timeout, interval = 1000 }: RemovalWait,
-  context: Context,
-): Promise<void> {
+async function awaitNamespace(cluster: Cluster, wait: WaitOptions, context: Context): Promise<void> {
   const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: agentNamespace } };
   const check = async (): Promise<PluginError | undefined> => {
     const namespace = await cluster.read(reference);
@@ -158,5 +148,5 @@ async function awaitNamespace(
       hint: 'The cluster continues to remove it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
     });
   };
-  await awaitDone(check, { timeout, interval }, context);
+  await awaitDone(check, wait, context);
 }

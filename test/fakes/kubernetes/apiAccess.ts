@@ -1,5 +1,4 @@
-import type { Place } from './apiObjects.ts';
-import { qualified } from './apiObjects.ts';
+import { type Place, qualified } from './apiObjects.ts';
 import { Refusal } from './apiStatus.ts';
 import type { Exchange } from '../http/faultyServer.ts';
 import { basicAuthorization } from '../registry/tokenServer.ts';
