@@ -150,17 +150,12 @@ export class SystemdNode {
       .stdout;
   }
 
-  /** Cuts its power: nothing on it runs any more, and nothing was told. */
+  /** Cuts its power: nothing on it runs any more, and nothing was warned. */
   async cutPower(): Promise<void> {
     if (!this.#child || !this.isUp) return;
     const ended = once(this.#child, 'exit');
     process.kill(this.#init, 'SIGKILL');
     await ended;
-  }
-
-  /** Waits until it has shut down by itself. */
-  async untilDown(): Promise<void> {
-    await this.#until(() => Promise.resolve(!this.isUp));
   }
 
   /** Reads a file that the node has changed; undefined if it has none. */
