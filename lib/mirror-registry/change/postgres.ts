@@ -91,7 +91,7 @@ export async function loadPostgres(
   const account = requireAccount(detected);
   await commands.systemctl(['restart', `${container}.service`], signal);
   await waitForPostgres(commands, account, healthTimeout, signal);
-  const given = ['--no-psqlrc', '--quiet', '--single-transaction', '--set=ON_ERROR_STOP=1'];
+  const given = ['--no-psqlrc', '--quiet', '--single-transaction', '--set=ON_ERROR_STOP=1', '--file=-'];
   const words = ['psql', ...given, `--username=${account.user}`, `--dbname=${account.database}`];
   await commands.podman(['exec', '--interactive', container, ...words], signal, script(path));
 }
