@@ -28,8 +28,10 @@ const runtime = `#!/bin/bash
 say() { echo "$1 $([ -e /etc/containers/registries.conf.d/9999-oc-upgrade-bundle-drill.conf ] && echo redirected || echo free)" >> /var/log/crio; }
 trap 'say reloaded' HUP
 say started
+# Without a drill, there may be no network.
+limit=3; [ -e /etc/containers/registries.conf.d/9999-oc-upgrade-bundle-drill.conf ] && limit=60
 for image in $(cat /etc/crio-pulls 2>/dev/null); do
-  timeout 3 skopeo inspect "docker://$image" >> /var/log/pulls 2>&1
+  timeout $limit skopeo inspect "docker://$image" >> /var/log/pulls 2>&1
 done
 # The pods of the node, as a pull policy and an image each, in the real image store.
 while read -r policy image; do
@@ -108,7 +110,8 @@ export class SystemdNode {
       'mount -t tmpfs tmpfs tmp',
       // Other tests load images on this machine meanwhile, and have their locks there.
       `mount --bind '${this.#folder}/temporary' var/tmp`,
-      'mount -t tmpfs tmpfs dev',
+      // Without the sticky bit, in which a /dev/null of another owner could not be opened as a new file.
+      'mount -t tmpfs -o mode=755 tmpfs dev',
       // The project may be in one of these folders.
       `mkdir -p '.${project}' '.${dirname(process.execPath)}'`,
       `mount --rbind '${project}' '.${project}'`,
@@ -183,7 +186,7 @@ export class SystemdNode {
   }
 
   async #until(holds: () => Promise<boolean>): Promise<void> {
-    const end = Date.now() + 60_000;
+    const end = Date.now() + 240_000;
     while (!(await holds())) {
       if (Date.now() > end) throw new Error(`${this.name} does not get there: ${await this.console}`);
       await sleep(50);

@@ -26,11 +26,18 @@ if test -d /sys/fs/cgroup/memory; then
 fi
 `;
 
+// crun gives its standard input to the user of a container, and with it /dev/null of the whole machine.
+const ownNull = `
+mknod -m 666 /run/null c 1 3
+mount --bind /run/null /dev/null
+`;
+
 // Real systemd as the first process of a machine: its own control groups, its own /run, and no units of
 // this machine.
 const boot = `${groups}
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/lock /run/systemd
+${ownNull}
 mount -t tmpfs tmpfs /etc/systemd/system
 ip link set lo up
 export SYSTEMD_PROC_CMDLINE="systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1"
@@ -55,6 +62,7 @@ const prepare = `${groups}
 ip link set lo up
 mount -t tmpfs tmpfs /run/systemd
 mkdir /run/systemd/journal
+${ownNull.replaceAll('/run/null', '/run/systemd/null')}
 exec perl -MSocket -e '
   socket(JOURNAL, AF_UNIX, SOCK_DGRAM, 0) or die $!;
   bind(JOURNAL, sockaddr_un("/run/systemd/journal/socket")) or die $!;
