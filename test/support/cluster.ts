@@ -17,7 +17,7 @@ export const hasty = { attempts: 3, baseDelay: 5, longestDelay: 20, longestWait:
 export async function connectTo(
   server: TestApiServer,
   content: Partial<KubeconfigContent> = {},
-  requestTimeout = 10_000,
+  requestTimeout = 60_000,
 ): Promise<ConnectedCluster> {
   const kubeconfigs = await makeKubeconfigFolder();
   const kubeconfig = await kubeconfigs.write({ ...content, cluster: { server: server.url, ...content.cluster } });

@@ -40,7 +40,7 @@ export interface RunResult {
   readonly stderr: string;
 }
 
-/** The environment of a command. `input` is its standard input, `timeout` is in ms (default three minutes). */
+/** The environment of a command. `input` is its standard input, `timeout` is in ms (default ten minutes). */
 export interface RunOptions {
   readonly cwd?: string;
   readonly env?: NodeJS.ProcessEnv;
@@ -79,7 +79,7 @@ export function requirePeer(context: Context, ...peers: Peer[]): void {
 
 /** Runs a command to its end. Returns any exit code, and the output. */
 export function run(command: string, args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
-  const { input, cwd, env, timeout = 180_000 } = options;
+  const { input, cwd, env, timeout = 600_000 } = options;
   return new Promise((resolve) => {
     const settings = { timeout, maxBuffer: 64 * 1024 * 1024, ...(cwd !== undefined && { cwd }), ...(env && { env }) };
     const child = execFile(command, args, settings, (error, stdout, stderr) => {

@@ -16,7 +16,7 @@ import { pullspecsOf } from '../support/release/release.ts';
 
 // The recipe of docs/how-to/gate-a-release.md, on synthetic releases.
 describe('the gate of a release', function () {
-  this.timeout(300_000);
+  this.timeout(600_000);
   let previous: TestBundle;
   let next: TestBundle;
   const program = async (...args: string[]): Promise<Execution> => executeProgram('oc-adm_upgrade_bundle', args);

@@ -43,7 +43,7 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
   };
 
   it('serves the kept release from a directory, and the next run removes the rest', async function () {
-    this.timeout(180_000);
+    this.timeout(600_000);
     await mirroring.succeed(['--to-dir=full'], both());
     await mirroring.succeed(['--to-dir=alone']);
     const tagsOf = async (root: string): Promise<string[]> => [...(await readTagLinks(mirroring.path(root))).keys()];
@@ -66,7 +66,7 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
 
   it('serves the kept release from a registry, and the next run removes the rest', async function () {
     requirePeer(this, 'docker-registry', 'skopeo');
-    this.timeout(180_000);
+    this.timeout(600_000);
     const site = await startDockerRegistry();
     let left = Infinity;
     let kill: () => void = () => undefined;

@@ -161,9 +161,9 @@ export class DrillSite {
     return ((await this.node.read('/var/log/crio')) ?? '').trim().split('\n').at(-1) ?? '';
   }
 
-  /** Waits until a condition is true; after 30 s, throws an error. */
+  /** Waits until a condition is true; after two minutes, throws an error. */
   async until(holds: () => unknown): Promise<void> {
-    const end = Date.now() + 30_000;
+    const end = Date.now() + 120_000;
     while (!(await holds())) {
       if (Date.now() > end)
         throw new Error(`it never came to that: ${(await this.traces()).join()}\n${await this.node.console}`);
