@@ -1,5 +1,6 @@
-// Compares `load` of a bundle on a raw device into an additional image store with `skopeo copy` of the same images from a registry on
-// this machine: `node test/bench/load.ts`, as root. Arguments: the number of runs (3), and the megabytes of the release (1500).
+// Compares `load` of a bundle with `skopeo copy` of the same images from a registry on this machine: `node
+// test/bench/load.ts`, as root. Loads into a main store from a file and from a raw device, and into an additional store.
+// Arguments: the number of runs (3), and the megabytes of the release (1500).
 import { execFileSync, fork } from 'node:child_process';
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { cpus, loadavg, tmpdir } from 'node:os';
@@ -19,9 +20,10 @@ const folder = await mkdtemp(join(tmpdir(), 'load-bench-'));
 const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
 try {
   const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
-  const device = await makeDevice(registry);
+  const tar = await makeTar(registry);
+  const device = execFileSync('losetup', ['--find', '--show', '--read-only', tar]).toString().trim();
   try {
-    await compare(registry, device);
+    await compare(registry, tar, device);
   } finally {
     execFileSync('losetup', ['--detach', device]);
   }
@@ -30,33 +32,44 @@ try {
   await rm(folder, { recursive: true, force: true });
 }
 
-/** Returns a loop device with a bundle of the release from its first byte. */
-async function makeDevice({ host, repository, store, keyring, fingerprint }: BenchRegistry): Promise<string> {
+/** Creates a bundle of the release and returns its path. */
+async function makeTar({ host, repository, store, keyring, fingerprint }: BenchRegistry): Promise<string> {
   const trust = [`--signature-store=${store}`, `--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
   const release = ['--version=4.20.3', `--release-repository=${host}/${repository}`, '--insecure'];
   const output = join(folder, 'bundle');
   execFileSync(process.execPath, [program, 'create', '--quiet', ...release, ...trust, `--output=${output}`]);
-  const tar = (await readdir(output)).find((name) => name.endsWith('.tar')) ?? '';
-  return execFileSync('losetup', ['--find', '--show', '--read-only', join(output, tar)])
-    .toString()
-    .trim();
+  return join(output, (await readdir(output)).find((name) => name.endsWith('.tar')) ?? '');
 }
 
-async function compare({ pullspecs, keyring, fingerprint, bytes }: BenchRegistry, device: string): Promise<void> {
+async function compare(
+  { pullspecs, keyring, fingerprint, bytes }: BenchRegistry,
+  tar: string,
+  device: string,
+): Promise<void> {
   const out = join(folder, 'out');
   const trust = [`--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
-  const load = [program, 'load', device, '--store=additional', `--store-path=${out}/store`, ...trust];
+  const load = (from: string, ...store: string[]): string[] => [
+    process.execPath,
+    ...[program, 'load', from, ...store, ...trust],
+  ];
+  const storage = join(folder, 'storage.conf');
+  const main = `driver = "overlay"\ngraphroot = "${out}/main"\nrunroot = "${out}/run"\n`;
+  await writeFile(storage, `[storage]\n${main}[storage.options.overlay]\nskip_mount_home = "true"\n`);
+  process.env['CONTAINERS_STORAGE_CONF'] = storage;
   const list = join(folder, 'pullspecs');
   await writeFile(list, pullspecs.map((pullspec) => `${pullspec}\n`).join(''));
-  const place = `[overlay@${out}/store+${out}/run:overlay.skip_mount_home=true]`;
-  const copy = `skopeo copy -q --preserve-digests --src-tls-verify=false docker://{} containers-storage:${place}{}`;
+  const copy = 'skopeo copy -q --preserve-digests --src-tls-verify=false docker://{} containers-storage:{}';
   const skopeo = (parallel: number): string[] => ['xargs', '-a', list, `-P${parallel}`, '-I{}', ...copy.split(' ')];
   const contenders: Record<string, readonly string[]> = {
-    load: [process.execPath, ...load],
+    load: load(tar),
+    'load, from a device': load(device),
+    'load, additional': load(tar, '--store=additional', `--store-path=${out}/store`),
     skopeo: skopeo(1),
     'skopeo, 3 at a time': skopeo(3),
   };
-  console.log(`${images} images, ${(bytes / 1e6).toFixed(0)} MB, on ${device} and in a registry on this machine`);
+  console.log(
+    `${images} images, ${(bytes / 1e6).toFixed(0)} MB, in a file, on ${device}, and in a registry on this machine`,
+  );
   console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${average()}\n`);
   const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
   for (let run = 0; run <= runs; run++) {
@@ -73,7 +86,7 @@ async function compare({ pullspecs, keyring, fingerprint, bytes }: BenchRegistry
     const cpu = median(all.map((each) => each.cpu)).toFixed(2);
     const ratio = median(own.map((mine, run) => mine.wall / (all[run]?.wall ?? NaN))).toFixed(2);
     console.log(
-      `${name.padEnd(20)} wall ${wall} s, cpu ${cpu} s${name === 'load' ? '' : `; load is ${ratio} of its wall time`}`,
+      `${name.padEnd(19)} wall ${wall} s, cpu ${cpu} s${name === 'load' ? '' : `; load takes ${ratio} of that`}`,
     );
   }
   console.log(`\nmedians of ${runs} runs; load after: ${average()}`);
