@@ -368,6 +368,11 @@ describe('the floors', () => {
     expect(named, named.join('\n')).to.deep.equal([]);
   });
 
+  it('read fields by their path, and cast no value past its type', () => {
+    const strays = sources.filter(({ text }) => /\bas unknown as\b|\bfieldsOf\(fieldsOf\(/.test(codeOf(text)));
+    expect(strays.map(({ path }) => path)).to.deep.equal([]);
+  });
+
   it('export no function, class or constant that its own file alone uses', () => {
     const users = new Map<string, number>();
     for (const path of globSync('{lib,cmd,test,.config}/**/*.{ts,js}', { cwd: root })) {
