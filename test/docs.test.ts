@@ -3,12 +3,17 @@ import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { defaultName, commandNameOf, type Program } from '../cmd/cli/command.ts';
-import { checkLine } from '../cmd/cli/program.ts';
+import { parse, respell } from '../cmd/cli/program.ts';
 import { errorCodes, messageOf } from '../lib/errors.ts';
 import { generatedDocs, programs } from './support/project/docs.ts';
 import { brokenLinks, headingsOf, pagesFrom, readPages } from './support/project/markdown.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
+
+/** Reads a command line without running it. Returns the problem if it is invalid. */
+function problemOf(program: Program, words: readonly string[]): Promise<string | undefined> {
+  return parse(program, respell(words, program), () => Promise.resolve()).then(() => undefined, messageOf);
+}
 
 describe('the generated documents', () => {
   it('are what the option records say (`npm run docs` writes them)', async () => {
@@ -31,7 +36,7 @@ describe('the generated documents', () => {
           // The rest is for the shell.
           const [words = ''] = args.split(/ [|>] /);
           const line = [...(name === defaultName ? [] : [name]), ...words.split(' ').filter(Boolean)];
-          const problem = await checkLine(program, line).catch(messageOf);
+          const problem = await problemOf(program, line);
           // The files of an example need not exist.
           if (problem !== undefined) expect(problem, args).to.match(/there is no file/);
         }
@@ -64,7 +69,7 @@ describe('the written documents', () => {
     for (const [path, text] of await readPages(root)) {
       if (!/^(README|docs\/how-to\/.*)\.md$/.test(path)) continue;
       for (const { program, line } of commandsOf(text)) {
-        const problem = await checkLine(program, line).catch(messageOf);
+        const problem = await problemOf(program, line);
         if (problem !== undefined) expect(problem, `${path}: ${line.join(' ')}`).to.match(/there is no file/);
       }
     }

@@ -27,11 +27,6 @@ export function respell(given: readonly string[], { spellings, commands }: Progr
   return words.map((word) => known[word] ?? word);
 }
 
-/** Reads a command line without running it. Throws `usage` if it is invalid. */
-export async function checkLine(program: Program, words: readonly string[]): Promise<void> {
-  await parse(program, respell(words, program), async () => {});
-}
-
 /** Runs a command with its arguments. */
 export type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
 
