@@ -1,4 +1,5 @@
-import { readFile, stat } from 'node:fs/promises';
+import { mkdir, readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect } from 'chai';
 import { stringify } from 'yaml';
 import { formatSiteReport, parseSiteReport } from '../../lib/config/siteReport.ts';
@@ -10,6 +11,7 @@ import { surveyCluster } from '../../lib/preflight/survey.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { runProgram } from '../support/content/creation.ts';
 import { connectTo } from '../support/cluster.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeNoiseLayer } from '../support/content/layers.ts';
@@ -20,9 +22,11 @@ import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts'
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release/release.ts';
 import { administrator, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import { node as makeNode } from '../fakes/cluster/site.ts';
 import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 
 const name = '4.20.3-x86-64';
+const siteNodes = ['master-0', 'worker-0', 'worker-1'];
 const gates = { 'ack-4.19-x': 'Check this.' };
 
 /** Returns the report of a site with the operator `web` in version 1.0.0, as `preflight` writes and `create` reads it. */
@@ -77,14 +81,22 @@ describe('a cluster with a bundle of two releases for its site', function () {
     await requireRoot(this);
     await requireLoopDevices(this);
     // All bundles of this process have the same key.
-    first = await makeBundle();
+    first = await makeBundle({ version: '4.19.3', layerSize: 50_000 });
     const wanted = { fingerprints: [first.key.fingerprint], keyrings: [first.keyFile], allowUnsigned: false };
     cluster = await SimulatedCluster.start({ trust: await gatherTrust(wanted, noTrust, makeContext()) });
+    // Its nodes have the images of the running release.
+    const images = pullspecsOf(first.release).map((pullspec) => ({ names: [pullspec], sizeBytes: 1 }));
+    for (const node of siteNodes)
+      cluster.api.put(makeNode(node, node.startsWith('master') ? 'master' : 'worker', { images }));
+    const operator = makeOperator();
     const files = { 'gates.yaml': stringify({ kind: 'ConfigMap', metadata: { name: 'admin-gates' }, data: gates }) };
     made = await makeBundle({
       ...{ version: '4.20.3', previous: ['4.19.12'], layerSize: 50_000 },
       earlier: [{ version: '4.19.12', previous: ['4.19.3'], components: 3, files }],
-      site: { report: await reportSite(cluster), ...makeOperator() },
+      site: {
+        ...{ report: await reportSite(cluster), catalog: operator.catalog },
+        contents: [operator.content, first.release],
+      },
     });
     digest = digestOf(await readFile(made.path));
   });
@@ -98,21 +110,37 @@ describe('a cluster with a bundle of two releases for its site', function () {
     expect([...new Set(cluster.denied)]).to.deep.equal([]);
   });
 
+  /** Loads the running release into the image stores of nodes. */
+  const fillStores = async (stores: readonly string[]): Promise<void> => {
+    const store = join(first.folder, 'store');
+    const options = ['--store=additional', `--store-path=${store}`, '--allow-unsigned'];
+    const { code, stderr } = await runProgram(first.folder, 'load', [first.path, ...options]);
+    expect(code, stderr).to.equal(0);
+    for (const each of stores) {
+      // Its agent may have created it.
+      await mkdir(each, { recursive: true });
+      await runSuccessfully('cp', ['-a', `${store}/.`, each]);
+    }
+  };
+
   const hops = (): string[] =>
     (cluster.bundle(name)?.status?.hops ?? []).map(({ version, phase }) => `${version} ${phase}`);
 
   it('takes both updates and an operator from one USB drive, which is removed while its agents are killed', async () => {
     const { extraImages, base } = made.result.metadata;
-    // The catalog, the bundle of the operator and its image; the nodes of the report have no image of the releases.
-    expect([extraImages.length, base]).to.deep.equal([3, undefined]);
+    // The catalog, the bundle of the operator and its image.
+    expect(extraImages).to.have.length(3);
+    expect(base?.version).to.equal('4.19.3');
+    // Blobs of 50,000 bytes, which the releases share with the running one.
+    const left = base?.blobs.filter(({ size }) => size > 40_000) ?? [];
+    expect(left.length).to.be.greaterThan(4);
     expect(made.result.catalogs?.[0]?.packages[0]?.bundles.map(({ version }) => version)).to.deep.equal(['1.1.0']);
     cluster.site.gates.set('4.19.12', gates);
+    const nodes = await Promise.all(siteNodes.map((node) => cluster.addNode(node, ['--disk-floor=1Mi'])));
+    const [, worker] = nodes;
+    if (!worker) throw new Error('there are no nodes');
+    await fillStores(nodes.map(({ store }) => store));
     cluster.allow(digest, { holdBetween: true, allowExtraImages: extraImages.map(digestIn) }, name);
-    const nodes = await Promise.all(
-      ['master-0', 'worker-0', 'worker-1'].map((node) => cluster.addNode(node, ['--disk-floor=1Mi'])),
-    );
-    const [master, worker] = nodes;
-    if (!master || !worker) throw new Error('there are no nodes');
     const image = await worker.drives.makeImage(16);
     expect((await stat(made.path)).size).to.be.lessThan(16 * 2 ** 20);
     await runSuccessfully('dd', [`if=${made.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);

@@ -36,8 +36,12 @@ export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
   readonly volumeSize?: number;
   /** A bundle whose blobs are left out. */
   readonly base?: string;
-  /** The site of the bundle, and a catalog of quay.io with updates of its operators. */
-  readonly site?: { readonly report: SiteReport; readonly catalog: string; readonly content: TestContent };
+  /** The site of the bundle, and a catalog of quay.io with updates of its operators. `contents` are on quay.io too. */
+  readonly site?: {
+    readonly report: SiteReport;
+    readonly catalog: string;
+    readonly contents: readonly Pick<TestContent, 'addTo'>[];
+  };
 }
 
 /** A bundle of `create` in its own folder. */
@@ -136,7 +140,7 @@ async function create(made: {
 }): Promise<Pick<TestBundle, 'result' | 'requests' | 'lines'>> {
   const { releases, extraImages, folder, keyFile, key, signed, volumeSize, base, site } = made;
   const server = await startRegistry();
-  for (const images of [...releases, ...extraImages, ...(site ? [site.content] : [])]) images.addTo(server.content);
+  for (const images of [...releases, ...extraImages, ...(site?.contents ?? [])]) images.addTo(server.content);
   const mirror = { source: 'quay.io', mirrors: [server.host], contactSource: false };
   const context = makeContext();
   const access = {
