@@ -1,3 +1,4 @@
+import { formatBytes } from '../byteSize.ts';
 import { constants } from 'node:fs';
 import { access, mkdir, open, stat, statfs } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
@@ -56,7 +57,7 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
   if (needed <= free) return;
   throw new PluginError(
     'disk-full',
-    `${path} needs ${describeBytes(needed)} more, and ${folder} has ${describeBytes(free)} free`,
+    `${path} needs ${formatBytes(needed)} more, and ${folder} has ${formatBytes(free)} free`,
     {
       hint: 'Choose another folder, or free some space.',
     },
@@ -116,9 +117,4 @@ async function nearestExisting(path: string): Promise<string> {
   const whole = resolve(path);
   const found = await stat(whole).catch((error: unknown) => (isMissing(error) ? undefined : whole));
   return found === undefined && dirname(whole) !== whole ? nearestExisting(dirname(whole)) : whole;
-}
-
-/** Formats a number of bytes in MiB or GiB. */
-export function describeBytes(bytes: number): string {
-  return bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(1)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

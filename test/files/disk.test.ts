@@ -41,7 +41,7 @@ describe('checkSpace', () => {
     await checkSpace(path, 1);
     await checkSpace(path, -1);
     const error = await failureOf(checkSpace(path, 2 ** 52), 'disk-full');
-    expect(error.message).to.match(/needs 4194304\.0 GiB more, and .* has [\d.]+ [MG]iB free/);
+    expect(error.message).to.match(/needs 4\.0 PiB more, and .* has [\d.]+ [MGT]iB free/);
   });
 });
 

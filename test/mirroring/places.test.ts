@@ -28,6 +28,6 @@ describe('checkDirectorySpace', () => {
   it('finds before the copy that a mirror directory has no space, with both sizes', async () => {
     await checkDirectorySpace([groupOf(1000)], context);
     const { message } = await failureOf(checkDirectorySpace([groupOf(2 ** 52)], context), 'disk-full');
-    expect(message).to.match(/needs 4194304\.0 GiB more, and .* has [\d.]+ [MG]iB free/);
+    expect(message).to.match(/needs 4\.0 PiB more, and .* has [\d.]+ [MGT]iB free/);
   });
 });

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
-import { describeBytes, measureFree } from '../../files/disk.ts';
+import { formatBytes } from '../../byteSize.ts';
+import { measureFree } from '../../files/disk.ts';
 import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
 import { settleTasks, type FetchTask, type Contents, type StoredBlob } from './contents.ts';
@@ -81,14 +82,11 @@ async function announcePlan(
   }
   context.onEvent({ kind: 'plan', images: images.length, blobs: wanted.length, bytes, present });
   const { folder, free } = await measureFree(writer.name);
-  const kept = present === 0 ? '' : `, ${describeBytes(present)} is kept`;
+  const kept = present === 0 ? '' : `, ${formatBytes(present)} is kept`;
   const copied = wanted.filter(({ descriptor }) => held?.has(descriptor.digest)).map(({ descriptor }) => descriptor);
   const missing = bytes - present - sumSizes(copied);
-  const amount = `${describeBytes(Math.max(0, missing))} in ${wanted.length - copied.length} blobs`;
-  context.log(
-    'info',
-    `fetching ${amount} of ${images.length} images${kept}; ${folder} has ${describeBytes(free)} free`,
-  );
+  const amount = `${formatBytes(Math.max(0, missing))} in ${wanted.length - copied.length} blobs`;
+  context.log('info', `fetching ${amount} of ${images.length} images${kept}; ${folder} has ${formatBytes(free)} free`);
 }
 
 /** Reports each image that has all its blobs. Call the returned function for each fetched blob. */

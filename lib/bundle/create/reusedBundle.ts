@@ -2,7 +2,8 @@ import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import { findArchive } from '../../archive/volumes.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import { describeBytes } from '../../files/disk.ts';
+import { formatBytes } from '../../byteSize.ts';
+
 import { RequestLimiter } from '../../http/requestLimiter.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
@@ -97,7 +98,7 @@ export async function reuseBundle(
     if (await bundle.content.exists(descriptorOf(descriptor))) held.push(descriptor);
   }
   if (held.length > 0) {
-    context.log('info', `${describeBytes(sumSizes(held))} in ${held.length} blobs are copied from ${path}`);
+    context.log('info', `${formatBytes(sumSizes(held))} in ${held.length} blobs are copied from ${path}`);
     return new ReusedBundle(bundle, held, origin, context);
   }
   await bundle.close();

@@ -1,7 +1,8 @@
 import { statfs } from 'node:fs/promises';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { describeBytes, describeWriteError, makeFolders } from '../../files/disk.ts';
+import { formatBytes } from '../../byteSize.ts';
+import { describeWriteError, makeFolders } from '../../files/disk.ts';
 
 /** The free space that the machine config operator requires, in bytes. */
 const leastFloor = 16 * 2 ** 30;
@@ -65,7 +66,7 @@ export async function stayAboveFloor<T>(
 }
 
 function belowFloor(folder: string, { free, floor }: DiskSpace): PluginError {
-  const [left, wanted] = [describeBytes(free), describeBytes(floor)];
+  const [left, wanted] = [formatBytes(free), formatBytes(floor)];
   return new PluginError('disk-full', `only ${left} are free at ${folder}, and ${wanted} must stay free`, {
     hint: 'Free some space on that file system; the load then resumes without a command.',
   });

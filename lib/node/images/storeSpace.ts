@@ -1,7 +1,8 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PluginError } from '../../errors.ts';
-import { describeBytes } from '../../files/disk.ts';
+import { formatBytes } from '../../byteSize.ts';
+
 import { measureDisk } from './diskFloor.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import type { ImageStore, StoreIndex } from './imageStore.ts';
@@ -45,7 +46,7 @@ export async function checkStoreSpace(
   const lack = needs.find(({ free, needed }) => free < needed);
   if (!lack) return;
   const { path, free, needed } = lack;
-  const amounts = `needs about ${describeBytes(needed)} in ${path}, and ${describeBytes(free)} are free there`;
+  const amounts = `needs about ${formatBytes(needed)} in ${path}, and ${formatBytes(free)} are free there`;
   const what = images.length === 1 ? 'the image' : `what is missing of ${images.length} images`;
   throw new PluginError('disk-full', `${what} ${amounts}`, {
     hint: 'Free space, use an additional store on another file system, or load only some of the images.',

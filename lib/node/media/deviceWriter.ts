@@ -5,7 +5,8 @@ import { openBundle } from '../../bundle/open.ts';
 import { verifyBundle } from '../../bundle/verify/verify.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { describeBytes } from '../../files/disk.ts';
+import { formatBytes } from '../../byteSize.ts';
+
 import { writeFully } from '../../files/fileRange.ts';
 import { firstMessage } from '../../failures.ts';
 import type { Host } from '../../machine/host.ts';
@@ -124,7 +125,7 @@ export async function writeDevice(
   const source = await openBundle(bundle.path, writing);
   try {
     if (source.size > size) {
-      const [needed, has] = [describeBytes(source.size), describeBytes(size)];
+      const [needed, has] = [formatBytes(source.size), formatBytes(size)];
       throw new PluginError('disk-full', `${path} has ${has}, and the bundle needs ${needed}`, {
         hint: 'Use a larger one.',
       });

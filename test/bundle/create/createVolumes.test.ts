@@ -134,7 +134,7 @@ describe('create --volume-size', () => {
       .and.to.match(/Fetched +0 B$/m);
     expect(stderr)
       .to.match(/MiB in \d+ blobs are copied from /)
-      .and.to.match(/fetching 0\.0 MiB in 0 blobs of /);
+      .and.to.match(/fetching 0 B in 0 blobs of /);
     expect(blobBytes(workshop.registry, from, payload)).to.equal(0);
     await expectClean(path, 4);
     expect((await joinVolumes(path)).equals(joined)).to.equal(true);

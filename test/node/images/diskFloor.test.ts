@@ -27,7 +27,7 @@ describe('the disk floor', () => {
       return Promise.resolve();
     };
     const error = await failureOf(stayAboveFloor(folder, 2 ** 60, makeContext(), work), 'disk-full');
-    expect(error.message).to.match(/^only .* GiB are free at .*, and .* GiB must stay free$/);
+    expect(error.message).to.match(/^only [\d.]+ [MGT]iB are free at .*, and 1024 PiB must stay free$/);
     expect(error.hint).to.contain('Free some space');
     expect(began).to.equal(false);
     await stayAboveFloor(folder, 0, makeContext(), work);

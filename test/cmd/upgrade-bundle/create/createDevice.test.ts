@@ -82,7 +82,7 @@ describe('create --device', () => {
     expect(await headOf(data)).to.equal('data');
     await runSuccessfully('umount', [folder]);
     const small = await drives.plug(await drives.makeImage(1 / 16));
-    expect((await create(small.device)).stderr).to.match(/has 0\.1 MiB, and the bundle needs /);
+    expect((await create(small.device)).stderr).to.match(/has 64\.0 KiB, and the bundle needs /);
     const replaced = await create(full.device, { overwrite: true });
     expect(replaced.code, replaced.stderr).to.equal(0);
     expect(await runSuccessfully('blkid', ['--probe', full.device]).catch(() => '')).not.to.contain('ext4');
