@@ -41,6 +41,7 @@ export const command = defineCommand({
     digest: {
       type: 'string',
       describe: 'Expected digest of the bundle (sha256:<64 hex digits>)',
+      check: (text) => void readDigest(text),
     },
     'hold-between': {
       type: 'boolean',

@@ -1,7 +1,6 @@
 import { openReceipt, type ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { isDigest } from '../../lib/oci/digest.ts';
-import { checkFile } from '../cli/values/checks.ts';
+import { checkFile, readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatFields, formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -17,6 +16,7 @@ const options = {
   digest: {
     type: 'string',
     describe: 'Expected digest of the bundle or release (sha256:<64 hex digits>)',
+    check: (text: string) => void readDigest(text),
   },
   ...outputOption(['json']),
 } as const;
@@ -39,10 +39,7 @@ export const command = defineCommand({
     ['verify receipt.json --key=auditor.pub --digest=sha256:…', 'Check the receipt of a bundle with this digest'],
   ],
   async run(args, { terminal }) {
-    const { digest } = args;
-    if (digest !== undefined && !isDigest(digest)) {
-      throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
-    }
+    const digest = args.digest === undefined ? undefined : readDigest(args.digest);
     const receipt = await openReceipt(args.file, args.key);
     if (digest !== undefined && !receipt.subject.some(({ digest: { sha256 } }) => digest === `sha256:${sha256}`)) {
       throw new PluginError('untrusted', `${args.file} is not about ${digest}`, {

@@ -25,7 +25,11 @@ import { fetcherOf, trustOf } from '../cli/trust.ts';
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
 const options = {
-  digest: { type: 'string', describe: 'Expected digest of the whole file (sha256:<64 hex digits>)' },
+  digest: {
+    type: 'string',
+    describe: 'Expected digest of the whole file (sha256:<64 hex digits>)',
+    check: (text: string) => void readDigest(text),
+  },
   sha256: {
     type: 'string',
     describe: 'File in the format of sha256sum with the expected digest of the whole file',

@@ -64,7 +64,11 @@ export const command = defineCommand({
       range: [1, 16],
       describe: 'Maximum number of images to load in parallel',
     },
-    digest: { type: 'string', describe: 'Expected digest of the whole bundle (sha256:<64 hex digits>)' },
+    digest: {
+      type: 'string',
+      describe: 'Expected digest of the whole bundle (sha256:<64 hex digits>)',
+      check: (text) => void readDigest(text),
+    },
     sha256: {
       type: 'string',
       describe: 'File in the format of sha256sum with the expected digest of the whole bundle',

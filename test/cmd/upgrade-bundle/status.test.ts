@@ -4,6 +4,7 @@ import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { hexOf } from '../../../lib/oci/digest.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { repack } from '../../support/archive/repack.ts';
@@ -16,7 +17,7 @@ import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { node, platformImage } from '../../fakes/cluster/site.ts';
 
-const digest = `sha256:${'a'.repeat(64)}`;
+const digest = `sha256:${'a'.repeat(64)}` as const;
 
 describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   let server: TestApiServer;
@@ -163,7 +164,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
 
   it('allows what a device of a node holds', async () => {
     const { stdout } = await run('apply', '--device=/dev/sdb', `--digest=${digest}`);
-    const again = await run('apply', '--device=/dev/sdb', `--digest=${digest}`, '-o', 'json');
+    const again = await run('apply', '--device=/dev/sdb', `--digest=${hexOf(digest)}`, '-o', 'json');
     const [, name] = /^upgradebundle\/(\S+) created\n/.exec(stdout) ?? [];
     expect(JSON.parse(again.stdout)).to.deep.equal({ outputVersion: 1, name, outcome: 'unchanged' });
     expect(stdout).to.match(/^upgradebundle\/bundle-aaaaaaaaaaaa created\n/);

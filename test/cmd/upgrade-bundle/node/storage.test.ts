@@ -6,7 +6,10 @@ import { digestOf } from '../../../../lib/oci/digest.ts';
 import { makeBundle } from '../../../support/content/bundle.ts';
 import { executeProgram, type Execution } from '../../../support/program/execution.ts';
 
-const upgradeBundle = (...args: string[]): Promise<Execution> => executeProgram('oc-adm_upgrade_bundle', args);
+// A machine below a root has its own storage.conf, in place of that of the tests.
+const env = { ...process.env };
+delete env['CONTAINERS_STORAGE_CONF'];
+const upgradeBundle = (...args: string[]): Promise<Execution> => executeProgram('oc-adm_upgrade_bundle', args, { env });
 
 describe('a command on the files of a machine below --root', () => {
   let root: string;
@@ -50,7 +53,10 @@ describe('a command on the files of a machine below --root', () => {
     await writeFile(sums, `${digestOf('another').slice('sha256:'.length)}  ${bundle.path}\n`);
     const differing = await upgradeBundle('load', bundle.path, `--sha256=${sums}`, `--root=${root}`);
     expect(differing.stderr).to.contain(digestOf('another'));
-    const both = await upgradeBundle('load', bundle.path, `--sha256=${sums}`, '--digest=12', `--root=${root}`);
+    const other = await upgradeBundle('load', bundle.path, `--digest=${'0'.repeat(64)}`, `--root=${root}`);
+    expect(other.stderr).to.contain(`sha256:${'0'.repeat(64)}`);
+    const digest = `--digest=${digestOf('another')}`;
+    const both = await upgradeBundle('load', bundle.path, `--sha256=${sums}`, digest, `--root=${root}`);
     expect(both.stderr).to.contain('--digest and --sha256 exclude each other');
     await bundle.remove();
   });
