@@ -39,7 +39,7 @@ function parseOperator(text: string): OperatorRequest {
 /** Returns the catalogs of a bundle as rows of a summary. */
 export function describeCatalogs(catalogs: readonly BundledCatalog[]): string[][] {
   return catalogs.flatMap(({ name, packages }) =>
-    packages.map((selected, index) => [index === 0 ? `Catalog ${name}` : '', describePackage(selected)]),
+    packages.map((selected, index) => [index === 0 ? 'Catalog' : '', `${name}: ${describePackage(selected)}`]),
   );
 }
 

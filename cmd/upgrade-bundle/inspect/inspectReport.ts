@@ -97,12 +97,20 @@ function describeBase(
   return `${formatBytes(bytes)} in ${blobs} blobs that ${version} has: a delta, ${share}% smaller`;
 }
 
+// The name of an extra image is its pullspec.
+const fullDigest = /(@sha256:[0-9a-f]{12})[0-9a-f]{52}/g;
+
 function listImages({ images }: ReleaseInspection, wide: boolean): string {
   const sorted = [...images].sort((a, b) => b.unique - a.unique);
   const some = wide ? sorted : sorted.slice(0, shown.images);
   const rows = some.map((image) => {
     const { name, aliases, unique, shared, size, layers } = image;
-    const cells = [[name, ...aliases].join(', '), ...[unique, shared, size].map(formatBytes), String(layers)];
+    const names = [name, ...aliases].join(', ');
+    const cells = [
+      wide ? names : names.replaceAll(fullDigest, '$1…'),
+      ...[unique, shared, size].map(formatBytes),
+      String(layers),
+    ];
     return wide ? [...cells, describeKind(image), image.hasAttachment ? 'yes' : 'no', image.digest] : cells;
   });
   const header = ['IMAGE', 'OWN', 'SHARED', 'TOTAL', 'LAYERS', ...(wide ? ['KIND', 'SIGSTORE', 'DIGEST'] : [])];

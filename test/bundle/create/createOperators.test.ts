@@ -157,6 +157,17 @@ describe('create --operator', () => {
     expect(await digestOfFile(second.path)).to.equal(await digestOfFile(first.path));
   });
 
+  it('is shown with aligned values, and short names in the table of images', async () => {
+    const { stdout } = await workshop.create({ catalog, operator: 'web@stable:1.0.3', output: workshop.output });
+    expect(stdout).to.match(/^ {2}Catalog {4}redhat-operators: web 1\.1\.0 \(stable\)$/m);
+    const inspect = async (...args: string[]): Promise<string> =>
+      (await runProgram(workshop.folder, 'inspect', [workshop.bundle, ...args])).stdout;
+    const [operator = ''] = images.slice(1);
+    const short = `${operator.slice(0, operator.indexOf('@sha256:') + '@sha256:'.length + 12)}…`;
+    expect(await inspect()).to.match(new RegExp(`^${short} +[\\d.]+ \\w+ `, 'm'));
+    expect(await inspect('-o', 'wide')).to.match(new RegExp(`^${operator} +[\\d.]+ \\w+ `, 'm'));
+  });
+
   it('plans from the report of a site: its updates, and what blocks it', async () => {
     const operator = { channel: 'stable', catalog: 'redhat-operators', maxOpenShiftVersion: '4.11' };
     const report: SiteReport = {
