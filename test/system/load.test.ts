@@ -194,7 +194,7 @@ describe('loadBundle', function () {
       const path = join(place, 'store');
       const error = await failureOf(load({ store: { kind: 'additional', path } }), 'disk-full');
       expect(error.message).to.match(
-        /^what is missing of \d+ images needs about .* MiB in .*, and .* KiB are free there$/,
+        /^what is missing of \d+ images needs about [\d.]+ [KM]iB in .*, and [\d.]+ KiB are free there$/,
       );
       expect(error.settings).to.contain('storePath');
       expect(await readdir(`${path}.partial`)).to.deep.equal([]);
