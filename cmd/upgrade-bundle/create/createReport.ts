@@ -7,8 +7,10 @@ import { formatBytes, formatFields, formatJson, formatVolumes, nameReleases } fr
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 
-/** The options that a site must repeat to verify the bundle. */
-export interface TrustArguments {
+/** The options that the result depends on, and those that a site must repeat to verify the bundle. */
+export interface CreatedArguments {
+  /** The mirror directory or bundle that the content was copied from. */
+  readonly fromDir?: string | undefined;
   readonly signatureKeyring: readonly string[];
   readonly trustFingerprint: readonly string[];
   readonly trustKey: readonly string[];
@@ -20,14 +22,14 @@ export interface TrustArguments {
 export function formatCreated(
   result: CreateResult,
   keys: ExpectedKeys,
-  trust: TrustArguments,
+  args: CreatedArguments,
   format: 'json' | undefined,
 ): string {
-  const { device } = trust;
+  const { device, fromDir } = args;
   if (format === 'json') return formatJson({ ...toPlain(result, keys), ...(device !== undefined && { device }) });
   const isWritten = device !== undefined && result.outcome !== 'planned';
-  const transport = result.outcome === 'created' || isWritten ? [describeTransport(result, trust)] : [];
-  return [toWords(result, keys), ...transport].join('\n');
+  const transport = result.outcome === 'created' || isWritten ? [describeTransport(result, args)] : [];
+  return [toWords(result, keys, fromDir !== undefined), ...transport].join('\n');
 }
 
 function toPlain(
@@ -55,7 +57,9 @@ function toPlainRelease({ version, release, risks, bytes }: BundledRelease): Rec
 function toWords(
   { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
   expectedKeys: ExpectedKeys,
+  isLocal: boolean,
 ): string {
+  const [planned, done] = isLocal ? ['To copy', 'Copied'] : ['To fetch', 'Fetched'];
   const signers = Object.values(metadata.signatures).flat();
   const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
   const title = {
@@ -75,7 +79,7 @@ function toWords(
     ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
     ...describeCatalogs(catalogs),
     ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
-    ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
+    ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? planned : done, formatBytes(fetched)]]),
   ];
   return `${title}\n${formatFields(rows)}`;
 }
@@ -83,7 +87,7 @@ function toWords(
 /** Lists what a site needs, with the command to verify the bundle there. */
 function describeTransport(
   { path, metadata }: CreateResult,
-  { signatureKeyring, trustFingerprint, trustKey, device }: TrustArguments,
+  { signatureKeyring, trustFingerprint, trustKey, device }: CreatedArguments,
 ): string {
   const { volumes, base } = metadata;
   const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;

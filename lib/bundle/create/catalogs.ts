@@ -156,6 +156,10 @@ class CatalogOrigin implements Origin {
     return this.#base.repository;
   }
 
+  get isLocal(): boolean {
+    return this.#base.isLocal === true;
+  }
+
   get fetchFile(): FetchFile {
     return this.#base.fetchFile;
   }

@@ -85,7 +85,7 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   if (wanted && !request.dryRun) await checkOutput(pathOf(wanted));
 
   const trust = { ...request.trust, known: source.signatures, fetchFile: source.fetchFile };
-  const signed = await loadReleases(found, request, trust, context);
+  const signed = await loadReleases(found, { ...request, isLocal: source.isLocal }, trust, context);
   const releases = signed.map(({ release }) => release);
   const { arch } = signed[0].release;
   const named = { versions: releases.map(({ version }) => version), arch };

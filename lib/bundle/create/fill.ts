@@ -72,7 +72,7 @@ async function announcePlan(
   writer: ArchiveWriter,
   { images, blobs }: Contents,
   wanted: readonly StoredBlob[],
-  { held }: Origin,
+  { held, isLocal = false }: Origin,
   context: Context,
 ): Promise<void> {
   let [bytes, present] = [0, 0];
@@ -86,7 +86,8 @@ async function announcePlan(
   const copied = wanted.filter(({ descriptor }) => held?.has(descriptor.digest)).map(({ descriptor }) => descriptor);
   const missing = bytes - present - sumSizes(copied);
   const amount = `${formatBytes(Math.max(0, missing))} in ${wanted.length - copied.length} blobs`;
-  context.log('info', `fetching ${amount} of ${images.length} images${kept}; ${folder} has ${formatBytes(free)} free`);
+  const what = `${isLocal ? 'copying' : 'fetching'} ${amount} of ${images.length} images${kept}`;
+  context.log('info', `${what}; ${folder} has ${formatBytes(free)} free`);
 }
 
 /** Reports each image that has all its blobs. Call the returned function for each fetched blob. */

@@ -35,6 +35,7 @@ interface StoredRelease extends Pick<Origin, 'signatures' | 'repository' | 'clos
 class LocalOrigin implements Origin {
   readonly signatures: Origin['signatures'];
   readonly repository: string | undefined;
+  readonly isLocal = true;
   readonly #stored: StoredRelease;
   readonly #registries: RegistryOrigin;
   readonly #limiter: RequestLimiter;

@@ -17,6 +17,8 @@ export interface Origin {
   readonly repository?: string | undefined;
   /** Blobs that are copied from this machine; undefined if that is none or all of them. */
   readonly held?: ReadonlySet<Digest>;
+  /** Whether all content is on this machine. */
+  readonly isLocal?: boolean;
   /** Gets files from signature stores. */
   readonly fetchFile: FetchFile;
   /** Returns the repository that has an image. */

@@ -27,13 +27,15 @@ export function listWanted({ releases }: Pick<CreateRequest, 'releases'>): Wante
  */
 export async function loadReleases(
   found: readonly FoundRelease[],
-  { releases }: Pick<CreateRequest, 'releases'>,
+  { releases, isLocal = false }: Pick<CreateRequest, 'releases'> & { readonly isLocal?: boolean | undefined },
   trust: TrustRequest,
   context: Context,
 ): Promise<[SignedRelease, ...SignedRelease[]]> {
   const signed: SignedRelease[] = [];
   for (const [index, each] of found.entries()) {
-    context.log('info', `reading the release ${formatReference(each.reference)}`);
+    const { reference, source } = each;
+    const place = isLocal ? `${reference.digest} in ${source.name}` : formatReference(reference);
+    context.log('info', `reading the release ${place}`);
     signed.push(await loadRelease(each, releases[index] ?? {}, trust, context));
   }
   const [first, ...others] = signed;

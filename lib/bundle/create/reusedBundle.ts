@@ -38,6 +38,10 @@ class ReusedBundle implements Origin {
     return this.#origin.signatures;
   }
 
+  get isLocal(): boolean {
+    return this.#origin.isLocal === true;
+  }
+
   get fetchFile(): Origin['fetchFile'] {
     return this.#origin.fetchFile;
   }

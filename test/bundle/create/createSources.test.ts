@@ -1,5 +1,5 @@
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { releaseRepository } from '../../../lib/store/directory.ts';
 import { openLocation } from '../../../lib/location.ts';
@@ -141,9 +141,18 @@ describe('create --from-dir', () => {
     const folder = join(workshop.folder, 'unpacked');
     await mkdir(folder);
     await runSuccessfully('tar', ['-xf', path, '-C', folder]);
+    const { host } = workshop.registry;
     await Promise.all([workshop.registry.stop(), workshop.signatures.stop()]);
-    const again = await workshop.make({ 'from-dir': folder, output: join(workshop.folder, 'again') });
-    expect(await digestOfFile(again)).to.equal(await digestOfFile(path));
+    const output = join(workshop.folder, 'again');
+    const planned = await workshop.create({ 'from-dir': folder, output, 'dry-run': true });
+    const { stdout, stderr } = await workshop.create({ 'from-dir': folder, output });
+    expect(await digestOfFile(join(output, basename(path)))).to.equal(await digestOfFile(path));
+    // Nothing is downloaded, and no registry is asked.
+    expect(planned.stdout + planned.stderr + stdout + stderr).not.to.match(/download|fetch/i);
+    expect(planned.stderr + stderr).not.to.include(host);
+    expect(planned.stdout).to.match(/^ {2}To copy +\d/m);
+    expect(stderr).to.match(/^copying [\d.]+ .iB in \d+ blobs of \d+ images; /m);
+    expect(stdout).to.match(/^ {2}Copied +\d/m);
   });
 
   it('makes the same bundle of a bundle, and of one in volumes', async () => {
