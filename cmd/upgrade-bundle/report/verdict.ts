@@ -29,7 +29,11 @@ export function verdictOf({ base, problems: all }: Pick<VerifyReport, 'base' | '
     const names = nameSome(volumes.map(({ what }) => what));
     const [count, these] =
       volumes.length === 1 ? ['1 volume', 'this volume'] : [`${volumes.length} volumes`, 'these volumes'];
-    const hint = `Copy ${these} again: ${names}. The other volumes are good.`;
+    // Nothing is read after the end of a volume that is missing or cut short.
+    const rest = volumes.some(({ kind }) => kind !== 'corrupt')
+      ? 'Then verify the bundle again.'
+      : 'The other volumes are good.';
+    const hint = `Copy ${these} again: ${names}. ${rest}`;
     return { word: isIncomplete ? 'Incomplete' : 'FAILED', reason: `copy ${count} again`, problems, hint };
   }
   const hint = problems.every((problem) => problem.hint === first.hint) ? first.hint : undefined;

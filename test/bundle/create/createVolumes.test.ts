@@ -264,7 +264,7 @@ describe('create --volume-size', () => {
       .to.match(/^Incomplete: /)
       .and.to.include(`\n\n  missing      the volume ${lost} is missing\n`);
     expect(missing.stderr).to.match(
-      / is incomplete: copy 1 volume again\nhint: Copy this volume again: .*\.tar\.002\. /,
+      / is incomplete: copy 1 volume again\nhint: Copy this volume again: .*\.tar\.002\. Then verify the bundle again\.\n/,
     );
     await truncate(cut, 100);
     const { stdout, code } = await program('verify', folder);
