@@ -7,9 +7,9 @@ import { programs } from '../../../support/project/docs.ts';
 async function listOptions(name: string): Promise<Map<string, Option>> {
   const found = new Map<string, Option>();
   for (const program of programs) {
-    for (const { usage, load } of program.commands) {
-      const option = (await load()).command.options[name];
-      if (option) found.set(`${program.name} ${usage}`, option);
+    for (const entry of program.commands) {
+      const option = (await entry.load()).command.options[name];
+      if (option) found.set(`${program.name} ${entry.usage}`, option);
     }
   }
   return found;
@@ -21,11 +21,11 @@ describe('a value that several commands ask for', () => {
     expect([...options.keys()].map((name) => name.split(' ')[2])).to.have.members([
       ...['verify', 'load', 'apply', 'receipt', 'upgrade'],
     ]);
-    for (const [command, { check }] of options) {
-      expect(check, command).to.be.a('function');
-      for (const digest of ['a'.repeat(64), 'A'.repeat(64), `sha256:${'a'.repeat(64)}`]) await check?.(digest);
+    for (const [command, option] of options) {
+      expect(option, command).to.have.property('check');
+      for (const digest of ['a'.repeat(64), 'A'.repeat(64), `sha256:${'a'.repeat(64)}`]) await option.check?.(digest);
       for (const text of ['12', `sha512:${'a'.repeat(64)}`, `sha256:${'g'.repeat(64)}`])
-        expect(() => check?.(text), command).to.throw('64 hex digits, with or without sha256:');
+        expect(() => option.check?.(text), command).to.throw('64 hex digits, with or without sha256:');
     }
   });
 
