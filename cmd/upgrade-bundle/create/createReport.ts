@@ -7,7 +7,7 @@ import { formatBytes, formatFields, formatJson, formatVolumes, nameReleases } fr
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 
-/** The options that the result depends on, and those that a site must repeat to verify the bundle. */
+/** The options of the result, and the options that a site must repeat to verify the bundle. */
 export interface CreatedArguments {
   /** The mirror directory or bundle that the content was copied from. */
   readonly fromDir?: string | undefined;
