@@ -1,3 +1,5 @@
+import { createInterface } from 'node:readline';
+import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { startApiServer, type TestApiServer } from './apiServer.ts';
@@ -134,17 +136,20 @@ describe('TestApiServer', () => {
   it('watches from a revision, with bookmarks, until that revision is forgotten', async () => {
     const first = server.put(configMap('x', { data: { a: '1' } }));
     server.put(configMap('y'));
-    const watch = async (query: string) => {
-      const answer = await fetch(`${server.url}${base}?watch=true&${query}`);
+    const watch = async (query: string, count = Infinity) => {
+      const { body } = await fetch(`${server.url}${base}?watch=true&${query}`);
       const events: { type: string; object: { kind: string; metadata?: { name: string }; code?: number } }[] = [];
       const reading = (async () => {
-        for (const line of (await answer.text()).split('\n').filter((text) => text !== ''))
-          events.push(JSON.parse(line) as never);
+        const input = Readable.fromWeb(body as never);
+        for await (const line of createInterface({ input }))
+          if (events.push(JSON.parse(line) as never) === count) break;
+        input.destroy();
       })();
       return { events, reading };
     };
     const { events, reading } = await watch(
-      `resourceVersion=${first.metadata.resourceVersion}&allowWatchBookmarks=true&timeoutSeconds=0.3`,
+      `resourceVersion=${first.metadata.resourceVersion}&allowWatchBookmarks=true`,
+      5,
     );
     await send('PUT', `${base}/x`, configMap('x', { data: { a: '2' } }));
     await send('DELETE', `${base}/x`);
@@ -153,6 +158,9 @@ describe('TestApiServer', () => {
     expect(events.map(({ type, object }) => `${type} ${object.metadata?.name ?? ''}`)).to.deep.equal([
       ...['ADDED y', 'BOOKMARK ', 'MODIFIED x', 'DELETED x', 'BOOKMARK '],
     ]);
+    await (
+      await watch('timeoutSeconds=0.1')
+    ).reading;
     server.objects.compact();
     const late = await watch(`resourceVersion=${first.metadata.resourceVersion}`);
     await late.reading;
