@@ -119,7 +119,12 @@ async function readOne(
   tag: string,
   digest: Digest,
 ): Promise<StoredRecord | undefined> {
-  const manifest = parseManifest(await readContent(store, await store.resolve(digest)), `${tag} in ${store.name}`);
+  // A run that ends at this moment removes its record.
+  const root = await store.resolve(digest).catch((error: unknown) => {
+    if (!isPluginError(error, 'not-found')) throw error;
+  });
+  if (!root) return undefined;
+  const manifest = parseManifest(await readContent(store, root), `${tag} in ${store.name}`);
   const [layer] = manifest.layers;
   if (!layer || !isRecord(manifest)) return undefined;
   const fields = fieldsOf(parseJson((await readContent(store, layer, recordLimit)).toString()));

@@ -159,13 +159,13 @@ export class Registry implements ContentStore {
   }
 
   /**
-   * Removes a manifest with its tags. A missing manifest is no error. The registry frees the space later. Throws
-   * `unsupported` if the registry deletes nothing, and `denied`.
+   * Removes a manifest, with most registries also its tags, or one tag. A missing one is no error. The registry frees the
+   * space later. Throws `unsupported` if the registry deletes nothing, and `denied`.
    */
-  async remove(digest: Digest): Promise<void> {
-    const request = { ...manifestRequest(digest), actions: 'pull,push,delete' } as const;
+  async remove(tagOrDigest: string): Promise<void> {
+    const request = { ...manifestRequest(tagOrDigest), actions: 'pull,push,delete' } as const;
     const reply = await this.#send('DELETE', request, { accept: [404, 405, 501] });
-    this.#manifests.delete(digest);
+    if (isDigest(tagOrDigest)) this.#manifests.delete(tagOrDigest);
     if (reply.status < 400 || reply.status === 404) return;
     throw new PluginError('unsupported', `${this.name} does not delete images: it answered ${reply.status}`, {
       hint: 'Allow deletion in the configuration of the registry (docker-registry: storage.delete.enabled: true).',

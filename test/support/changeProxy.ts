@@ -4,11 +4,13 @@ import type { AddressInfo } from 'node:net';
 
 /**
  * Starts a proxy in front of a registry, which calls a function before each PUT and DELETE, and waits for it. The proxy
- * answers with the returned status itself, and forwards the request if there is none.
+ * answers with the returned status itself, and forwards the request if there is none. Calls `afterChange` when the
+ * registry answered.
  */
 export async function startChangeProxy(
   host: string,
   beforeChange: (method: string, path: string) => number | void | Promise<void>,
+  afterChange: (method: string, path: string) => void = () => undefined,
 ): Promise<{ host: string; stop: () => Promise<void> }> {
   const answer = async (incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> => {
     const { method = '', url = '', headers } = incoming;
@@ -19,6 +21,7 @@ export async function startChangeProxy(
       return;
     }
     const forwarded = request(`http://${host}${url}`, { method, headers }, (reply) => {
+      if (method === 'DELETE' || method === 'PUT') afterChange(method, url);
       outgoing.writeHead(reply.statusCode ?? 500, reply.headers);
       reply.pipe(outgoing);
     });

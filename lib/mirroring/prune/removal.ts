@@ -4,7 +4,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { removeFiles, untagImages } from './prunedConfig.ts';
 import type { JudgedRelease, RepositoryPlan } from './prunePlan.ts';
 import { checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from '../pruneRecord.ts';
-import { ignoreUnreadable, type RemovedContent } from './repository.ts';
+import { ignoreUnreadable, type PrunedRepository, type RemovedContent } from './repository.ts';
 
 /** The planned removal. */
 interface Removal {
@@ -47,14 +47,15 @@ async function removeContent(
   contents: ReadonlyMap<RepositoryPlan, RemovedContent>,
   releases: ReadonlySet<Digest>,
 ): Promise<void> {
-  for (const [{ repository }, { tags, manifests }] of contents) {
-    const own = manifests.filter((digest) => releases.has(digest));
+  const isOwn = (digest: Digest): boolean => releases.has(digest);
+  const rest = new Map<PrunedRepository, RemovedContent>();
+  for (const [{ repository }, { tags, manifests, blobs }] of contents) {
+    const [own, others] = [manifests.filter(isOwn), manifests.filter((digest) => !isOwn(digest))];
     const ownTags = tags.filter((tag) => own.includes(repository.tags.get(tag) ?? 'sha256:'));
     await repository.remove({ tags: ownTags, manifests: own, blobs: [] });
+    rest.set(repository, { tags: tags.filter((tag) => !ownTags.includes(tag)), manifests: others, blobs });
   }
-  for (const [{ repository }, { tags, manifests, blobs }] of contents) {
-    await repository.remove({ tags, manifests, blobs });
-  }
+  for (const [repository, content] of rest) await repository.remove(content);
 }
 
 /**

@@ -3,6 +3,7 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import { digestOf, type Digest } from '../../oci/digest.ts';
 import type { Registries } from '../../registry/registries.ts';
+import type { Registry } from '../../registry/registry.ts';
 import type { Place } from '../../release/mirror/destination.ts';
 import { Directory } from '../../store/directory.ts';
 import { listManifests, removeEmptyFolders, removeFromDirectory } from '../../store/directoryRemoval.ts';
@@ -97,22 +98,7 @@ export class PrunedRepository {
   async remove(content: RemovedContent): Promise<void> {
     const { place, store } = this;
     if (store instanceof Directory) await removeFromDirectory(store, content);
-    else if (place.kind === 'registry') {
-      const registry = this.#registries.repository(place);
-      const [first] = content.manifests;
-      // A run that mirrors the same release may push it again at this moment.
-      for (let attempt = 1; attempt <= 2; attempt += 1) {
-        await Promise.all(content.manifests.map((digest) => registry.remove(digest)));
-        if (first === undefined || !(await registry.resolve(first).catch(ignoreUnreadable))) return;
-      }
-      throw new PluginError(
-        'unsupported',
-        `${store.name} still has ${first}, although it answered that it deleted it`,
-        {
-          hint: 'Remove the releases with the tools of the registry.',
-        },
-      );
-    }
+    else if (place.kind === 'registry') await removeFromRegistry(this.#registries.repository(place), content);
   }
 
   /** Removes the folders of a repository in a directory if nothing is left in them. */
@@ -137,6 +123,36 @@ export class PrunedRepository {
       return undefined;
     }
   }
+}
+
+async function removeFromRegistry(registry: Registry, { manifests, tags }: RemovedContent): Promise<void> {
+  const find = (tagOrDigest: string | undefined): Promise<Descriptor | undefined> =>
+    tagOrDigest === undefined ? Promise.resolve(undefined) : registry.resolve(tagOrDigest).catch(ignoreUnreadable);
+  const fail = (what: string): never => {
+    throw new PluginError(
+      'unsupported',
+      `${registry.name} still has ${what}, although it answered that it deleted it`,
+      {
+        hint: 'Remove the releases with the tools of the registry.',
+      },
+    );
+  };
+  const [first] = manifests;
+  // A run that mirrors the same release may push it again at this moment.
+  for (let attempt = 1; attempt <= 2; attempt += 1) {
+    await Promise.all(manifests.map((digest) => registry.remove(digest)));
+    if (!(await find(first))) break;
+    if (attempt === 2) fail(String(first));
+  }
+  // Some registries keep a tag, and what it leads to, until the tag is deleted too.
+  const [tag] = tags;
+  const isKept = async (): Promise<boolean> => {
+    const root = await find(tag);
+    return root !== undefined && !(await registry.exists(root));
+  };
+  if (!(await isKept())) return;
+  await Promise.all(tags.map((each) => registry.remove(each)));
+  if (await isKept()) fail(`the tag ${String(tag)}`);
 }
 
 /** Returns undefined for the error of content that is missing or damaged. Throws other errors. */

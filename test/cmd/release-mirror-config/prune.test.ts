@@ -3,6 +3,7 @@ import { expect } from 'chai';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { digestIn } from '../../../lib/oci/reference.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
@@ -98,6 +99,23 @@ describe('oc adm-release-mirror-config prune', () => {
       await fixed.stop();
     }
   });
+
+  for (const deletes of ['with tags', 'without tags'] as const) {
+    it(`leaves no tag in a registry that deletes images ${deletes}`, async () => {
+      const own = await startRegistry({ deletes });
+      const to = `--to=${own.host}/site/release`;
+      try {
+        await mirroring.succeed([to], both());
+        await succeed(to, '--keep=4.12.4', '--yes');
+        const tags = [...(own.content.repositories.get('site/release')?.tags.keys() ?? [])];
+        expect(tags).to.include.members(tagsOf(workshop.release));
+        expect(tags.filter((tag) => /^(?:4\.12\.3|prune)-/.test(tag) || tagsOf(old).includes(tag))).to.deep.equal([]);
+        expect((await prune(to, '--keep=4.12.4')).stdout).to.contain('There is nothing to remove.');
+      } finally {
+        await own.stop();
+      }
+    });
+  }
 
   it('removes releases from a directory, with files of the config folder, and leaves a verified mirror', async () => {
     await mirroring.succeed(['--to-dir=mirror', '--release-image-signature-to-dir=mirror/config'], both());

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { emptyContent, repositoryOf, type RegistryContent } from './content.ts';
+import { emptyContent, repositoryOf, type RegistryContent, type StoredManifest } from './content.ts';
 import type { Answer } from '../http/faults.ts';
 import { FaultyServer, type Exchange, type ServerTls } from '../http/faultyServer.ts';
 import { RepositoryBlobs, partsOf } from './repositoryBlobs.ts';
@@ -27,6 +27,8 @@ export interface RegistryOptions {
   tagsPerPage?: number;
   /** Serve the referrers API (distribution-spec 1.1), which docker-registry 2.8 lacks. */
   referrers?: boolean;
+  /** Delete manifests: with their tags, or keep what a tag leads to until the tag is deleted. */
+  deletes?: 'with tags' | 'without tags';
   /** Send Location headers without an origin. */
   relativeLocations?: boolean;
 }
@@ -45,6 +47,7 @@ export class TestRegistry extends FaultyServer {
   readonly uploads: Uploads;
   readonly #options: RegistryOptions;
   readonly #holdings: RepositoryBlobs;
+  readonly #keptByTags = new Map<string, StoredManifest>();
 
   constructor(options: RegistryOptions = {}) {
     super(options.tls);
@@ -98,6 +101,7 @@ export class TestRegistry extends FaultyServer {
     if (kind === 'blobs' && reading) return this.#readBlob(name, rest);
     if (kind === 'manifests' && reading) return this.#readManifest(exchange, name, rest);
     if (kind === 'manifests' && method === 'PUT') return await this.#putManifest(exchange, name, rest);
+    if (kind === 'manifests' && method === 'DELETE' && this.#options.deletes) return this.#deleteManifest(name, rest);
     if (kind === 'referrers' && method === 'GET') return this.#listReferrers(name, rest);
     if (kind === 'tags' && rest === 'list' && reading) return this.#listTags(exchange, name);
     return refuse(405, 'UNSUPPORTED', 'the operation is unsupported');
@@ -152,7 +156,7 @@ export class TestRegistry extends FaultyServer {
     const repository = this.content.repositories.get(name);
     if (!repository) return refuse(404, 'NAME_UNKNOWN', 'repository name not known to registry');
     const digest = repository.tags.get(tagOrDigest) ?? tagOrDigest;
-    const manifest = repository.manifests.get(digest);
+    const manifest = repository.manifests.get(digest) ?? this.#keptByTags.get(`${name}:${tagOrDigest}`);
     if (!manifest) return refuse(404, 'MANIFEST_UNKNOWN', 'manifest unknown');
     const { accept } = exchange.headers;
     if (accept !== undefined && !accept.includes('*/*') && !accept.includes(manifest.mediaType)) {
@@ -181,6 +185,22 @@ export class TestRegistry extends FaultyServer {
     if (!byDigest) repository.tags.set(tagOrDigest, digest);
     const location = `${this.#origin}/v2/${name}/manifests/${digest}`;
     return { status: 201, headers: { location, 'docker-content-digest': digest } };
+  }
+
+  #deleteManifest(name: string, tagOrDigest: string): Answer {
+    const repository = repositoryOf(this.content, name);
+    const manifest = repository.manifests.get(tagOrDigest);
+    const tags = [...repository.tags].filter(([tag, digest]) => tag === tagOrDigest || digest === tagOrDigest);
+    if (!manifest && tags.length === 0) return refuse(404, 'MANIFEST_UNKNOWN', 'manifest unknown');
+    repository.manifests.delete(tagOrDigest);
+    for (const [tag] of tags) {
+      if (manifest && this.#options.deletes === 'without tags') this.#keptByTags.set(`${name}:${tag}`, manifest);
+      else {
+        repository.tags.delete(tag);
+        this.#keptByTags.delete(`${name}:${tag}`);
+      }
+    }
+    return { status: 202 };
   }
 
   #listReferrers(name: string, subject: string): Answer {
