@@ -3,7 +3,6 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import { digestOf, type Digest } from '../../oci/digest.ts';
 import type { Registries } from '../../registry/registries.ts';
-import type { Registry } from '../../registry/registry.ts';
 import type { Place } from '../../release/mirror/destination.ts';
 import { Directory } from '../../store/directory.ts';
 import { listManifests, removeEmptyFolders, removeFromDirectory } from '../../store/directoryRemoval.ts';
@@ -125,7 +124,10 @@ export class PrunedRepository {
   }
 }
 
-async function removeFromRegistry(registry: Registry, { manifests, tags }: RemovedContent): Promise<void> {
+async function removeFromRegistry(
+  registry: ReturnType<Registries['repository']>,
+  { manifests, tags }: RemovedContent,
+): Promise<void> {
   const find = (tagOrDigest: string | undefined): Promise<Descriptor | undefined> =>
     tagOrDigest === undefined ? Promise.resolve(undefined) : registry.resolve(tagOrDigest).catch(ignoreUnreadable);
   const fail = (what: string): never => {
