@@ -39,6 +39,8 @@ describe('prepare', () => {
       'docker-registry',
       'skopeo',
       'podman',
+      'newuidmap',
+      'slirp4netns',
       'openssl',
       'gpg',
       'groff',
@@ -90,7 +92,7 @@ describe('prepare', () => {
     await addCommand('apt-get', 'echo "apt-get $*" >> "$LOG"; echo "E: no network" >&2; exit 100');
     const { code, stderr, log } = await prepare('peers');
     expect(code).to.equal(0);
-    expect(stderr).to.include('NOT INSTALLED: docker-registry, skopeo, podman, openssl');
+    expect(stderr).to.include('NOT INSTALLED: docker-registry, skopeo, podman, newuidmap, slirp4netns, openssl');
     if (process.getuid?.() === 0) {
       expect(stderr).to.match(/^Installing these Debian packages for the tests: docker-registry, skopeo/);
       expect(log).to.include('apt-get -qq update');
