@@ -152,9 +152,9 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
         ['crea\t', 'oc adm-upgrade-bundle create'],
         ['--arc\t', 'oc adm-upgrade-bundle create --arch='],
         ['s3\t', 'oc adm-upgrade-bundle create --arch=s390x'],
-        ['--output sti\t', 'oc adm-upgrade-bundle create --arch=s390x --output drive/'],
+        ['--output dri\t', 'oc adm-upgrade-bundle create --arch=s390x --output drive/'],
       ]);
-      await type([['oc adm-upgrade-bundle create --output=st\t', 'oc adm-upgrade-bundle create --output=drive/']]);
+      await type([['oc adm-upgrade-bundle create --output=dr\t', 'oc adm-upgrade-bundle create --output=drive/']]);
       await type([['oc adm-upgrade-bundle inspect drive/\t', 'oc adm-upgrade-bundle inspect drive/upgrade.tar']]);
     });
 

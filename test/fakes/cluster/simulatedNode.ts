@@ -117,7 +117,9 @@ export class SimulatedNode {
    */
   async run(program: string, ...args: string[]): Promise<string> {
     const pid = String(this.#child?.pid);
-    return runSuccessfully('unshare', ['-n', 'nsenter', '--mount', '--target', pid, program, ...args]);
+    // The variables of tests name files of this machine.
+    const env = { PATH: process.env['PATH'], HOME: this.#folder };
+    return runSuccessfully('unshare', ['-n', 'nsenter', '--mount', '--target', pid, program, ...args], { env });
   }
 
   /** The folder of the agent’s copies. */

@@ -149,8 +149,9 @@ export class SystemdNode {
 
   /** Runs a program on the node, and returns its output; empty if it cannot run. */
   async tryRun(...command: readonly string[]): Promise<string> {
-    return (await run('nsenter', [`--target=${this.#init}`, '--mount', '--pid', '--root', '--wd', '--', ...command]))
-      .stdout;
+    const enter = [`--target=${this.#init}`, '--mount', '--pid', '--root', '--wd', '--', ...command];
+    // The variables of tests name files of this machine.
+    return (await run('nsenter', enter, { env: { PATH: process.env['PATH'] } })).stdout;
   }
 
   /** Cuts its power: nothing on it runs any more, and nothing was warned. */
