@@ -133,6 +133,21 @@ describe('a drill of a node with systemd', function () {
     }
   });
 
+  it('lets a container runtime that is starting when the drill ends use its registries again', async () => {
+    const { cluster, context } = site.connected;
+    const { node } = site;
+    await node.tryRun('touch', '/etc/crio-slow');
+    const running = drillNode(cluster, drilled, { ...options, timeout: 5000 }, context).catch(
+      (error: unknown) => error,
+    );
+    await site.until(async () => (await site.runtimeState()) === 'started redirected');
+    const stopping = node.tryRun('systemctl', 'stop', drillUnit);
+    await site.until(async () => !(await node.has(drillFile)));
+    await node.tryRun('rm', '/etc/crio-slow');
+    await Promise.all([stopping, running]);
+    await expectClean();
+  });
+
   for (const mode of ['restart', 'reboot']) {
     it(`leaves nothing behind if the command is killed after any step of a ${mode}`, async () => {
       const whole = await runChild(site, mode, 60_000, 0);

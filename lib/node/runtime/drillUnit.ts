@@ -79,6 +79,8 @@ function serviceSettings({ until }: DrillPlan, last: string): (readonly [key: st
   // A shutdown ends the service with success: only then an announced reboot keeps the unit for the next boot.
   const end =
     `rm -f ${drillFile}; if [ $$SERVICE_RESULT != success ] || [ ! -e ${nextBootFile} ]; then rm -rf ${drillTraces.join(' ')};${last} fi; ` +
+    // A container runtime that is starting may have read the drop-in, and cannot reload yet.
+    `while systemctl is-active crio | grep -qx activating; do sleep 0.1; done; ` +
     `if systemctl -q is-active crio; then systemctl --no-block reload crio; fi`;
   return [
     ['Type', 'exec'],

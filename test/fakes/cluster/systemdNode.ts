@@ -15,6 +15,8 @@ const project = fileURLToPath(new URL('../../..', import.meta.url));
 const units = {
   'crio.service': [
     '[Service]',
+    'Type=notify',
+    'NotifyAccess=all',
     'ExecStart=/usr/local/bin/crio',
     'ExecReload=/bin/kill -HUP $MAINPID',
     'TimeoutStopSec=5',
@@ -23,7 +25,7 @@ const units = {
   'multi-user.target': '[Unit]\nAllowIsolate=yes\n',
 };
 
-/** Each start and reload is a line in /var/log/crio, with the images that it could not get. */
+/** Each start and reload is a line in /var/log/crio, with the images that it could not get. Starts while /etc/crio-slow exists. */
 const runtime = `#!/bin/bash
 say() { echo "$1 $([ -e /etc/containers/registries.conf.d/9999-oc-upgrade-bundle-drill.conf ] && echo redirected || echo free)" >> /var/log/crio; }
 trap 'say reloaded' HUP
@@ -37,6 +39,8 @@ done
 while read -r policy image; do
   podman create --quiet --replace --name pod --pull=$policy --network=none "$image" /true > /dev/null 2>> /var/log/pods && echo "created $image" >> /var/log/pods
 done < <(cat /etc/crio-pods 2>/dev/null)
+while [ -e /etc/crio-slow ]; do sleep 0.1; done
+systemd-notify --ready
 while :; do sleep 1 & wait $!; done
 `;
 
