@@ -27,8 +27,10 @@ describe('openAdditionalStore', () => {
 
   it('syncs each file and folder of a new store once, several at a time', async () => {
     const log = join(folder, 'log');
+    // Each waits for another one.
     const host = await hostWith(
-      `echo begin >>${log}; for each; do echo "$each" >>${log}; done; sleep 0.2; echo end >>${log}`,
+      `echo begin >>${log}; for each; do echo "$each" >>${log}; done; ` +
+        `for i in $(seq 200); do [ "$(grep -c '^begin$' ${log})" -gt 1 ] && break; sleep 0.1; done; echo end >>${log}`,
     );
     const context = makeContext();
     const additional = await openAdditionalStore(await HostStorage.open(host), join(folder, 'store'), context);
