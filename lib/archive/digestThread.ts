@@ -30,8 +30,8 @@ export class DigestThread {
   }
 
   /** Hashes bytes in shared memory, which must not change until the promise settles. */
-  async update(bytes: Uint8Array): Promise<void> {
-    await this.#request(bytes);
+  update(bytes: Uint8Array): Promise<unknown> {
+    return this.#request(bytes);
   }
 
   /** Returns the digests. Call it once, at the end. */
@@ -46,11 +46,11 @@ export class DigestThread {
   }
 
   #request(message: ToDigestWorker): Promise<FromDigestWorker> {
-    if (this.#failure) return Promise.reject(this.#failure);
     const reply = Promise.withResolvers<FromDigestWorker>();
-    // The caller may fail before it awaits the reply.
+    // The caller may fail, or be interrupted, before it awaits the reply.
     reply.promise.catch(() => undefined);
-    this.#pending.push(reply);
+    if (this.#failure) reply.reject(this.#failure);
+    else this.#pending.push(reply);
     this.#worker.postMessage(message);
     return reply.promise;
   }

@@ -97,7 +97,7 @@ async function scanTar(tar: ScannedTar, scanner: Scanner, context: Context): Pro
   const hash = isSmall ? new VolumeHash(volumes) : new DigestThread(volumes, context);
   try {
     const scanChunk = splitChunks(listSections(archive, trailing), scanner);
-    let hashed: Promise<void> | void = undefined;
+    let hashed: Promise<unknown> | void = undefined;
     for await (const chunk of isSmall ? archive.chunks(0, size) : archive.chunksAhead(0, size)) {
       checkInterrupted(context.signal);
       const before = hashed;

@@ -47,7 +47,7 @@ describe('verify', () => {
     child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
     child.stderr.on('data', (chunk: Buffer) => {
       stderr += chunk.toString();
-      if (interruptAt.test(stderr)) child.kill('SIGINT');
+      if (!child.killed && interruptAt.test(stderr)) child.kill('SIGINT');
     });
     const [code] = (await once(child, 'close')) as [number | null];
     return { code, stdout, stderr };
@@ -200,7 +200,7 @@ describe('verify', () => {
     await file.close();
     try {
       const { code, stdout, stderr } = await verify([path, ...trust], /Verifying +\d+%/);
-      expect(code).to.equal(130);
+      expect(code, stderr).to.equal(130);
       expect(stdout).to.equal('');
       expect(stderr).to.include('Interrupted.');
     } finally {
