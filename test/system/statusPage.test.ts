@@ -28,10 +28,11 @@ describe('status --web in Chromium', () => {
     page = await openInBrowser(url, 390);
   });
   after(async () => {
-    running.child.kill('SIGKILL');
-    await page.close();
-    await server.stop();
-    await kubeconfigs.remove();
+    // There is none if the suite is skipped.
+    (running as Running | undefined)?.child.kill('SIGKILL');
+    await (page as BrowserPage | undefined)?.close();
+    await (server as TestApiServer | undefined)?.stop();
+    await (kubeconfigs as KubeconfigFolder | undefined)?.remove();
   });
 
   const put = (status: object): void => {
