@@ -23,6 +23,8 @@ const peers = {
   fish: 'fish',
   tmux: 'tmux',
   readelf: 'binutils',
+  xfs_io: 'xfsprogs',
+  chromium: 'chromium',
   pg_ctlcluster: 'postgresql',
   'qemu-aarch64': 'qemu-user libc6-arm64-cross libstdc++6-arm64-cross',
 };

@@ -37,10 +37,10 @@ describe('the man pages', () => {
       }
   });
 
-  describe('for man', () => {
+  describe('for man', function () {
+    requirePeer(this, 'groff');
     let folder: string;
-    before(async function () {
-      requirePeer(this, 'groff');
+    before(async () => {
       folder = await mkdtemp(join(tmpdir(), 'man-'));
       for (const [name, text] of pages) await writeFile(join(folder, name), text);
     });

@@ -14,13 +14,13 @@ interface Answered {
   readonly manifests?: { digest: Digest }[];
 }
 
-describe('attachments that a target already has', () => {
+describe('attachments that a target already has', function () {
+  requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
   let site: DockerRegistry;
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo');
+  before(async () => {
     site = await startDockerRegistry();
     workshop = await openWorkshop({ release: { supplements: true } });
     mirroring = new Mirroring(workshop);

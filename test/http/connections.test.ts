@@ -280,11 +280,11 @@ describe('Connections', () => {
     });
   });
 
-  describe('with TLS', () => {
+  describe('with TLS', function () {
+    requirePeer(this, 'openssl');
     let authority: Authority;
     let folder: string;
-    before(async function () {
-      requirePeer(this, 'openssl');
+    before(async () => {
       authority = await makeAuthority();
       folder = await mkdtemp(join(tmpdir(), 'connections-'));
     });

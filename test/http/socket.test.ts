@@ -372,10 +372,10 @@ describe('Sockets', () => {
     expect(answer).to.deep.include({ status: 503, body: Buffer.from('come back later') });
   });
 
-  describe('with TLS', () => {
+  describe('with TLS', function () {
+    requirePeer(this, 'openssl');
     let authority: Authority;
-    before(async function () {
-      requirePeer(this, 'openssl');
+    before(async () => {
       authority = await makeAuthority();
     });
     after(() => authority.remove());

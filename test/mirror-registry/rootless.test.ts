@@ -15,10 +15,10 @@ const user = 1234;
 // As the user who runs the registry. The folder of the database belongs to a subordinate user,
 // which only podman can use.
 describe('a registry in the scope of a user', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'curl');
   this.timeout(300_000);
   let registry: RunningRegistry;
   before(async function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl');
     await requireRoot(this);
   });
   beforeEach(async () => {
@@ -74,10 +74,8 @@ describe('a registry in the scope of a user', function () {
 });
 
 describe('a registry on a mounted disk', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'curl');
   this.timeout(300_000);
-  before(function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  });
 
   it('has its symbolic links resolved inside that disk', async () => {
     const registry = await startMirrorRegistry({ quayRoot: '/opt/quay-install' });

@@ -212,9 +212,9 @@ describe('fetchBundle', () => {
   });
 
   describe('in two processes', function () {
+    requirePeer(this, 'skopeo');
     this.timeout(300_000);
     before(async function () {
-      requirePeer(this, 'skopeo');
       await requireRoot(this);
     });
 

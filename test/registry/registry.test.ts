@@ -74,10 +74,8 @@ describe('Registry', () => {
     });
   });
 
-  describe('at a docker-registry', () => {
-    before(function () {
-      requirePeer(this, 'docker-registry');
-    });
+  describe('at a docker-registry', function () {
+    requirePeer(this, 'docker-registry');
 
     describeStore('Registry', async (content, repository, context) => {
       const server = await startDockerRegistry();

@@ -3,11 +3,11 @@ import { expect } from 'chai';
 import { makeAuthority, type Authority } from './certificates.ts';
 import { requirePeer } from './peers.ts';
 
-describe('makeAuthority', () => {
+describe('makeAuthority', function () {
+  requirePeer(this, 'openssl');
   let authority: Authority;
 
-  before(async function () {
-    requirePeer(this, 'openssl');
+  before(async () => {
     authority = await makeAuthority();
   });
 

@@ -11,14 +11,14 @@ import { buildRelease } from './release/release.ts';
 
 const basic = `Basic ${Buffer.from(`${basicUser.username}:${basicUser.password}`).toString('base64')}`;
 
-describe('startDockerRegistry', () => {
+describe('startDockerRegistry', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'skopeo');
   const release = buildRelease({ components: 4 });
   let authority: Authority;
   let folder: string;
   let registry: DockerRegistry | undefined;
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'skopeo');
+  before(async () => {
     authority = await makeAuthority();
     folder = await mkdtemp(join(tmpdir(), 'registry-test-'));
   });

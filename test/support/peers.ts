@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
-import type { Context } from 'mocha';
+import Mocha, { type Context, type Suite } from 'mocha';
 
 /** A program of another project that tests compare ours with. */
 export type Peer =
@@ -64,17 +64,20 @@ export function hasPeer(peer: Peer): boolean {
 }
 
 /**
- * Skips the suite whose `before` calls this, with a line on standard error, if a peer is not installed:
- * `before(function () { requirePeer(this, 'skopeo'); })`.
+ * Skips a suite with all its hooks, or one test, with a line on standard error, if a peer is not installed:
+ * `describe('…', function () { requirePeer(this, 'skopeo'); … })`.
  */
-export function requirePeer(context: Context, ...peers: Peer[]): void {
+export function requirePeer(subject: Suite | Context, ...peers: Peer[]): void {
   const absent = peers.filter((peer) => !hasPeer(peer));
   if (absent.length === 0) return;
-  const title = context.test?.parent?.fullTitle() ?? 'a suite';
+  const isSuite = subject instanceof Mocha.Suite;
+  const title = (isSuite ? subject : subject.test?.parent)?.fullTitle() ?? 'a suite';
   for (const peer of absent) skippedSuites.set(peer, [...(skippedSuites.get(peer) ?? []), title]);
   const count = new Set([...skippedSuites.values()].flat()).size;
   console.error(`SKIPPED “${title}”: ${absent.join(' and ')} not installed (${count} suites skipped so far)`);
-  context.skip();
+  // Mocha adds no hooks to a suite that is pending.
+  if (isSuite) subject.pending = true;
+  else subject.skip();
 }
 
 /** Runs a command to its end. Returns any exit code, and the output. */

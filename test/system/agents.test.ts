@@ -16,6 +16,7 @@ import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 
 describe('the agents of a cluster', function () {
+  requirePeer(this, 'skopeo', 'podman');
   this.timeout(300_000);
   let made: TestBundle;
   let other: TestBundle;
@@ -23,7 +24,6 @@ describe('the agents of a cluster', function () {
   let cluster: SimulatedCluster;
 
   before(async function () {
-    requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     await requireLoopDevices(this);
     made = await makeBundle({ version: '4.19.4', layerSize: 200_000 });

@@ -17,11 +17,11 @@ const options = { reboot: false, single: false, timeout: 20_000, interval: 200 }
 const router = `quay.io/site/router@sha256:${'a'.repeat(64)}`;
 
 describe('a drill of a node with systemd', function () {
+  requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo');
   this.timeout(300_000);
   let site: DrillSite;
 
   before(async function () {
-    requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo');
     await requireRoot(this);
   });
   beforeEach(async () => {

@@ -16,13 +16,13 @@ import { pullspecsOf } from '../support/release/release.ts';
 
 // The recipe of docs/how-to/gate-a-release.md, on synthetic releases.
 describe('the gate of a release', function () {
+  requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo', 'podman');
   this.timeout(600_000);
   let previous: TestBundle;
   let next: TestBundle;
   const program = async (...args: string[]): Promise<Execution> => executeProgram('oc-adm_upgrade_bundle', args);
 
   before(async function () {
-    requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo', 'podman');
     await requireRoot(this);
     previous = await makeBundle({ version: '4.19.3', layerSize: 20_000 });
     next = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 20_000 });

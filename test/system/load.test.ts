@@ -31,6 +31,7 @@ import { createContainer, listImages, requireRoot } from '../support/archive/sto
 const program = executableOf('oc-adm_upgrade_bundle');
 
 describe('loadBundle', function () {
+  requirePeer(this, 'skopeo', 'podman');
   this.timeout(300_000);
   let made: TestBundle;
   let site: LoadSite;
@@ -39,7 +40,6 @@ describe('loadBundle', function () {
   let names: readonly string[];
 
   before(async function () {
-    requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     made = await makeLoadedBundle();
   });

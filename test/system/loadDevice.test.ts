@@ -13,13 +13,13 @@ import { failureOf } from '../support/program/failure.ts';
 import { createContainer, requireRoot } from '../support/archive/storeReader.ts';
 
 describe('loadBundle from a device', function () {
+  requirePeer(this, 'skopeo', 'podman');
   this.timeout(300_000);
   let made: TestBundle;
   let site: LoadSite;
   let names: readonly string[];
 
   before(async function () {
-    requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     made = await makeLoadedBundle();
     names = made.result.metadata.images;

@@ -16,6 +16,7 @@ const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', 
 
 // The command lines of the units, run by podman, with images that stand in for those of Red Hat.
 describe('a mirror registry under podman', function () {
+  requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl');
   this.timeout(300_000);
   let host: PodmanHost;
   let fixture: Fixture;
@@ -24,7 +25,6 @@ describe('a mirror registry under podman', function () {
   let images: StandInReleases['fresh'];
 
   before(async function () {
-    requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl');
     await requireRoot(this);
     host = await PodmanHost.start();
     ({ fresh: images, bundle } = await makeStandInReleases(host.folder, (archive) =>

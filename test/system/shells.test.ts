@@ -63,12 +63,12 @@ async function build(): Promise<string> {
 }
 
 for (const [shell, { file, command, start }] of Object.entries(shells)) {
-  describe(`completion in ${shell}`, () => {
+  describe(`completion in ${shell}`, function () {
+    requirePeer(this, 'tmux', shell as keyof typeof shells);
     let home: string;
     let server: TestApiServer | undefined;
     let sessions = 0;
-    before(async function () {
-      requirePeer(this, 'tmux', shell as keyof typeof shells);
+    before(async () => {
       home = await mkdtemp(join(tmpdir(), 'completion-'));
       server = await startApiServer({ openshift: '4.19.3' });
       server.put(upgradeBundleDefinition());

@@ -20,6 +20,7 @@ import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 const cutTime = 5000;
 
 describe('a cluster of three nodes', function () {
+  requirePeer(this, 'skopeo', 'podman');
   this.timeout(600_000);
   let made: TestBundle;
   let digest: Digest;
@@ -27,7 +28,6 @@ describe('a cluster of three nodes', function () {
   let cluster: SimulatedCluster;
 
   before(async function () {
-    requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     await requireLoopDevices(this);
     // The key is not in the payload. Agents have it from the installation.

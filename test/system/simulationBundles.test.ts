@@ -19,6 +19,7 @@ const imageOf = (version: unknown): string =>
 const names = { whole: '4.18.4-x86-64', delta: '4.19.5-x86-64' };
 
 describe('a cluster that cannot pin images itself, with an additional store', function () {
+  requirePeer(this, 'skopeo', 'podman');
   this.timeout(600_000);
   let whole: TestBundle;
   let delta: TestBundle;
@@ -26,7 +27,6 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
   let cluster: SimulatedCluster;
 
   before(async function () {
-    requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     await requireLoopDevices(this);
     folder = await makeFolder();

@@ -70,6 +70,7 @@ function makeOperator(): { catalog: string; content: TestContent } {
 }
 
 describe('a cluster with a bundle of two releases for its site', function () {
+  requirePeer(this, 'skopeo', 'podman');
   this.timeout(600_000);
   let made: TestBundle;
   let digest: Digest;
@@ -77,7 +78,6 @@ describe('a cluster with a bundle of two releases for its site', function () {
   let cluster: SimulatedCluster;
 
   before(async function () {
-    requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     await requireLoopDevices(this);
     // All bundles of this process have the same key.

@@ -9,15 +9,15 @@ import { requirePeer } from '../support/peers.ts';
 const name = '4.19.4-x86-64';
 const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
 
-describe('status --web in Chromium', () => {
+describe('status --web in Chromium', function () {
+  requirePeer(this, 'chromium');
   let server: TestApiServer;
   let kubeconfigs: KubeconfigFolder;
   let running: Running;
   let url = '';
   let page: BrowserPage;
 
-  before(async function () {
-    requirePeer(this, 'chromium');
+  before(async () => {
     server = await startApiServer({ openshift: '4.19.3' });
     server.put(upgradeBundleDefinition());
     kubeconfigs = await makeKubeconfigFolder();

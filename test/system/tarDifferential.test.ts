@@ -10,10 +10,8 @@ const mutations = 2000;
 const batch = 500;
 
 describe('Archive beside GNU tar and bsdtar', function () {
+  requirePeer(this, 'tar', 'bsdtar');
   this.timeout(600_000);
-  before(function () {
-    requirePeer(this, 'tar', 'bsdtar');
-  });
 
   it('reads the same tree out of every mutated tar that it accepts', async () => {
     let accepted = 0;

@@ -15,11 +15,11 @@ const settle = (text: string): string =>
     .replace(/ +/g, ' ');
 
 describe('docs/tutorial.md', function () {
+  requirePeer(this, 'bash');
   this.timeout(300_000);
   let folder: string;
   let page: string;
-  before(async function () {
-    requirePeer(this, 'bash');
+  before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'tutorial-'));
     page = await readFile(join(root, 'docs/tutorial.md'), 'utf8');
     const own = ['node_modules', '.git', 'dist', 'tutorial'].map((name) => join(root, name));

@@ -46,10 +46,8 @@ describe('create', () => {
     return { root, repository: join(root, 'v2', releaseRepository), metadata };
   };
 
-  describe('makes a bundle', () => {
-    before(function () {
-      requirePeer(this, 'tar');
-    });
+  describe('makes a bundle', function () {
+    requirePeer(this, 'tar');
 
     it('with metadata.json first, then configuration, manifests, tags and blobs', async () => {
       await open();

@@ -215,10 +215,10 @@ describe('create and credentials', () => {
   });
 });
 
-describe('create and TLS', () => {
+describe('create and TLS', function () {
+  requirePeer(this, 'openssl');
   let authority: Authority;
-  before(async function () {
-    requirePeer(this, 'openssl');
+  before(async () => {
     authority = await makeAuthority();
   });
   after(() => authority.remove());

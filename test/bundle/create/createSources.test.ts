@@ -33,7 +33,8 @@ const idms = (source: string, ...mirrors: string[]): string =>
     spec: { imageDigestMirrors: [{ source, mirrors, mirrorSourcePolicy: 'NeverContactSource' }] },
   });
 
-describe('create from a real registry', () => {
+describe('create from a real registry', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'skopeo', 'tar');
   let authority: Authority;
   let tokens: DockerTokens;
   let workshop: Workshop;
@@ -41,8 +42,7 @@ describe('create from a real registry', () => {
   // Empty if the suite is skipped.
   const closing: (() => Promise<void>)[] = [];
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'skopeo', 'tar');
+  before(async () => {
     authority = await makeAuthority();
     closing.push(() => authority.remove());
     tokens = await startDockerTokens({ users: { [basicUser.username]: basicUser.password } });

@@ -89,12 +89,12 @@ function layersOf({ content, componentRepository }: TestBundle['release'], diges
 }
 
 describe('pushBundle', () => {
-  describe('to a docker-registry', () => {
+  describe('to a docker-registry', function () {
+    requirePeer(this, 'docker-registry', 'skopeo');
     const extra = extraImage();
     let bundle: TestBundle;
     let registry: DockerRegistry;
-    before(async function () {
-      requirePeer(this, 'docker-registry', 'skopeo');
+    before(async () => {
       [bundle, registry] = await Promise.all([makeBundle({ extraImages: [extra] }), startDockerRegistry()]);
     });
     after(async () => {
@@ -344,13 +344,13 @@ describe('pushBundle', () => {
   });
 });
 
-describe('push', () => {
+describe('push', function () {
+  requirePeer(this, 'docker-registry', 'skopeo', 'openssl');
   let bundle: TestBundle;
   let trusting: string[];
   let authority: Authority;
   let registry: DockerRegistry;
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo', 'openssl');
+  before(async () => {
     [bundle, authority] = await Promise.all([makeBundle(), makeAuthority()]);
     trusting = trustingOptions(bundle);
     registry = await startDockerRegistry({ certificate: await authority.issue(), authentication: 'basic' });

@@ -10,14 +10,14 @@ import { extraImage, type ExtraImage } from '../../support/release/extraImage.ts
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
 import { TestContent } from '../../support/content/image.ts';
 
-describe('oc adm-release-mirror-config --additional-image', () => {
+describe('oc adm-release-mirror-config --additional-image', function () {
+  requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
   let site: DockerRegistry;
   let [tool, operator]: ExtraImage[] = [];
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo');
+  before(async () => {
     site = await startDockerRegistry();
   });
   after(() => site.stop());

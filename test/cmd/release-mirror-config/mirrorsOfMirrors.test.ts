@@ -6,13 +6,13 @@ import { requirePeer } from '../../support/peers.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { Mirroring, pullWhole } from '../../support/release/mirroring.ts';
 
-describe('oc adm-release-mirror-config between registries', () => {
+describe('oc adm-release-mirror-config between registries', function () {
+  requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
   let site: DockerRegistry;
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo');
+  before(async () => {
     site = await startDockerRegistry();
   });
   after(() => site.stop());

@@ -22,14 +22,14 @@ interface Pruned {
   readonly refusal?: string;
 }
 
-describe('oc adm-release-mirror-config prune', () => {
+describe('oc adm-release-mirror-config prune', function () {
+  requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
   let site: DockerRegistry;
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo');
+  before(async () => {
     site = await startDockerRegistry();
   });
   after(() => site.stop());

@@ -9,14 +9,14 @@ import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import { Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
 import type { ReleaseOptions, TestRelease } from '../../support/release/release.ts';
 
-describe('oc adm-release-mirror-config prune, of releases in all their forms', () => {
+describe('oc adm-release-mirror-config prune, of releases in all their forms', function () {
+  requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
   let site: DockerRegistry;
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo');
+  before(async () => {
     site = await startDockerRegistry();
   });
   after(() => site.stop());

@@ -8,7 +8,8 @@ import type { Execution } from '../../support/program/execution.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
 import type { TestRelease } from '../../support/release/release.ts';
 
-describe('oc adm-release-mirror-config prune, while a release is tagged', () => {
+describe('oc adm-release-mirror-config prune, while a release is tagged', function () {
+  requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
@@ -17,8 +18,7 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', () => 
   let number = 0;
   let repository = '';
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo');
+  before(async () => {
     site = await startDockerRegistry();
     workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], common: ['etcd'] } });
     mirroring = new Mirroring(workshop);

@@ -14,14 +14,14 @@ import type { TestRelease } from '../../support/release/release.ts';
 const manifestTypes =
   'application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json';
 
-describe('oc adm-release-mirror-config prune, with targets that are damaged, shared or unwilling', () => {
+describe('oc adm-release-mirror-config prune, with targets that are damaged, shared or unwilling', function () {
+  requirePeer(this, 'docker-registry');
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
   let site: DockerRegistry;
 
-  before(async function () {
-    requirePeer(this, 'docker-registry');
+  before(async () => {
     site = await startDockerRegistry();
     workshop = await openWorkshop();
     mirroring = new Mirroring(workshop);

@@ -15,7 +15,8 @@ import type { Execution } from '../../support/program/execution.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
 import { buildRelease, type TestRelease } from '../../support/release/release.ts';
 
-describe('oc adm-release-mirror-config prune, beside other runs', () => {
+describe('oc adm-release-mirror-config prune, beside other runs', function () {
+  requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
@@ -23,8 +24,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', () => {
   let number = 0;
   let repository = '';
 
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo');
+  before(async () => {
     site = await startDockerRegistry();
     workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], common: ['etcd'] } });
     mirroring = new Mirroring(workshop);

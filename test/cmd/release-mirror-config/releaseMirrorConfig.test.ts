@@ -378,10 +378,10 @@ describe('oc adm-release-mirror-config', () => {
     });
   });
 
-  describe('to a registry', () => {
+  describe('to a registry', function () {
+    requirePeer(this, 'docker-registry', 'skopeo');
     let site: DockerRegistry;
-    before(async function () {
-      requirePeer(this, 'docker-registry', 'skopeo');
+    before(async () => {
       site = await startDockerRegistry();
     });
     after(() => site.stop());

@@ -206,12 +206,10 @@ describe('TestApiServer', () => {
     for (const type of ['application/cbor', 'text/plain']) expect(await post(type, 'other')).to.equal(415);
   });
 
-  describe('with kubectl', () => {
+  describe('with kubectl', function () {
+    requirePeer(this, 'kubectl');
     let folder: KubeconfigFolder;
     let kubeconfig: string;
-    before(function () {
-      requirePeer(this, 'kubectl');
-    });
     beforeEach(async () => {
       folder = await makeKubeconfigFolder();
       kubeconfig = await folder.write({ cluster: { server: server.url } });

@@ -38,10 +38,8 @@ interface Host {
 }
 
 describe('certificates', function () {
+  requirePeer(this, 'openssl');
   const fixtures: Fixture[] = [];
-  before(function () {
-    requirePeer(this, 'openssl');
-  });
   afterEach(() => Promise.all(fixtures.splice(0).map((fixture) => fixture.remove())));
 
   async function install(

@@ -6,11 +6,9 @@ import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-re
 import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 
 describe('uninstall', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'curl');
   this.timeout(240_000);
   let registry: RunningRegistry;
-  before(function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  });
   beforeEach(async () => {
     const dropIns = { 'quay-app.service.d/50-own.conf': '[Service]\nNice=5\n' };
     registry = await startMirrorRegistry({ storage: 'quay-storage', dropIns });

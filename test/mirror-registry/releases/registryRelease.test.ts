@@ -19,6 +19,7 @@ import { requirePeer, runSuccessfully, type RunResult } from '../../support/peer
 const executable = fileURLToPath(new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 
 describe('openRegistryRelease', function () {
+  requirePeer(this, 'docker-registry', 'skopeo');
   this.timeout(300_000);
   const context = makeContext();
   let folder: string;
@@ -26,8 +27,7 @@ describe('openRegistryRelease', function () {
   let registry: DockerRegistry;
   let repository: string;
   let pushed: RunResult;
-  before(async function () {
-    requirePeer(this, 'docker-registry', 'skopeo');
+  before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'release-'));
     bundle = await makeRegistryBundle(folder);
     registry = await startDockerRegistry();

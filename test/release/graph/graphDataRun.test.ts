@@ -32,15 +32,15 @@ async function makeShellLayer(folder: string): Promise<TestLayer> {
   return { ...makeBlob(gzipSync(tar, { level: 1 })), diffId: digestOf(tar) };
 }
 
-describe('a graph-data image', () => {
+describe('a graph-data image', function () {
+  requirePeer(this, 'skopeo', 'tar');
   let folder: string;
   let registry: TestRegistry;
   let session: RegistrySession;
   let root: Descriptor;
   let image: string;
 
-  before(async function () {
-    requirePeer(this, 'skopeo', 'tar');
+  before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'graph-data-run-'));
     const content = new TestContent();
     const base = content.addImage('release', { architecture, layers: [await makeShellLayer(folder)] });

@@ -449,11 +449,11 @@ describe('the forms of a release signature', () => {
     }
   });
 
-  describe('judged by gpg', () => {
+  describe('judged by gpg', function () {
+    requirePeer(this, 'gpg');
     let home: string | undefined;
 
-    before(async function () {
-      requirePeer(this, 'gpg');
+    before(async () => {
       home = await mkdtemp(join(tmpdir(), 'gpg-'));
       await runSuccessfully('gpg', ['--homedir', home, '--batch', '--no-autostart', '--import'], {
         input: signer.publicKey,

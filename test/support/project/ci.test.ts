@@ -94,10 +94,8 @@ describe('.ci', () => {
     });
   });
 
-  describe('run', () => {
-    before(function () {
-      requirePeer(this, 'bash');
-    });
+  describe('run', function () {
+    requirePeer(this, 'bash');
 
     async function runAll(npm: string): Promise<RunResult> {
       await writeFile(join(root, 'bin/npm'), `#!/bin/bash\nname=\${!#}\n${npm}\n`, { mode: 0o755 });

@@ -46,6 +46,8 @@ describe('prepare', () => {
       'groff',
       'bsdtar',
       'readelf',
+      'xfs_io',
+      'chromium',
       'pg_ctlcluster',
       'qemu-aarch64',
       ...shells,

@@ -43,11 +43,11 @@ describe('signDigest', () => {
     }
   });
 
-  describe('read by gpg', () => {
+  describe('read by gpg', function () {
+    requirePeer(this, 'gpg');
     let home: string;
 
-    before(async function () {
-      requirePeer(this, 'gpg');
+    before(async () => {
       home = await mkdtemp(join(tmpdir(), 'gpg-'));
     });
 

@@ -13,15 +13,13 @@ import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 
 describe('backup and restore', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'curl', 'tar');
   this.timeout(240_000);
   let folder: string;
   let file: string;
   let registry: RunningRegistry;
   const database = (of = registry): string => join(of.fixture.root, 'srv/db/quay_sqlite.db');
 
-  before(function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl', 'tar');
-  });
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'backup-'));
     file = join(folder, 'registry.tar');

@@ -8,11 +8,9 @@ import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-re
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 
 describe('changeCertificates', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'curl');
   this.timeout(300_000);
   let registry: RunningRegistry;
-  before(function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  });
   beforeEach(async () => {
     registry = await startMirrorRegistry();
   });

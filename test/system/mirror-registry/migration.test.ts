@@ -12,6 +12,7 @@ import { requireRoot } from '../../support/archive/storeReader.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../../support/peers.ts';
 
 describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'curl', 'pg_ctlcluster');
   this.timeout(240_000);
   const started: RunningRegistry[] = [];
   let registry: RunningRegistry;
@@ -21,9 +22,6 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
   const old = imagesOf('1.3.11').quay;
   const { postgres: _, ...latest } = imagesOf('2.0.11');
 
-  before(function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl', 'pg_ctlcluster');
-  });
   afterEach(() => Promise.all(started.splice(0).map((each) => each.stop())));
 
   /** Starts a registry of a release. */

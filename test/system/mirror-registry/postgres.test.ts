@@ -10,6 +10,7 @@ import type { Postgres } from '../../fakes/mirror-registry/postgresServer.ts';
 import { requirePeer, type RunResult } from '../../support/peers.ts';
 
 describe('a registry with PostgreSQL', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'curl', 'pg_ctlcluster');
   this.timeout(240_000);
   let folder: string;
   let file: string;
@@ -19,9 +20,6 @@ describe('a registry with PostgreSQL', function () {
   let original: Record<string, string>;
   const [old, fresh] = [imagesOf('1.3.0').quay, imagesOf('1.3.10').quay];
 
-  before(function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl', 'pg_ctlcluster');
-  });
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'postgres-backup-'));
     file = join(folder, 'registry.tar');

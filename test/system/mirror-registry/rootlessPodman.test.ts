@@ -17,6 +17,7 @@ const volumes = 'home/quay/.local/share/containers/storage/volumes';
 
 // A user’s own registry: real podman with subordinate users, and the user’s systemd.
 describe('a mirror registry under rootless podman', function () {
+  requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl', 'newuidmap', 'slirp4netns');
   this.timeout(300_000);
   let host: PodmanHost;
   let user: HostUser;
@@ -24,7 +25,6 @@ describe('a mirror registry under rootless podman', function () {
   let releases: StandInReleases;
 
   before(async function () {
-    requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl', 'newuidmap', 'slirp4netns');
     await requireRoot(this);
     host = await PodmanHost.start();
     if (!host.hasSystemd) {

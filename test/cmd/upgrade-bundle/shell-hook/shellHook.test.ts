@@ -21,10 +21,10 @@ exit "\${EXIT:-0}"
 
 for (const shell of ['bash', 'zsh', 'fish'] as const) {
   const { args, prelude } = shells[shell];
-  describe(`the hook for ${shell}`, () => {
+  describe(`the hook for ${shell}`, function () {
+    requirePeer(this, shell);
     let folder: string;
-    before(async function () {
-      requirePeer(this, shell);
+    before(async () => {
       folder = await mkdtemp(join(tmpdir(), 'hook-'));
       for (const name of [
         'bin/oc',
