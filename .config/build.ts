@@ -1,10 +1,10 @@
 /**
  * Builds the executables into dist/bin, or into bin of the folder in the first argument. Each is one file that runs on
- * every machine with Node.js.
+ * every machine with Node.js. With a folder, also writes workers.json, from which tests start worker threads.
  */
 import { chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
-import { bundle } from './bundle.ts';
+import { bundle, bundleWorkers } from './bundle.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const executables = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config', 'oc-adm_mirror_registry'];
@@ -21,3 +21,4 @@ for (const name of executables) {
   // On the path there are executables only.
   await rename(`${outfile}.LEGAL.txt`, `${folder}/${name}.LEGAL.txt`);
 }
+if (process.argv[2] !== undefined) await writeFile(`${folder}/workers.json`, JSON.stringify(await bundleWorkers()));

@@ -48,7 +48,7 @@ const workerModules = {
 let workers: Promise<Record<string, string>> | undefined;
 
 /** Returns the code of each worker thread, as a literal. */
-async function bundleWorkers(): Promise<Record<string, string>> {
+export async function bundleWorkers(): Promise<Record<string, string>> {
   const form = { absWorkingDir: root, bundle: true, legalComments: 'none', write: false } as const;
   const sources = Object.entries(workerModules).map(async ([name, module]) => {
     const { outputFiles } = await build({ ...written, ...form, entryPoints: [module] });
