@@ -67,7 +67,7 @@ describe('loadBundle from a device', function () {
       });
       const error = await failureOf(site.load({ limits: { concurrency: 1 } }, context, path), 'not-readable');
       expect(error.message).to.contain(`cannot read ${path}: `);
-      expect(error.hint).to.contain('pulled out').and.to.contain('goes on');
+      expect(error.hint).to.contain('insert it').and.to.contain('loaded images are skipped');
       expect(existsSync(join(site.folder, 'store'))).to.equal(false);
     } finally {
       execFileSync('umount', [place]);
