@@ -23,7 +23,7 @@ export interface OpenedLocation {
   readonly repositories: readonly string[];
   /** Returns the content of one repository; undefined if it does not exist. */
   repository(name: string): ContentSource | undefined;
-  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** Options of opening a location. */
@@ -105,7 +105,7 @@ function open(
     name,
     repositories,
     repository: (wanted) => (repositories.includes(wanted) ? repository(wanted) : undefined),
-    close,
+    [Symbol.asyncDispose]: close,
   };
 }
 

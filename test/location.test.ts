@@ -75,14 +75,13 @@ describe('openLocation', () => {
 
   for (const name of ['mirror', 'mirror.tar']) {
     it(`opens ${name}`, async () => {
-      const opened = await openLocation(await parseLocation(join(folder, name)), {}, context);
+      await using opened = await openLocation(await parseLocation(join(folder, name)), {}, context);
       expect(opened.repositories).to.deep.equal([sample.repository]);
       expect(opened.repository('other/place')).to.equal(undefined);
       const source = opened.repository(sample.repository);
       if (!source) throw new Error('it is not there');
       expect(await source.resolve('1.0-multi')).to.deep.include({ digest: sample.list.digest });
       expect(await readContent(source, sample.image)).to.have.length(sample.image.size);
-      await opened.close();
     });
   }
 

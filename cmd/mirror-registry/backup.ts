@@ -1,5 +1,5 @@
 import { backUpRegistry, planBackup, type BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
-import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
+import { sumSizes } from '../../lib/oci/descriptor.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatResult } from '../cli/format.ts';
 import { formatOption } from '../cli/options.ts';
@@ -36,20 +36,11 @@ export const command = defineCommand({
       terminal.print(await formatResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;
     }
-    const unlock = await takeStateLock(request.files, request.detected.installation);
-    try {
-      const { files, ...facts } = await backUpRegistry(request, context);
-      const size = files.reduce((sum, each) => sum + each.size, 0);
-      terminal.print(
-        await formatResult(
-          args.format,
-          { outcome: 'written', output, ...facts, fileCount: files.length, size },
-          `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all keys and passwords of the registry.`,
-        ),
-      );
-    } finally {
-      await unlock();
-    }
+    const { files, ...facts } = await backUpRegistry(request, context);
+    const size = sumSizes(files);
+    const result = { outcome: 'written', output, ...facts, fileCount: files.length, size };
+    const words = `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all keys and passwords of the registry.`;
+    terminal.print(await formatResult(args.format, result, words));
   },
 });
 

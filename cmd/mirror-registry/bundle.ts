@@ -98,19 +98,15 @@ async function create(
       hint: 'Name them with --target-quay, --target-redis and --target-pause.',
     });
   }
-  const origin = new RegistryOrigin(await openAccess(args, environment), context);
-  try {
-    const images = { quay, redis, pause };
-    const result = await createRegistryBundle(
-      { version, arch: parseArchitecture(arch), images, output, tool },
-      origin,
-      context,
-    );
-    const words = `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}`;
-    return await formatResult(format, result, words);
-  } finally {
-    await origin.close();
-  }
+  await using origin = new RegistryOrigin(await openAccess(args, environment), context);
+  const images = { quay, redis, pause };
+  const result = await createRegistryBundle(
+    { version, arch: parseArchitecture(arch), images, output, tool },
+    origin,
+    context,
+  );
+  const words = `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}`;
+  return await formatResult(format, result, words);
 }
 
 async function push(
@@ -121,23 +117,15 @@ async function push(
   environment: NodeJS.ProcessEnv,
 ): Promise<string> {
   const reference = parseReference(to);
-  const bundle = await openBundle(path, context);
-  try {
-    const certificateAuthority = args.certificateAuthority ?? (await findOwnAuthority(args, reference, environment));
-    const registries = new Registries(await openAccess({ ...args, certificateAuthority }, environment), context);
-    try {
-      const options = { tag: reference.tag, concurrency: args.maxPerRegistry };
-      const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
-      const { registry, repository } = reference;
-      const image = formatReference({ registry, repository, tag });
-      const words = `Pushed ${image}\n${digest}\nOn the host of the registry: oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
-      return await formatResult(args.format, { image, digest }, words);
-    } finally {
-      await registries.close();
-    }
-  } finally {
-    await bundle.close();
-  }
+  await using bundle = await openBundle(path, context);
+  const certificateAuthority = args.certificateAuthority ?? (await findOwnAuthority(args, reference, environment));
+  await using registries = new Registries(await openAccess({ ...args, certificateAuthority }, environment), context);
+  const options = { tag: reference.tag, concurrency: args.maxPerRegistry };
+  const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
+  const { registry, repository } = reference;
+  const image = formatReference({ registry, repository, tag });
+  const words = `Pushed ${image}\n${digest}\nOn the host of the registry: oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
+  return await formatResult(args.format, { image, digest }, words);
 }
 
 /**
@@ -164,16 +152,12 @@ async function inspect(
   environment: NodeJS.ProcessEnv,
 ): Promise<string> {
   const asJson = args.format === 'json';
-  const release = await openRegistryRelease(
+  await using release = await openRegistryRelease(
     text,
     (reference) => openReading(args, reference, environment, context),
     context,
   );
-  try {
-    return await (release.bundle
-      ? describeBundle(release.bundle, asJson, context)
-      : describeRegistryRelease(release, asJson));
-  } finally {
-    await release.close();
-  }
+  return await (release.bundle
+    ? describeBundle(release.bundle, asJson, context)
+    : describeRegistryRelease(release, asJson));
 }

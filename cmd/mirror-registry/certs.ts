@@ -8,7 +8,6 @@ import {
   type RenewalOptions,
 } from '../../lib/mirror-registry/certificates/renewal.ts';
 import { formatTrust } from '../../lib/mirror-registry/certificates/trust.ts';
-import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -95,10 +94,5 @@ async function renew(
   // A prepared CA restarts nothing.
   const restart = args.restart && renewal.newAuthority !== 'prepare';
   const request = await requestOf({ ...args, restart }, environment);
-  const unlock = await takeStateLock(request.files, request.detected.installation);
-  try {
-    return await changeCertificates({ ...request, renewal }, context);
-  } finally {
-    await unlock();
-  }
+  return changeCertificates({ ...request, renewal }, context);
 }

@@ -8,11 +8,7 @@ import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import type { ExecutionRequest } from '../../lib/mirror-registry/change/restart.ts';
 import { isHost, type RenewalOptions } from '../../lib/mirror-registry/certificates/renewal.ts';
 import type { DetectOptions } from '../../lib/mirror-registry/detect/scopes.ts';
-import {
-  locateInstallation,
-  type LocatedInstallation,
-  type UninstallRequest,
-} from '../../lib/mirror-registry/change/uninstall.ts';
+import { locateInstallation, type UninstallRequest } from '../../lib/mirror-registry/change/uninstall.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { describeReadError } from '../../lib/files/fileContent.ts';
 import { checkFile } from '../cli/values/checks.ts';
@@ -232,7 +228,7 @@ export const uninstallOptions = { podman: executionOptions.podman, systemctl: ex
 export async function uninstallRequestOf(
   args: Arguments<typeof uninstallOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
-): Promise<UninstallRequest & { readonly located: LocatedInstallation }> {
+): Promise<UninstallRequest> {
   const { root, podman, systemctl } = args;
   if (root !== '/' && systemctl === undefined) throw missingSystemctl();
   const files = new HostFiles(root);
@@ -240,7 +236,7 @@ export async function uninstallRequestOf(
   const located = await locateInstallation(files, detect);
   if (located.scope === 'user') await requireOwner(files, located);
   const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, located.scope);
-  return { files, detect, commands, located };
+  return { files, detect, commands };
 }
 
 function missingSystemctl(): PluginError {

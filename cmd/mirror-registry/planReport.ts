@@ -43,15 +43,12 @@ export async function makePlan(
   const renewal = await renewalOf(args, new Date());
   const detected = await findInstallation(args, environment);
   const { target, release } = await openTarget(args, detected, environment, context);
-  try {
-    const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
-    const { plan } = await surveyHost(asked, await openImageFinder(args, detected, environment, context));
-    const unfinished = await findUnfinished(detected, context);
-    if (unfinished) context.log('warn', describeUnfinished(unfinished));
-    return { plan, unfinished: unfinished !== undefined };
-  } finally {
-    await release?.close();
-  }
+  await using _release = release;
+  const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
+  const { plan } = await surveyHost(asked, await openImageFinder(args, detected, environment, context));
+  const unfinished = await findUnfinished(detected, context);
+  if (unfinished) context.log('warn', describeUnfinished(unfinished));
+  return { plan, unfinished: unfinished !== undefined };
 }
 
 /**

@@ -1,7 +1,6 @@
 import { planRestore, restoreBackup, type RestorePlan } from '../../lib/mirror-registry/backup/restore.ts';
 import { isHost } from '../../lib/mirror-registry/certificates/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -42,22 +41,11 @@ export const command = defineCommand({
     const { file: input, hostname, dryRun, output } = args;
     const renewal = await renewalOf({ ...args, renewBefore: 0 }, new Date());
     const request = { ...(await requestOf({ ...args, restart: true }, environment)), input, hostname, renewal };
-    if (dryRun) {
-      const plan = await planRestore(request, context);
-      terminal.print(await formatResult(output, { outcome: 'planned', ...plan }, describePlan(plan)));
-      return;
-    }
-    const unlock = await takeStateLock(request.files, request.detected.installation);
-    try {
-      const plan = await restoreBackup(request, context);
-      if (plan) terminal.print(await formatResult(output, { outcome: 'restored', ...plan }, describeDone(plan)));
-      else
-        terminal.print(
-          await formatResult(output, { outcome: 'resumed' }, 'Done: the restore of an earlier run is complete.'),
-        );
-    } finally {
-      await unlock();
-    }
+    const plan = dryRun ? await planRestore(request, context) : await restoreBackup(request, context);
+    const outcome = dryRun ? 'planned' : plan ? 'restored' : 'resumed';
+    const describe = dryRun ? describePlan : describeDone;
+    const words = plan ? describe(plan) : 'Done: the restore of an earlier run is complete.';
+    terminal.print(await formatResult(output, { outcome, ...plan }, words));
   },
 });
 

@@ -6,8 +6,7 @@ import {
   rollBackRegistry,
   type RollbackPlan,
 } from '../../lib/mirror-registry/change/rollback.ts';
-import { timeOf } from '../../lib/mirror-registry/change/upgradeJournal.ts';
-import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
+import { timeOf, type UpgradeJournal } from '../../lib/mirror-registry/change/upgradeJournal.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -43,69 +42,46 @@ export const command = defineCommand({
       throw new PluginError('usage', '--dry-run, --abandon and --drop-backups do not go together');
     }
     const request = await requestOf(args, environment);
+    const print = async (result: object, words: string): Promise<void> =>
+      terminal.print(await formatResult(output, result, words));
     if (dryRun) {
-      const plan = requirePlan(await planRollback(request, context));
-      terminal.print(await formatResult(output, { outcome: 'planned', ...plan }, describePlan(plan)));
+      const plan = await planRollback(request, context);
+      await print({ outcome: 'planned', ...plan }, describePlan(plan));
       return;
     }
-    const unlock = await takeStateLock(request.files, request.detected.installation);
-    try {
-      if (isDropping) {
-        const dropped = await dropBackups(request, context);
-        const backups = dropped.map((journal) => ({ title: journal.title, begun: timeOf(journal) }));
-        const lines = backups.map(({ title, begun }) => `Removed the backup of ${nameOf(title, begun)}.`);
-        terminal.print(
-          await formatResult(
-            output,
-            { outcome: 'dropped', backups },
-            lines.length > 0 ? lines.join('\n') : 'There are no backups.',
-          ),
-        );
-        return;
-      }
-      if (abandon) {
-        const abandoned = await abandonChange(request);
-        if (!abandoned) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
-        const { journal, backup } = abandoned;
-        terminal.print(
-          await formatResult(
-            output,
-            { outcome: 'abandoned', title: journal.title, begun: timeOf(journal), backup },
-            `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.\nThe registry may be stopped: see 'systemctl status quay-app.service'.`,
-          ),
-        );
-        return;
-      }
-      const plan = requirePlan(await rollBackRegistry(request, context));
-      const change = nameOf(plan.title, plan.begun);
-      terminal.print(
-        await formatResult(
-          output,
-          { outcome: 'reverted', ...plan },
-          `Done: the registry is as it was before ${change}.`,
-        ),
-      );
-    } finally {
-      await unlock();
+    if (isDropping) {
+      const backups = (await dropBackups(request, context)).map(changeOf);
+      const lines = backups.map((change) => `Removed the backup of ${nameOf(change)}.`);
+      await print({ outcome: 'dropped', backups }, lines.length > 0 ? lines.join('\n') : 'There are no backups.');
+      return;
     }
+    if (abandon) {
+      const { journal, backup } = await abandonChange(request);
+      const words = [
+        `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.`,
+        "The registry may be stopped: see 'systemctl status quay-app.service'.",
+      ];
+      await print({ outcome: 'abandoned', ...changeOf(journal), backup }, words.join('\n'));
+      return;
+    }
+    const plan = await rollBackRegistry(request, context);
+    await print({ outcome: 'reverted', ...plan }, `Done: the registry is as it was before ${nameOf(plan)}.`);
   },
 });
 
-function requirePlan(plan: RollbackPlan | undefined): RollbackPlan {
-  if (plan) return plan;
-  throw new PluginError('not-found', 'there is nothing to roll back', {
-    hint: 'Backups of upgrades are in .oc-mirror-registry/backups beside quay-config.',
-  });
+function changeOf(journal: UpgradeJournal): Pick<RollbackPlan, 'title' | 'begun'> {
+  return { title: journal.title, begun: timeOf(journal) };
 }
 
 /** Names a change by its title and its start. The title of a restore has the time of the backup. */
-function nameOf(title: string, begun: string): string {
+function nameOf({ title, begun }: Pick<RollbackPlan, 'title' | 'begun'>): string {
   return /\d/.test(title) ? `${title}, started at ${begun}` : `${title} of ${begun}`;
 }
 
-function describePlan({ title, begun, unfinished, files, database, images, restart }: RollbackPlan): string {
+function describePlan(plan: RollbackPlan): string {
+  const { begun, unfinished, files, database, images, restart } = plan;
   return [
-    `Would restore the registry as it was before ${nameOf(title, begun)}${unfinished ? ', which is unfinished' : ''}`,
+    `Would restore the registry as it was before ${nameOf(plan)}${unfinished ? ', which is unfinished' : ''}`,
     '',
     ...files.map((path) => `restore ${path}`),
     ...(database === undefined

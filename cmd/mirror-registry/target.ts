@@ -85,7 +85,7 @@ export async function openTarget(
   );
   const release = await openRegistryRelease(bundle, openRepository, context, targetImages(args));
   if (named && release.kind !== 'installer') {
-    await release.close();
+    await release[Symbol.asyncDispose]();
     throw new PluginError('usage', '--bundle does not go with --version and --target-…', {
       hint: 'A bundle names its images.',
     });
@@ -107,7 +107,7 @@ export async function openReading(
   context: Context,
 ): Promise<OpenedRepository> {
   const registries = new Registries(await openAccess(args, environment), context);
-  return { content: registries.repository(reference), close: () => registries.close() };
+  return { content: registries.repository(reference), close: () => registries[Symbol.asyncDispose]() };
 }
 
 /**

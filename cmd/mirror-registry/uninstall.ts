@@ -1,4 +1,3 @@
-import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { planUninstall, uninstallRegistry, type UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult } from '../cli/format.ts';
@@ -28,23 +27,12 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { dryRun, removeData, output } = args;
-    const { located, ...request } = await uninstallRequestOf(args, environment);
-    const print = async (plan: UninstallPlan): Promise<void> => {
-      const words = describe(plan, dryRun, removeData);
-      terminal.print(await formatResult(output, { dryRun, removeData, ...plan }, words));
-    };
-    if (dryRun) {
-      await print(await planUninstall(request, context.signal));
-      return;
-    }
-    const unlock = await takeStateLock(request.files, located);
-    try {
-      const plan = await planUninstall(request, context.signal);
-      await uninstallRegistry(request, plan, removeData, context);
-      await print(plan);
-    } finally {
-      await unlock();
-    }
+    const request = await uninstallRequestOf(args, environment);
+    const plan = dryRun
+      ? await planUninstall(request, context.signal)
+      : await uninstallRegistry(request, removeData, context);
+    const words = describe(plan, dryRun, removeData);
+    terminal.print(await formatResult(output, { dryRun, removeData, ...plan }, words));
   },
 });
 

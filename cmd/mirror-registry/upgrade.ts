@@ -1,4 +1,3 @@
-import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import type { UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
 import { upgradeRegistry } from '../../lib/mirror-registry/change/upgrade.ts';
@@ -49,28 +48,19 @@ export const command = defineCommand({
     const expectedDigest = args.digest === undefined ? undefined : readDigest(args.digest);
     const host = await requestOf(args, environment);
     const { installation } = host.detected;
-    const unlock = await takeStateLock(host.files, installation);
-    try {
-      const { target, release } = await openTarget(args, { files: host.files, installation }, environment, context);
-      try {
-        const { sqliteStorage } = args;
-        const request = { ...host, target, release, renewal, expectedDigest, sqliteStorage };
-        const reading = { ...context, onEvent: terminal.transfer('Verifying') };
-        const { outcome, plan } = await upgradeRegistry(request, reading);
-        if (args.detailedExitcode) setExitCode(exitCodeOf(plan, outcome === 'resumed', args));
-        const done = {
-          unchanged: [],
-          upgraded: [args.restart ? 'Done: the registry is healthy.' : describeRestart(plan, installation)],
-          resumed: ['Done: the change of an earlier run is complete.'],
-        }[outcome];
-        if (args.output !== undefined) terminal.print(await formatPlan(plan, args, { outcome }));
-        else terminal.print([await formatPlan(plan, args), ...done, ...describeTrust(plan)].join('\n\n'));
-      } finally {
-        await release?.close();
-      }
-    } finally {
-      await unlock();
-    }
+    const { target, release } = await openTarget(args, { files: host.files, installation }, environment, context);
+    await using _release = release;
+    const request = { ...host, target, release, renewal, expectedDigest, sqliteStorage: args.sqliteStorage };
+    const reading = { ...context, onEvent: terminal.transfer('Verifying') };
+    const { outcome, plan } = await upgradeRegistry(request, reading);
+    if (args.detailedExitcode) setExitCode(exitCodeOf(plan, outcome === 'resumed', args));
+    const done = {
+      unchanged: [],
+      upgraded: [args.restart ? 'Done: the registry is healthy.' : describeRestart(plan, installation)],
+      resumed: ['Done: the change of an earlier run is complete.'],
+    }[outcome];
+    if (args.output !== undefined) terminal.print(await formatPlan(plan, args, { outcome }));
+    else terminal.print([await formatPlan(plan, args), ...done, ...describeTrust(plan)].join('\n\n'));
   },
 });
 

@@ -58,36 +58,32 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { what, channel, version, graphData, fromDir: folder } = args;
     checkOptions(args);
-    const registries = new Registries(await openAccess(args, environment), context);
-    try {
-      const options = { graphUrl: args.graphUrl, fetchFile: fetcherOf(registries.connections, context) };
-      const architecture = parseArchitecture(args.arch ?? 'x86_64');
-      const print = async (plain: object, text: string): Promise<void> =>
-        terminal.print(await formatResult(args.output, plain, text));
-      if (what === 'paths') {
-        const ends = { from: args.pathFrom ?? '', to: args.toVersion ?? '' };
-        const path =
-          graphData !== undefined && folder !== undefined
-            ? await resolveArchivedPath(
-                ends,
-                graphData,
-                await readStoredReleases(folder, architecture, context),
-                options,
-                context,
-              )
-            : await resolveUpdatePath(ends, architecture, options, context);
-        await print(path, formatPath(path));
-        return;
-      }
-      const channels =
-        graphData === undefined
-          ? await readServedChannels({ channel, version }, architecture, options, context)
-          : await readArchivedChannels(graphData, options, context);
-      const lines = what === 'channels' ? namesOf(channels, version) : versionsOf(channels, channel);
-      await print(lines, lines.join('\n'));
-    } finally {
-      await registries.close();
+    await using registries = new Registries(await openAccess(args, environment), context);
+    const options = { graphUrl: args.graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+    const architecture = parseArchitecture(args.arch ?? 'x86_64');
+    const print = async (plain: object, text: string): Promise<void> =>
+      terminal.print(await formatResult(args.output, plain, text));
+    if (what === 'paths') {
+      const ends = { from: args.pathFrom ?? '', to: args.toVersion ?? '' };
+      const path =
+        graphData !== undefined && folder !== undefined
+          ? await resolveArchivedPath(
+              ends,
+              graphData,
+              await readStoredReleases(folder, architecture, context),
+              options,
+              context,
+            )
+          : await resolveUpdatePath(ends, architecture, options, context);
+      await print(path, formatPath(path));
+      return;
     }
+    const channels =
+      graphData === undefined
+        ? await readServedChannels({ channel, version }, architecture, options, context)
+        : await readArchivedChannels(graphData, options, context);
+    const lines = what === 'channels' ? namesOf(channels, version) : versionsOf(channels, channel);
+    await print(lines, lines.join('\n'));
   },
 });
 

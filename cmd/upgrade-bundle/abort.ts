@@ -22,21 +22,17 @@ export const command = defineCommand({
   },
   examples: [['', 'Abort the update that the cluster is preparing']],
   async run(args, { context, terminal, environment }) {
-    const cluster = await openCluster(args, environment, context);
-    try {
-      const chosen = chooseRecord(await listRecords(cluster), args.name);
-      context.log('info', `${chosen.metadata.name} is ${phaseOf(chosen)}`);
-      const { bundle } = await abortUpdate(cluster, chosen);
-      if (args.wait) {
-        const silence = await describeSilence(cluster);
-        if (silence !== undefined) context.log('warn', silence);
-        await awaitAbort(cluster, bundle.metadata.name, { timeout: args.timeout * 1000 }, context);
-      }
-      const { name } = bundle.metadata;
-      const words = `upgradebundle/${name} ${args.wait ? 'aborted' : 'is being aborted'}`;
-      terminal.print(await formatResult(args.output, { name, aborted: args.wait }, words));
-    } finally {
-      cluster.close();
+    using cluster = await openCluster(args, environment, context);
+    const chosen = chooseRecord(await listRecords(cluster), args.name);
+    context.log('info', `${chosen.metadata.name} is ${phaseOf(chosen)}`);
+    const { bundle } = await abortUpdate(cluster, chosen);
+    if (args.wait) {
+      const silence = await describeSilence(cluster);
+      if (silence !== undefined) context.log('warn', silence);
+      await awaitAbort(cluster, bundle.metadata.name, { timeout: args.timeout * 1000 }, context);
     }
+    const { name } = bundle.metadata;
+    const words = `upgradebundle/${name} ${args.wait ? 'aborted' : 'is being aborted'}`;
+    terminal.print(await formatResult(args.output, { name, aborted: args.wait }, words));
   },
 });

@@ -78,30 +78,26 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };
     const { request, evidence } = await readRequest(args, hashing);
-    const cluster = await openCluster(args, environment, context);
-    try {
-      await checkAgents(cluster, evidence, offlineTrustOf(args), context);
-      const { base } = evidence ?? {};
-      for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
-        context.log('warn', `${formatSubject(subject)} ${message}`);
-      const { bundle, outcome } = await allowBundle(cluster, request);
-      warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
-      for (const { version, risks = [] } of evidence?.releases ?? [])
-        for (const risk of risks) context.log('warn', `${describeRisk(risk, version)}; the bundle accepts it`);
-      if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
-      const { name } = bundle.metadata;
-      const phase = bundle.status && phaseOf(bundle);
-      const result = { name, outcome, phase, sigstore: evidence && toPlainPolicies(evidence.signed.policies) };
-      const next = phase === undefined ? 'The agents look for it now.' : `It is ${phase}.`;
-      const words = [
-        `upgradebundle/${name} ${outcome}`,
-        ...listPolicies(evidence?.signed.policies ?? []),
-        `${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`,
-      ];
-      terminal.print(await formatResult(args.output, result, words.join('\n')));
-    } finally {
-      cluster.close();
-    }
+    using cluster = await openCluster(args, environment, context);
+    await checkAgents(cluster, evidence, offlineTrustOf(args), context);
+    const { base } = evidence ?? {};
+    for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
+      context.log('warn', `${formatSubject(subject)} ${message}`);
+    const { bundle, outcome } = await allowBundle(cluster, request);
+    warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
+    for (const { version, risks = [] } of evidence?.releases ?? [])
+      for (const risk of risks) context.log('warn', `${describeRisk(risk, version)}; the bundle accepts it`);
+    if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
+    const { name } = bundle.metadata;
+    const phase = bundle.status && phaseOf(bundle);
+    const result = { name, outcome, phase, sigstore: evidence && toPlainPolicies(evidence.signed.policies) };
+    const next = phase === undefined ? 'The agents look for it now.' : `It is ${phase}.`;
+    const words = [
+      `upgradebundle/${name} ${outcome}`,
+      ...listPolicies(evidence?.signed.policies ?? []),
+      `${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`,
+    ];
+    terminal.print(await formatResult(args.output, result, words.join('\n')));
   },
 });
 

@@ -19,15 +19,11 @@ export const command = defineCommand({
     ['4.19.4-x86-64 --dry-run', 'Show whether one could be removed'],
   ],
   async run(args, { context, terminal, environment }) {
-    const cluster = await openCluster(args, environment, context);
-    try {
-      const dryRun = args.dryRun !== 'none';
-      const names = await cleanRecords(cluster, args.name, { dryRun });
-      const lines = names.map((name) => `upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
-      const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
-      terminal.print(await formatResult(args.output, { dryRun, removed: names }, words));
-    } finally {
-      cluster.close();
-    }
+    using cluster = await openCluster(args, environment, context);
+    const dryRun = args.dryRun !== 'none';
+    const names = await cleanRecords(cluster, args.name, { dryRun });
+    const lines = names.map((name) => `upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
+    const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
+    terminal.print(await formatResult(args.output, { dryRun, removed: names }, words));
   },
 });

@@ -113,7 +113,7 @@ async function findCluster(
   };
   try {
     const limited = { ...context, signal: AbortSignal.any([context.signal, timeout]) };
-    const cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, limited);
+    using cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, limited);
     const named = { ...found, name: cluster.name, server: cluster.server };
     try {
       const openshift = (await cluster.clusterVersion())?.version;
@@ -123,8 +123,6 @@ async function findCluster(
       };
     } catch (error) {
       return { ...named, ...failed(error) };
-    } finally {
-      cluster.close();
     }
   } catch (error) {
     return { ...found, ...failed(error) };

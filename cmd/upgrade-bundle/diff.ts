@@ -39,19 +39,15 @@ export const command = defineCommand({
     ['4.20.2 upgrade-4.20.3-x86_64.tar -o html > changes.html', 'Write a page for a change request'],
   ],
   async run(args, { context, terminal, environment }) {
-    const registries = new Registries(await openAccess(args, environment), context);
-    try {
-      const access = {
-        arch: parseArchitecture(args.arch ?? 'x86_64'),
-        repository: args.releaseRepository ?? usualRepository,
-        sourceOf: registries.sourceOf.bind(registries),
-      };
-      const diff = await diffReleases([args.from, args.to], access, context);
-      const formats = { json: () => formatJson(diff), html: () => formatDiffPage(diff, formatBytes) };
-      terminal.print((args.output === undefined ? toWords(diff) : formats[args.output]()).trimEnd());
-    } finally {
-      await registries.close();
-    }
+    await using registries = new Registries(await openAccess(args, environment), context);
+    const access = {
+      arch: parseArchitecture(args.arch ?? 'x86_64'),
+      repository: args.releaseRepository ?? usualRepository,
+      sourceOf: registries.sourceOf.bind(registries),
+    };
+    const diff = await diffReleases([args.from, args.to], access, context);
+    const formats = { json: () => formatJson(diff), html: () => formatDiffPage(diff, formatBytes) };
+    terminal.print((args.output === undefined ? toWords(diff) : formats[args.output]()).trimEnd());
   },
 });
 

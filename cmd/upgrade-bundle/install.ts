@@ -92,37 +92,33 @@ export const command = defineCommand({
     const executables = isPlan ? [] : await readExecutables(args.executable);
     const trust = offlineTrustOf(args);
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
-    const cluster = await openCluster(args, environment, context);
-    try {
-      if (output === 'yaml') {
-        const objects = await planInstallation(cluster, { executables, admission, trust, metrics }, context);
-        const { policy, configs } = changesNodes
-          ? await planStore(cluster, { additional })
-          : { policy: undefined, configs: [] };
-        if (policy) context.log('warn', tooEarly);
-        const all = [...(policy ? [policy] : []), ...objects, ...configs];
-        const texts = all.map((object) => formatManifest(object));
-        terminal.print(texts.join('---\n').trimEnd());
-        return;
-      }
-      const time = { timeout: args.timeout * 1000 };
-      const startup = wait ? time : undefined;
-      const store = changesNodes ? { ...time, additional } : undefined;
-      const options = { executables, admission, trust, metrics, overwrite, startup, store };
-      const uploading = { ...context, onEvent: untilStored(terminal) };
-      const tried = dryRun === 'none' ? {} : { dryRun };
-      const result = await install(cluster, { ...options, ...tried }, uploading);
-      const words = [
-        ...result.objects.map(({ object, outcome }) => formatObject(object, outcome, dryRun)),
-        ...result.removed.map((object) => formatObject(object, 'deleted', dryRun)),
-        formatEnd(result, dryRun, clusterWords(args)),
-      ];
-      const objects = result.objects.map(({ object, outcome }) => ({ ...referenceOf(object), outcome }));
-      const plain = { dryRun: dryRun !== 'none', ...result, objects };
-      terminal.print(await formatResult(output, plain, words.join('\n')));
-    } finally {
-      cluster.close();
+    using cluster = await openCluster(args, environment, context);
+    if (output === 'yaml') {
+      const objects = await planInstallation(cluster, { executables, admission, trust, metrics }, context);
+      const { policy, configs } = changesNodes
+        ? await planStore(cluster, { additional })
+        : { policy: undefined, configs: [] };
+      if (policy) context.log('warn', tooEarly);
+      const all = [...(policy ? [policy] : []), ...objects, ...configs];
+      const texts = all.map((object) => formatManifest(object));
+      terminal.print(texts.join('---\n').trimEnd());
+      return;
     }
+    const time = { timeout: args.timeout * 1000 };
+    const startup = wait ? time : undefined;
+    const store = changesNodes ? { ...time, additional } : undefined;
+    const options = { executables, admission, trust, metrics, overwrite, startup, store };
+    const uploading = { ...context, onEvent: untilStored(terminal) };
+    const tried = dryRun === 'none' ? {} : { dryRun };
+    const result = await install(cluster, { ...options, ...tried }, uploading);
+    const words = [
+      ...result.objects.map(({ object, outcome }) => formatObject(object, outcome, dryRun)),
+      ...result.removed.map((object) => formatObject(object, 'deleted', dryRun)),
+      formatEnd(result, dryRun, clusterWords(args)),
+    ];
+    const objects = result.objects.map(({ object, outcome }) => ({ ...referenceOf(object), outcome }));
+    const plain = { dryRun: dryRun !== 'none', ...result, objects };
+    terminal.print(await formatResult(output, plain, words.join('\n')));
   },
 });
 

@@ -62,23 +62,19 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, args, context);
-    const cluster = await openCluster(args, environment, context);
-    try {
-      const survey = await surveyCluster(cluster);
-      const registries = new Registries(await openAccess(args, environment), context);
-      const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
-      const report = await runPreflight(cluster, plan, context, survey, mirrors).finally(() => registries.close());
-      if (args.export !== undefined) {
-        const site = await readSite(cluster, survey, report, tool);
-        await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
-        context.log('info', `wrote the report of the site to ${args.export}`);
-      }
-      if (args.output === 'json') terminal.print(formatJson(report));
-      else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
-      if (!report.ready) throw failureOf(report);
-    } finally {
-      cluster.close();
+    using cluster = await openCluster(args, environment, context);
+    const survey = await surveyCluster(cluster);
+    await using registries = new Registries(await openAccess(args, environment), context);
+    const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
+    const report = await runPreflight(cluster, plan, context, survey, mirrors);
+    if (args.export !== undefined) {
+      const site = await readSite(cluster, survey, report, tool);
+      await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
+      context.log('info', `wrote the report of the site to ${args.export}`);
     }
+    if (args.output === 'json') terminal.print(formatJson(report));
+    else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
+    if (!report.ready) throw failureOf(report);
   },
 });
 
@@ -87,12 +83,8 @@ async function readPlan(
   args: Arguments<typeof offlineTrustOptions>,
   context: Context,
 ): Promise<UpdatePlan> {
-  const bundle = await openBundle(path, context);
-  try {
-    return await planUpdate(bundle, offlineTrustOf(args), context);
-  } finally {
-    await bundle.close();
-  }
+  await using bundle = await openBundle(path, context);
+  return await planUpdate(bundle, offlineTrustOf(args), context);
 }
 
 /** Returns the command that pushes a release into a mirror: from the bundle, or else from its public repository. */

@@ -86,45 +86,37 @@ export const command = defineCommand({
     const mountFrom = args.mountFrom.map((text) => parseNeighbour(text, to.registry));
     const access = await openAccess(args, environment);
     const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
-    const bundle = await openComplete(args.bundle, { bases: args.base }, pushing);
-    try {
-      const registries = new Registries(access, pushing);
-      try {
-        const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, pushing) };
-        const signed = await checkSigned(bundle, trust, pushing);
-        const destination = registries.repository(to);
-        const options = {
-          concurrency: args.maxPerRegistry,
-          mountFrom,
-          guard: guardCopies(args.maxPerRegistry, pushing),
-        };
-        // The certificate authority is that of the registry.
-        const cluster = {
-          openCluster: () => openCluster({ ...args, certificateAuthority: undefined }, environment, context),
-        };
-        const result: PushOutcome = args.applyConfig
-          ? await pushAndApply(
-              bundle,
-              signed,
-              destination,
-              { ...options, overwrite: args.overwrite, catalogs: args.catalogs },
-              cluster,
-              pushing,
-            )
-          : await pushBundle(bundle, signed, destination, options, pushing);
-        const { applied = [], failure } = result;
-        warnOfOutcomes(applied, context);
-        terminal.print(
-          args.output === 'json' ? formatPushedJson(result, signed) : formatPushed(result, signed, bundle, args),
-        );
-        if (failure) throw failure;
-        checkOutcomes(applied, 'none');
-      } finally {
-        await registries.close();
-      }
-    } finally {
-      await bundle.close();
-    }
+    await using bundle = await openComplete(args.bundle, { bases: args.base }, pushing);
+    await using registries = new Registries(access, pushing);
+    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, pushing) };
+    const signed = await checkSigned(bundle, trust, pushing);
+    const destination = registries.repository(to);
+    const options = {
+      concurrency: args.maxPerRegistry,
+      mountFrom,
+      guard: guardCopies(args.maxPerRegistry, pushing),
+    };
+    // The certificate authority is that of the registry.
+    const cluster = {
+      openCluster: () => openCluster({ ...args, certificateAuthority: undefined }, environment, context),
+    };
+    const result: PushOutcome = args.applyConfig
+      ? await pushAndApply(
+          bundle,
+          signed,
+          destination,
+          { ...options, overwrite: args.overwrite, catalogs: args.catalogs },
+          cluster,
+          pushing,
+        )
+      : await pushBundle(bundle, signed, destination, options, pushing);
+    const { applied = [], failure } = result;
+    warnOfOutcomes(applied, context);
+    terminal.print(
+      args.output === 'json' ? formatPushedJson(result, signed) : formatPushed(result, signed, bundle, args),
+    );
+    if (failure) throw failure;
+    checkOutcomes(applied, 'none');
   },
 });
 

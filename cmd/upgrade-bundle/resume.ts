@@ -14,14 +14,10 @@ export const command = defineCommand({
   options: { ...outputOption(['json']), ...clusterAccessOptions },
   examples: [['', 'Start the update that is on hold']],
   async run(args, { context, terminal, environment }) {
-    const cluster = await openCluster(args, environment, context);
-    try {
-      const { bundle, outcome } = await resumeUpdate(cluster, chooseRecord(await listRecords(cluster), args.name));
-      const result = { name: bundle.metadata.name, outcome, phase: phaseOf(bundle) };
-      const words = outcome === 'unchanged' ? 'is not held' : 'is no longer held';
-      terminal.print(await formatResult(args.output, result, `upgradebundle/${result.name} ${words}: ${result.phase}`));
-    } finally {
-      cluster.close();
-    }
+    using cluster = await openCluster(args, environment, context);
+    const { bundle, outcome } = await resumeUpdate(cluster, chooseRecord(await listRecords(cluster), args.name));
+    const result = { name: bundle.metadata.name, outcome, phase: phaseOf(bundle) };
+    const words = outcome === 'unchanged' ? 'is not held' : 'is no longer held';
+    terminal.print(await formatResult(args.output, result, `upgradebundle/${result.name} ${words}: ${result.phase}`));
   },
 });

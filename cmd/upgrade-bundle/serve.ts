@@ -54,36 +54,31 @@ export const command = defineCommand({
     const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);
     const place = parseListen(args.listen);
     const listen = { ...place, token, names: [...args.host, ...(isLoopback(place.host) ? [] : ownNames())] };
-    const bundle = await openComplete(args.bundle, { bases: args.base }, context);
-    const registries = new Registries(await openAccess(args, environment), context);
-    try {
-      const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
-      const signed = await checkSigned(bundle, trust, context);
-      const server = await serveBundle(bundle, { ...listen, tags: signed.tags }, context);
-      const { host: address } = new URL(server.url);
-      const { version, arch } = bundle.metadata;
-      terminal.print(address);
-      if (!isLoopback(server.host)) {
-        const who =
-          token === undefined ? 'each client that can reach it' : 'each client that reads the token from the network';
-        const how = token === undefined ? 'without a login' : 'and the token is sent by it';
-        context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
-      }
-      context.log('info', `The release is signed by ${nameSigners(signed)}`);
-      warnOfExtraImages(signed.extraImages, context);
-      context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
-      const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
-      context.log(
-        'info',
-        `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`,
-      );
-      // An interruption is the normal end of a server, and not a failure.
-      if (!context.signal.aborted) await once(context.signal, 'abort');
-      await server.close();
-    } finally {
-      await bundle.close();
-      await registries.close();
+    await using bundle = await openComplete(args.bundle, { bases: args.base }, context);
+    await using registries = new Registries(await openAccess(args, environment), context);
+    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
+    const signed = await checkSigned(bundle, trust, context);
+    const server = await serveBundle(bundle, { ...listen, tags: signed.tags }, context);
+    const { host: address } = new URL(server.url);
+    const { version, arch } = bundle.metadata;
+    terminal.print(address);
+    if (!isLoopback(server.host)) {
+      const who =
+        token === undefined ? 'each client that can reach it' : 'each client that reads the token from the network';
+      const how = token === undefined ? 'without a login' : 'and the token is sent by it';
+      context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
     }
+    context.log('info', `The release is signed by ${nameSigners(signed)}`);
+    warnOfExtraImages(signed.extraImages, context);
+    context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
+    const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
+    context.log(
+      'info',
+      `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`,
+    );
+    // An interruption is the normal end of a server, and not a failure.
+    if (!context.signal.aborted) await once(context.signal, 'abort');
+    await server.close();
   },
 });
 

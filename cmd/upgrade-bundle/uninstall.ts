@@ -43,23 +43,15 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { force, migrate, keepStore, removePins, dryRun } = args;
     if (migrate && !args.wait) throw new PluginError('usage', '--migrate needs --wait');
-    const cluster = await openCluster(args, environment, context);
-    try {
-      const timeout = args.wait ? args.timeout * 1000 : undefined;
-      const tried = dryRun === 'none' ? {} : { dryRun };
-      const gone = await uninstallAgents(
-        cluster,
-        { force, migrate, keepStore, removePins, timeout, ...tried },
-        context,
-      );
-      const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
-      const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
-      terminal.print(await formatResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words));
-      const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
-      if (unpinned) context.log('warn', 'nothing keeps kubelets that need space from removing images any more');
-      if (!args.wait) context.log('warn', `${nodeStateFolder} stays on the nodes`);
-    } finally {
-      cluster.close();
-    }
+    using cluster = await openCluster(args, environment, context);
+    const timeout = args.wait ? args.timeout * 1000 : undefined;
+    const tried = dryRun === 'none' ? {} : { dryRun };
+    const gone = await uninstallAgents(cluster, { force, migrate, keepStore, removePins, timeout, ...tried }, context);
+    const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
+    const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
+    terminal.print(await formatResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words));
+    const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
+    if (unpinned) context.log('warn', 'nothing keeps kubelets that need space from removing images any more');
+    if (!args.wait) context.log('warn', `${nodeStateFolder} stays on the nodes`);
   },
 });

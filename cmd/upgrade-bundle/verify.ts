@@ -72,27 +72,20 @@ export const command = defineCommand({
     const signKey = args.signKey === undefined ? undefined : await readSigningKey(args.signKey);
     const expectedKeys = await loadExpectedKeys(args.trustKey);
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
-    const bundle = await addBases(await openBundle(args.bundle, reading, { tolerant: true }), args.base, reading);
-    const registries = new Registries(await openAccess(args, environment), reading);
-    try {
-      const expected = await readExpected(args, bundle.path);
-      if (bundle.form === 'directory' && expected.length > 0) {
-        throw new PluginError('usage', `${args.bundle} is a directory, which has no digest to compare`);
-      }
-      const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
-      const report = await verifyBundle(bundle, { trust, expected }, reading);
-      const text = signKey
-        ? toReceipt(report, expectedKeys, signKey)
-        : formatVerified(report, expectedKeys, args.output);
-      terminal.print(text, args.output === undefined ? verdictAccents : undefined);
-      for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
-      for (const { message } of report.warnings) context.log('warn', message);
-      const verdict = verdictOf(report);
-      if (verdict.word !== 'Verified') throw verdictError(report, verdict);
-    } finally {
-      await bundle.close();
-      await registries.close();
+    await using bundle = await addBases(await openBundle(args.bundle, reading, { tolerant: true }), args.base, reading);
+    await using registries = new Registries(await openAccess(args, environment), reading);
+    const expected = await readExpected(args, bundle.path);
+    if (bundle.form === 'directory' && expected.length > 0) {
+      throw new PluginError('usage', `${args.bundle} is a directory, which has no digest to compare`);
     }
+    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
+    const report = await verifyBundle(bundle, { trust, expected }, reading);
+    const text = signKey ? toReceipt(report, expectedKeys, signKey) : formatVerified(report, expectedKeys, args.output);
+    terminal.print(text, args.output === undefined ? verdictAccents : undefined);
+    for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
+    for (const { message } of report.warnings) context.log('warn', message);
+    const verdict = verdictOf(report);
+    if (verdict.word !== 'Verified') throw verdictError(report, verdict);
   },
 });
 

@@ -75,5 +75,5 @@ export interface Bundle {
   readonly chunks?: (start: number, size: number) => AsyncIterable<Buffer>;
   /** Reads everything once, in the order of the tar or directory. Returns the digests of a tar. */
   scan(scanner: Scanner): Promise<ArchiveDigests | undefined>;
-  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
 }

@@ -45,7 +45,7 @@ export async function completeBundle(
     if (missing.length > 0) throw missingError(bundle, missing);
     return bundle;
   } catch (error) {
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     throw error;
   }
 }
@@ -62,7 +62,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
   }
   const others: Bundle[] = [];
   const close = async (): Promise<void> => {
-    for (const opened of [...others, bundle]) await opened.close();
+    for (const opened of [...others, bundle]) await opened[Symbol.asyncDispose]();
   };
   try {
     for (const base of bases) others.push(await openBundle(base, context));
@@ -70,13 +70,17 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
     for (const path of (await listMissingBlobs(named)).length > 0 ? await listNeighbours(bundle) : []) {
       const other = await openBundle(path, context, { onMedium: true }).catch(passOver);
       if (other && (await hasAny(other.content, bundle.metadata))) others.push(other);
-      else await other?.close();
+      else await other?.[Symbol.asyncDispose]();
     }
     if (others.length > 0) {
       const names = others.map(({ path }) => path).join(', ');
       context.log('info', `the base blobs of ${basename(bundle.path)} are read from ${names}`);
     }
-    return { ...addContents(bundle, others), bases: others.map(({ content }) => content), close };
+    return {
+      ...addContents(bundle, others),
+      bases: others.map(({ content }) => content),
+      [Symbol.asyncDispose]: close,
+    };
   } catch (error) {
     await close();
     throw error;

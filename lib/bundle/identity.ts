@@ -49,32 +49,28 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
     const bundle = path.slice(0, -'.sha256'.length);
     return { name: nameFrom(bundle), digest: await findDigest(path, bundle) };
   }
-  const bundle = await openBundle(path, context);
-  try {
-    const name = upgradeBundleName(bundle.metadata);
-    if (!bundle.chunks) {
-      throw new PluginError('usage', `${path} is a mirror directory, which has no digest to allow`, {
-        hint: 'Create a bundle from it with oc adm-upgrade-bundle create.',
-      });
-    }
-    const signed = await checkSigned(bundle, trust, context);
-    const signatures = (await readBundledSignatures(bundle, context)).get(signed.release.digest) ?? [];
-    const { extraImages, base } = bundle.metadata;
-    const evidence = { signed, signatures, extraImages, base, releases: splitReleases(bundle.metadata) };
-    const known = await readDigestFile(path);
-    if (known !== undefined) return { name, digest: known, evidence };
-    context.log('info', `computing the digest of ${path}, because ${basename(path)}.sha256 is missing`);
-    const hash = createHash('sha256');
-    const size = bundle.metadata.size;
-    context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: 0 });
-    for await (const chunk of bundle.chunks(0, size)) {
-      hash.update(chunk);
-      context.onEvent({ kind: 'bytes', digest: '', bytes: chunk.length });
-    }
-    return { name, digest: `sha256:${hash.digest('hex')}`, evidence };
-  } finally {
-    await bundle.close();
+  await using bundle = await openBundle(path, context);
+  const name = upgradeBundleName(bundle.metadata);
+  if (!bundle.chunks) {
+    throw new PluginError('usage', `${path} is a mirror directory, which has no digest to allow`, {
+      hint: 'Create a bundle from it with oc adm-upgrade-bundle create.',
+    });
   }
+  const signed = await checkSigned(bundle, trust, context);
+  const signatures = (await readBundledSignatures(bundle, context)).get(signed.release.digest) ?? [];
+  const { extraImages, base } = bundle.metadata;
+  const evidence = { signed, signatures, extraImages, base, releases: splitReleases(bundle.metadata) };
+  const known = await readDigestFile(path);
+  if (known !== undefined) return { name, digest: known, evidence };
+  context.log('info', `computing the digest of ${path}, because ${basename(path)}.sha256 is missing`);
+  const hash = createHash('sha256');
+  const size = bundle.metadata.size;
+  context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: 0 });
+  for await (const chunk of bundle.chunks(0, size)) {
+    hash.update(chunk);
+    context.onEvent({ kind: 'bytes', digest: '', bytes: chunk.length });
+  }
+  return { name, digest: `sha256:${hash.digest('hex')}`, evidence };
 }
 
 async function readManifest(path: string): Promise<BundleIdentity> {

@@ -49,7 +49,7 @@ export async function openDirectory(path: string, context: Context, options: Ope
     files,
     read,
     scan: (scanner) => scanFiles(folder, files, scanner, context),
-    close: () => content.close(),
+    [Symbol.asyncDispose]: () => content.close(),
   };
 }
 

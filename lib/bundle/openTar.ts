@@ -61,7 +61,7 @@ async function readBundle(path: string, archive: Archive, tolerant: boolean, con
       read: (file) => archive.read(file),
       chunks: (start, size) => archive.chunks(start, size),
       scan: (scanner) => scanTar({ archive, volumes, trailing }, scanner, context),
-      close: () => archive.close(),
+      [Symbol.asyncDispose]: () => archive.close(),
     };
   } catch (error) {
     await archive.close();

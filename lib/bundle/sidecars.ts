@@ -68,9 +68,8 @@ export async function removeLeftovers(path: string): Promise<void> {
   const found = await Promise.all([lock, ...leftovers].map(exists));
   if (!found.includes(true)) return;
   try {
-    const unlock = await takeLock(lock, path);
+    await using _lock = await takeLock(lock, path);
     for (const leftover of leftovers) await rm(leftover, { force: true });
-    await unlock();
   } catch (error) {
     // Do not fail for leftovers, because the bundle is complete.
     if (!isPluginError(error)) throw error;

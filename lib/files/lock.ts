@@ -5,10 +5,10 @@ import { ignoreMissing } from './fileContent.ts';
 import { identifyProcess, processState, type ProcessIdentity } from './process.ts';
 
 /**
- * Takes a lock file for this process, and returns a function that releases it. Takes over a lock whose process has
+ * Takes a lock file for this process, until it is disposed. Takes over a lock whose process has
  * ended. Throws `busy` if this or another process has it, `disk-full` and `not-writable`.
  */
-export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
+export async function takeLock(path: string, what: string): Promise<AsyncDisposable> {
   const mine = JSON.stringify(identifyProcess());
   try {
     while (!(await create(path, mine))) {
@@ -18,7 +18,7 @@ export async function takeLock(path: string, what: string): Promise<() => Promis
   } catch (error) {
     throw describeWriteError(error, path);
   }
-  return () => rm(path, { force: true });
+  return { [Symbol.asyncDispose]: () => rm(path, { force: true }) };
 }
 
 /** Throws `busy` if a process has a lock file. Does not change the file. */

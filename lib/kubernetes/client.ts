@@ -243,8 +243,8 @@ export class Cluster {
   }
 
   /** Closes all connections. */
-  close(): void {
-    this.#session.close();
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
   }
 
   async #listPages(path: string, { labelSelector, fieldSelector, pageSize = 500 }: ListOptions) {

@@ -76,25 +76,21 @@ async function readRegistry(request: ReleaseRequest, access: ManifestAccess, con
 }
 
 async function readBundle(path: string, context: Context): Promise<ManifestSet[]> {
-  const bundle = await openBundle(path, context);
-  try {
-    const { content, metadata } = bundle;
-    const sets: ManifestSet[] = [];
-    for (const { release } of splitReleases(metadata)) {
-      const descriptor = await content.resolve(parseReference(release).digest ?? '');
-      sets.push(await readRelease(path, release, content, descriptor, context));
-    }
-    for (const { name, files } of await readOperatorManifests(bundle, context)) {
-      sets.push({
-        name: path,
-        folder: `operators/${name}`,
-        files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])),
-      });
-    }
-    return sets;
-  } finally {
-    await bundle.close();
+  await using bundle = await openBundle(path, context);
+  const { content, metadata } = bundle;
+  const sets: ManifestSet[] = [];
+  for (const { release } of splitReleases(metadata)) {
+    const descriptor = await content.resolve(parseReference(release).digest ?? '');
+    sets.push(await readRelease(path, release, content, descriptor, context));
   }
+  for (const { name, files } of await readOperatorManifests(bundle, context)) {
+    sets.push({
+      name: path,
+      folder: `operators/${name}`,
+      files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])),
+    });
+  }
+  return sets;
 }
 
 async function readRelease(

@@ -146,11 +146,11 @@ export class StateFolder {
   }
 }
 
-/** Locks an installation, and returns the function that unlocks it. Throws `busy`, `disk-full`, `not-writable`. */
+/** Locks an installation until the lock is disposed. Throws `busy`, `disk-full`, `not-writable`. */
 export async function takeStateLock(
   files: HostFiles,
   installation: Pick<Installation, 'quayRoot'>,
-): Promise<() => Promise<void>> {
+): Promise<AsyncDisposable> {
   const state = new StateFolder(files, installation);
   await state.makeFolder('.');
   return takeLock(await state.locate('lock'), `the mirror registry in ${installation.quayRoot.value}`);

@@ -65,10 +65,6 @@ export async function applyToCluster(
 }
 
 async function withCluster<R>({ openCluster }: ClusterAccess, use: (cluster: Cluster) => Promise<R>): Promise<R> {
-  const cluster = await openCluster();
-  try {
-    return await use(cluster);
-  } finally {
-    cluster.close();
-  }
+  using cluster = await openCluster();
+  return await use(cluster);
 }

@@ -10,17 +10,13 @@ export async function readClusterUpdates(
   context: Context,
 ): Promise<ClusterUpdates | undefined> {
   try {
-    const cluster = await openCluster('10s');
-    try {
-      const version = await cluster.clusterVersion();
-      if (!version) return undefined;
-      const { platform } = await cluster.version();
-      const arch = version.multi ? 'multi' : parseArchitecture(platform.replace(/^linux\//, ''));
-      const { upstream, channel, releases } = version;
-      return { upstream, channel, arch, known: releases };
-    } finally {
-      cluster.close();
-    }
+    using cluster = await openCluster('10s');
+    const version = await cluster.clusterVersion();
+    if (!version) return undefined;
+    const { platform } = await cluster.version();
+    const arch = version.multi ? 'multi' : parseArchitecture(platform.replace(/^linux\//, ''));
+    const { upstream, channel, releases } = version;
+    return { upstream, channel, arch, known: releases };
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
     // No warning, because most users mirror releases from a machine without a cluster.

@@ -50,14 +50,10 @@ export function applyConfiguration(
 ): Promise<ApplyOutcome[]> {
   return withResumeHint(async () => {
     const manifests = await readChecked({ path, text, trust }, access, context);
-    const cluster = await access.openCluster();
-    try {
-      const chosen = await chooseCatalogs(cluster, manifests, trust.registries, context);
-      const adapted = await adaptMirrorSets(cluster, chosen, context);
-      return await applyManifests(cluster, adapted, options, context);
-    } finally {
-      cluster.close();
-    }
+    using cluster = await access.openCluster();
+    const chosen = await chooseCatalogs(cluster, manifests, trust.registries, context);
+    const adapted = await adaptMirrorSets(cluster, chosen, context);
+    return await applyManifests(cluster, adapted, options, context);
   });
 }
 
@@ -83,15 +79,11 @@ async function readChecked(
   access: MirroringAccess,
   context: Context,
 ): Promise<readonly ConfigManifest[]> {
-  const registries = new Registries(access.registries, context);
-  try {
-    const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
-    const checking = { ...trust, fetchFile: fetch };
-    if (text === undefined) return await readConfiguration(path, checking, context);
-    return await checkTexts([{ path, file: path, text }], path, checking, context);
-  } finally {
-    await registries.close();
-  }
+  await using registries = new Registries(access.registries, context);
+  const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
+  const checking = { ...trust, fetchFile: fetch };
+  if (text === undefined) return await readConfiguration(path, checking, context);
+  return await checkTexts([{ path, file: path, text }], path, checking, context);
 }
 
 /**
@@ -178,21 +170,17 @@ async function readFromBundle(
   trust: ConfigurationTrust,
   context: Context,
 ): Promise<readonly ConfigManifest[]> {
-  const bundle = await openBundle(path, context, { severalReleases: true });
-  try {
-    const { config } = await checkSigned(bundle, trust, context);
-    checkRegistries(config, path, trust.registries);
-    const catalogs = trust.catalogs ? config.catalogs : [];
-    for (const { path: file } of trust.catalogs ? [] : config.catalogs) {
-      context.log('warn', `${file} is not applied: the release signature does not cover catalogs of operators`);
-    }
-    const manifests = [...config.signatures, ...config.mirrors.map(({ manifest }) => manifest), ...catalogs];
-    if (manifests.length > 0) return manifests;
-    if (bundle.form === 'directory') throw noConfiguration(path);
-    throw new PluginError('not-found', `${path} has no configuration: its release was not signed when it was made`);
-  } finally {
-    await bundle.close();
+  await using bundle = await openBundle(path, context, { severalReleases: true });
+  const { config } = await checkSigned(bundle, trust, context);
+  checkRegistries(config, path, trust.registries);
+  const catalogs = trust.catalogs ? config.catalogs : [];
+  for (const { path: file } of trust.catalogs ? [] : config.catalogs) {
+    context.log('warn', `${file} is not applied: the release signature does not cover catalogs of operators`);
   }
+  const manifests = [...config.signatures, ...config.mirrors.map(({ manifest }) => manifest), ...catalogs];
+  if (manifests.length > 0) return manifests;
+  if (bundle.form === 'directory') throw noConfiguration(path);
+  throw new PluginError('not-found', `${path} has no configuration: its release was not signed when it was made`);
 }
 
 /**

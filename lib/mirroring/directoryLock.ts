@@ -13,10 +13,6 @@ export async function whileLocked<R>(roots: readonly string[], action: () => Pro
   await makeFolders(root).catch((error: unknown) => {
     throw describeWriteError(error, root);
   });
-  const unlock = await takeLock(join(root, directoryLock), `the mirror directory ${root}`);
-  try {
-    return await whileLocked(others, action);
-  } finally {
-    await unlock();
-  }
+  await using _lock = await takeLock(join(root, directoryLock), `the mirror directory ${root}`);
+  return await whileLocked(others, action);
 }

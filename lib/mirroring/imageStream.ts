@@ -29,12 +29,8 @@ export async function importRelease(
     pullspec: formatReference(reference),
   }));
   // The default of oc for this request, because the cluster reads manifests before it responds.
-  const cluster = await access.openCluster('3m');
-  try {
-    const { insecure, dryRun } = request;
-    await importImages(cluster, { stream, images, insecure, dryRun: dryRun !== undefined }, context);
-    return images.length;
-  } finally {
-    cluster.close();
-  }
+  using cluster = await access.openCluster('3m');
+  const { insecure, dryRun } = request;
+  await importImages(cluster, { stream, images, insecure, dryRun: dryRun !== undefined }, context);
+  return images.length;
 }

@@ -110,19 +110,11 @@ async function withRelease<R>(
   context: Context,
   use: (run: Run) => Promise<R>,
 ): Promise<R> {
-  const registries = new Registries(access.registries, context);
+  await using registries = new Registries(access.registries, context);
   const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
-  try {
-    const source = await openSource(request, access, registries, fetch, context);
-    try {
-      const signed = await load(request, source, fetch, context);
-      return await use({ request, access, registries, fetchFile: fetch, source, signed, context });
-    } finally {
-      await source.close();
-    }
-  } finally {
-    await registries.close();
-  }
+  await using source = await openSource(request, access, registries, fetch, context);
+  const signed = await load(request, source, fetch, context);
+  return await use({ request, access, registries, fetchFile: fetch, source, signed, context });
 }
 
 function openSource(

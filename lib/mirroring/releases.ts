@@ -31,29 +31,25 @@ export async function listReleases(
 ): Promise<readonly NamedRelease[]> {
   const minor = fromDir === undefined ? releases.find((release) => /^v?\d+\.\d+$/.test(release)) : undefined;
   if (!path && !range && minor === undefined) return expandBundles(releases, context);
-  const registries = new Registries(access.registries, context);
-  try {
-    const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
-    const options = {
-      ...{ graphUrl, cluster },
-      fetchFile: (url: URL, limit: number) => fetchFile(registries.connections, url, limit, context),
-    };
-    if (minor !== undefined) await requirePatch(minor, arch ?? cluster?.arch ?? 'x86_64', options, context);
-    const found = path
-      ? await resolveUpdatePath(path, arch, options, context)
-      : range && (await resolveChannelRange(range, arch, options, context));
-    if (!found) return await expandBundles(releases, context);
-    const { steps, channels } = found;
-    const isPath = path !== undefined || range?.shortestPath === true;
-    const versions = steps.map(({ version }) => version).join(isPath ? ' → ' : ', ');
-    context.log(
-      'info',
-      `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`,
-    );
-    return steps.map(({ pullspec }) => ({ release: pullspec }));
-  } finally {
-    await registries.close();
-  }
+  await using registries = new Registries(access.registries, context);
+  const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
+  const options = {
+    ...{ graphUrl, cluster },
+    fetchFile: (url: URL, limit: number) => fetchFile(registries.connections, url, limit, context),
+  };
+  if (minor !== undefined) await requirePatch(minor, arch ?? cluster?.arch ?? 'x86_64', options, context);
+  const found = path
+    ? await resolveUpdatePath(path, arch, options, context)
+    : range && (await resolveChannelRange(range, arch, options, context));
+  if (!found) return await expandBundles(releases, context);
+  const { steps, channels } = found;
+  const isPath = path !== undefined || range?.shortestPath === true;
+  const versions = steps.map(({ version }) => version).join(isPath ? ' → ' : ', ');
+  context.log(
+    'info',
+    `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`,
+  );
+  return steps.map(({ pullspec }) => ({ release: pullspec }));
 }
 
 async function expandBundles(releases: readonly string[], context: Context): Promise<NamedRelease[]> {
@@ -84,8 +80,7 @@ export async function readStoredReleases(
 }
 
 async function readBundle(path: string, context: Context): Promise<ReachableRelease[]> {
-  const bundle = await openBundle(path, context);
-  await bundle.close();
+  await using bundle = await openBundle(path, context);
   return splitReleases(bundle.metadata).map(({ version, arch, previous, release: pullspec }) => {
     return { version, arch: parseArchitecture(arch), previous, pullspec };
   });
@@ -93,19 +88,15 @@ async function readBundle(path: string, context: Context): Promise<ReachableRele
 
 async function readDirectory(path: string, arch: Architecture, context: Context): Promise<ReachableRelease[]> {
   const known = await readReleaseRepositories(new RootFolder(path));
-  const opened = await openLocation({ kind: 'directory', path }, {}, context);
-  try {
-    const content = opened.repository(releaseRepository);
-    const releases: ReachableRelease[] = [];
-    for (const tag of (await content?.tags()) ?? []) {
-      const wanted = parseReleaseTag(tag);
-      if (!content || wanted?.arch !== arch) continue;
-      const descriptor = await content.resolve(tag);
-      const repository = known.get(descriptor.digest) ?? usualRepository;
-      releases.push(await readPayload(content, descriptor, { ...wanted, repository }, context));
-    }
-    return releases;
-  } finally {
-    await opened.close();
+  await using opened = await openLocation({ kind: 'directory', path }, {}, context);
+  const content = opened.repository(releaseRepository);
+  const releases: ReachableRelease[] = [];
+  for (const tag of (await content?.tags()) ?? []) {
+    const wanted = parseReleaseTag(tag);
+    if (!content || wanted?.arch !== arch) continue;
+    const descriptor = await content.resolve(tag);
+    const repository = known.get(descriptor.digest) ?? usualRepository;
+    releases.push(await readPayload(content, descriptor, { ...wanted, repository }, context));
   }
+  return releases;
 }

@@ -76,12 +76,8 @@ async function fetchFile(wanted: WantedFile, path: string, connections: Connecti
   } catch (error) {
     throw describeWriteError(error, folder);
   }
-  const unlock = await takeLock(`${path}.lock`, path);
-  try {
-    await download(wanted, path, connections, context);
-  } finally {
-    await unlock();
-  }
+  await using _lock = await takeLock(`${path}.lock`, path);
+  await download(wanted, path, connections, context);
 }
 
 /** Reads a file, and compares its digest. Throws `digest-mismatch` and the errors of reading. */

@@ -113,7 +113,7 @@ export class Registries {
   }
 
   /** Ends the threads and closes every connection. */
-  async close(): Promise<void> {
+  async [Symbol.asyncDispose](): Promise<void> {
     await (await this.#threads)?.close();
     this.#session.close();
   }

@@ -216,9 +216,8 @@ describe('an archive in volumes', () => {
       }
       await archive.close();
     }
-    const opened = await openLocation(await parseLocation(path), {}, context);
+    await using opened = await openLocation(await parseLocation(path), {}, context);
     expect(opened.repositories).to.deep.equal([repository]);
-    await opened.close();
   });
 
   it('says which volume content that is corrupt lies in', async () => {

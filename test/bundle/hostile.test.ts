@@ -52,28 +52,16 @@ describe('a hostile bundle', () => {
     ...more,
   });
   const check = async (path: string, more: Partial<VerifyTrust> = {}): Promise<SignedBundle> => {
-    const opened = await openBundle(path, makeContext());
-    try {
-      return await checkSigned(opened, trusting(more), makeContext());
-    } finally {
-      await opened.close();
-    }
+    await using opened = await openBundle(path, makeContext());
+    return await checkSigned(opened, trusting(more), makeContext());
   };
   const verify = async (path: string, more: Partial<VerifyTrust> = {}): Promise<VerifyReport> => {
-    const opened = await openBundle(path, makeContext());
-    try {
-      return await verifyBundle(opened, { trust: trusting(more) }, makeContext());
-    } finally {
-      await opened.close();
-    }
+    await using opened = await openBundle(path, makeContext());
+    return await verifyBundle(opened, { trust: trusting(more) }, makeContext());
   };
   const inspect = async (path: string): Promise<readonly string[]> => {
-    const opened = await openBundle(path, makeContext());
-    try {
-      return (await inspectBundle(opened, makeContext())).notes;
-    } finally {
-      await opened.close();
-    }
+    await using opened = await openBundle(path, makeContext());
+    return (await inspectBundle(opened, makeContext())).notes;
   };
   /** Checks that `verify` lists exactly the content that the other commands refuse. */
   const refuse = async (path: string, ...words: string[]): Promise<void> => {

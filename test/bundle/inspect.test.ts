@@ -19,12 +19,8 @@ const blobFolder = 'v2/openshift/release/blobs';
 const manifestFolder = 'v2/openshift/release/manifests';
 
 async function inspect(path: string, context = makeContext()): Promise<Inspection> {
-  const bundle = await openBundle(path, context, { tolerant: true });
-  try {
-    return await inspectBundle(bundle, context);
-  } finally {
-    await bundle.close();
-  }
+  await using bundle = await openBundle(path, context, { tolerant: true });
+  return await inspectBundle(bundle, context);
 }
 
 /** Returns all content that an image of a release needs, with its size, from the release itself. */
@@ -222,10 +218,9 @@ describe('inspectBundle', () => {
 
   it('stops when it is interrupted', async () => {
     const context = makeContext();
-    const bundle = await openBundle(made.path, context);
+    await using bundle = await openBundle(made.path, context);
     context.interrupt();
     await failureOf(inspectBundle(bundle, context), 'interrupted');
-    await bundle.close();
   });
 
   describe('of a multi-architecture release with an extra image', () => {

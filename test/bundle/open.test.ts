@@ -25,28 +25,26 @@ describe('openBundle', () => {
   after(() => bundle.remove());
 
   it('opens a bundle in a tar', async () => {
-    const opened = await openBundle(bundle.path, makeContext());
+    await using opened = await openBundle(bundle.path, makeContext());
     expect(opened).to.deep.include({ form: 'tar', described: true, trailing: 0, size: bundle.result.metadata.size });
     expect(opened.metadata).to.deep.equal(bundle.result.metadata);
     expect((await opened.content.resolve(bundle.release.tag)).digest).to.equal(bundle.release.digest);
     expect(String(await opened.read(metadataPath))).to.include('4.12.4');
-    await opened.close();
   });
 
   it('opens an unpacked bundle, and a mirror directory without metadata.json', async () => {
     const root = await bundle.unpack();
     const unpacked = await openBundle(root, makeContext());
     expect(unpacked).to.deep.include({ form: 'directory', described: true, metadata: bundle.result.metadata });
-    await unpacked.close();
+    await unpacked[Symbol.asyncDispose]();
     await unlink(join(root, metadataPath));
-    const bare = await openBundle(root, makeContext());
+    await using bare = await openBundle(root, makeContext());
     expect(bare.described).to.equal(false);
     const { version, arch, release, components, previous, osImages } = bundle.result.metadata;
     expect(bare.metadata).to.deep.include({ version, arch, release, components, previous, osImages });
     expect(new Set(bare.metadata.blobs.map(({ digest }) => digest))).to.deep.equal(
       new Set(bundle.result.metadata.blobs.map(({ digest }) => digest)),
     );
-    await bare.close();
   });
 
   for (const form of ['tar', 'directory'] as const) {
@@ -59,7 +57,7 @@ describe('openBundle', () => {
         total += chunk.length;
         contents.set(part, [...(contents.get(part) ?? []), Buffer.from(chunk)]);
       });
-      await opened.close();
+      await opened[Symbol.asyncDispose]();
       expect(total).to.equal(opened.size);
       const files = opened.files.filter(({ target }) => target === undefined);
       for (const file of files) {
@@ -81,13 +79,13 @@ describe('openBundle', () => {
       const opened = await openBundle(path, makeContext());
       const seen = new Set<string>();
       await opened.scan((part) => seen.add(typeof part === 'object' ? part.path : part));
-      await opened.close();
+      await opened[Symbol.asyncDispose]();
       expect([...seen]).to.include('empty');
     });
   }
 
   it('keeps reading a tar after a reader stopped', async () => {
-    const opened = await openBundle(bundle.path, makeContext());
+    await using opened = await openBundle(bundle.path, makeContext());
     const descriptor = await opened.content.resolve(bundle.release.tag);
     const stream = await opened.content.fetch(descriptor);
     stream.destroy();
@@ -98,19 +96,17 @@ describe('openBundle', () => {
       'interrupted',
     );
     expect(await readContent(opened.content, descriptor)).to.have.length(descriptor.size);
-    await opened.close();
   });
 
   it('opens a truncated tar only on request, up to its end', async () => {
     const half = bundle.result.metadata.size - 1024 - 1000;
     const path = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, half));
     await failureOf(openBundle(path, makeContext()), 'invalid-bundle');
-    const opened = await openBundle(path, makeContext(), { tolerant: true });
+    await using opened = await openBundle(path, makeContext(), { tolerant: true });
     expect(opened.damage?.code).to.equal('invalid-bundle');
     expect(opened.cutEntry).to.match(/^v2\//);
     expect(opened.isCut).to.equal(true);
     expect(opened.size).to.be.lessThan(half);
-    await opened.close();
   });
 
   it('refuses a file that is not a bundle, and names its kind', async () => {
@@ -133,9 +129,8 @@ describe('openBundle', () => {
     const folder = at('one');
     await mkdir(folder);
     await copyFile(bundle.path, join(folder, 'only.tar'));
-    const opened = await openBundle(folder, makeContext());
+    await using opened = await openBundle(folder, makeContext());
     expect(opened).to.deep.include({ form: 'tar', path: join(folder, 'only.tar') });
-    await opened.close();
   });
 
   it('says that a device is missing', async () => {

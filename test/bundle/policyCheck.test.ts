@@ -54,7 +54,7 @@ describe('a bundle of a release with an image policy', () => {
       const trust = { ...acceptUnsigned, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
       const opened = await openBundle(path, makeContext());
       const { policies } = await verifyBundle(opened, { trust, assumeBase: true }, makeContext());
-      await opened.close();
+      await opened[Symbol.asyncDispose]();
       expect(policies.map(({ outcome }) => outcome)).to.deep.equal(Array(release.images.size + 1).fill('verified'));
     } finally {
       await base.remove();
@@ -103,14 +103,10 @@ describe('a bundle of a release with an image policy', () => {
     const { path, keyFile, key, release } = made;
     const trust = { ...acceptUnsigned, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
     const read = async (place: string): Promise<{ found: string[]; used: unknown }> => {
-      const opened = await openBundle(place, makeContext());
-      try {
-        const { problems } = await verifyBundle(opened, { trust }, makeContext());
-        const used = await checkSigned(opened, trust, makeContext()).catch((error: unknown) => error);
-        return { found: problems.map(({ kind, subject, images }) => `${kind} ${subject} ${images.join()}`), used };
-      } finally {
-        await opened.close();
-      }
+      await using opened = await openBundle(place, makeContext());
+      const { problems } = await verifyBundle(opened, { trust }, makeContext());
+      const used = await checkSigned(opened, trust, makeContext()).catch((error: unknown) => error);
+      return { found: problems.map(({ kind, subject, images }) => `${kind} ${subject} ${images.join()}`), used };
     };
     const good = await read(path);
     expect(good.found).to.deep.equal([]);

@@ -34,7 +34,7 @@ describe('a bundle with several releases', () => {
     repack(path, join(workshop.folder, name), edit);
   const readMetadata = async (file: string): Promise<BundleMetadata> => {
     const bundle = await openBundle(file, makeContext());
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     return bundle.metadata;
   };
 
@@ -233,17 +233,13 @@ describe('a bundle with several releases', () => {
   });
 
   it('has a plan for the update to each release', async () => {
-    const bundle = await openBundle(path, makeContext());
-    try {
-      const trusted = { keyrings: [], fingerprints: [workshop.key.fingerprint], allowUnsigned: false };
-      const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
-      const plan = await planUpdate(bundle, { ...trusted, fetchFile }, makeContext());
-      expect([...(plan.earlier ?? []), plan].map(({ version, previous }) => [version, ...previous])).to.deep.equal([
-        ['4.19.12', '4.18.20'],
-        ['4.20.3', '4.19.12'],
-      ]);
-    } finally {
-      await bundle.close();
-    }
+    await using bundle = await openBundle(path, makeContext());
+    const trusted = { keyrings: [], fingerprints: [workshop.key.fingerprint], allowUnsigned: false };
+    const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+    const plan = await planUpdate(bundle, { ...trusted, fetchFile }, makeContext());
+    expect([...(plan.earlier ?? []), plan].map(({ version, previous }) => [version, ...previous])).to.deep.equal([
+      ['4.19.12', '4.18.20'],
+      ['4.20.3', '4.19.12'],
+    ]);
   });
 });

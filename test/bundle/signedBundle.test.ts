@@ -34,17 +34,13 @@ describe('checkSigned', () => {
     trust: Partial<VerifyTrust> = {},
     context: Context = makeContext(),
   ): Promise<SignedRelease> => {
-    const opened = await openBundle(path, context);
+    await using opened = await openBundle(path, context);
     const believed = { keyrings: [bundle.keyFile], fingerprints: [bundle.key.fingerprint], allowUnsigned: false };
     const fetchFile = (url: URL): Promise<undefined> => {
       asked.push(url.host);
       return Promise.resolve(undefined);
     };
-    try {
-      return await checkSigned(opened, { ...believed, fetchFile, ...trust }, context);
-    } finally {
-      await opened.close();
-    }
+    return await checkSigned(opened, { ...believed, fetchFile, ...trust }, context);
   };
   let copies = 0;
   const change = (how: (unpacked: UnpackedBundle) => void): Promise<string> =>

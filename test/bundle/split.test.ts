@@ -40,12 +40,8 @@ describe('a bundle in volumes', () => {
   const at = (index: number): string => volumeName(path, index);
   const verify = async (name = path): Promise<VerifyReport> => {
     const context = makeContext();
-    const bundle = await openBundle(name, context, { tolerant: true });
-    try {
-      return await verifyBundle(bundle, {}, context);
-    } finally {
-      await bundle.close();
-    }
+    await using bundle = await openBundle(name, context, { tolerant: true });
+    return await verifyBundle(bundle, {}, context);
   };
   const problemsOf = async (name?: string): Promise<(readonly [string, string, string])[]> => {
     return (await verify(name)).problems.map(({ kind, subject, what }) => [kind, subject, what] as const);
@@ -86,12 +82,11 @@ describe('a bundle in volumes', () => {
   });
 
   it('is read in place, blobs that lie across volumes too', async () => {
-    const bundle = await openBundle(at(1), makeContext());
+    await using bundle = await openBundle(at(1), makeContext());
     for (const { digest, size } of bundle.metadata.blobs) {
       const mediaType = 'application/octet-stream';
       expect(await readContent(bundle.content, { mediaType, digest, size })).to.have.length(size);
     }
-    await bundle.close();
   });
 
   it('has each volume named that is missing', async () => {
@@ -159,7 +154,7 @@ describe('a bundle in volumes', () => {
     const context = makeContext();
     const bundle = await openBundle(path, context);
     expect(context.lines.join('\n')).to.include(`${at(names.length)} is not a volume of this bundle`);
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     expect(await problemsOf()).to.deep.equal([]);
   });
 
@@ -201,7 +196,7 @@ describe('a tar that another tool split', () => {
     const report = await verifyBundle(bundle, {}, makeContext());
     expect(report.problems).to.deep.equal([]);
     expect(report.digest).to.equal(made.result.digest);
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     await rm(volumeName(path, 1));
     expect((await failureOf(openBundle(path, makeContext()), 'invalid-bundle')).message).to.include(
       volumeName(path, 1),

@@ -65,7 +65,7 @@ describe('filterCatalog', () => {
     origin = openOrigin(makeContext());
   });
   after(async () => {
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     await registry.stop();
   });
 

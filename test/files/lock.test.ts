@@ -20,24 +20,24 @@ describe('takeLock', () => {
   const leave = (content: object | string): Promise<void> =>
     writeFile(path, typeof content === 'string' ? content : JSON.stringify(content));
   const mine = async (): Promise<{ host: string; kernel: string; pid: number; started: string }> => {
-    const release = await takeLock(path, 'x');
+    const lock = await takeLock(path, 'x');
     const content = JSON.parse(await readFile(path, 'utf8')) as Awaited<ReturnType<typeof mine>>;
-    await release();
+    await lock[Symbol.asyncDispose]();
     return content;
   };
   const expectTaken = async (): Promise<void> => {
-    const release = await takeLock(path, 'x');
+    const lock = await takeLock(path, 'x');
     expect(JSON.parse(await readFile(path, 'utf8'))).to.include({ pid: process.pid });
-    await release();
+    await lock[Symbol.asyncDispose]();
     expect(await readdir(folder)).to.deep.equal([]);
   };
 
   it('refuses a second taker until the first lets go', async () => {
-    const release = await takeLock(path, 'the bundle');
+    const lock = await takeLock(path, 'the bundle');
     const error = await failureOf(takeLock(path, 'the bundle'), 'busy');
     expect(error.message).to.contain('the bundle');
     expect(error.hint).to.contain(path);
-    await release();
+    await lock[Symbol.asyncDispose]();
     await expectTaken();
   });
 
@@ -45,9 +45,9 @@ describe('takeLock', () => {
     for (const before of [undefined, { ...(await mine()), started: '1' }]) {
       if (before) await leave(before);
       const all = await Promise.allSettled(Array.from({ length: 10 }, () => takeLock(path, 'x')));
-      const releases = all.filter((each) => each.status === 'fulfilled');
-      expect(releases).to.have.length(1);
-      for (const { value } of releases) await value();
+      const taken = all.filter((each) => each.status === 'fulfilled');
+      expect(taken).to.have.length(1);
+      for (const { value } of taken) await value[Symbol.asyncDispose]();
     }
   });
 
@@ -94,9 +94,9 @@ describe('takeLock', () => {
 
   it('is looked at without being taken', async () => {
     await checkLock(path, 'x');
-    const release = await takeLock(path, 'x');
+    const lock = await takeLock(path, 'x');
     expect((await failureOf(checkLock(path, 'the bundle'), 'busy')).message).to.contain('the bundle');
-    await release();
+    await lock[Symbol.asyncDispose]();
     await leave({ ...(await mine()), started: '1' });
     await checkLock(path, 'x');
     expect(await readdir(folder)).to.have.length(1);

@@ -56,7 +56,7 @@ if (kubeconfig) {
     return {
       cluster,
       close: async () => {
-        cluster.close();
+        cluster[Symbol.dispose]();
       },
     };
   };

@@ -86,7 +86,7 @@ describe('Exchange', () => {
       expect(sockets).to.have.length(2);
       expect(context.lines.join('\n')).to.contain('trying again');
     } finally {
-      cluster.close();
+      cluster[Symbol.dispose]();
       for (const socket of sockets) socket.destroy();
       silent.close();
     }

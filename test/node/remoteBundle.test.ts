@@ -46,7 +46,7 @@ describe('openRemoteBundle', () => {
   const serve = async (path = made.path): Promise<URL> => {
     const context = makeContext();
     const bundle = await openBundle(path, context);
-    cleanups.push(() => bundle.close());
+    cleanups.push(() => bundle[Symbol.asyncDispose]());
     const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, token }, context);
     cleanups.push(() => server.close());
     return new URL(server.url);
@@ -73,13 +73,13 @@ describe('openRemoteBundle', () => {
   };
   const open = async (url: URL, secret: string | undefined = token) => {
     const bundle = await openRemoteBundle({ url, token: secret, allowUnsigned: false }, connections, makeContext());
-    cleanups.push(() => bundle.close());
+    cleanups.push(() => bundle[Symbol.asyncDispose]());
     return bundle;
   };
 
   it('reads what is asked for, and proves the release', async () => {
     const [remote, local] = [await open(await serve()), await openBundle(made.path, makeContext())];
-    cleanups.push(() => local.close());
+    cleanups.push(() => local[Symbol.asyncDispose]());
     expect(remote.metadata).to.deep.equal(local.metadata);
     expect(remote.files).to.deep.equal(local.files);
     expect(remote.isRepacked).to.equal(false);

@@ -65,7 +65,7 @@ describe('fetchBundle', () => {
     const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, token }, context);
     cleanups.push(
       () => server.close(),
-      () => bundle.close(),
+      () => bundle[Symbol.asyncDispose](),
     );
     return new URL(server.url);
   };
@@ -199,14 +199,13 @@ describe('fetchBundle', () => {
       [device, digest],
       [split.path, whole],
     ] as const) {
-      const bundle = await openBundle(path, makeContext());
+      await using bundle = await openBundle(path, makeContext());
       await checkBundleDigest(bundle, wanted, makeContext());
       await failureOf(checkBundleDigest(bundle, digestOf('other'), makeContext()), 'digest-mismatch');
-      await bundle.close();
     }
     const directory = await openBundle(await made.unpack(), makeContext());
     await failureOf(checkBundleDigest(directory, digest, makeContext()), 'unsupported');
-    await directory.close();
+    await directory[Symbol.asyncDispose]();
     const error = await failureOf(checkWholeDigest(made.path, digestOf('other'), makeContext()), 'digest-mismatch');
     expect(error.message).to.contain(digest);
   });

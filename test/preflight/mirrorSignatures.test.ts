@@ -55,19 +55,15 @@ describe('checkMirrorSignatures', () => {
     const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
     const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
     const { cluster, context } = connected;
-    const registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
+    await using registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
     const { version, pullspec } = release;
     const files = Object.entries(imagePolicyFiles(planned)).map(([name, text]) => [name, Buffer.from(text)] as const);
     const pullspecs = Object.fromEntries([...release.images].map(([name, image]) => [name, image.pullspec]));
     const plan = planned && { components: pullspecs, manifests: new Map(files) };
-    try {
-      const access = { registries, pushCommand: (mirror: string) => `push to ${mirror}` };
-      const asked = { version, release: pullspec, ...plan };
-      const findings = await checkMirrorSignatures(await surveyCluster(cluster), asked, access, context);
-      return findings.map(({ severity, message, advice }) => `${severity} ${message}. ${advice}`);
-    } finally {
-      await registries.close();
-    }
+    const access = { registries, pushCommand: (mirror: string) => `push to ${mirror}` };
+    const asked = { version, release: pullspec, ...plan };
+    const findings = await checkMirrorSignatures(await surveyCluster(cluster), asked, access, context);
+    return findings.map(({ severity, message, advice }) => `${severity} ${message}. ${advice}`);
   };
 
   it('finds nothing if the mirror has the signatures, and asks nothing without a policy', async () => {

@@ -17,7 +17,7 @@ describe('findRelease', () => {
     origin = openOrigin(makeContext());
   });
   after(async () => {
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     await workshop.close();
   });
   const find = (request: Parameters<typeof findRelease>[0]) =>
@@ -65,7 +65,7 @@ describe('loadRelease', () => {
   let origin: Origin;
   let context: TestContext;
   afterEach(async () => {
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     await workshop.close();
   });
   const open = async (options: Parameters<typeof openWorkshop>[0] = {}): Promise<void> => {

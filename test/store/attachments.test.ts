@@ -16,7 +16,7 @@ describe('what is attached to images', () => {
   let registry: TestRegistry;
   let origin: Origin;
   afterEach(async () => {
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     await registry.stop();
   });
 
@@ -52,7 +52,7 @@ describe('what is attached to images', () => {
       add((contents) => addSupplements(contents, { repository, digest }));
       if (referrers) registry.content.repositories.get(repository)?.tags.delete(attachmentTag(digest).slice(0, -4));
       graphs.push((await read([digest]))[0]);
-      if (referrers) await Promise.all([origin.close(), registry.stop()]);
+      if (referrers) await Promise.all([origin[Symbol.asyncDispose](), registry.stop()]);
     }
     const [byApi, byTag] = graphs;
     expect(suffixesOf(byApi)).to.deep.equal(['.att', '.sbom', '']);
@@ -69,7 +69,7 @@ describe('what is attached to images', () => {
       const digests = Array.from({ length: 190 }, (_, index) => put(String(index)));
       await read(digests);
       expect(registry.requests).to.have.length(2 * 190 + extra);
-      if (referrers) await Promise.all([origin.close(), registry.stop()]);
+      if (referrers) await Promise.all([origin[Symbol.asyncDispose](), registry.stop()]);
     }
   });
 

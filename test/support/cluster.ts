@@ -27,7 +27,7 @@ export async function connectTo(
     cluster,
     context,
     close: async () => {
-      cluster.close();
+      cluster[Symbol.dispose]();
       await kubeconfigs.remove();
     },
   };

@@ -43,14 +43,10 @@ export class LoadSite {
     context: TestContext = makeContext(),
     path = this.#made.path,
   ): Promise<LoadResult> {
-    const bundle = await openBundle(path, context);
-    try {
-      const store = { kind: 'additional', path: join(this.folder, 'store') } as const;
-      const storage = await HostStorage.open(this.host);
-      return await loadBundle(bundle, { storage, store, images: [], limits: { concurrency: 3 }, ...options }, context);
-    } finally {
-      await bundle.close();
-    }
+    await using bundle = await openBundle(path, context);
+    const store = { kind: 'additional', path: join(this.folder, 'store') } as const;
+    const storage = await HostStorage.open(this.host);
+    return await loadBundle(bundle, { storage, store, images: [], limits: { concurrency: 3 }, ...options }, context);
   }
 
   close(): Promise<void> {

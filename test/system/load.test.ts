@@ -241,7 +241,7 @@ describe('loadBundle', function () {
       expect(existsSync(join(folder, 'download'))).to.equal(false);
     } finally {
       await server.close();
-      await bundle.close();
+      await bundle[Symbol.asyncDispose]();
       await signed.remove();
     }
   });
@@ -392,6 +392,6 @@ async function blobsOf({ path }: TestBundle, component: string): Promise<Digest[
   const context = makeContext();
   const bundle = await openBundle(path, context);
   const [image] = await planImages(bundle, [component], context);
-  await bundle.close();
+  await bundle[Symbol.asyncDispose]();
   return [...(image?.blobs.keys() ?? [])];
 }

@@ -91,29 +91,21 @@ describe('a sigstore signature, in each use of a bundle', function () {
   async function create(path: string): Promise<void> {
     const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
     const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
-    const origin = await openLocalOrigin(path, { settings, credentials, mirrors: new MirrorSets() }, makeContext());
+    await using origin = await openLocalOrigin(
+      path,
+      { settings, credentials, mirrors: new MirrorSets() },
+      makeContext(),
+    );
     const repository = 'quay.io/openshift-release-dev/ocp-release';
     const release = { version: '4.21.3', arch: 'x86_64', repository } as const;
     const request = { extraImages: [], output: join(made.folder, 'new'), trust: trust(), tool: 'test/1' };
-    try {
-      await createBundle(
-        { ...request, releases: [release], dryRun: true, verifyExisting: false },
-        origin,
-        makeContext(),
-      );
-    } finally {
-      await origin.close();
-    }
+    await createBundle({ ...request, releases: [release], dryRun: true, verifyExisting: false }, origin, makeContext());
   }
 
   async function verify(path: string): Promise<string> {
-    const bundle = await openBundle(path, makeContext());
-    try {
-      const { problems } = await verifyBundle(bundle, { trust: trust() }, makeContext());
-      return problems.find(({ subject: of }) => of === 'signature')?.kind ?? 'good';
-    } finally {
-      await bundle.close();
-    }
+    await using bundle = await openBundle(path, makeContext());
+    const { problems } = await verifyBundle(bundle, { trust: trust() }, makeContext());
+    return problems.find(({ subject: of }) => of === 'signature')?.kind ?? 'good';
   }
 
   /** Verifies a bundle as the agent of a node does before it loads the images. */
@@ -121,7 +113,7 @@ describe('a sigstore signature, in each use of a bundle', function () {
     const cache = new BundleCache(made.folder, trust());
     const found = { path, device: made.folder };
     const { bundle } = await cache.verify(found, digestOf(await readFile(path)), makeContext());
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
   }
 
   async function codeOf(action: Promise<unknown>): Promise<string> {

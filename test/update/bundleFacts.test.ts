@@ -44,7 +44,7 @@ describe('the facts of a bundle', () => {
   const gather = async (): Promise<BundleFacts> => {
     const bundle = await openBundle(made.path, context);
     const facts = await gatherFacts(bundle, digest, file, trust, context);
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     return facts;
   };
   const recall = (whom = trust): Promise<BundleFacts | undefined> => readFacts(file, digest, whom, context);
@@ -82,7 +82,7 @@ describe('the facts of a bundle', () => {
       expect(hops?.map(({ gates }) => gates)).to.deep.equal([[{ name: 'ack-4.19-x', text: 'Check this.' }], []]);
       expect((await readFacts(file, digest, own, context))?.hops).to.deep.equal(hops);
     } finally {
-      await bundle.close();
+      await bundle[Symbol.asyncDispose]();
       await several.remove();
     }
   });

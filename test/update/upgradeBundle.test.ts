@@ -146,7 +146,7 @@ if (kubeconfig) {
     return {
       cluster,
       close: async () => {
-        cluster.close();
+        cluster[Symbol.dispose]();
       },
     };
   });

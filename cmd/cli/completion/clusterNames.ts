@@ -34,11 +34,7 @@ export async function findClusterNames(
   const line = { words: [], values: Object.fromEntries(given) as Record<string, unknown>, rest: [] };
   const args = await readArguments(line, { options: clusterAccessOptions });
   const context = { signal, log: () => undefined, onEvent: () => undefined };
-  const cluster = await openCluster(args as Arguments<typeof clusterAccessOptions>, environment, context);
-  try {
-    const { apiVersion, kind } = kinds[suggestion];
-    return (await cluster.list(apiVersion, kind)).map(({ metadata }) => metadata.name).sort();
-  } finally {
-    cluster.close();
-  }
+  using cluster = await openCluster(args as Arguments<typeof clusterAccessOptions>, environment, context);
+  const { apiVersion, kind } = kinds[suggestion];
+  return (await cluster.list(apiVersion, kind)).map(({ metadata }) => metadata.name).sort();
 }

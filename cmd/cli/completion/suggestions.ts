@@ -76,7 +76,6 @@ async function findComponents(bundle: string | undefined, signal: AbortSignal): 
 async function readMetadata(path: string, signal: AbortSignal) {
   const { openBundle } = await import('../../../lib/bundle/open.ts');
   const context = { signal, log: () => undefined, onEvent: () => undefined };
-  const bundle = await openBundle(path, context);
-  await bundle.close();
+  await using bundle = await openBundle(path, context);
   return bundle.metadata;
 }

@@ -67,24 +67,20 @@ export const command = defineCommand({
       ...context,
       onEvent: terminal.transfer(args.fromDir === undefined ? 'Downloading' : 'Copying'),
     };
-    const origin = await (args.fromDir === undefined
+    await using origin = await (args.fromDir === undefined
       ? new RegistryOrigin(access, downloading)
       : openLocalOrigin(args.fromDir, access, downloading));
-    try {
-      const request = await createRequestOf(args, { images, site }, origin, context);
-      const result = await createBundle(request, origin, downloading);
-      for (const text of listOtherKeys(result.policies ?? [], expectedKeys)) context.log('warn', text);
-      const { path, digest } = result;
-      if (device && digest && !args.dryRun) {
-        const writing = { ...context, onEvent: terminal.transfer('Writing') };
-        const verifying = { ...context, onEvent: terminal.transfer('Verifying') };
-        await writeDevice(host, device, { path, digest }, args.overwrite, { writing, verifying });
-      }
-      terminal.print(
-        formatCreated(result, expectedKeys, { ...args, device: args.dryRun ? undefined : device?.path }, args.format),
-      );
-    } finally {
-      await origin.close();
+    const request = await createRequestOf(args, { images, site }, origin, context);
+    const result = await createBundle(request, origin, downloading);
+    for (const text of listOtherKeys(result.policies ?? [], expectedKeys)) context.log('warn', text);
+    const { path, digest } = result;
+    if (device && digest && !args.dryRun) {
+      const writing = { ...context, onEvent: terminal.transfer('Writing') };
+      const verifying = { ...context, onEvent: terminal.transfer('Verifying') };
+      await writeDevice(host, device, { path, digest }, args.overwrite, { writing, verifying });
     }
+    terminal.print(
+      formatCreated(result, expectedKeys, { ...args, device: args.dryRun ? undefined : device?.path }, args.format),
+    );
   },
 });

@@ -67,13 +67,9 @@ export async function checkPatch(
   const { version: text = args.release, fromDir, graphUrl } = args;
   const version = text?.split(',').find((each) => !isVersion(each));
   if (version === undefined || fromDir !== undefined) return;
-  const registries = new Registries(await openAccess(args, environment), context);
-  try {
-    const options = { graphUrl, fetchFile: fetcherOf(registries.connections, context) };
-    await requirePatch(version, architectureOf(args), options, context);
-  } finally {
-    await registries.close();
-  }
+  await using registries = new Registries(await openAccess(args, environment), context);
+  const options = { graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+  await requirePatch(version, architectureOf(args), options, context);
 }
 
 /** Returns the content of the bundle. `images` are the extra images of a list. Throws the errors of the graph. */

@@ -70,7 +70,7 @@ export const command = defineCommand({
         else
           terminal.print(output === 'junit' ? formatDrillJunit(cluster.name, drills).trimEnd() : formatDrills(drills));
       }
-      cluster.close();
+      cluster[Symbol.dispose]();
     }
   },
 });

@@ -29,18 +29,14 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar --sbom=cyclonedx > sbom.json', 'Write a software bill of materials'],
   ],
   async run(args, { context, terminal, environment }) {
-    const bundle = await openBundle(args.bundle, context, { tolerant: true });
-    try {
-      if (args.sbom !== undefined) {
-        const inventory = await readBundleInventory(bundle, context);
-        terminal.print(formatSbom(inventory, args.sbom, { tool, date: readSourceDate(environment) }));
-        return;
-      }
-      const inspection = await inspectRelease(bundle, context);
-      terminal.print((await formatInspection(inspection, args.output)).trimEnd());
-    } finally {
-      await bundle.close();
+    await using bundle = await openBundle(args.bundle, context, { tolerant: true });
+    if (args.sbom !== undefined) {
+      const inventory = await readBundleInventory(bundle, context);
+      terminal.print(formatSbom(inventory, args.sbom, { tool, date: readSourceDate(environment) }));
+      return;
     }
+    const inspection = await inspectRelease(bundle, context);
+    terminal.print((await formatInspection(inspection, args.output)).trimEnd());
   },
 });
 

@@ -79,19 +79,15 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment, stdin }) {
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
-    const registries = new Registries(await openAccess(args, environment), context);
-    try {
-      const access = accessOf(args, registries, stdin);
-      const report = await read(args.target, access, context);
-      const result = judge(args, entries, report, await readAgainst(args, access, context));
-      terminal.print((await format(result, args.output)).trimEnd());
-      if (args.writeBaseline !== undefined) {
-        const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
-        await writeTextFile(args.writeBaseline, await formatYaml({ findings }));
-      } else if (!result.passed) throw failureOf(result);
-    } finally {
-      await registries.close();
-    }
+    await using registries = new Registries(await openAccess(args, environment), context);
+    const access = accessOf(args, registries, stdin);
+    const report = await read(args.target, access, context);
+    const result = judge(args, entries, report, await readAgainst(args, access, context));
+    terminal.print((await format(result, args.output)).trimEnd());
+    if (args.writeBaseline !== undefined) {
+      const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
+      await writeTextFile(args.writeBaseline, await formatYaml({ findings }));
+    } else if (!result.passed) throw failureOf(result);
   },
 });
 

@@ -72,29 +72,25 @@ export const command = defineCommand({
     // All other programs of the node have precedence.
     setPriority(constants.priority.PRIORITY_BELOW_NORMAL);
     const host = { root, environment };
-    const cluster = await openCluster(args, environment, context);
-    try {
-      await runAgent(
-        cluster,
-        {
-          node: args.nodeName ?? (environment['NODE_NAME'] || hostname()),
-          media: { host, place, devices, folders },
-          server: {
-            ...parseListen(args.listen ?? usualListen(environment)),
-            token: await readToken(args.tokenFile),
-            executable: ownExecutable(environment),
-          },
-          metricsPort: args.metricsPort,
-          folder: pathOnHost(host, args.downloadDir),
-          trust: offlineTrustOf(args),
-          floor: diskFloor === undefined ? undefined : parseSize(diskFloor),
-          interval: args.interval * 1000,
+    using cluster = await openCluster(args, environment, context);
+    await runAgent(
+      cluster,
+      {
+        node: args.nodeName ?? (environment['NODE_NAME'] || hostname()),
+        media: { host, place, devices, folders },
+        server: {
+          ...parseListen(args.listen ?? usualListen(environment)),
+          token: await readToken(args.tokenFile),
+          executable: ownExecutable(environment),
         },
-        context,
-      );
-    } finally {
-      cluster.close();
-    }
+        metricsPort: args.metricsPort,
+        folder: pathOnHost(host, args.downloadDir),
+        trust: offlineTrustOf(args),
+        floor: diskFloor === undefined ? undefined : parseSize(diskFloor),
+        interval: args.interval * 1000,
+      },
+      context,
+    );
   },
 });
 

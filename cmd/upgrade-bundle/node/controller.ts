@@ -20,14 +20,10 @@ export const command = defineCommand({
     ['--kubeconfig=config', 'Run it by hand'],
   ],
   async run(args, { context, environment }) {
-    const cluster = await openCluster(args, environment, context);
-    try {
-      const node = args.nodeName ?? (environment['NODE_NAME'] || hostname());
-      const folder = pathOnHost({ root: args.root, environment }, args.downloadDir);
-      const settings = { node, folder, trust: offlineTrustOf(args), interval: args.interval * 1000 };
-      await runController(cluster, settings, context);
-    } finally {
-      cluster.close();
-    }
+    using cluster = await openCluster(args, environment, context);
+    const node = args.nodeName ?? (environment['NODE_NAME'] || hostname());
+    const folder = pathOnHost({ root: args.root, environment }, args.downloadDir);
+    const settings = { node, folder, trust: offlineTrustOf(args), interval: args.interval * 1000 };
+    await runController(cluster, settings, context);
   },
 });

@@ -32,14 +32,10 @@ export const command = defineCommand({
     const end = await runDrill(host, { node, until, registries }, { afterReboot }, context);
     if (end === 'interrupted') return;
     context.log('warn', 'nothing else has ended the drill: releasing the node');
-    const cluster = await connectCluster({ kubeconfig, environment }, context);
-    try {
-      await releaseNode(cluster, node, ({ started, reboot }) => ({
-        ...{ result: 'interrupted', started, ended: new Date().toISOString(), reboot },
-        message: 'the command that ran the drill ended before the drill',
-      }));
-    } finally {
-      cluster.close();
-    }
+    using cluster = await connectCluster({ kubeconfig, environment }, context);
+    await releaseNode(cluster, node, ({ started, reboot }) => ({
+      ...{ result: 'interrupted', started, ended: new Date().toISOString(), reboot },
+      message: 'the command that ran the drill ended before the drill',
+    }));
   },
 });

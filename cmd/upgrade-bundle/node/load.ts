@@ -110,36 +110,28 @@ export const command = defineCommand({
     }
     // All other programs of the machine have precedence.
     setPriority(constants.priority.PRIORITY_LOW);
-    const registries = new Registries(await openAccess(args, environment), context);
-    try {
-      const digest = await readExpected(args);
-      const server = await findServer(args);
-      const loading = { ...context, onEvent: terminal.transfer('Loading') };
-      const store =
-        args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
-      const storage = await HostStorage.open({ root: args.root, environment });
-      const open = async (): Promise<Bundle> => {
-        if (!server) return openBundle(args.bundle, loading);
-        if (!digest) return openRemoteBundle({ ...server, allowUnsigned }, registries.connections, loading);
-        const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
-        const source = { ...server, digest };
-        return openBundle(await fetchBundle(source, args.downloadDir, registries.connections, downloading), loading);
-      };
-      const bundle = await completeToLoad(await open(), args.base, { storage, store }, loading);
-      try {
-        // fetchBundle has already checked this digest for a bundle from another machine.
-        if (!server && digest) await checkBundleDigest(bundle, digest, loading);
-        const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
-        const signed = await checkSigned(bundle, trust, loading);
-        const result = await loadBundle(bundle, { storage, store, images, limits: { concurrency } }, loading);
-        const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };
-        terminal.print(await formatResult(args.output, plain, toWords(result, signed, bundle)));
-      } finally {
-        await bundle.close();
-      }
-    } finally {
-      await registries.close();
-    }
+    await using registries = new Registries(await openAccess(args, environment), context);
+    const digest = await readExpected(args);
+    const server = await findServer(args);
+    const loading = { ...context, onEvent: terminal.transfer('Loading') };
+    const store =
+      args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
+    const storage = await HostStorage.open({ root: args.root, environment });
+    const open = async (): Promise<Bundle> => {
+      if (!server) return openBundle(args.bundle, loading);
+      if (!digest) return openRemoteBundle({ ...server, allowUnsigned }, registries.connections, loading);
+      const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
+      const source = { ...server, digest };
+      return openBundle(await fetchBundle(source, args.downloadDir, registries.connections, downloading), loading);
+    };
+    await using bundle = await completeToLoad(await open(), args.base, { storage, store }, loading);
+    // fetchBundle has already checked this digest for a bundle from another machine.
+    if (!server && digest) await checkBundleDigest(bundle, digest, loading);
+    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
+    const signed = await checkSigned(bundle, trust, loading);
+    const result = await loadBundle(bundle, { storage, store, images, limits: { concurrency } }, loading);
+    const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };
+    terminal.print(await formatResult(args.output, plain, toWords(result, signed, bundle)));
   },
 });
 

@@ -51,28 +51,23 @@ export const command = defineCommand({
     ['/dev/sdb --also=quay.io --also=registry.redhat.io', 'Record the requests to other registries too'],
   ],
   async run(args, { context, terminal, environment }) {
-    const bundle = await openComplete(args.bundle, { bases: args.base }, context);
-    const registries = new Registries(await openAccess(args, environment), context);
+    await using bundle = await openComplete(args.bundle, { bases: args.base }, context);
+    await using registries = new Registries(await openAccess(args, environment), context);
+    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
+    const { tags, extraImages } = await checkSigned(bundle, trust, context);
+    warnOfExtraImages(extraImages, context);
+    const host = { root: args.root, environment };
+    const mirror = await startMirror(bundle, { host, port: args.port, also: args.also, tags }, context);
     try {
-      const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
-      const { tags, extraImages } = await checkSigned(bundle, trust, context);
-      warnOfExtraImages(extraImages, context);
-      const host = { root: args.root, environment };
-      const mirror = await startMirror(bundle, { host, port: args.port, also: args.also, tags }, context);
-      try {
-        context.log('info', `${mirror.server.url} stands for ${mirror.prefixes.join(', ')} until Ctrl-C`);
-        context.log('info', 'Next, reload CRI-O: systemctl reload crio');
-        // An interruption is the normal end of a server, and not a failure.
-        if (!context.signal.aborted) await once(context.signal, 'abort');
-      } finally {
-        await mirror.close();
-      }
-      const requests = mirror.requests();
-      terminal.print(await formatResult(args.output, requests, toWords(requests)));
+      context.log('info', `${mirror.server.url} stands for ${mirror.prefixes.join(', ')} until Ctrl-C`);
+      context.log('info', 'Next, reload CRI-O: systemctl reload crio');
+      // An interruption is the normal end of a server, and not a failure.
+      if (!context.signal.aborted) await once(context.signal, 'abort');
     } finally {
-      await bundle.close();
-      await registries.close();
+      await mirror.close();
     }
+    const requests = mirror.requests();
+    terminal.print(await formatResult(args.output, requests, toWords(requests)));
   },
 });
 

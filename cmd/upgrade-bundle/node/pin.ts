@@ -43,8 +43,7 @@ export const command = defineCommand({
 });
 
 async function readImages(path: string, context: Context): Promise<string[]> {
-  const bundle = await openBundle(path, context);
-  await bundle.close();
+  await using bundle = await openBundle(path, context);
   return [...new Set([bundle.metadata.release, ...listContainerImages(bundle.metadata)])];
 }
 

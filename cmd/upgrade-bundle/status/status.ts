@@ -40,7 +40,7 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     if (args.web && (args.watch || args.output !== undefined))
       throw new PluginError('usage', '--web excludes --watch and --output');
-    const cluster = await openCluster(args, environment, context);
+    using cluster = await openCluster(args, environment, context);
     const show = async (bundle: UpgradeBundle): Promise<void> => {
       if (args.output === 'yaml')
         terminal.print(`${args.watch ? '---\n' : ''}${(await formatYaml(plain(bundle))).trimEnd()}`);
@@ -61,31 +61,27 @@ export const command = defineCommand({
       if (silence !== undefined) context.log('warn', silence);
     };
     let title = '';
-    try {
-      if (!args.watch && !args.web) {
-        const bundle = chooseRecord(await listRecords(cluster), args.name);
-        await warnOfSilence(bundle);
-        await show(bundle);
-        return;
-      }
-      if (args.web) {
-        const elapsedOf = (bundle: UpgradeBundle): Promise<number | undefined> => readElapsed(cluster, bundle);
-        await showInBrowser({ bundles: followRecord(cluster, args.name), elapsedOf }, { context, terminal });
-        return;
-      }
-      let last = '';
-      for await (const followed of followRecord(cluster, args.name)) {
-        if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
-        if (followed && last.trim() === '') await warnOfSilence(followed);
-        const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
-        if (followed && text !== last) await show(followed);
-        last = text;
-        if (!followed || !hasEnded(followed)) continue;
-        checkEnd(followed);
-        return;
-      }
-    } finally {
-      cluster.close();
+    if (!args.watch && !args.web) {
+      const bundle = chooseRecord(await listRecords(cluster), args.name);
+      await warnOfSilence(bundle);
+      await show(bundle);
+      return;
+    }
+    if (args.web) {
+      const elapsedOf = (bundle: UpgradeBundle): Promise<number | undefined> => readElapsed(cluster, bundle);
+      await showInBrowser({ bundles: followRecord(cluster, args.name), elapsedOf }, { context, terminal });
+      return;
+    }
+    let last = '';
+    for await (const followed of followRecord(cluster, args.name)) {
+      if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
+      if (followed && last.trim() === '') await warnOfSilence(followed);
+      const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
+      if (followed && text !== last) await show(followed);
+      last = text;
+      if (!followed || !hasEnded(followed)) continue;
+      checkEnd(followed);
+      return;
     }
   },
 });

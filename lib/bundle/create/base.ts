@@ -115,17 +115,13 @@ async function readHeld({ images, ...base }: HeldImages, origin: Origin, context
 }
 
 async function readBundle(path: string, context: Context): Promise<Base> {
-  const bundle = await openBundle(path, context);
-  try {
-    const { version, arch, release, base } = bundle.metadata;
-    const own = bundle.files.flatMap((file) => {
-      const place = entryKindOf(file);
-      return place.kind === 'blob' ? [place.digest] : [];
-    });
-    return { version, arch, release, blobs: new Set([...own, ...(base?.blobs.map(({ digest }) => digest) ?? [])]) };
-  } finally {
-    await bundle.close();
-  }
+  await using bundle = await openBundle(path, context);
+  const { version, arch, release, base } = bundle.metadata;
+  const own = bundle.files.flatMap((file) => {
+    const place = entryKindOf(file);
+    return place.kind === 'blob' ? [place.digest] : [];
+  });
+  return { version, arch, release, blobs: new Set([...own, ...(base?.blobs.map(({ digest }) => digest) ?? [])]) };
 }
 
 async function readRelease(

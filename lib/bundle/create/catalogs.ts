@@ -180,7 +180,7 @@ class CatalogOrigin implements Origin {
     else await this.#base.fetchBlob(blob, writer, onProgress);
   }
 
-  close(): Promise<void> {
-    return this.#base.close();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#base[Symbol.asyncDispose]();
   }
 }

@@ -134,14 +134,10 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   if (request.site) warnOfSpace(request.site, sumSizes(layout.metadata.blobs), context);
   if (request.dryRun) return { ...plan(path, layout), policies, catalogs };
   const { metadata } = layout;
-  const reused = await reuseBundle(path, contents, origin, context);
-  try {
-    const { digests, fetched: moved } = await writeBundle(path, layout, contents, {}, reused ?? origin, context);
-    const fetched = moved - (reused?.reused ?? 0);
-    return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies, catalogs };
-  } finally {
-    await reused?.close();
-  }
+  await using reused = await reuseBundle(path, contents, origin, context);
+  const { digests, fetched: moved } = await writeBundle(path, layout, contents, {}, reused ?? origin, context);
+  const fetched = moved - (reused?.reused ?? 0);
+  return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies, catalogs };
 }
 
 /**

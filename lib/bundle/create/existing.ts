@@ -40,34 +40,30 @@ export async function checkExisting(
   const archive = await findArchive(path).catch(() => undefined);
   if (!archive) return undefined;
   try {
-    const bundle = await openBundle(path, context);
-    try {
-      const { metadata, size } = bundle;
-      const volumes = describeVolumes({ name: basename(path), volumeSize }, metadata.size);
-      const difference = differenceOf(metadata, size, { ...expected, volumes });
-      if (difference !== undefined) {
-        context.log('warn', `${path} ${difference}: ${dryRun ? 'it would be replaced' : 'it is replaced'}`);
-        return undefined;
-      }
-      // The signatures that metadata.json names prove nothing, because anyone can write them.
-      await checkSigned(bundle, trust, context);
-      const known = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
-      if (known) {
-        if (!dryRun) await removeLeftovers(path);
-        return { metadata, digest: known };
-      }
-      const report = await verifyBundle(bundle, { assumeBase: true }, context);
-      if (!report.digest || report.problems.length > 0) {
-        context.log('warn', `${path} is corrupt (${report.problems[0]?.message ?? ''}): creating it again`);
-        return undefined;
-      }
-      if (!dryRun) {
-        await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
-      }
-      return { metadata, digest: report.digest };
-    } finally {
-      await bundle.close();
+    await using bundle = await openBundle(path, context);
+    const { metadata, size } = bundle;
+    const volumes = describeVolumes({ name: basename(path), volumeSize }, metadata.size);
+    const difference = differenceOf(metadata, size, { ...expected, volumes });
+    if (difference !== undefined) {
+      context.log('warn', `${path} ${difference}: ${dryRun ? 'it would be replaced' : 'it is replaced'}`);
+      return undefined;
     }
+    // The signatures that metadata.json names prove nothing, because anyone can write them.
+    await checkSigned(bundle, trust, context);
+    const known = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
+    if (known) {
+      if (!dryRun) await removeLeftovers(path);
+      return { metadata, digest: known };
+    }
+    const report = await verifyBundle(bundle, { assumeBase: true }, context);
+    if (!report.digest || report.problems.length > 0) {
+      context.log('warn', `${path} is corrupt (${report.problems[0]?.message ?? ''}): creating it again`);
+      return undefined;
+    }
+    if (!dryRun) {
+      await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
+    }
+    return { metadata, digest: report.digest };
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
     context.log('warn', `${error.message}; creating it again`);

@@ -28,7 +28,7 @@ export async function openLocalOrigin(path: string, access: RegistryAccess, cont
 }
 
 /** The content of a mirror directory or of a bundle. */
-interface StoredRelease extends Pick<Origin, 'signatures' | 'repository' | 'close'> {
+interface StoredRelease extends Pick<Origin, 'signatures' | 'repository'>, AsyncDisposable {
   readonly content: ContentSource;
 }
 
@@ -69,9 +69,9 @@ class LocalOrigin implements Origin {
     }
   }
 
-  async close(): Promise<void> {
-    await this.#stored.close();
-    await this.#registries.close();
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#stored[Symbol.asyncDispose]();
+    await this.#registries[Symbol.asyncDispose]();
   }
 }
 
@@ -82,7 +82,7 @@ async function openDirectory(path: string, context: Context): Promise<StoredRele
     content,
     signatures: await readFolderSignatures(folder, context),
     repository: await readRepository(folder, context),
-    close: () => content.close(),
+    [Symbol.asyncDispose]: () => content.close(),
   };
 }
 
@@ -93,10 +93,10 @@ async function openBundleContent(path: string, context: Context): Promise<Stored
       content: bundle.content,
       signatures: await readBundledSignatures(bundle, context),
       repository: repositoryOf(bundle.metadata),
-      close: () => bundle.close(),
+      [Symbol.asyncDispose]: () => bundle[Symbol.asyncDispose](),
     };
   } catch (error) {
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     throw error;
   }
 }

@@ -27,7 +27,7 @@ export interface Origin {
   prepare(): void;
   /** Fetches a blob into a bundle, and verifies it. `onProgress` gets the number of bytes that are present. */
   fetchBlob(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void>;
-  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** Registries, with their mirrors. Separate threads fetch the blobs. */
@@ -62,7 +62,7 @@ export class RegistryOrigin implements Origin {
     writer.noteFinished(descriptor.digest);
   }
 
-  close(): Promise<void> {
-    return this.#registries.close();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#registries[Symbol.asyncDispose]();
   }
 }

@@ -60,7 +60,7 @@ export interface ReleaseSource {
    * directory or bundle.
    */
   sourceOf(name: string, reference: Reference): Promise<ImageSource>;
-  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** An extra image in a bundle or mirror directory. */
@@ -123,7 +123,7 @@ export async function openReleaseSource(
     isLocal: false,
     extraImages: [],
     sourceOf: async (_name, reference) => ({ source: sourceOf(reference), reference }),
-    close: async () => {},
+    [Symbol.asyncDispose]: async () => {},
   };
 }
 
@@ -165,10 +165,10 @@ async function openLocal(
       signatures: await readSignaturesBeside(location, context),
       ...localImages(path, name, content, opened),
       extraImages: isDigest(tag) ? [] : await findExtraImages(content, tag, await namesBeside(location)),
-      close: () => opened.close(),
+      [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
     };
   } catch (error) {
-    await opened.close();
+    await opened[Symbol.asyncDispose]();
     throw error;
   }
 }
@@ -176,8 +176,7 @@ async function openLocal(
 /** Returns the versions of a release that is the path of a bundle of several; undefined for any other release. */
 export async function listBundledVersions(release: string, context: Context): Promise<string[] | undefined> {
   if (isVersion(release) || release.startsWith('file://') || !(await isPath(release))) return undefined;
-  const bundle = await openBundle(release, context);
-  await bundle.close();
+  await using bundle = await openBundle(release, context);
   return bundle.metadata.releases?.map(({ version }) => version);
 }
 
@@ -204,7 +203,7 @@ async function openPath(
       releaseTag(metadata.version, parseArchitecture(metadata.arch)),
       metadata.extraImages.map(parseReference),
     ),
-    close: () => bundle.close(),
+    [Symbol.asyncDispose]: () => bundle[Symbol.asyncDispose](),
   };
 }
 
@@ -289,10 +288,6 @@ async function readSignaturesBeside(location: Location, context: Context): Promi
   if (location.kind === 'registry') return new Map();
   const { kind, path } = location;
   if (kind === 'directory') return readFolderSignatures(new RootFolder(path), context);
-  const bundle = await openBundle(path, context);
-  try {
-    return await readBundledSignatures(bundle, context);
-  } finally {
-    await bundle.close();
-  }
+  await using bundle = await openBundle(path, context);
+  return await readBundledSignatures(bundle, context);
 }

@@ -61,8 +61,8 @@ class ReusedBundle implements Origin {
   }
 
   /** Closes the bundle, and not the other origin. */
-  close(): Promise<void> {
-    return this.#bundle.close();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#bundle[Symbol.asyncDispose]();
   }
 
   /** Copies a blob, and verifies it. Returns false if it is corrupt. */
@@ -105,7 +105,7 @@ export async function reuseBundle(
     context.log('info', `${formatBytes(sumSizes(held))} in ${held.length} blobs are copied from ${path}`);
     return new ReusedBundle(bundle, held, origin, context);
   }
-  await bundle.close();
+  await bundle[Symbol.asyncDispose]();
   return undefined;
 }
 

@@ -24,20 +24,16 @@ export async function writeBundle(
   context: Context,
 ): Promise<{ readonly digests: ArchiveDigests; readonly fetched: number }> {
   await makeFolder(dirname(path));
-  const unlock = await takeLock(lockOf(path), path);
+  await using _lock = await takeLock(lockOf(path), path);
+  const writer = await ArchiveWriter.open(path, tar, context);
   try {
-    const writer = await ArchiveWriter.open(path, tar, context);
-    try {
-      const { digests, fetched } = await fillBundle(writer, contents, origin, context);
-      const placeSidecars = await prepareSidecars(path, digests, metadata, sidecars);
-      await writer.finish();
-      await placeSidecars();
-      return { digests, fetched };
-    } catch (error) {
-      await writer.close();
-      throw error;
-    }
-  } finally {
-    await unlock();
+    const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+    const placeSidecars = await prepareSidecars(path, digests, metadata, sidecars);
+    await writer.finish();
+    await placeSidecars();
+    return { digests, fetched };
+  } catch (error) {
+    await writer.close();
+    throw error;
   }
 }

@@ -124,22 +124,18 @@ async function readSides(name: string, access: DiffAccess, context: Context): Pr
     const located = await findRelease(requestOf(name, access), access.sourceOf);
     return [await measureRelease(name, located, access.sourceOf, context)];
   }
-  const bundle = await openBundle(name, context);
-  try {
-    const { content, metadata } = bundle;
-    const measureIn = async ({ release }: BundleMetadata): Promise<Side> => {
-      const reference = parseReference(release);
-      const descriptor = await content.resolve(reference.digest ?? '');
-      const located = { reference: { ...reference, digest: descriptor.digest }, descriptor, source: content };
-      return await measureRelease(name, located, () => content, context);
-    };
-    const [first, ...others] = splitReleases(metadata);
-    const sides: [Side, ...Side[]] = [await measureIn(first)];
-    for (const other of others) sides.push(await measureIn(other));
-    return sides;
-  } finally {
-    await bundle.close();
-  }
+  await using bundle = await openBundle(name, context);
+  const { content, metadata } = bundle;
+  const measureIn = async ({ release }: BundleMetadata): Promise<Side> => {
+    const reference = parseReference(release);
+    const descriptor = await content.resolve(reference.digest ?? '');
+    const located = { reference: { ...reference, digest: descriptor.digest }, descriptor, source: content };
+    return await measureRelease(name, located, () => content, context);
+  };
+  const [first, ...others] = splitReleases(metadata);
+  const sides: [Side, ...Side[]] = [await measureIn(first)];
+  for (const other of others) sides.push(await measureIn(other));
+  return sides;
 }
 
 function requestOf(name: string, { arch, repository }: DiffAccess): ReleaseRequest {

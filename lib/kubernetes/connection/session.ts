@@ -51,7 +51,7 @@ export class Session {
   }
 
   /** Closes all connections. */
-  close(): void {
+  [Symbol.dispose](): void {
     for (const { agent } of this.#agents.splice(0)) agent.destroy();
   }
 

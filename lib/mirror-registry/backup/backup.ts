@@ -21,7 +21,7 @@ import type { DetectedInstallation } from '../detect/detect.ts';
 import { databaseEntries, isBackupPath, type BackupManifest, type PackedFile } from './backupFormat.ts';
 import { writeBackup } from './backupWriter.ts';
 import { findImageStorage, listContent, packStorage } from './imageStorage.ts';
-import { scratchNames } from '../stateFolder.ts';
+import { scratchNames, takeStateLock } from '../stateFolder.ts';
 
 /** Input of a backup. */
 export interface BackupRequest extends ExecutionRequest {
@@ -57,12 +57,13 @@ export async function planBackup(request: BackupRequest, signal: AbortSignal): P
 
 /**
  * Makes a backup of a registry. Stops Quay while a file of SQLite is copied, and starts it again; dumps PostgreSQL, and
- * packs everything, while the registry runs. Completes an interrupted change first. The caller has the lock. Throws as
- * `planBackup`, `invalid-file` for a damaged database, and `not-ready` if the registry is not healthy afterwards.
+ * packs everything, while the registry runs. Completes an interrupted change first. Throws as
+ * `planBackup`, `busy`, `invalid-file` for a damaged database, and `not-ready` if the registry is not healthy afterwards.
  */
 export async function backUpRegistry(request: BackupRequest, context: Context): Promise<BackupManifest> {
   const { commands, now, output, files } = request;
   const { signal } = context;
+  await using _lock = await takeStateLock(files, request.detected.installation);
   const records = openRecords(request);
   const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
   const { plan, small, listed } = await survey({ ...request, detected }, signal);

@@ -21,7 +21,7 @@ import { Backup } from './backupReader.ts';
 import { addContent, findImageStorage, listMissingContent } from './imageStorage.ts';
 import { planFiles, type RestoredFiles } from './restoredFiles.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
-import { scratchNames } from '../stateFolder.ts';
+import { scratchNames, takeStateLock } from '../stateFolder.ts';
 
 /** Input of a restore. */
 export interface RestoreRequest extends ExecutionRequest {
@@ -69,12 +69,13 @@ export async function planRestore(request: RestoreRequest, context: Context): Pr
  * Restores a backup into the registry of a host, whose units stay. Adds content of images while the registry runs. Then
  * stops Quay, and replaces configuration, certificates and database. Keeps the replaced ones as the backup
  * of a change, which `rollBackRegistry` reverts. Restores them if the registry does not become healthy. Resumes an
- * interrupted change first, and returns undefined if that was this restore. The caller has the lock. Throws as
+ * interrupted change first, and returns undefined if that was this restore. Throws `busy`, as
  * `planRestore` before any change, then as `changeRegistry`.
  */
 export async function restoreBackup(request: RestoreRequest, context: Context): Promise<RestorePlan | undefined> {
   const { commands, files, now } = request;
   const { signal } = context;
+  await using _lock = await takeStateLock(files, request.detected.installation);
   await using backup = await Backup.open(request.input, signal);
   const records = openRecords(request);
   const title = `the restore of the backup of ${backup.manifest.created}`;

@@ -3,6 +3,7 @@ import { readCertificates } from '../certificates/certificates.ts';
 import { changeRegistry, resumeUnfinished, openRecords } from './execution.ts';
 import { type ExecutionRequest } from './restart.ts';
 import { requireHealth } from './health.ts';
+import { takeStateLock } from '../stateFolder.ts';
 import { describeState } from '../detect/registryState.ts';
 import { originAfter, renewCertificates, type Renewal, type RenewalOptions } from '../certificates/renewal.ts';
 
@@ -13,11 +14,12 @@ export interface CertificateChangeRequest extends ExecutionRequest {
 
 /**
  * Renews the certificates of a registry, with the same backup, resume and rollback as `upgradeRegistry`. Restarts
- * nothing if a CA is only prepared. The caller has the lock. Throws the errors of `renewCertificates` and
+ * nothing if a CA is only prepared. Throws `busy`, and the errors of `renewCertificates` and
  * `changeRegistry`.
  */
 export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
   const { files, renewal, noRestart, now } = request;
+  await using _lock = await takeStateLock(files, request.detected.installation);
   const records = openRecords(request);
   const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
   const certificates = await readCertificates(files, detected.installation, now);

@@ -7,6 +7,7 @@ import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { startStopped } from './stop.ts';
 import { isForward, timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
+import { takeStateLock } from '../stateFolder.ts';
 
 /** The content of a rollback. */
 export interface RollbackPlan {
@@ -25,13 +26,17 @@ export interface RollbackPlan {
 }
 
 /**
- * Plans a rollback, and checks that it is possible. Changes nothing. Returns undefined if there is no backup. Throws
- * the errors of `requireRestorable`, `conflict` if the files were changed since, and `usage`.
+ * Plans a rollback, and checks that it is possible. Changes nothing. Throws `not-found` if there is no
+ * backup, the errors of `requireRestorable`, `conflict` if the files were changed since, and `usage`.
  */
-export async function planRollback(request: ExecutionRequest, { signal }: Context): Promise<RollbackPlan | undefined> {
+export async function planRollback(request: ExecutionRequest, { signal }: Context): Promise<RollbackPlan> {
   const records = openRecords(request);
   const journal = await findChange(request, records);
-  if (!journal) return undefined;
+  if (!journal) {
+    throw new PluginError('not-found', 'there is nothing to roll back', {
+      hint: 'Backups of upgrades are in .oc-mirror-registry/backups beside quay-config.',
+    });
+  }
   const isRestored = journal.phase === 'starting';
   if (!isRestored) await requireRestorable(request, records, journal, true, signal);
   return {
@@ -47,16 +52,13 @@ export async function planRollback(request: ExecutionRequest, { signal }: Contex
 
 /**
  * Reverts the unfinished change, else the last one: files with modes and owners, and the database if Quay changed.
- * Keeps the newer database. Returns what was reverted; undefined if there was nothing to revert. Checks everything
- * before the registry stops. Throws the errors of `planRollback`, and `rollback-failed`.
+ * Keeps the newer database. Returns what was reverted. Checks everything before the registry stops. Throws `busy`, the errors of `planRollback`, and `rollback-failed`.
  */
-export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<RollbackPlan | undefined> {
-  const plan = await planRollback(request, context);
+export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<RollbackPlan> {
+  await using _lock = await takeStateLock(request.files, request.detected.installation);
   const records = openRecords(request);
-  if (!plan) {
-    await records.state.removeScratch();
-    return undefined;
-  }
+  if (!(await lastChange(records))) await records.state.removeScratch();
+  const plan = await planRollback(request, context);
   await startStopped(request.commands, records.state, context);
   const journal = await findChange(request, records);
   if (journal) await restoreRegistry(request, records, journal, true, context);
@@ -64,22 +66,25 @@ export async function rollBackRegistry(request: ExecutionRequest, context: Conte
 }
 
 /**
- * Abandons an unfinished change: the files stay, and no command resumes it. Returns it with the path of its backup;
- * undefined if there is none. Throws the errors of `UpgradeRecords.current`.
+ * Abandons an unfinished change: the files stay, and no command resumes it. Returns it with the path of its backup.
+ * Throws `busy`, `not-found` if there is none, and the errors of `UpgradeRecords.current`.
  */
 export async function abandonChange(
   request: ExecutionRequest,
-): Promise<{ readonly journal: UpgradeJournal; readonly backup: string } | undefined> {
+): Promise<{ readonly journal: UpgradeJournal; readonly backup: string }> {
+  await using _lock = await takeStateLock(request.files, request.detected.installation);
   const records = openRecords(request);
   const journal = await records.current();
-  return journal && { journal, backup: await records.abandon(journal) };
+  if (!journal) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
+  return { journal, backup: await records.abandon(journal) };
 }
 
 /**
  * Removes the backups of all changes, with the old images and the units that only a rollback needs. Returns the changes.
- * Throws `conflict` if a change is unfinished, `command-failed` and `not-writable`.
+ * Throws `busy`, `conflict` if a change is unfinished, `command-failed` and `not-writable`.
  */
 export async function dropBackups(request: ExecutionRequest, context: Context): Promise<UpgradeJournal[]> {
+  await using _lock = await takeStateLock(request.files, request.detected.installation);
   const records = openRecords(request);
   const unfinished = await records.current();
   if (unfinished) {
@@ -92,8 +97,12 @@ export async function dropBackups(request: ExecutionRequest, context: Context): 
   return ended;
 }
 
+async function lastChange(records: UpgradeRecords): Promise<UpgradeJournal | undefined> {
+  return (await records.current()) ?? (await records.last());
+}
+
 async function findChange(request: ExecutionRequest, records: UpgradeRecords): Promise<UpgradeJournal | undefined> {
-  const journal = (await records.current()) ?? (await records.last());
+  const journal = await lastChange(records);
   if (!journal) return undefined;
   if (isForward(journal)) await requireUntouched(request, records, journal);
   if (request.noRestart && journal.database !== undefined) {

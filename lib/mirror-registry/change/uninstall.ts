@@ -10,7 +10,7 @@ import type { Inherited } from '../installation.ts';
 import { configMountOf, findCommand, mountOf } from '../detect/detect.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import { findUnits, type DetectOptions, type ScopedUnits } from '../detect/scopes.ts';
-import { stateFolderOf } from '../stateFolder.ts';
+import { stateFolderOf, takeStateLock } from '../stateFolder.ts';
 import { rollbackTags } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
@@ -128,17 +128,20 @@ export async function locateInstallation(files: HostFiles, detect: DetectOptions
 }
 
 /**
- * Removes the units, containers and secrets of a plan and, with `removeData`, its volumes and folders. Skips missing
- * parts, so a second run resumes. Throws `command-failed` and, before anything stops, `not-writable` and
- * `unsupported`.
+ * Removes the units, containers and secrets of an installation and, with `removeData`, its volumes and folders. Skips
+ * missing parts, so a second run resumes. Returns the plan. Throws `busy`, the errors of `planUninstall`,
+ * `command-failed` and, before anything stops, `not-writable` and `unsupported`.
  */
 export async function uninstallRegistry(
-  { files, commands, detect }: UninstallRequest,
-  plan: UninstallPlan,
+  request: UninstallRequest,
   removeData: boolean,
   { log, signal }: Context,
-): Promise<void> {
-  const { unitFolder, quayRoot } = await locateInstallation(files, detect);
+): Promise<UninstallPlan> {
+  const { files, commands, detect } = request;
+  const located = await locateInstallation(files, detect);
+  const { unitFolder, quayRoot } = located;
+  await using _lock = await takeStateLock(files, located);
+  const plan = await planUninstall(request, signal);
   const removed = removeData ? plan.folders : [];
   const folders = await Promise.all(removed.map((path) => requireRemovable(files, path, detect.home)));
   for (const path of plan.unitFiles) await checkWritable(files, { path, within: unitFolder });
@@ -159,6 +162,7 @@ export async function uninstallRegistry(
   // The unit of Quay is last, so that the next run still finds the installation.
   for (const path of plan.unitFiles) await removeFile(files, { path, within: unitFolder });
   await commands.systemctl(['daemon-reload'], signal);
+  return plan;
 }
 
 function listCommands({ units }: ScopedUnits): PodmanCommand[] {

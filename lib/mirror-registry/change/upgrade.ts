@@ -29,6 +29,7 @@ import { originAfter, renewCertificates, type RenewalOptions } from '../certific
 import { listMissingSecrets } from './secrets.ts';
 import { surveyHost, type RegistrySurvey } from './survey.ts';
 import type { RetiredUnits, UpgradeJournal } from './upgradeJournal.ts';
+import { takeStateLock } from '../stateFolder.ts';
 
 /** The input of an upgrade. */
 export interface UpgradeRequest extends ExecutionRequest {
@@ -51,13 +52,14 @@ export interface UpgradeResult {
 
 /**
  * Upgrades a mirror registry: loads images, makes a backup, changes units and certificates, restarts, and waits until
- * it is healthy. Restores everything if it does not become healthy. Resumes an interrupted change first. The caller has
- * the lock. Throws `rolled-back`, `rollback-failed`, `unsupported` if the upgrade is blocked and, before any change,
+ * it is healthy. Restores everything if it does not become healthy. Resumes an interrupted change first. Throws
+ * `busy`, `rolled-back`, `rollback-failed`, `unsupported` if the upgrade is blocked and, before any change,
  * the errors of reading and loading.
  */
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
   const { files, commands, release } = request;
   const { signal } = context;
+  await using _lock = await takeStateLock(files, request.detected.installation);
   const records = openRecords(request);
   const resumed = await resumeUnfinished(request, records, context);
   const detected = resumed ?? request.detected;

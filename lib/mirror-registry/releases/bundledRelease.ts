@@ -18,11 +18,11 @@ export async function openBundledRelease(path: string, context: Context): Promis
       ...{ kind: 'bundle', name: path, version, arch: parseArchitecture(arch), content: bundle.content },
       images: imagesOfBundle(bundle.metadata, path),
       check: (expected, reading) => checkRegistryBundle(bundle, expected, reading),
-      close: () => bundle.close(),
+      close: () => bundle[Symbol.asyncDispose](),
     });
     return { ...release, bundle };
   } catch (error) {
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     throw error;
   }
 }

@@ -13,12 +13,10 @@ import type { ReleaseComponent } from '../installation.ts';
 const loadingPort = 28443;
 
 /** A release whose images are content of a store. */
-export interface ContentRelease extends Pick<
-  RegistryRelease,
-  'kind' | 'name' | 'version' | 'arch' | 'check' | 'close'
-> {
+export interface ContentRelease extends Pick<RegistryRelease, 'kind' | 'name' | 'version' | 'arch' | 'check'> {
   readonly images: Readonly<Record<ReleaseComponent, { readonly image: string; readonly digest: Digest }>>;
   readonly content: ContentSource;
+  readonly close: () => Promise<void>;
 }
 
 /**
@@ -33,7 +31,7 @@ export async function makeContentRelease(release: ContentRelease): Promise<Regis
     pause: await describeImage(content, images.pause),
   };
   return {
-    ...{ kind, name, version, arch, check, close },
+    ...{ kind, name, version, arch, check, [Symbol.asyncDispose]: close },
     size: found.quay.size + found.redis.size + found.pause.size,
     images: found,
     load: (commands, changes, context) => load(release, found, commands, changes, context),

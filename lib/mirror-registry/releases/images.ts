@@ -113,7 +113,7 @@ export interface RegistryRelease {
     changes: readonly ImageChange[],
     context: Context,
   ): Promise<ReadonlyMap<ReleaseComponent, string>>;
-  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** The images to change to. Other images stay. */

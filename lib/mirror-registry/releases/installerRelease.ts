@@ -68,7 +68,7 @@ export async function openInstallerRelease(
     },
     check: (expected) => requireDigest(path, digest, expected),
     load: (commands, changes, loading) => load(path, commands, changes, loading),
-    close: () => Promise.resolve(),
+    [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
 

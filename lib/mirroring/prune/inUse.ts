@@ -23,38 +23,32 @@ export async function readClusterNeeds(
   { openCluster }: Pick<MirroringAccess, 'openCluster'>,
   isNamed: boolean,
 ): Promise<ClusterNeeds | undefined> {
-  let cluster: Cluster;
-  try {
-    cluster = await openCluster('30s');
-  } catch (error) {
+  using cluster = await openCluster('30s').catch((error: unknown) => {
     // A kubeconfig without the context that it names is a mistake, and may have the cluster that uses the target.
     const isAbsent =
       isPluginError(error, 'no-cluster') && error.settings.some((each) => each === 'kubeconfig' || each === 'server');
     if (isAbsent && !isNamed) return undefined;
     throw error;
-  }
-  try {
-    const version = await cluster.read(clusterVersionReference).catch(ignoreUnserved);
-    const status = fieldsAt(version, 'status');
-    const releases = [...listOf(status['history']), fieldsOf(status['desired'])];
-    const pins = await listKind(cluster, 'machineconfiguration.openshift.io/v1', 'PinnedImageSet');
-    const services = await listKind(cluster, 'updateservice.operator.openshift.io/v1', 'UpdateService');
-    const pods = await cluster.list('v1', 'Pod');
-    const images = [
-      ...releases.map(({ image }) => image),
-      ...pins.flatMap((pin) => listOf(fieldsAt(pin, 'spec')['pinnedImages']).map(({ name }) => name)),
-      ...services.map((service) => fieldsAt(service, 'spec')['graphDataImage']),
-      ...pods.flatMap(imagesOfPod),
-    ];
-    const digests = images.map((image) => digestIn(String(image))).filter(isDigest);
-    return {
-      name: cluster.name,
-      versions: new Set(releases.map((release) => String(release['version']))),
-      digests: new Set(digests),
-    };
-  } finally {
-    cluster.close();
-  }
+  });
+  if (!cluster) return undefined;
+  const version = await cluster.read(clusterVersionReference).catch(ignoreUnserved);
+  const status = fieldsAt(version, 'status');
+  const releases = [...listOf(status['history']), fieldsOf(status['desired'])];
+  const pins = await listKind(cluster, 'machineconfiguration.openshift.io/v1', 'PinnedImageSet');
+  const services = await listKind(cluster, 'updateservice.operator.openshift.io/v1', 'UpdateService');
+  const pods = await cluster.list('v1', 'Pod');
+  const images = [
+    ...releases.map(({ image }) => image),
+    ...pins.flatMap((pin) => listOf(fieldsAt(pin, 'spec')['pinnedImages']).map(({ name }) => name)),
+    ...services.map((service) => fieldsAt(service, 'spec')['graphDataImage']),
+    ...pods.flatMap(imagesOfPod),
+  ];
+  const digests = images.map((image) => digestIn(String(image))).filter(isDigest);
+  return {
+    name: cluster.name,
+    versions: new Set(releases.map((release) => String(release['version']))),
+    digests: new Set(digests),
+  };
 }
 
 /** Returns the images of a pod: the requested and the running images. */

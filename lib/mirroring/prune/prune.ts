@@ -56,21 +56,17 @@ export interface PruneOutcome {
  */
 export function pruneTarget(request: PruneRequest, access: MirroringAccess, context: Context): Promise<PruneOutcome> {
   return withResumeHint(async () => {
-    const registries = new Registries(access.registries, context);
-    try {
-      return await whileLocked(request.isConfirmed ? await listRoots(request.destination) : [], async () => {
-        const plan = await makePlan(request, access, registries, context);
-        if (!request.isConfirmed) return plan;
-        if (plan.refusal) throw plan.refusal;
-        for (const { records, repository } of plan.repositories) {
-          for (const record of records) checkEnded(record, repository.store.name, request);
-        }
-        await removeReleases(plan, context);
-        return { ...plan, isDone: true };
-      });
-    } finally {
-      await registries.close();
-    }
+    await using registries = new Registries(access.registries, context);
+    return await whileLocked(request.isConfirmed ? await listRoots(request.destination) : [], async () => {
+      const plan = await makePlan(request, access, registries, context);
+      if (!request.isConfirmed) return plan;
+      if (plan.refusal) throw plan.refusal;
+      for (const { records, repository } of plan.repositories) {
+        for (const record of records) checkEnded(record, repository.store.name, request);
+      }
+      await removeReleases(plan, context);
+      return { ...plan, isDone: true };
+    });
   });
 }
 

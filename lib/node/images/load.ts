@@ -58,7 +58,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
   const planned = await planImages(bundle, options.images, context);
   if (wanted.kind === 'additional') checkStorePath(wanted.path, main.graphRoot);
   const work = wanted.kind === 'main' ? workOf(main) : `${wanted.path}.work`;
-  const unlock = await lockWork(host, work);
+  await using _lock = await lockWork(host, work);
   const leftovers = [work];
   try {
     const additional =
@@ -76,7 +76,6 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
     for (const path of leftovers) await rm(pathOnHost(host, path), { recursive: true, force: true });
     // The folder may have the run folders of other stores.
     await rmdir(pathOnHost(host, runFolder)).catch(() => undefined);
-    await unlock();
   }
 }
 
@@ -150,7 +149,7 @@ function workOf({ graphRoot }: ImageStore): string {
   return `${loadFolder}-${hexOf(digestOf(graphRoot)).slice(0, 8)}`;
 }
 
-async function lockWork(host: Host, work: string): Promise<() => Promise<void>> {
+async function lockWork(host: Host, work: string): Promise<AsyncDisposable> {
   const path = pathOnHost(host, work);
   try {
     await makeFolders(dirname(path));

@@ -134,7 +134,7 @@ export async function writeDevice(
     writing.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: source.size, present: 0 });
     await writeBytes(path, size, { size: source.size, chunks: source.chunks, digest: bundle.digest }, writing);
   } finally {
-    await source.close();
+    await source[Symbol.asyncDispose]();
   }
   // Otherwise the kernel would return what it still holds in memory.
   await dropCache(host, path, verifying);
@@ -186,6 +186,6 @@ async function verifyDevice(path: string, digest: Digest, context: Context): Pro
       hint: 'The drive is worn out or reports a wrong size. Use another one.',
     });
   } finally {
-    await written.close();
+    await written[Symbol.asyncDispose]();
   }
 }

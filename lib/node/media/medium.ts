@@ -162,27 +162,23 @@ async function examine(paths: readonly string[], place: MediumSource, context: C
 }
 
 async function describe(path: string, place: MediumSource, context: Context): Promise<FoundBundle> {
-  const bundle = await openBundle(path, context, { onMedium: isFileOn(place, path) });
-  try {
-    const { metadata, volumes } = bundle;
-    const { version, arch, release, size, base } = metadata;
-    if (bundle.faults.length > 0) throw new PluginError('invalid-bundle', bundle.faults[0]?.message ?? '');
-    if (bundle.size !== size) {
-      const words = `only the first ${bundle.size} of its ${size} bytes are present`;
-      throw new PluginError('invalid-bundle', `${path} is not written to its end: ${words}`);
-    }
-    if (base) context.log('debug', `${path} is a delta. ${baseHint(metadata)}`);
-    return {
-      ...{ device: place.device, path, label: place.label, filesystem: place.filesystem },
-      ...{ version, arch, release, size, volumes: volumes.length },
-      digest: await readDigestFile(path),
-      base: base?.version,
-      baseRelease: base?.release,
-      identity: identityOf(metadata),
-    };
-  } finally {
-    await bundle.close();
+  await using bundle = await openBundle(path, context, { onMedium: isFileOn(place, path) });
+  const { metadata, volumes } = bundle;
+  const { version, arch, release, size, base } = metadata;
+  if (bundle.faults.length > 0) throw new PluginError('invalid-bundle', bundle.faults[0]?.message ?? '');
+  if (bundle.size !== size) {
+    const words = `only the first ${bundle.size} of its ${size} bytes are present`;
+    throw new PluginError('invalid-bundle', `${path} is not written to its end: ${words}`);
   }
+  if (base) context.log('debug', `${path} is a delta. ${baseHint(metadata)}`);
+  return {
+    ...{ device: place.device, path, label: place.label, filesystem: place.filesystem },
+    ...{ version, arch, release, size, volumes: volumes.length },
+    digest: await readDigestFile(path),
+    base: base?.version,
+    baseRelease: base?.release,
+    identity: identityOf(metadata),
+  };
 }
 
 /** Returns whether a path is a file on a medium, and not the device itself. Such a file must not be a link. */

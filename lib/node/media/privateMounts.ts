@@ -21,14 +21,14 @@ export class PrivateMounts {
   readonly #host: Host;
   readonly #place: string;
   readonly #context: Context;
-  readonly #unlock: () => Promise<void>;
+  readonly #lock: AsyncDisposable;
 
-  private constructor(host: Host, place: string, context: Context, unlock: () => Promise<void>) {
+  private constructor(host: Host, place: string, context: Context, lock: AsyncDisposable) {
     this.#host = host;
     this.#place = place;
     // Unmounting must also work after an interruption.
     this.#context = { ...context, signal: new AbortController().signal };
-    this.#unlock = unlock;
+    this.#lock = lock;
   }
 
   /**
@@ -95,7 +95,7 @@ export class PrivateMounts {
   async close(): Promise<void> {
     await this.#releaseAll();
     await rmdir(pathOnHost(this.#host, this.#place)).catch(() => undefined);
-    await this.#unlock();
+    await this.#lock[Symbol.asyncDispose]();
   }
 
   async #releaseAll(): Promise<void> {

@@ -72,15 +72,16 @@ export class AgentImages {
     };
     await this.stayAboveFloor(pathOnHost(this.#host, graphRoot), context, async (within) => {
       // The base of a delta may have appeared since the verification.
-      const bundle = await completeToLoad({ ...verified, close: () => Promise.resolve() }, [], options, within);
-      try {
-        const { images } = await loadBundle(bundle, options, within);
-        if (images.length === expected.length) return;
-        const counts = `${images.length} images, but ${expected.length} were verified`;
-        throw new PluginError('internal', `${bundle.path} has ${counts}`);
-      } finally {
-        await bundle.close();
-      }
+      await using bundle = await completeToLoad(
+        { ...verified, [Symbol.asyncDispose]: () => Promise.resolve() },
+        [],
+        options,
+        within,
+      );
+      const { images } = await loadBundle(bundle, options, within);
+      if (images.length === expected.length) return;
+      const counts = `${images.length} images, but ${expected.length} were verified`;
+      throw new PluginError('internal', `${bundle.path} has ${counts}`);
     });
   }
 

@@ -268,7 +268,7 @@ export class AgentNode {
     this.#countedFor = undefined;
     this.#tools.server.offer(cached.bundle, this.digest, base);
     // The delta of another medium, which lies beside its base.
-    if (source.kind === 'open' && source.medium !== medium) await source.cached.bundle.close();
+    if (source.kind === 'open' && source.medium !== medium) await source.cached.bundle[Symbol.asyncDispose]();
   }
 
   /** Compares the media with those of the last call, and closes the bundle if its medium was removed. */
@@ -292,6 +292,6 @@ export class AgentNode {
     const { source } = this.#state;
     this.#set({ source: next, base: undefined, unoffered: undefined });
     this.#tools.server.withdraw();
-    if (source.kind === 'open') await source.cached.bundle.close();
+    if (source.kind === 'open') await source.cached.bundle[Symbol.asyncDispose]();
   }
 }

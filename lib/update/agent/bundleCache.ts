@@ -107,7 +107,7 @@ export class BundleCache {
       const facts = await gatherFacts(bundle, digest, this.#factsPath(digest), this.#trust, context);
       return { bundle: await this.#addFetched(await addBases(bundle, [], context), digest, context), facts };
     } catch (error) {
-      await bundle.close();
+      await bundle[Symbol.asyncDispose]();
       throw error;
     }
   }
@@ -119,9 +119,9 @@ export class BundleCache {
     if (!content) return bundle;
     const close = async (): Promise<void> => {
       await content.close();
-      await bundle.close();
+      await bundle[Symbol.asyncDispose]();
     };
-    return { ...addContents(bundle, [{ content }]), close };
+    return { ...addContents(bundle, [{ content }]), [Symbol.asyncDispose]: close };
   }
 
   #factsPath(digest: Digest): string {

@@ -23,7 +23,7 @@ describe('gatherContents', () => {
     origin = openOrigin(makeContext());
   });
   afterEach(async () => {
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     await registry.stop();
   });
 

@@ -53,12 +53,8 @@ describe('a bundle with an OCI artifact', () => {
   const make = async (options: BundleOptions = {}): Promise<TestBundle> =>
     (made = await makeBundle({ components: ['etcd'], extraImages: [chart], ...options }));
   const open = async (path: string, use: (bundle: Bundle) => Promise<void>): Promise<void> => {
-    const bundle = await openBundle(path, makeContext());
-    try {
-      await use(bundle);
-    } finally {
-      await bundle.close();
-    }
+    await using bundle = await openBundle(path, makeContext());
+    await use(bundle);
   };
 
   it('has it with its signature, whole or split', async () => {

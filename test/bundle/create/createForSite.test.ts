@@ -50,7 +50,7 @@ describe('create --for', () => {
   ): Promise<{ metadata: BundleMetadata; path: string }> => {
     const path = await workshop.make(options);
     const bundle = await openBundle(path, makeContext());
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     return { metadata: bundle.metadata, path };
   };
 

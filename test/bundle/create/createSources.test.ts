@@ -123,7 +123,7 @@ describe('create from a real registry', function () {
       }
     } finally {
       await server.close();
-      await location.close();
+      await location[Symbol.asyncDispose]();
     }
   });
 });

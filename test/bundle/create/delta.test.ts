@@ -55,7 +55,7 @@ describe('a delta', () => {
 
   const readMetadata = async (path: string): Promise<BundleMetadata> => {
     const bundle = await openBundle(path, makeContext());
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     return bundle.metadata;
   };
   const program = (verb: string, bundle: string, ...options: string[]): Promise<Execution> => {
@@ -214,15 +214,11 @@ describe('a delta', () => {
   });
 
   it('says without its base what the update needs of a cluster', async () => {
-    const bundle = await openBundle(delta, makeContext());
-    try {
-      const fingerprints = [workshop.key.fingerprint];
-      const trust = { keyrings: [], fingerprints, allowUnsigned: false, fetchFile: () => Promise.resolve(undefined) };
-      const plan = await planUpdate(bundle, trust, makeContext());
-      expect(plan).to.include({ version: '4.12.4' });
-    } finally {
-      await bundle.close();
-    }
+    await using bundle = await openBundle(delta, makeContext());
+    const fingerprints = [workshop.key.fingerprint];
+    const trust = { keyrings: [], fingerprints, allowUnsigned: false, fetchFile: () => Promise.resolve(undefined) };
+    const plan = await planUpdate(bundle, trust, makeContext());
+    expect(plan).to.include({ version: '4.12.4' });
   });
 
   it('is pushed with its base', async () => {
@@ -313,7 +309,7 @@ describe('a delta', () => {
     const listHeld = (): Promise<Set<string>> => Promise.resolve(held);
     const bundle = await openComplete(delta, { bases, listHeld }, makeContext());
     expect(await listMissingBlobs(bundle)).to.deep.equal(left);
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     const [first] = left;
     held.delete(first?.digest ?? 'sha256:');
     const { message, hint } = await failureOf(openComplete(delta, { bases, listHeld }, makeContext()), 'incomplete');
@@ -326,10 +322,10 @@ describe('a delta', () => {
   it('is closed if the content of the destination cannot be read', async () => {
     const bundle = await openBundle(delta, makeContext());
     let closed = 0;
-    const close = (): Promise<void> => ((closed += 1), bundle.close());
+    const close = (): Promise<void> => ((closed += 1), bundle[Symbol.asyncDispose]());
     const unreadable = new Error('permission denied');
     const options = { bases: [], listHeld: () => Promise.reject(unreadable) };
-    const completing = completeBundle({ ...bundle, close }, options, makeContext());
+    const completing = completeBundle({ ...bundle, [Symbol.asyncDispose]: close }, options, makeContext());
     expect(await completing.catch((error: unknown) => error)).to.equal(unreadable);
     expect(closed).to.equal(1);
   });

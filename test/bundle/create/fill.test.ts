@@ -48,7 +48,7 @@ describe('fillBundle', () => {
     ).tar;
   });
   afterEach(async () => {
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     await registry.stop();
     await removeFolder(folder);
   });

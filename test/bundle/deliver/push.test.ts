@@ -37,21 +37,16 @@ async function push(
   mountFrom: readonly string[] = [],
 ): Promise<PushResult> {
   const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
-  const registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
-  const bundle = await openBundle(path, context);
-  try {
-    const signed = await checkSigned(bundle, acceptUnsigned, context);
-    return await pushBundle(
-      bundle,
-      signed,
-      registries.repository({ registry, repository }),
-      { concurrency: 6, mountFrom },
-      context,
-    );
-  } finally {
-    await bundle.close();
-    await registries.close();
-  }
+  await using registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
+  await using bundle = await openBundle(path, context);
+  const signed = await checkSigned(bundle, acceptUnsigned, context);
+  return await pushBundle(
+    bundle,
+    signed,
+    registries.repository({ registry, repository }),
+    { concurrency: 6, mountFrom },
+    context,
+  );
 }
 
 function runPush(...args: string[]): Promise<Execution> {
@@ -141,7 +136,7 @@ describe('pushBundle', () => {
         const { digest } = rich.release;
         const source = origin.sourceOf({ registry: registry.host, repository: 'rich/release', digest });
         const { attachments } = await new ImageGraphReader().read(source, digest);
-        await origin.close();
+        await origin[Symbol.asyncDispose]();
         expect([...attachments.keys()]).to.deep.equal(expected.slice(0, 4));
         const verified = await executeProgram(program, ['verify', rich.path, ...trustingOptions(rich)]);
         expect(verified.stdout).to.include('2 sigstore signatures, 2 attestations, 2 SBOMs, 2 lists of referrers');

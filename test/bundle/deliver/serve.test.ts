@@ -36,7 +36,7 @@ async function serve(path: string, context: TestContext): Promise<Served> {
 
 async function stop(served: Served): Promise<void> {
   await served.close();
-  await served.bundle.close();
+  await served.bundle[Symbol.asyncDispose]();
 }
 
 async function tagsOf(url: string, repository: string): Promise<string[]> {

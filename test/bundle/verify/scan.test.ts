@@ -21,12 +21,8 @@ describe('scanContent', () => {
 
   async function scan(path: string): Promise<ScannedContent> {
     const context = makeContext();
-    const opened = await openBundle(path, context, { tolerant: true });
-    try {
-      return await scanContent(opened, context);
-    } finally {
-      await opened.close();
-    }
+    await using opened = await openBundle(path, context, { tolerant: true });
+    return await scanContent(opened, context);
   }
 
   it('finds manifests, blobs, tags and configuration with their contents checked', async () => {
@@ -89,7 +85,7 @@ describe('scanContent', () => {
     const opened = await openTar(path, { tolerant: true }, context);
     const chunks: Buffer[] = [];
     const digests = await opened.scan((_, chunk) => chunks.push(Buffer.from(chunk)));
-    await opened.close();
+    await opened[Symbol.asyncDispose]();
     expect(digests).to.deep.equal({ digest: digestOf(bytes), volumes: [] });
     expect(Buffer.concat(chunks).equals(bytes)).to.equal(true);
     const thread = new DigestThread(

@@ -66,18 +66,14 @@ describe('a tar that tar programs read in different ways', () => {
   }
 
   async function verify(path: string): Promise<VerifyReport> {
-    const opened = await openBundle(path, makeContext(), { tolerant: true });
+    await using opened = await openBundle(path, makeContext(), { tolerant: true });
     const trust = {
       keyrings: [bundle.keyFile],
       fingerprints: [bundle.key.fingerprint],
       allowUnsigned: false,
       fetchFile: () => Promise.reject(new Error('nothing should be fetched')),
     };
-    try {
-      return await verifyBundle(opened, { trust }, makeContext());
-    } finally {
-      await opened.close();
-    }
+    return await verifyBundle(opened, { trust }, makeContext());
   }
 
   it('does not get a ClusterRoleBinding onto the disk by way of a good bundle', async function () {
@@ -145,9 +141,8 @@ describe('a tar that tar programs read in different ways', () => {
         expect(problems).to.deep.equal([]);
         expect(warnings.map(({ kind }) => kind)).to.deep.equal(['repacked']);
         expect(images.whole).to.equal(images.expected);
-        const opened = await openBundle(path, makeContext());
+        await using opened = await openBundle(path, makeContext());
         expect((await opened.content.resolve(bundle.release.tag)).digest).to.equal(bundle.release.digest);
-        await opened.close();
       });
     }
 

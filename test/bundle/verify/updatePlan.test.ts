@@ -14,7 +14,7 @@ async function plan(options: BundleOptions = {}, trusted = true) {
     const trust = { keyrings: [made.keyFile], fingerprints, allowUnsigned: false, fetchFile };
     return { made, context, bundle, update: await planUpdate(bundle, trust, context) };
   } finally {
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     await made.remove();
   }
 }

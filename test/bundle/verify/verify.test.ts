@@ -35,12 +35,8 @@ const trusting = (more: Partial<VerifyOptions['trust']> = {}, of: TestBundle = b
 });
 
 async function check(path: string, options = trusting(), context: TestContext = makeContext()): Promise<VerifyReport> {
-  const opened = await openBundle(path, context, { tolerant: true });
-  try {
-    return await verifyBundle(opened, options, context);
-  } finally {
-    await opened.close();
-  }
+  await using opened = await openBundle(path, context, { tolerant: true });
+  return await verifyBundle(opened, options, context);
 }
 
 /** Returns the problems as `kind subject`, each kind once. */
@@ -314,14 +310,13 @@ describe('verifyBundle', () => {
   });
 
   it('lists problems in any number', async () => {
-    const opened = await openBundle(bundle.path, makeContext());
+    await using opened = await openBundle(bundle.path, makeContext());
     const scan: typeof opened.scan = async (scanner) => {
       const digests = await opened.scan(scanner);
       for (let count = 0; count < 150_000; count += 1) scanner({ path: `x${count}`, size: 0 }, Buffer.alloc(0));
       return digests;
     };
     expect((await verifyBundle({ ...opened, scan }, {}, makeContext())).problems).to.have.lengthOf(150_000);
-    await opened.close();
   });
 
   describe('for a metadata.json that lies', () => {

@@ -65,11 +65,11 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   it('lets no other run remove from or mirror to a directory', async () => {
     await mirroring.succeed(['--to-dir=mirror'], both());
     const before = await readdir(mirroring.path('mirror'), { recursive: true });
-    const unlock = await takeLock(mirroring.path('mirror/.mirror.lock'), 'x');
+    const lock = await takeLock(mirroring.path('mirror/.mirror.lock'), 'x');
     await expectRefused(prune('--to-dir=mirror'), 'another run is writing the mirror directory');
     await expectRefused(mirroring.run(['--to-dir=mirror']), 'another run is writing the mirror directory');
     await mirroring.succeed(['--to-dir=mirror', '--dry-run']);
-    await unlock();
+    await lock[Symbol.asyncDispose]();
     expect(await readdir(mirroring.path('mirror'), { recursive: true })).to.have.members(before);
     await mirroring.succeed(['--to-dir=mirror']);
     expect((await prune('--to-dir=mirror')).code).to.equal(0);
@@ -112,7 +112,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
     const process = { host: 'another', kernel: '', pid: 1, started: '1' };
     const run = { host: 'build-7', began: '2026-01-02T03:04:05Z', process };
     await writeRecord(store, { releases: [old.tag], tags: [], manifests: [], blobs: [], run });
-    await registries.close();
+    await registries[Symbol.asyncDispose]();
     const words = 'is being pruned by a run on build-7 that began at 2026-01-02T03:04:05Z';
     await expectRefused(prune(to()), words);
     expect((await prune(to())).stderr).to.contain('--resume');

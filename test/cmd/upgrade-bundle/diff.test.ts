@@ -50,7 +50,7 @@ describe('oc adm-upgrade-bundle diff', () => {
     expect(proxy).to.not.have.property('fromSize');
 
     const delta = await openBundle(await workshop.make({ base: before }), makeContext());
-    await delta.close();
+    await delta[Symbol.asyncDispose]();
     const { blobs, base } = delta.metadata;
     expect(result.added.blobs).to.equal(blobs.length);
     expect(result.added.bytes).to.equal(blobs.reduce((sum, { size }) => sum + size, 0));

@@ -29,5 +29,5 @@ const context = makeContext();
 const cluster = await connectCluster({ kubeconfig, environment: {}, retry: hasty }, context);
 const options = { reboot: mode === 'reboot', single: false, timeout: 20_000, interval: 200, limit: Number(limit) };
 const { result } = await drillNode(cluster, name, options, context);
-cluster.close();
+cluster[Symbol.dispose]();
 console.log(`${result} after ${steps} steps`);

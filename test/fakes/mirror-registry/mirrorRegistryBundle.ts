@@ -33,7 +33,7 @@ export async function makeRegistryBundle(folder: string): Promise<TestRegistryBu
     const origin = openOrigin(context);
     const request = { version: '2.0.11', arch: 'x86_64', images, output, tool: 'test' } as const;
     const { path } = await createRegistryBundle(request, origin, context);
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     return path;
   };
   try {

@@ -46,7 +46,7 @@ export async function makeStandInReleases(
     const request = { version: '2.0.11', arch: 'x86_64', images: fresh, output: folder, tool: 'test' } as const;
     return { old, fresh, bundle: (await createRegistryBundle(request, origin, makeContext())).path };
   } finally {
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     await source.stop();
   }
 }

@@ -16,7 +16,7 @@ describe('Session', () => {
   let serverCertificate: Certificate;
   let folder: KubeconfigFolder;
   const running: { stop(): Promise<void> }[] = [];
-  const clusters: { close(): void }[] = [];
+  const clusters: Disposable[] = [];
 
   before(async () => {
     authority = await makeAuthority();
@@ -25,7 +25,7 @@ describe('Session', () => {
   });
 
   afterEach(async () => {
-    for (const cluster of clusters.splice(0)) cluster.close();
+    for (const cluster of clusters.splice(0)) cluster[Symbol.dispose]();
     for (const server of running.splice(0)) await server.stop();
   });
 

@@ -36,7 +36,7 @@ describe('createRegistryBundle', () => {
       redis: `${registry.host}/rhel8/redis-6:1-2`,
       pause: `${registry.host}/ubi8/pause:8.10-5`,
     };
-    const origin = openOrigin(context);
+    await using origin = openOrigin(context);
     const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;
     const { path } = await createRegistryBundle(request, origin, context);
     expect(path).to.equal(join(folder, 'mirror-registry-2.0.11-x86_64.tar'));
@@ -47,7 +47,7 @@ describe('createRegistryBundle', () => {
     expect((await bundle.content.tags()).sort()).to.deep.equal([
       ...['2.0.11-x86_64', '2.0.11-x86_64-pause', '2.0.11-x86_64-redis'],
     ]);
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
 
     const inspected = await executeProgram('oc-adm_mirror_registry', ['bundle', 'inspect', path]);
     expect(inspected.stdout, inspected.stderr).to.include(images.quay).and.not.to.include('incomplete');
@@ -62,16 +62,14 @@ describe('createRegistryBundle', () => {
     const bytes = await readFile(path);
     await createRegistryBundle(request, origin, context);
     expect((await readFile(path)).equals(bytes)).to.equal(true);
-    await origin.close();
   });
 
   it('wants tags, by which a registry’s version is known', async () => {
-    const origin = openOrigin(context);
+    await using origin = openOrigin(context);
     const image = `${registry.host}/a/b@sha256:${'a'.repeat(64)}`;
     const images = { quay: image, redis: image, pause: image };
     const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;
     await failureOf(createRegistryBundle(request, origin, context), 'usage');
-    await origin.close();
   });
 
   it('is refused as a bundle for a mirror registry when it is another', async () => {

@@ -47,7 +47,7 @@ describe('openRegistryRelease', function () {
       text,
       async (reference) => {
         const origin = openOrigin(context);
-        return { content: origin.sourceOf(reference), close: () => origin.close() };
+        return { content: origin.sourceOf(reference), close: () => origin[Symbol.asyncDispose]() };
       },
       context,
     );
@@ -59,16 +59,14 @@ describe('openRegistryRelease', function () {
     const older = await call('push', bundle.path, `--to=${repository}:2.0.9`, '--insecure');
     expect([older.code, older.stdout.includes('mirror-registry-bundle:2.0.9')], older.stderr).to.deep.equal([0, true]);
     for (const text of [image, repository, `docker://${repository}@${digest}`, bundle.path]) {
-      const release = await open(text);
+      await using release = await open(text);
       expect(release).to.include({ version: '2.0.11', arch: 'x86_64' });
       expect(release.images.quay.image).to.equal(bundle.quay);
       expect(release.images.quay.id).to.match(/^[0-9a-f]{64}$/);
-      await release.close();
     }
-    const release = await open(repository);
+    await using release = await open(repository);
     await release.check(parseDigest(digest), context);
     await failureOf(release.check(parseDigest(`sha256:${'0'.repeat(64)}`), context), 'digest-mismatch');
-    await release.close();
   });
 
   it('finds it in another tool’s copy, and reports an archive without one', async () => {

@@ -73,7 +73,7 @@ describe('media', () => {
   const expectGood = async (path: string): Promise<void> => {
     const bundle = await openBundle(path, makeContext());
     const { problems } = await verifyBundle(bundle, {}, makeContext());
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     expect(problems).to.deep.equal([]);
   };
 
@@ -220,7 +220,7 @@ describe('media', () => {
     expect(brief(await search(media))).to.deep.equal([`removed ${drive.device} 4.12.4`]);
     expect(media.bundles).to.deep.equal([]);
     expect((await run('findmnt', ['--source', drive.device])).code).to.equal(1);
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     const next = await drives.plug(await drives.makeExt4(await gather(other)));
     expect(brief(await search(media))).to.deep.equal([`found ${next.device} 4.12.5`]);
   });

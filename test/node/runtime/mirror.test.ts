@@ -34,7 +34,7 @@ describe('startMirror', function () {
     bundle = await openBundle(made.path, context);
   });
   afterEach(async () => {
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     await rm(root, { recursive: true });
   });
   const start = (...also: string[]): Promise<Mirror> => {

@@ -38,7 +38,7 @@ describe('planMirror and runMirror', () => {
     registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
   };
   afterEach(async () => {
-    await registries.close();
+    await registries[Symbol.asyncDispose]();
     await Promise.all([source.stop(), site.stop(), removeFolder(folder)]);
   });
 

@@ -178,7 +178,7 @@ async function create(made: {
     );
     return { result, requests: server.requests.map(({ path }) => path), lines: context.lines };
   } finally {
-    await origin.close();
+    await origin[Symbol.asyncDispose]();
     await server.stop();
   }
 }

@@ -80,7 +80,7 @@ describe('agents among each other', () => {
     const cache = new BundleCache(join(folder, name), trust);
     if (holds) {
       const cached = await cache.verify({ path: made.path, device: made.folder }, digest, makeContext());
-      closing.push(() => cached.bundle.close());
+      closing.push(() => cached.bundle[Symbol.asyncDispose]());
       server.offer(cached.bundle, digest);
     }
     announce(name, server.origin);
@@ -102,7 +102,7 @@ describe('agents among each other', () => {
     expect(await readFile(replicaPath(cache.folder, digest))).to.deep.equal(await readFile(made.path));
     expect(await cache.recall(digest, makeContext())).to.equal(undefined);
     const copy = await cache.openCopy(digest, makeContext());
-    closing.push(async () => copy?.bundle.close());
+    closing.push(async () => copy?.bundle[Symbol.asyncDispose]());
     expect(copy?.facts.metadata.version).to.equal('4.12.4');
     expect([...(copy?.facts.signatures.keys() ?? [])]).to.deep.equal([made.release.digest]);
     expect(await cache.recall(digest, makeContext())).to.deep.equal(copy?.facts);
@@ -250,7 +250,7 @@ describe('agents among each other', () => {
   it('remove bundles that are no longer needed', async () => {
     const cache = new BundleCache(folder, trust);
     const { bundle } = await cache.verify({ path: made.path, device: made.folder }, digest, makeContext());
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     for (const name of ['bundle-0123456789ab.tar.partial', 'other']) await writeFile(join(folder, name), '');
     await cache.discard(new Set([digest]), makeContext());
     expect(await readdir(folder)).to.have.members([`bundle-${digest.slice(7, 19)}.json`, 'other']);

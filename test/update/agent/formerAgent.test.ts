@@ -33,9 +33,7 @@ describe('endFormerAgent', () => {
     const ended = once(holder, 'exit');
     await endFormerAgent(host, path, makeContext(), ['program', '--input-type=module']);
     expect((await ended)[1]).to.equal('SIGTERM');
-    await (
-      await takeLock(path, 'x')
-    )();
+    await using _lock = await takeLock(path, 'x');
   });
 
   it('leaves every other program alone', async () => {

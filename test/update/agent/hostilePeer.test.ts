@@ -135,7 +135,7 @@ describe('a node that lies', function () {
     expect(rollout.bundle()?.status).not.to.have.any.keys('version', 'release');
     expect(asked).to.deep.equal([]);
     const { bundle } = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     await rollout.until(() => rollout.bundle()?.status?.version !== undefined);
     expect(rollout.bundle()?.status).to.include({ version: '4.19.4', release: made.release.pullspec });
   });

@@ -20,18 +20,14 @@ describe('formatAudit', () => {
   let report: VerifyReport;
 
   async function verify(path: string): Promise<VerifyReport> {
-    const bundle = await openBundle(path, makeContext());
+    await using bundle = await openBundle(path, makeContext());
     const trust = {
       ...acceptUnsigned,
       keyrings: [made.keyFile],
       fingerprints: [made.key.fingerprint],
       allowUnsigned: false,
     };
-    try {
-      return await verifyBundle(bundle, { trust }, makeContext());
-    } finally {
-      await bundle.close();
-    }
+    return await verifyBundle(bundle, { trust }, makeContext());
   }
 
   before(async () => {
@@ -76,7 +72,7 @@ describe('formatAudit', () => {
     try {
       const opened = await addBases(await openBundle(delta.path, makeContext()), [base.path], makeContext());
       const compared = await verifyBundle(opened, { trust: acceptUnsigned }, makeContext());
-      await opened.close();
+      await opened[Symbol.asyncDispose]();
       const { changes } = compared;
       expect(changes?.release).to.equal(base.release.pullspec);
       expect(changes?.images.map((each) => `${each.kind} ${each.name}`)).to.include.members([

@@ -27,7 +27,7 @@ describe('formatReport', () => {
     // Without the origin of the release, the page has no address.
     inspection = { ...(await inspectBundle(bundle, makeContext())), versions: {}, errata: [] };
     described = await inspectRelease(bundle, makeContext());
-    await bundle.close();
+    await bundle[Symbol.asyncDispose]();
     page = formatReport(inspection, formatBytes);
   });
   after(() => made.remove());
