@@ -25,3 +25,18 @@ export function openCluster(
     context,
   );
 }
+
+/**
+ * Returns a function that connects to that cluster, for a command whose `--certificate-authority` is for registries, as
+ * in oc. The function gets the default request timeout.
+ */
+export function clusterOpener(
+  args: Arguments<typeof clusterOptions>,
+  environment: NodeJS.ProcessEnv,
+  context: Context,
+): (requestTimeout?: string) => Promise<Cluster> {
+  return (timeout) => {
+    const requestTimeout = args.requestTimeout ?? timeout;
+    return openCluster({ ...args, requestTimeout, certificateAuthority: undefined }, environment, context);
+  };
+}

@@ -1,5 +1,5 @@
 import { openAccess } from '../cli/access.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult } from '../cli/format.ts';
 import { mirrorOptions } from './options.ts';
@@ -52,11 +52,7 @@ export const command = defineCommand({
     }
     const access = {
       registries: await openAccess(args, environment),
-      openCluster: (requestTimeout?: string) => {
-        // As in oc, --certificate-authority is for registries.
-        const options = { ...args, certificateAuthority: undefined };
-        return openCluster({ ...options, requestTimeout: args.requestTimeout ?? requestTimeout }, environment, context);
-      },
+      openCluster: clusterOpener(args, environment, context),
     };
     const mirroring = { ...context, onEvent: terminal.transfer('Mirroring') };
     const releases = await listReleases(choice, request, access, mirroring);

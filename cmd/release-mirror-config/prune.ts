@@ -2,7 +2,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { pruneTarget } from '../../lib/mirroring/prune/prune.ts';
 import { parseDestination } from '../../lib/release/mirror/destination.ts';
 import { openAccess } from '../cli/access.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult } from '../cli/format.ts';
 import { clusterOptions, outputOption, registryOptions } from '../cli/options.ts';
@@ -69,14 +69,7 @@ export const command = defineCommand({
       },
       {
         registries: await openAccess(args, environment),
-        openCluster: (requestTimeout?: string) => {
-          const options = { ...args, certificateAuthority: undefined };
-          return openCluster(
-            { ...options, requestTimeout: args.requestTimeout ?? requestTimeout },
-            environment,
-            context,
-          );
-        },
+        openCluster: clusterOpener(args, environment, context),
       },
       context,
     );

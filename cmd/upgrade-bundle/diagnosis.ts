@@ -1,7 +1,7 @@
 import { realpath } from 'node:fs/promises';
 import { isPluginError } from '../../lib/errors.ts';
 import type { Arguments, CommandSession } from '../cli/command.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
 import type { clusterOptions } from '../cli/options.ts';
 import { runCommand, findOnPath } from '../../lib/machine/programs.ts';
 import { commit, version } from '../cli/version.ts';
@@ -113,7 +113,7 @@ async function findCluster(
   };
   try {
     const limited = { ...context, signal: AbortSignal.any([context.signal, timeout]) };
-    using cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, limited);
+    using cluster = await clusterOpener(args, environment, limited)();
     const named = { ...found, name: cluster.name, server: cluster.server };
     try {
       const openshift = (await cluster.clusterVersion())?.version;

@@ -8,7 +8,7 @@ import { isRepository, parseRepository } from '../../lib/oci/reference.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
 import { checkRepository } from '../cli/values/checks.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import {
   baseOption,
@@ -96,17 +96,13 @@ export const command = defineCommand({
       mountFrom,
       guard: guardCopies(args.maxPerRegistry, pushing),
     };
-    // The certificate authority is that of the registry.
-    const cluster = {
-      openCluster: () => openCluster({ ...args, certificateAuthority: undefined }, environment, context),
-    };
     const result: PushOutcome = args.applyConfig
       ? await pushAndApply(
           bundle,
           signed,
           destination,
           { ...options, overwrite: args.overwrite, catalogs: args.catalogs },
-          cluster,
+          { openCluster: clusterOpener(args, environment, context) },
           pushing,
         )
       : await pushBundle(bundle, signed, destination, options, pushing);
