@@ -1,6 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
 import { resolveArchivedPath } from '../../lib/release/graph/archivedPath.ts';
-import { readArchivedChannels, readServedChannels, type ChannelVersions } from '../../lib/release/graph/channels.ts';
+import { namesWith, readArchivedChannels, readServedChannels, versionsOf } from '../../lib/release/graph/channels.ts';
 import { nameRisks, resolveUpdatePath, type UpdatePath } from '../../lib/release/graph/updatePath.ts';
 import { readStoredReleases } from '../../lib/mirroring/releases.ts';
 import { Registries } from '../../lib/registry/registries.ts';
@@ -82,7 +82,7 @@ export const command = defineCommand({
       graphData === undefined
         ? await readServedChannels({ channel, version }, architecture, options, context)
         : await readArchivedChannels(graphData, options, context);
-    const lines = what === 'channels' ? namesOf(channels, version) : versionsOf(channels, channel);
+    const lines = what === 'channels' ? namesWith(channels, version) : versionsOf(channels, channel);
     await print(lines, lines.join('\n'));
   },
 });
@@ -107,18 +107,6 @@ function checkOptions(args: ListArguments): void {
   if (folder !== undefined && (what !== 'paths' || graphData === undefined)) {
     throw new PluginError('usage', '--from-dir is only for list paths with --graph-data');
   }
-}
-
-function namesOf(channels: ChannelVersions, version: string | undefined): string[] {
-  const found = [...channels].filter(([, versions]) => version === undefined || versions.includes(version));
-  if (found.length > 0) return found.map(([name]) => name).sort();
-  throw new PluginError('unknown-version', `no channel has ${version ?? 'a version'}`);
-}
-
-function versionsOf(channels: ChannelVersions, channel = ''): string[] {
-  const versions = channels.get(channel) ?? [];
-  if (versions.length > 0) return [...versions];
-  throw new PluginError('not-found', `there is no channel “${channel}” with versions`);
 }
 
 function formatPath({ steps }: UpdatePath): string {

@@ -70,6 +70,20 @@ export async function readServedChannels(
   throw new PluginError('unknown-version', `no channel has ${version} for ${arch}`, { settings: ['arch', 'graphUrl'] });
 }
 
+/** Returns the names of the channels with a version, or of all, sorted. Throws `unknown-version` if there are none. */
+export function namesWith(channels: ChannelVersions, version: string | undefined): string[] {
+  const found = [...channels].filter(([, versions]) => version === undefined || versions.includes(version));
+  if (found.length > 0) return found.map(([name]) => name).sort();
+  throw new PluginError('unknown-version', `no channel has ${version ?? 'a version'}`);
+}
+
+/** Returns the versions of a channel. Throws `not-found` if there are none. */
+export function versionsOf(channels: ChannelVersions, channel = ''): readonly string[] {
+  const versions = channels.get(channel) ?? [];
+  if (versions.length > 0) return versions;
+  throw new PluginError('not-found', `there is no channel “${channel}” with versions`);
+}
+
 /** The number of patches that an error names. */
 const patchesShown = 5;
 
