@@ -1,17 +1,16 @@
-import { judgeFindings, makeBaseline, readBaseline, type BaselineEntry } from '../../../lib/lint/baseline.ts';
+import { makeBaseline, readBaseline } from '../../../lib/lint/baseline.ts';
 import { writeTextFile } from '../../../lib/config/manifestFile.ts';
-import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { atLeast, lintSets, withoutKnown, type LintReport } from '../../../lib/lint/lint.ts';
-import { readManifestSets, type ManifestAccess } from '../../../lib/lint/manifestSource.ts';
+import { atLeast, lintSets, type LintReport } from '../../../lib/lint/lint.ts';
+import { judgeReport, type LintResult } from '../../../lib/lint/lintResult.ts';
+import { readManifestSets } from '../../../lib/lint/manifestSource.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
 import { openAccess } from '../../cli/access.ts';
-import { defineCommand, type Arguments } from '../../cli/command.ts';
+import { defineCommand } from '../../cli/command.ts';
 import { formatResult, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
 import { toJunit } from './junit.ts';
-import type { LintResult } from './lintResult.ts';
 import { toWords } from './lintWords.ts';
 import { toSarif } from './sarif.ts';
 
@@ -58,8 +57,6 @@ const positionals = {
   },
 } as const;
 
-type LintArguments = Arguments<typeof options & typeof positionals>;
-
 /** `lint`: finds what needs a registry in the manifests of a release. */
 export const command = defineCommand({
   details:
@@ -80,9 +77,17 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment, stdin }) {
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
     await using registries = new Registries(await openAccess(args, environment), context);
-    const access = accessOf(args, registries, stdin);
-    const report = await read(args.target, access, context);
-    const result = judge(args, entries, report, await readAgainst(args, access, context));
+    const access = {
+      arch: parseArchitecture(args.arch ?? 'x86_64'),
+      repository: args.releaseRepository ?? usualRepository,
+      sourceOf: registries.sourceOf.bind(registries),
+      stdin,
+    };
+    const read = async (target: string): Promise<LintReport> =>
+      lintSets(await readManifestSets(target, access, context), context);
+    const report = await read(args.target);
+    const against = args.against === undefined ? undefined : await read(args.against);
+    const result = judgeReport(report, against, entries, args.failOn);
     terminal.print((await format(result, args.output)).trimEnd());
     if (args.writeBaseline !== undefined) {
       const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
@@ -90,39 +95,6 @@ export const command = defineCommand({
     } else if (!result.passed) throw failureOf(result);
   },
 });
-
-function accessOf(args: LintArguments, registries: Registries, stdin: AsyncIterable<Buffer>): ManifestAccess {
-  return {
-    arch: parseArchitecture(args.arch ?? 'x86_64'),
-    repository: args.releaseRepository ?? usualRepository,
-    sourceOf: (reference) => registries.sourceOf(reference),
-    stdin,
-  };
-}
-
-async function read(target: string, access: ManifestAccess, context: Context): Promise<LintReport> {
-  return lintSets(await readManifestSets(target, access, context), context);
-}
-
-async function readAgainst({ against }: LintArguments, access: ManifestAccess, context: Context) {
-  return against === undefined ? undefined : read(against, access, context);
-}
-
-function judge(
-  { failOn }: LintArguments,
-  entries: readonly BaselineEntry[],
-  report: LintReport,
-  against: LintReport | undefined,
-): LintResult {
-  const judged = judgeFindings(report.findings, entries, new Date().toISOString().slice(0, 10));
-  const findings = against ? withoutKnown(judged.findings, against.findings) : judged.findings;
-  const failing = atLeast(findings, failOn).filter(({ status }) => status !== 'known').length;
-  return {
-    ...report,
-    ...(against && { against: against.target }),
-    ...{ passed: failing === 0, failing, failOn, findings, unused: judged.unused },
-  };
-}
 
 async function format(result: LintResult, form: 'json' | 'yaml' | 'junit' | 'sarif' | undefined): Promise<string> {
   switch (form) {

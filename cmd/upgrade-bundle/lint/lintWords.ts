@@ -1,6 +1,6 @@
 import { formatSubject } from '../../../lib/kubernetes/finding.ts';
 import { allRules } from '../../../lib/lint/rules.ts';
-import type { LintResult } from './lintResult.ts';
+import type { LintResult } from '../../../lib/lint/lintResult.ts';
 
 type Finding = LintResult['findings'][number];
 

@@ -4,7 +4,7 @@ import manifest from '../../../package.json' with { type: 'json' };
 import { formatSubject, type Severity } from '../../../lib/kubernetes/finding.ts';
 import { keyOfFinding } from '../../../lib/lint/lintFinding.ts';
 import { allRules } from '../../../lib/lint/rules.ts';
-import type { LintResult } from './lintResult.ts';
+import type { LintResult } from '../../../lib/lint/lintResult.ts';
 
 const levels: Readonly<Record<Severity, string>> = { blocker: 'error', warning: 'warning', info: 'note' };
 
