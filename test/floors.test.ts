@@ -49,7 +49,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/inspect', 'inspect inventory release'],
   [
     'lib/bundle/create',
-    'artifacts base catalogs contents create layout localOrigin origin releaseSource request siteCheck writeBundle',
+    'artifacts base catalogs contents create layout localOrigin origin plannedReleases releaseSource request siteCheck writeBundle',
   ],
   ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],
@@ -63,7 +63,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/kubernetes',
     'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream lease manifestFolder podExec refusals serverSideApply',
   ],
-  ['lib/lint', 'baseline container embedded image lint lintFinding manifestSource rule rules'],
+  ['lib/lint', 'baseline container embedded image lint lintFinding lintResult manifestSource rule rules'],
   [
     'lib/mirroring',
     'clusterConfig configFiles configuration mirroring pruneGuard pushedBundle registryTrust releases request',

@@ -5,7 +5,6 @@ import { formatOption, policyKeyOption, registryOptions, releaseOptions, trustOp
 import { channelOptions } from '../../release-mirror-config/channelRange.ts';
 import { imageListOption } from '../../release-mirror-config/imageList.ts';
 import { catalogOptions } from './catalogs.ts';
-import { pathOption } from './plannedReleases.ts';
 
 /** The options of `create`. */
 export const createOptions = {
@@ -38,7 +37,16 @@ export const createOptions = {
   },
   ...imageListOption,
   ...catalogOptions,
-  ...pathOption,
+  'path-from': {
+    type: 'string',
+    describe: 'Version to update from: include all releases on the shortest supported path from it, without itself',
+    suggest: 'versions',
+  },
+  'accept-risk': {
+    type: 'string',
+    repeatable: true,
+    describe: 'With a path: include updates with the known risk of this name, and have the cluster accept it',
+  },
   ...channelOptions,
   'graph-url': {
     type: 'string',

@@ -1,6 +1,7 @@
 import type { BaseRequest } from '../../../lib/bundle/create/base.ts';
 import type { Origin } from '../../../lib/bundle/create/origin.ts';
 import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
+import { planReleases } from '../../../lib/bundle/create/plannedReleases.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import { parseSiteReport, siteReportLimit } from '../../../lib/config/siteReport.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
@@ -22,7 +23,6 @@ import { parseSize } from '../../cli/values/size.ts';
 import { readChannelRange } from '../../release-mirror-config/channelRange.ts';
 import { requestOperators } from './catalogs.ts';
 import type { CreateArguments } from './createOptions.ts';
-import { planReleases } from './plannedReleases.ts';
 
 /** Returns the arguments for a file: with the operators of a site by name, and the version as an option. */
 export function configArguments(
@@ -52,6 +52,8 @@ export function checkArguments(args: CreateArguments): void {
     throw new PluginError('usage', 'give a version, or --release-image, or --channel');
   if (channel !== undefined && pathFrom !== undefined)
     throw new PluginError('usage', '--path-from needs a version; --channel has --min and --shortest-path');
+  if (pathFrom !== undefined && (version ?? release)?.includes(','))
+    throw new PluginError('usage', '--path-from needs one version, the last on the path');
   if (args.file === '-' && args.imagesFrom === '-')
     throw new PluginError('usage', '--file and --images-from cannot both read the standard input');
   if (args.overwrite && args.device === undefined)

@@ -1,31 +1,17 @@
-import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
-import { releaseLimit } from '../../../lib/bundle/metadata.ts';
-import type { Origin } from '../../../lib/bundle/create/origin.ts';
-import type { SiteReport } from '../../../lib/config/siteTypes.ts';
-import type { Context } from '../../../lib/context.ts';
-import { PluginError } from '../../../lib/errors.ts';
+import type { CreateRequest } from './request.ts';
+import { releaseLimit } from '../metadata.ts';
+import type { Origin } from './origin.ts';
+import type { SiteReport } from '../../config/siteTypes.ts';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
 import {
   requireAccepted,
   resolveChannelRange,
   resolveUpdatePath,
   type ChannelRange,
   type PathStep,
-} from '../../../lib/release/graph/updatePath.ts';
-import { compareVersions, minorsBetween, parseVersion, type Architecture } from '../../../lib/release/version.ts';
-
-/** The options of `create` for a path of updates. */
-export const pathOption = {
-  'path-from': {
-    type: 'string',
-    describe: 'Version to update from: include all releases on the shortest supported path from it, without itself',
-    suggest: 'versions',
-  },
-  'accept-risk': {
-    type: 'string',
-    repeatable: true,
-    describe: 'With a path: include updates with the known risk of this name, and have the cluster accept it',
-  },
-} as const;
+} from '../../release/graph/updatePath.ts';
+import { compareVersions, minorsBetween, parseVersion, type Architecture } from '../../release/version.ts';
 
 /** The versions of a new bundle, and the known risks of the updates to them. */
 export interface PlannedReleases extends Pick<CreateRequest, 'risks'> {
@@ -64,8 +50,6 @@ export async function planReleases(
   }
   const versions = text.split(',');
   const [version = ''] = versions;
-  if (versions.length > 1 && from !== undefined)
-    throw new PluginError('usage', '--path-from needs one version, the last on the path');
   if (versions.length > 1) return { versions: limit([...new Set(versions.map(parseVersion))].sort(compareVersions)) };
   const start = from ?? (site && minorsBetween(site.version, version) > 1 ? site.version : undefined);
   if (start === undefined) return { versions };
