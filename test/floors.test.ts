@@ -85,7 +85,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirror-registry/releases', 'images pushedRelease registryBundle registryRelease'],
   [
     'lib/mirror-registry/change',
-    'certificateChange checkTimer plan restart rollback survey unifiedDiff uninstall upgrade upgradeJournal upgradeRecords',
+    'certificateChange checkTimer plan restart rollback survey unifiedDiff uninstall upgrade upgradeJournal',
   ],
   ['lib/mirror-registry/backup', 'backup restore'],
   ['cmd/cli/values', ''],

@@ -2,6 +2,7 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { RegistryOrigin } from '../../lib/bundle/create/origin.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
+import { ownAuthority } from '../../lib/mirror-registry/certificatePaths.ts';
 import { pushRelease } from '../../lib/mirror-registry/releases/pushedRelease.ts';
 import { createRegistryBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
 import { openRegistryRelease } from '../../lib/mirror-registry/releases/registryRelease.ts';
@@ -15,7 +16,7 @@ import { formatBytes, formatResult } from '../cli/format.ts';
 import { formatOption, registryOptions } from '../cli/options.ts';
 import { describeBundle, describeRegistryRelease } from './bundleReport.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
-import { openReading, ownAuthority, targetImages, targetOptions } from './target.ts';
+import { openReading, targetImages, targetOptions } from './target.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;
 

@@ -1,10 +1,10 @@
-import { readFile, stat } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute } from 'node:path';
 import { detectInstallation, type DetectedInstallation } from '../../lib/mirror-registry/detect/detect.ts';
 import { HostFiles } from '../../lib/machine/hostFiles.ts';
 import { HostCommands } from '../../lib/machine/hostCommands.ts';
-import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import { requireOwner } from '../../lib/mirror-registry/stateFolder.ts';
 import type { ExecutionRequest } from '../../lib/mirror-registry/change/restart.ts';
 import { isHost, type RenewalOptions } from '../../lib/mirror-registry/certificates/renewal.ts';
 import type { DetectOptions } from '../../lib/mirror-registry/detect/scopes.ts';
@@ -201,17 +201,11 @@ export async function requestOf(
 ): Promise<ExecutionRequest> {
   const { root, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
   if (root !== '/' && systemctl === undefined && restart) {
-    throw new PluginError(
-      'usage',
-      '--systemctl is missing: with --root, systemctl of this machine does not control the host',
-      {
-        hint: 'Give the program that controls the units of that host, or use --no-restart.',
-      },
-    );
+    throw missingSystemctl(', or use --no-restart');
   }
   const { files, ...detected } = await findInstallation(args, environment);
   const { installation } = detected;
-  if (installation.scope === 'user') await requireOwner(files, installation);
+  await requireOwner(files, installation);
   const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, installation.scope);
   const detect = detectOptionsOf(args, environment);
   const times = { now: new Date(), healthTimeout, keepBackups };
@@ -230,39 +224,16 @@ export async function uninstallRequestOf(
   environment: NodeJS.ProcessEnv,
 ): Promise<UninstallRequest> {
   const { root, podman, systemctl } = args;
-  if (root !== '/' && systemctl === undefined) throw missingSystemctl();
+  if (root !== '/' && systemctl === undefined) throw missingSystemctl('');
   const files = new HostFiles(root);
   const detect = detectOptionsOf(args, environment);
   const located = await locateInstallation(files, detect);
-  if (located.scope === 'user') await requireOwner(files, located);
+  await requireOwner(files, located);
   const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, located.scope);
   return { files, detect, commands };
 }
 
-function missingSystemctl(): PluginError {
-  return new PluginError(
-    'usage',
-    '--systemctl is missing: with --root, systemctl of this machine does not control the host',
-    {
-      hint: 'Give the program that controls the units of that host.',
-    },
-  );
-}
-
-/**
- * Checks that the current user owns the registry, because systemd and podman run as that user. Throws `unsupported`.
- */
-async function requireOwner(
-  files: HostFiles,
-  { quayRoot, unitFolder }: Pick<Installation, 'quayRoot' | 'unitFolder'>,
-): Promise<void> {
-  const paths = [quayRoot.value, unitFolder];
-  const found = await Promise.all(
-    paths.map(async (path) => stat(files.locate(await files.resolve(path))).catch(() => undefined)),
-  );
-  const uid = found.find((each) => each !== undefined && each.uid !== process.getuid?.())?.uid;
-  if (uid === undefined) return;
-  throw new PluginError('unsupported', `the registry in ${quayRoot.value} belongs to another user, ${uid}`, {
-    hint: `Run this as that user: 'sudo -u "#${uid}" …'.`,
-  });
+function missingSystemctl(or: string): PluginError {
+  const message = '--systemctl is missing: with --root, systemctl of this machine does not control the host';
+  return new PluginError('usage', message, { hint: `Give the program that controls the units of that host${or}.` });
 }

@@ -1,11 +1,8 @@
-import { stat } from 'node:fs/promises';
 import type { Context } from '../../lib/context.ts';
-import { isPluginError } from '../../lib/errors.ts';
 import { HostCommands } from '../../lib/machine/hostCommands.ts';
-import type { HostFiles } from '../../lib/machine/hostFiles.ts';
-import { findImage } from '../../lib/mirror-registry/releases/images.ts';
-import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import { findUnfinished, type Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
 import { isUpToDate, type UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
+import { openImageFinder } from '../../lib/mirror-registry/releases/images.ts';
 import { surveyHost } from '../../lib/mirror-registry/change/survey.ts';
 import { formatUnifiedDiff } from '../../lib/mirror-registry/change/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
@@ -13,7 +10,6 @@ import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, podmanOption, renewalOf, type registryHostOptions, type renewalOptions } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
-import { describeUnfinished, findUnfinished } from './unfinished.ts';
 
 /** Options of the output of a plan. */
 export const planOptions = {
@@ -40,38 +36,20 @@ export async function makePlan(
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<{ plan: UpgradePlan; unfinished: boolean }> {
+  const { podman } = args;
   const renewal = await renewalOf(args, new Date());
   const detected = await findInstallation(args, environment);
   const { target, release } = await openTarget(args, detected, environment, context);
   await using _release = release;
+  // Without its name, podman is that of this machine.
+  const isElsewhere = args.root !== '/' && podman === podmanOption.podman.default;
+  const commands = new HostCommands({ podman, systemctl: 'systemctl', environment }, detected.installation.scope);
+  const findId = isElsewhere ? undefined : await openImageFinder(commands, detected, context.signal);
   const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
-  const { plan } = await surveyHost(asked, await openImageFinder(args, detected, environment, context));
+  const { plan } = await surveyHost(asked, findId);
   const unfinished = await findUnfinished(detected, context);
   if (unfinished) context.log('warn', describeUnfinished(unfinished));
   return { plan, unfinished: unfinished !== undefined };
-}
-
-/**
- * Returns a function that asks podman for the ID of an image; undefined if podman is missing, or belongs to another
- * machine or user than the registry.
- */
-async function openImageFinder(
-  { root, podman }: Arguments<typeof registryHostOptions & typeof podmanOption>,
-  { installation: { scope, quayRoot }, files }: { readonly installation: Installation; readonly files: HostFiles },
-  environment: NodeJS.ProcessEnv,
-  { signal }: Context,
-): Promise<((image: string) => Promise<string | undefined>) | undefined> {
-  const isElsewhere = root !== '/' && podman === podmanOption.podman.default;
-  const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
-  if (isElsewhere || (scope === 'user' && uid !== process.getuid?.())) return undefined;
-  const commands = new HostCommands({ podman, systemctl: 'systemctl', environment }, scope);
-  try {
-    await commands.podman(['info', '--format', '{{.Host.Arch}}'], signal);
-  } catch (error) {
-    if (isPluginError(error, 'command-failed')) return undefined;
-    throw error;
-  }
-  return (image) => findImage(commands, image, signal);
 }
 
 /** Returns the exit code of a plan: 1 if it is blocked, and `changesExitcode` if there are changes to make. */
@@ -146,4 +124,9 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
   const diffs = diff ? units.map(({ path, before, after }) => formatUnifiedDiff(path, before, after).trimEnd()) : [];
   const parts = [titles[level], ...table, lines.join('\n'), ...(notes.length > 0 ? [notes.join('\n')] : []), ...diffs];
   return parts.join('\n\n');
+}
+
+/** Describes an unfinished change, and what to do. */
+export function describeUnfinished({ title, phase }: Unfinished): string {
+  return `${title} is unfinished (${phase}): run the same command again to resume it, or 'rollback', or 'rollback --abandon'`;
 }

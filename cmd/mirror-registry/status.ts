@@ -1,10 +1,11 @@
 import type { Inherited, Installation } from '../../lib/mirror-registry/installation.ts';
+import { findUnfinished, type Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
 import { listChangedUnits, readState } from '../../lib/mirror-registry/detect/registryState.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
-import { describeUnfinished, findUnfinished, type Unfinished } from './unfinished.ts';
+import { describeUnfinished } from './planReport.ts';
 
 /** `status`: shows the mirror registry of this host. */
 export const command = defineCommand({

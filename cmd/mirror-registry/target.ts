@@ -1,7 +1,6 @@
-import { isIPv6 } from 'node:net';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { certificatePathsOf } from '../../lib/mirror-registry/certificatePaths.ts';
+import { ownAuthority } from '../../lib/mirror-registry/certificatePaths.ts';
 import type { HostFiles } from '../../lib/machine/hostFiles.ts';
 import { defaultSqliteStorage, type Installation } from '../../lib/mirror-registry/installation.ts';
 import type { RegistryRelease, TargetImages } from '../../lib/mirror-registry/releases/images.ts';
@@ -108,19 +107,4 @@ export async function openReading(
 ): Promise<OpenedRepository> {
   const registries = new Registries(await openAccess(args, environment), context);
   return { content: registries.repository(reference), close: () => registries[Symbol.asyncDispose]() };
-}
-
-/**
- * Returns the CA of the registry itself if `reference` is in it, because the host may not trust it; undefined for other
- * registries.
- */
-export async function ownAuthority(
-  { files, installation }: { readonly files: HostFiles; readonly installation: Installation },
-  { registry }: Reference,
-): Promise<string | undefined> {
-  const { host, port } = installation;
-  const name = isIPv6(host.value) ? `[${host.value}]` : host.value;
-  if (registry !== `${name}:${port.value}` && !(registry === name && port.value === 443)) return undefined;
-  const { authority } = certificatePathsOf(installation);
-  return (await files.exists(authority)) ? files.locate(await files.resolve(authority)) : undefined;
 }

@@ -1,5 +1,5 @@
 import type { Stats } from 'node:fs';
-import { rename } from 'node:fs/promises';
+import { rename, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import { describeWriteError } from '../files/disk.ts';
@@ -154,6 +154,26 @@ export async function takeStateLock(
   const state = new StateFolder(files, installation);
   await state.makeFolder('.');
   return takeLock(await state.locate('lock'), `the mirror registry in ${installation.quayRoot.value}`);
+}
+
+/**
+ * Checks that the current user owns a registry in the user scope, because systemd and podman run as that user. Throws
+ * `unsupported`.
+ */
+export async function requireOwner(
+  files: HostFiles,
+  { scope, quayRoot, unitFolder }: Pick<Installation, 'scope' | 'quayRoot' | 'unitFolder'>,
+): Promise<void> {
+  if (scope !== 'user') return;
+  const paths = [quayRoot.value, unitFolder];
+  const found = await Promise.all(
+    paths.map(async (path) => stat(files.locate(await files.resolve(path))).catch(() => undefined)),
+  );
+  const uid = found.find((each) => each !== undefined && each.uid !== process.getuid?.())?.uid;
+  if (uid === undefined) return;
+  throw new PluginError('unsupported', `the registry in ${quayRoot.value} belongs to another user, ${uid}`, {
+    hint: `Run this as that user: 'sudo -u "#${uid}" …'.`,
+  });
 }
 
 function checkOwner({ uid, mode }: Stats, path: string): void {

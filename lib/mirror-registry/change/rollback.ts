@@ -1,12 +1,14 @@
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import type { Installation } from '../installation.ts';
 import { openRecords, requireUntouched } from './execution.ts';
 import { dropBackup } from './expiry.ts';
 import { type ExecutionRequest } from './restart.ts';
 import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { startStopped } from './stop.ts';
 import { isForward, timeOf, type UpgradeJournal } from './upgradeJournal.ts';
-import type { UpgradeRecords } from './upgradeRecords.ts';
+import { UpgradeRecords } from './upgradeRecords.ts';
 import { takeStateLock } from '../stateFolder.ts';
 
 /** The content of a rollback. */
@@ -23,6 +25,33 @@ export interface RollbackPlan {
   /** The restored images, by name. */
   readonly images: readonly string[];
   readonly restart: readonly string[];
+}
+
+/** An upgrade, renewal or rollback that was interrupted. */
+export interface Unfinished {
+  /** The title, as the subject of a sentence. */
+  readonly title: string;
+  readonly phase: string;
+  /** The start time, ISO 8601. */
+  readonly begun: string;
+}
+
+/**
+ * Reads the unfinished change of a registry, for commands that change nothing. Warns of a journal that cannot be
+ * trusted or read, and returns undefined. Throws `invalid-file`.
+ */
+export async function findUnfinished(
+  { files, installation }: { readonly files: HostFiles; readonly installation: Installation },
+  { log }: Context,
+): Promise<Unfinished | undefined> {
+  try {
+    const journal = await new UpgradeRecords(files, installation).current();
+    return journal && { title: journal.title, phase: journal.phase, begun: timeOf(journal) };
+  } catch (error) {
+    if (!isPluginError(error, 'not-readable')) throw error;
+    log('warn', error.message);
+    return undefined;
+  }
 }
 
 /**

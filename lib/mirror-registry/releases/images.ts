@@ -1,10 +1,12 @@
+import { stat } from 'node:fs/promises';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import type { Architecture } from '../../release/version.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
-import type { ReleaseComponent } from '../installation.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import type { Installation, ReleaseComponent } from '../installation.ts';
 
 /** The images in podman after loading. */
 export interface LoadedImages {
@@ -48,6 +50,26 @@ async function pullImages(
     ids.set(component, await requireImage(commands, to, undefined, signal));
   }
   return ids;
+}
+
+/**
+ * Returns a function that asks podman for the ID of an image by name, for `surveyHost`; undefined if podman is missing,
+ * or if the registry belongs to another user. Throws the errors of reading, and `interrupted`.
+ */
+export async function openImageFinder(
+  commands: HostCommands,
+  { installation: { scope, quayRoot }, files }: { readonly installation: Installation; readonly files: HostFiles },
+  signal: AbortSignal,
+): Promise<((image: string) => Promise<string | undefined>) | undefined> {
+  const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
+  if (scope === 'user' && uid !== process.getuid?.()) return undefined;
+  try {
+    await commands.podman(['info', '--format', '{{.Host.Arch}}'], signal);
+  } catch (error) {
+    if (isPluginError(error, 'command-failed')) return undefined;
+    throw error;
+  }
+  return (image) => findImage(commands, image, signal);
 }
 
 /** Returns the ID of an image by name; undefined if podman does not have it. Throws `command-failed`. */
