@@ -1,7 +1,5 @@
-import { install, type InstallResult } from '../../lib/update/install/install.ts';
-import { planInstallation } from '../../lib/update/install/installation.ts';
-import { readExecutable, type Executable } from '../../lib/update/install/executable.ts';
-import { planStore } from '../../lib/update/install/storeObjects.ts';
+import { install, planManifests, type InstallResult } from '../../lib/update/install/install.ts';
+import { readExecutables } from '../../lib/update/install/executable.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
@@ -89,25 +87,20 @@ export const command = defineCommand({
       );
     }
     const isPlan = output === 'yaml' && dryRun === 'client' && args.executable.length === 0;
-    const executables = isPlan ? [] : await readExecutables(args.executable);
+    const paths = isPlan || args.executable.length > 0 ? args.executable : [await findItself()];
+    const executables = await readExecutables(paths);
     const trust = offlineTrustOf(args);
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
     using cluster = await openCluster(args, environment, context);
-    if (output === 'yaml') {
-      const objects = await planInstallation(cluster, { executables, admission, trust, metrics }, context);
-      const { policy, configs } = changesNodes
-        ? await planStore(cluster, { additional })
-        : { policy: undefined, configs: [] };
-      if (policy) context.log('warn', tooEarly);
-      const all = [...(policy ? [policy] : []), ...objects, ...configs];
-      const texts = all.map((object) => formatManifest(object));
-      terminal.print(texts.join('---\n').trimEnd());
-      return;
-    }
     const time = { timeout: args.timeout * 1000 };
     const startup = wait ? time : undefined;
     const store = changesNodes ? { ...time, additional } : undefined;
     const options = { executables, admission, trust, metrics, overwrite, startup, store };
+    if (output === 'yaml') {
+      const texts = (await planManifests(cluster, options, context)).map((object) => formatManifest(object));
+      terminal.print(texts.join('---\n').trimEnd());
+      return;
+    }
     const uploading = { ...context, onEvent: untilStored(terminal) };
     const tried = dryRun === 'none' ? {} : { dryRun };
     const result = await install(cluster, { ...options, ...tried }, uploading);
@@ -122,9 +115,6 @@ export const command = defineCommand({
   },
 });
 
-const tooEarly =
-  'apply the MachineConfiguration first, and wait until its status has the policy: the files after it would reboot every node';
-
 /** Returns a listener that shows an upload until it is complete. Waiting for agents is not part of it. */
 function untilStored(terminal: Terminal): Context['onEvent'] {
   const show = terminal.transfer('Uploading');
@@ -132,22 +122,6 @@ function untilStored(terminal: Terminal): Context['onEvent'] {
     show(event);
     if (event.kind === 'stored') terminal.close();
   };
-}
-
-/** Reads the given executables, or this program itself. */
-async function readExecutables(paths: readonly string[]): Promise<Executable[]> {
-  const executables: Executable[] = [];
-  for (const path of paths.length > 0 ? paths : [await findItself()]) {
-    const executable = await readExecutable(path);
-    const other = executables.find(({ architecture }) => architecture === executable.architecture);
-    if (other)
-      throw new PluginError(
-        'usage',
-        `${other.path} and ${path} are for the same architecture, ${executable.architecture}`,
-      );
-    executables.push(executable);
-  }
-  return executables;
 }
 
 async function findItself(): Promise<string> {

@@ -23,10 +23,23 @@ const elfMachines: Readonly<Record<number, NodeArchitecture | undefined>> = { 62
 const smallest = 20 * 1024 * 1024;
 
 /**
- * Reads the header and the digest of an executable. Throws `not-readable`, and `usage` if it is not an executable for
- * Linux that includes Node.js.
+ * Reads the headers and the digests of executables. Throws `not-readable`, and `usage` for two of the same architecture,
+ * and for one that is not an executable for Linux that includes Node.js.
  */
-export async function readExecutable(path: string): Promise<Executable> {
+export async function readExecutables(paths: readonly string[]): Promise<Executable[]> {
+  const executables: Executable[] = [];
+  for (const path of paths) {
+    const executable = await readExecutable(path);
+    const { architecture } = executable;
+    const other = executables.find((each) => each.architecture === architecture);
+    if (other)
+      throw new PluginError('usage', `${other.path} and ${path} are for the same architecture, ${architecture}`);
+    executables.push(executable);
+  }
+  return executables;
+}
+
+async function readExecutable(path: string): Promise<Executable> {
   const { architecture, size } = await readHeader(path).catch((cause: unknown) => {
     if (cause instanceof PluginError) throw cause;
     throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });

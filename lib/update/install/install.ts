@@ -15,6 +15,7 @@ import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { requireRights } from './installRights.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
+import { planStore } from './storeObjects.ts';
 import { installStore, type StoreChoice } from './storeInstallation.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 
@@ -35,6 +36,24 @@ export interface InstallResult {
   readonly removed: readonly ObjectReference[];
   /** The number of nodes with a ready agent; undefined if the caller did not wait. */
   readonly nodes?: number;
+}
+
+/**
+ * Returns the objects of an installation that is applied by other means, in the order in which to apply them. Throws the
+ * errors of planInstallation and planStore.
+ */
+export async function planManifests(
+  cluster: Cluster,
+  options: InstallOptions,
+  context: Context,
+): Promise<readonly KubernetesObject[]> {
+  const objects = await planInstallation(cluster, options, context);
+  if (!options.store) return objects;
+  const { policy, configs } = await planStore(cluster, options.store);
+  const words =
+    'apply the MachineConfiguration first, and wait until its status has the policy: the files after it would reboot every node';
+  context.log('warn', words);
+  return [policy, ...objects, ...configs];
 }
 
 /**

@@ -2,7 +2,7 @@ import { mkdtemp, open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { readExecutable } from '../../../lib/update/install/executable.ts';
+import { readExecutables } from '../../../lib/update/install/executable.ts';
 import { planInstallation } from '../../../lib/update/install/installation.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
@@ -72,7 +72,7 @@ describe('oc adm-upgrade-bundle install', () => {
     const kinds = (text: string): string[] => [...text.matchAll(/^kind: (\w+)$/gm)].map(([, kind = '']) => kind);
     expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
     // The objects are recorded in test/golden/cluster.
-    const executables = [await readExecutable(executable)];
+    const executables = await readExecutables([executable]);
     const objects = await planInstallation(site.cluster, { executables, admission: 'deny' }, site.context);
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
     expect(stdout).not.to.contain('kind: Secret');
