@@ -3,7 +3,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
-import { isInstalled, isRefused, isRequested } from './releaseState.ts';
+import { isInstalled, isRefused, isRequested, readStart } from './releaseState.ts';
 import { ApiError } from '../kubernetes/refusals.ts';
 import {
   abortAnnotation,
@@ -58,13 +58,6 @@ export async function listRecords(cluster: Cluster): Promise<UpgradeBundle[]> {
   }
 }
 
-/** Yields all UpgradeBundles, and again after each change, until the signal is aborted. See Cluster.watch. */
-export async function* watchRecords(cluster: Cluster): AsyncGenerator<readonly UpgradeBundle[]> {
-  // Throws the error with its hint if the kind is not installed.
-  await listRecords(cluster);
-  for await (const objects of cluster.watch(apiVersion, kind)) yield objects as UpgradeBundle[];
-}
-
 /**
  * Returns the UpgradeBundle with a name. Without a name, returns the active one, else the newest. Throws `not-found`.
  */
@@ -84,6 +77,38 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
   throw new PluginError('not-found', 'No bundle has been detected or applied', {
     hint: 'Insert a USB drive with a bundle into a node, or allow a bundle: oc adm-upgrade-bundle apply.',
   });
+}
+
+/** Reads the seconds since the version operator began. Undefined if it has not, or if the user may not read it. */
+export async function readElapsed(cluster: Cluster, bundle: UpgradeBundle): Promise<number | undefined> {
+  const { release } = bundle.status ?? {};
+  if (phaseOf(bundle) !== 'Upgrading' || release === undefined) return undefined;
+  const version = await cluster.read(clusterVersionReference).catch((error: unknown) => {
+    if (!isPluginError(error, 'denied')) throw error;
+    return undefined;
+  });
+  const start = version && readStart(version, release);
+  return start && (Date.now() - start.getTime()) / 1000;
+}
+
+/**
+ * Follows the UpgradeBundle with a name, or the one in progress: yields it after each change of an UpgradeBundle, until
+ * the signal is aborted. Yields undefined until there is one. Throws the errors of listRecords and of Cluster.watch.
+ */
+export async function* followRecord(
+  cluster: Cluster,
+  wanted: string | undefined,
+): AsyncGenerator<UpgradeBundle | undefined> {
+  let name = wanted;
+  // Throws the error with its hint if the kind is not installed.
+  await listRecords(cluster);
+  for await (const objects of cluster.watch(apiVersion, kind)) {
+    const bundles = objects as UpgradeBundle[];
+    // The UpgradeBundle to follow may be created later.
+    const followed = bundles.length === 0 ? undefined : chooseRecord(bundles, name);
+    name = followed?.metadata.name ?? name;
+    yield followed;
+  }
 }
 
 /**

@@ -48,7 +48,7 @@ export const command = defineCommand({
         hint: 'See “oc get nodes” and “oc get machineconfigpool”.',
       });
     }
-    const cluster = await openCluster(args, environment, context);
+    using cluster = await openCluster(args, environment, context);
     const options = { reboot, single: yes, timeout: parseDuration(args.timeout), interval: 2000 };
     const drills: NodeDrill[] = [];
     try {
@@ -70,7 +70,6 @@ export const command = defineCommand({
         else
           terminal.print(output === 'junit' ? formatDrillJunit(cluster.name, drills).trimEnd() : formatDrills(drills));
       }
-      cluster[Symbol.dispose]();
     }
   },
 });

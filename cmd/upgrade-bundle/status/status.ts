@@ -1,11 +1,8 @@
-import { chooseRecord, listRecords, watchRecords } from '../../../lib/update/bundleRecord.ts';
+import { chooseRecord, followRecord, listRecords, readElapsed } from '../../../lib/update/bundleRecord.ts';
 import { describeSilence } from '../../../lib/update/install/agentSilence.ts';
-import { readStart } from '../../../lib/update/releaseState.ts';
-import type { Cluster } from '../../../lib/kubernetes/client.ts';
-import { clusterVersionReference } from '../../../lib/kubernetes/clusterVersion.ts';
 import { conditionsOf } from '../../../lib/kubernetes/fields.ts';
 import { hasEnded, phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
-import { isPluginError, PluginError } from '../../../lib/errors.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatBar, formatBytes, formatFields, formatJson, formatTable, formatYaml } from '../../cli/format.ts';
@@ -99,29 +96,6 @@ function checkEnd(bundle: UpgradeBundle): void {
 function plain({ metadata, ...bundle }: UpgradeBundle): object {
   const { managedFields: _, ...kept } = metadata as UpgradeBundle['metadata'] & { managedFields?: unknown };
   return { ...bundle, metadata: kept };
-}
-
-/** Reads the seconds since the version operator began. Undefined if it has not, or if the user may not read it. */
-async function readElapsed(cluster: Cluster, bundle: UpgradeBundle): Promise<number | undefined> {
-  const { release } = bundle.status ?? {};
-  if (phaseOf(bundle) !== 'Upgrading' || release === undefined) return undefined;
-  const version = await cluster.read(clusterVersionReference).catch((error: unknown) => {
-    if (!isPluginError(error, 'denied')) throw error;
-    return undefined;
-  });
-  const start = version && readStart(version, release);
-  return start && (Date.now() - start.getTime()) / 1000;
-}
-
-/** Follows the UpgradeBundle with a name, or the one in progress. Gives undefined until there is one. */
-async function* followRecord(cluster: Cluster, wanted: string | undefined): AsyncGenerator<UpgradeBundle | undefined> {
-  let name = wanted;
-  for await (const bundles of watchRecords(cluster)) {
-    // The UpgradeBundle to follow may be created later.
-    const followed = bundles.length === 0 ? undefined : chooseRecord(bundles, name);
-    name = followed?.metadata.name ?? name;
-    yield followed;
-  }
 }
 
 /** Formats the whole status as text and tables. `width` is that of the terminal, in characters. */
