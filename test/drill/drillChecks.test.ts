@@ -6,13 +6,12 @@ import { runningDrillAnnotation } from '../../lib/preflight/drillRecord.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { node, pod } from '../fakes/cluster/site.ts';
 
-const stored = (object: Json): StoredObject => object as unknown as StoredObject;
 const masters = (count: number, ...down: number[]): StoredObject[] =>
   Array.from({ length: count }, (_, index) => {
     const conditions = [{ type: 'Ready', status: down.includes(index) ? 'False' : 'True' }];
-    return stored(node(`master-${index}`, 'master', { conditions }));
+    return node(`master-${index}`, 'master', { conditions });
   });
-const workers = ['worker-0', 'worker-1'].map((name) => stored(node(name, 'worker')));
+const workers = ['worker-0', 'worker-1'].map((name) => node(name, 'worker'));
 const mode = { reboot: true, single: false };
 
 const messageOf = (work: () => void): string => {
@@ -36,10 +35,10 @@ describe('checkNodes', () => {
 
   it('refuses a control plane node while another one is not healthy', () => {
     expect(check('master-0', masters(3, 1))).to.equal('the control plane is not healthy: master-1');
-    const sick = stored({
+    const sick = {
       ...pod('etcd-master-2', 'openshift-etcd', { nodeName: 'master-2' }, 'Node/master-2'),
       status: { conditions: [{ type: 'Ready', status: 'False' }] },
-    });
+    };
     expect(check('master-0', masters(3), [sick])).to.equal('the control plane is not healthy: master-2');
     expect(check('master-0', masters(2))).to.equal('etcd needs 2 of 2 members, and 1 are left without master-0');
   });
@@ -55,49 +54,43 @@ describe('checkNodes', () => {
   it('refuses nodes that are unknown, not ready or cordoned, and a second drill', () => {
     expect(check('other', workers)).to.equal('there is no node other');
     expect(check('master-1', [...masters(3, 1)])).to.equal('the node master-1 is not ready');
-    const cordoned = stored(node('worker-2', 'worker', {}, { unschedulable: true }));
+    const cordoned = node('worker-2', 'worker', {}, { unschedulable: true });
     expect(check('worker-2', [cordoned, ...workers])).to.equal('the node worker-2 is cordoned already');
     expect(check('worker-2', [cordoned, ...workers], [], { ...mode, reboot: false })).to.equal('');
     const metadata = {
       name: 'worker-3',
       annotations: { [runningDrillAnnotation]: '{"started":"2026-11-22T10:00:00Z"}' },
     };
-    const busy = { ...stored(node('worker-3', 'worker')), metadata };
+    const busy = { ...node('worker-3', 'worker'), metadata };
     expect(check('worker-0', [busy, ...workers])).to.equal(
       'a drill of worker-3 has been running since 2026-11-22T10:00:00Z',
     );
   });
 });
 
-const ready = (object: Json, containerID = 'cri-o://1', more: Json = {}): StoredObject =>
-  stored({
-    ...object,
-    metadata: {
-      uid: String((object['metadata'] as Json)['name']),
-      labels: { app: 'x' },
-      ...(object['metadata'] as Json),
-    },
-    status: {
-      phase: 'Running',
-      conditions: [{ type: 'Ready', status: 'True' }],
-      containerStatuses: [{ name: 'main', containerID }],
-      ...more,
-    },
-  });
+const ready = (object: StoredObject, containerID = 'cri-o://1', more: Json = {}): StoredObject => ({
+  ...object,
+  metadata: { uid: object.metadata.name, labels: { app: 'x' }, ...object.metadata },
+  status: {
+    phase: 'Running',
+    conditions: [{ type: 'Ready', status: 'True' }],
+    containerStatuses: [{ name: 'main', containerID }],
+    ...more,
+  },
+});
 
 describe('checkDrain', () => {
   const pods = readDrillPods(
     [ready(pod('web-1', 'shop', {}, 'ReplicaSet/web')), ready(pod('dns', 'x', {}, 'DaemonSet/dns'))],
     'worker-0',
   );
-  const budget = (disruptionsAllowed: number, selector: Json): StoredObject =>
-    stored({
-      apiVersion: 'policy/v1',
-      kind: 'PodDisruptionBudget',
-      metadata: { name: 'web', namespace: 'shop' },
-      spec: { selector },
-      status: { disruptionsAllowed },
-    });
+  const budget = (disruptionsAllowed: number, selector: Json): StoredObject => ({
+    apiVersion: 'policy/v1',
+    kind: 'PodDisruptionBudget',
+    metadata: { name: 'web', namespace: 'shop' },
+    spec: { selector },
+    status: { disruptionsAllowed },
+  });
 
   it('refuses pods that no PodDisruptionBudget lets go, and pods without an owner', () => {
     const check = (budgets: StoredObject[], own = pods): string => messageOf(() => checkDrain(own, budgets));

@@ -273,7 +273,7 @@ describe('applyManifests', () => {
     });
 
     it('warns if the cluster is not OpenShift', async () => {
-      await start({ openshift: undefined as unknown as string });
+      await start({ openshift: undefined });
       server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-config-managed' } });
       const [outcome] = await apply([signature]);
       expect(outcome).to.include({ outcome: 'created' });

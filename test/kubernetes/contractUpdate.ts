@@ -93,7 +93,7 @@ export function describeUpdates(
       );
     const record = (name: string, spec: object): KubernetesObject => ({ apiVersion, kind, metadata: { name }, spec });
     const read = async (name: string) =>
-      (await cluster.read({ apiVersion, kind, metadata: { name } })) as unknown as UpgradeBundle;
+      (await cluster.read({ apiVersion, kind, metadata: { name } })) as UpgradeBundle;
 
     const status = { subresource: 'status' } as const;
     const change = (name: string, patch: Record<string, unknown>, options = {}) =>
@@ -275,7 +275,7 @@ export function describeUpdates(
       const first = { desired: before, history: [{ state: 'Completed', ...before }], availableUpdates: [] };
       await cluster.patch(clusterVersionReference, { status: first }, status);
       for (const { name, controlPlane } of nodes) {
-        const object = node(name, controlPlane ? 'master' : 'worker') as unknown as KubernetesObject;
+        const object = node(name, controlPlane ? 'master' : 'worker');
         await make(object);
         await cluster.patch(object, { status: object['status'] }, status);
         made.push(

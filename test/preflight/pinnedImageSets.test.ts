@@ -69,7 +69,7 @@ describe('makePinnedImageSets', () => {
 describe('readPinState', () => {
   const settled = { PinnedImageSetsProgressing: 'False', PinnedImageSetsDegraded: 'False' };
   const report = (name: string, poolName: string, sets: object[], conditions: Record<string, string> = settled) => {
-    const made = withConditions(machines, 'MachineConfigNode', name, conditions) as unknown as StoredObject;
+    const made = withConditions(machines, 'MachineConfigNode', name, conditions);
     return {
       ...made,
       spec: { pool: { name: poolName } },

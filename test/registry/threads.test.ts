@@ -291,7 +291,7 @@ describe('DownloadThreads', () => {
     const threads = await openThreads(2);
     const good = await plan(descriptor, [registry]);
     // A thread cannot process this, and ends.
-    const bad = { place: good.place, descriptor } as unknown as Download;
+    const bad = { place: good.place, descriptor } as Download;
     const error = await failureOf(threads.download(bad, none), 'internal');
     expect(error.message).to.contain('a download thread failed');
     const rest = await Promise.allSettled([bad, bad, good, good].map((each) => threads.download(each, none)));

@@ -195,7 +195,7 @@ export class DrillSite {
       { nodeName, containers: [{ name: app, image: `quay.io/site/${app}@sha256:${'a'.repeat(64)}` }] },
       owner,
     );
-    this.server.put({ ...made, metadata: { ...(made['metadata'] as Json), labels: { app } } });
+    this.server.put({ ...made, metadata: { ...made.metadata, labels: { app } } });
     this.#run(name, namespace);
   }
 
@@ -216,7 +216,7 @@ export class DrillSite {
       ownerReferences = [],
       name,
       namespace = '',
-    } = object.metadata as unknown as {
+    } = object.metadata as {
       ownerReferences?: { kind: string; name: string }[];
       name: string;
       namespace?: string;

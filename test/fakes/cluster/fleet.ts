@@ -108,7 +108,7 @@ async function countByPhase(api: TestApiServer): Promise<Map<string, number>> {
   return new Promise((resolve) => {
     api.objects.on('change', ({ kind, object }) => {
       if (kind.kind !== upgradeBundleKind.kind) return;
-      const now = phaseOf(object as unknown as UpgradeBundle);
+      const now = phaseOf(object as UpgradeBundle);
       if (now === phase) return;
       counts.set(phase, (counts.get(phase) ?? 0) + api.requests.length - before);
       [phase, before] = [now, api.requests.length];

@@ -76,7 +76,7 @@ export class RolloutSite {
   bundle(name?: string): UpgradeBundle | undefined {
     const kind = this.server.kinds.find((known) => known.kind === 'UpgradeBundle');
     const found = kind ? this.server.objects.list(kind, '') : [];
-    return found.find(({ metadata }) => name === undefined || metadata.name === name) as unknown as UpgradeBundle;
+    return found.find(({ metadata }) => name === undefined || metadata.name === name) as UpgradeBundle;
   }
 
   /** Returns a condition of it, as `status reason: message`. */

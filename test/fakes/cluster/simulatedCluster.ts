@@ -166,7 +166,7 @@ export class SimulatedCluster {
   /** Returns the UpgradeBundle in its present state. */
   bundle(name = bundleName): UpgradeBundle | undefined {
     const { group, version } = upgradeBundleApi;
-    return this.api.find(`${group}/${version}`, 'UpgradeBundle', name) as unknown as UpgradeBundle | undefined;
+    return this.api.find(`${group}/${version}`, 'UpgradeBundle', name) as UpgradeBundle | undefined;
   }
 
   /** Returns the report of a node. */

@@ -1,3 +1,4 @@
+import type { StoredObject } from '../../../lib/kubernetes/fields.ts';
 import type { Json } from '../kubernetes/apiPatch.ts';
 import type { TestApiServer } from '../kubernetes/apiServer.ts';
 
@@ -25,7 +26,7 @@ export function workload(kind: string, name: string, namespace: string, spec: Js
 }
 
 /** A pod of a controller, with the name `Kind/name`; '' for none. */
-export function pod(name: string, namespace: string, spec: Json = {}, owner = ''): Json {
+export function pod(name: string, namespace: string, spec: Json = {}, owner = ''): StoredObject {
   const [kind, ownerName] = owner.split('/');
   const ownerReferences = owner === '' ? [] : [{ apiVersion: 'v1', kind, name: ownerName, uid: 'x', controller: true }];
   return {
@@ -38,7 +39,7 @@ export function pod(name: string, namespace: string, spec: Json = {}, owner = ''
 }
 
 /** A healthy node that has the images of a site. */
-export function node(name: string, role: 'master' | 'worker', status: Json = {}, spec: Json = {}): Json {
+export function node(name: string, role: 'master' | 'worker', status: Json = {}, spec: Json = {}): StoredObject {
   const taints = role === 'master' ? [{ key: 'node-role.kubernetes.io/master', effect: 'NoSchedule' }] : [];
   return {
     apiVersion: 'v1',
@@ -68,7 +69,7 @@ export function withConditions(
   kind: string,
   name: string,
   conditions: Record<string, string>,
-): Json {
+): StoredObject {
   const list = Object.entries(conditions).map(([type, value]) => {
     const [status = '', message = ''] = value.split(' because ');
     return { type, status, reason: 'Test', message };

@@ -156,7 +156,7 @@ export class UpdatingSite {
   }
 
   #act(): void {
-    const active = activeBundle(this.#list('UpgradeBundle') as unknown as UpgradeBundle[]);
+    const active = activeBundle(this.#list('UpgradeBundle') as UpgradeBundle[]);
     if (active) this.#load(active);
     this.#pin();
     this.#update();

@@ -200,9 +200,10 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     if (status) return { ...structuredClone(before), ...('status' in next && { status: next['status'] }) };
     const { uid, creationTimestamp, generation, deletionTimestamp } = before.metadata;
     const kept = { uid, creationTimestamp, generation, ...(deletionTimestamp !== undefined && { deletionTimestamp }) };
-    const metadata = { ...(next['metadata'] as Json), ...kept, managedFields: before.metadata['managedFields'] };
+    const { managedFields } = before.metadata;
+    const metadata = { ...(next['metadata'] as ApiObject['metadata']), ...kept, managedFields };
     const { apiVersion, kind: kindName } = before;
-    const after = { ...next, apiVersion, kind: kindName, metadata } as unknown as ApiObject;
+    const after: ApiObject = { ...next, apiVersion, kind: kindName, metadata };
     if (!kind.status) return after;
     const { status: _stated, ...rest } = after;
     return { ...rest, ...('status' in before && { status: before['status'] }) };

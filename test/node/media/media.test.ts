@@ -274,7 +274,7 @@ describe('media', () => {
     const drive = await drives.plug(await drives.makeExt4(files));
     const media = await openMedia();
     const events = (await search(media)) as { event: string; path: string; reason: string }[];
-    expect(brief(events as unknown as MediaEvent[])).to.have.members([
+    expect(brief(events as MediaEvent[])).to.have.members([
       `rejected ${drive.device} upgrade-4.12.4-x86_64.tar`,
       `rejected ${drive.device} upgrade-cut.tar`,
       `rejected ${drive.device} upgrade-notes.tar`,

@@ -411,11 +411,13 @@ describe('the forms of a release signature', () => {
   it('refuses ECDSA with a hash that is shorter than the curve, as gpg does', async () => {
     const userIDs = { name: 'P-384' };
     const { privateKey, publicKey } = await generateKey({ type: 'ecc', curve: 'nistP384', userIDs, format: 'object' });
-    const { keyPacket } = privateKey as unknown as { keyPacket: Record<string, Record<'d' | 'Q', Uint8Array>> };
-    const base64 = (bytes?: Uint8Array): string => Buffer.from(bytes ?? []).toString('base64url');
-    const point = keyPacket['publicParams']?.Q;
-    const [x, y] = [base64(point?.subarray(1, 49)), base64(point?.subarray(49))];
-    const d = base64(keyPacket['privateParams']?.d);
+    const { publicParams, privateParams } = privateKey.keyPacket as {
+      publicParams: Record<'Q', Uint8Array>;
+      privateParams: Record<'d', Uint8Array>;
+    };
+    const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');
+    const [x, y] = [base64(publicParams.Q.subarray(1, 49)), base64(publicParams.Q.subarray(49))];
+    const d = base64(privateParams.d);
     const key = createPrivateKey({ key: { kty: 'EC', crv: 'P-384', x, y, d }, format: 'jwk' });
     const fingerprint = publicKey.getFingerprint();
     const reasonWith = (hash: number): Promise<string> =>

@@ -125,7 +125,7 @@ export async function writeSignatureStore(folder: string, store: ReadonlyMap<str
 function rsaKeyOf({ keyPacket }: PrivateKey): KeyObject {
   const { n, e } = keyPacket.publicParams as Record<'n' | 'e', Uint8Array>;
   // OpenPGP's u is p⁻¹ mod q and JWK's qi is q⁻¹ mod p, so the two primes are exchanged.
-  const { privateParams } = keyPacket as unknown as { privateParams: Record<'d' | 'p' | 'q' | 'u', Uint8Array> };
+  const { privateParams } = keyPacket as { privateParams: Record<'d' | 'p' | 'q' | 'u', Uint8Array> };
   const { d, p: q, q: p, u: qi } = privateParams;
   const dp = remainder(d, p);
   const dq = remainder(d, q);

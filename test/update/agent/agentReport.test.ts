@@ -25,7 +25,7 @@ describe('AgentReport', () => {
   });
 
   const bundle = (uid = 'u', nodesReady = '0/3') =>
-    ({ metadata: { name: 'x', uid }, status: { nodesReady } }) as unknown as UpgradeBundle;
+    ({ metadata: { name: 'x', uid }, status: { nodesReady } }) as UpgradeBundle;
   const start = (origin?: string): AgentReport => new AgentReport(connected.cluster, origin);
   const written = (): number => api.requests.filter(({ method }) => method === 'PATCH').length;
   /** Returns the number of writes to the cluster for these entries, one after the other. */

@@ -1,5 +1,4 @@
 import { expect } from 'chai';
-import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import type { KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
 import type { BaseState } from '../../../lib/update/nodeReport.ts';
 import { readLoadState } from '../../../lib/update/controller/loadState.ts';
@@ -8,7 +7,7 @@ import { node } from '../../fakes/cluster/site.ts';
 
 const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
   node(name, name.startsWith('master') ? 'master' : 'worker'),
-) as unknown as KubernetesObject[];
+);
 
 describe('readLoadState', () => {
   /** Returns the load state for phases by name, and for the present turn. */
@@ -85,7 +84,7 @@ describe('readLoadState', () => {
   });
 
   it('does not wait for nodes that no agent runs on', () => {
-    const windows = node('win-0', 'worker') as unknown as KubernetesObject;
+    const windows = node('win-0', 'worker');
     const labels = { ...windows.metadata.labels, 'kubernetes.io/os': 'windows' };
     const state = readLoadState({}, [{ ...windows, metadata: { ...windows.metadata, labels } }], new Map());
     expect(state.nodes).to.deep.equal([]);

@@ -1,7 +1,6 @@
 import { expect } from 'chai';
 import { resumeUpdate, abortUpdate } from '../../../lib/update/bundleRecord.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import type { ApiSchema } from '../../fakes/kubernetes/apiSchema.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
@@ -186,7 +185,7 @@ describe('controlRollout of a bundle with several releases', () => {
       const fields = ['image', 'version'].map((name) => [name, { type: 'string' }]);
       const properties = Object.fromEntries([...fields, ['force', { type: 'boolean' }]]) as Json;
       const spec = { ...anything, properties: { desiredUpdate: { type: 'object', properties } } };
-      const schema = { ...anything, properties: { spec } } as unknown as ApiSchema;
+      const schema = { ...anything, properties: { spec } };
       kinds.splice(index, 1, ...kinds.slice(index, index + 1).map((kind) => ({ ...kind, schema })));
       put();
       await rollout.control();

@@ -261,7 +261,7 @@ describe('accountPolicies', () => {
   it('let the controller change the image of agents and controllers, by digest, and nothing else of them', () => {
     const daemons = agentObjects({ image, executables: {}, admission: undefined, rules: true }).filter(
       ({ kind }) => kind === 'DaemonSet',
-    ) as unknown as Json[];
+    ) as Json[];
     const write = (change: (container: Json, pod: Json, set: Json) => void): string[] =>
       daemons.flatMap((set) => {
         const object = structuredClone(set) as { metadata: Json; spec: { template: { spec: { containers: Json[] } } } };
