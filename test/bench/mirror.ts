@@ -79,12 +79,8 @@ async function race(contenders: Readonly<Record<string, () => Promise<Measuremen
 
 /** Measures a command that copies into an empty registry, which no other run uses. */
 async function intoRegistry(command: (host: string) => readonly string[]): Promise<Measurement> {
-  const registry = await startDockerRegistry();
-  try {
-    return await measure(command(registry.host));
-  } finally {
-    await registry.stop();
-  }
+  await using registry = await startDockerRegistry();
+  return await measure(command(registry.host));
 }
 
 function listForSkopeo(host: string, pullspecs: readonly string[]): string {

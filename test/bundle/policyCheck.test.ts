@@ -48,17 +48,13 @@ describe('a bundle of a release with an image policy', () => {
   it('keeps the signatures in a delta bundle, which is checked without its base', async () => {
     const files = imagePolicyFiles();
     // Another release with the same components.
-    const base = await make({ files: { ...files, 'more.yaml': '{}' } });
-    try {
-      const { path, keyFile, key, release } = await make({ files, base: base.path });
-      const trust = { ...acceptUnsigned, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
-      const opened = await openBundle(path, makeContext());
-      const { policies } = await verifyBundle(opened, { trust, assumeBase: true }, makeContext());
-      await opened[Symbol.asyncDispose]();
-      expect(policies.map(({ outcome }) => outcome)).to.deep.equal(Array(release.images.size + 1).fill('verified'));
-    } finally {
-      await base.remove();
-    }
+    await using base = await make({ files: { ...files, 'more.yaml': '{}' } });
+    const { path, keyFile, key, release } = await make({ files, base: base.path });
+    const trust = { ...acceptUnsigned, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
+    const opened = await openBundle(path, makeContext());
+    const { policies } = await verifyBundle(opened, { trust, assumeBase: true }, makeContext());
+    await opened[Symbol.asyncDispose]();
+    expect(policies.map(({ outcome }) => outcome)).to.deep.equal(Array(release.images.size + 1).fill('verified'));
   });
 
   it('is not created if an image has none, and the error names it', async () => {

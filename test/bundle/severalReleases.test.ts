@@ -106,17 +106,13 @@ describe('a bundle with several releases', () => {
   });
 
   it('is pushed with the tags of every release', async () => {
-    const target = await startRegistry();
-    try {
-      const outcome = await run('push', `--to=${target.host}/openshift/release`, '--insecure');
-      expect(outcome.code, outcome.stderr).to.equal(0);
-      const { tags } = target.content.repositories.get('openshift/release') ?? {};
-      expect(tags?.get('4.19.12-x86_64')).to.equal(first.digest);
-      expect(tags?.get('4.20.3-x86_64')).to.equal(workshop.release.digest);
-      expect(tags?.get('4.19.12-x86_64-old')).to.equal(first.images.get('old')?.digest);
-    } finally {
-      await target.stop();
-    }
+    await using target = await startRegistry();
+    const outcome = await run('push', `--to=${target.host}/openshift/release`, '--insecure');
+    expect(outcome.code, outcome.stderr).to.equal(0);
+    const { tags } = target.content.repositories.get('openshift/release') ?? {};
+    expect(tags?.get('4.19.12-x86_64')).to.equal(first.digest);
+    expect(tags?.get('4.20.3-x86_64')).to.equal(workshop.release.digest);
+    expect(tags?.get('4.19.12-x86_64-old')).to.equal(first.images.get('old')?.digest);
   });
 
   it('is mirrored with every release and the configuration of each', async () => {

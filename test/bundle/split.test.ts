@@ -188,7 +188,7 @@ describe('findSplit', () => {
 
 describe('a tar that another tool split', () => {
   it('is read without being named in any metadata', async () => {
-    const made = await makeBundle();
+    await using made = await makeBundle();
     const path = join(made.folder, 'other', 'upgrade.tar');
     await mkdir(join(made.folder, 'other'));
     execFileSync('split', ['-b', '50000', '-d', '-a', '3', made.path, `${path}.`]);
@@ -201,6 +201,5 @@ describe('a tar that another tool split', () => {
     expect((await failureOf(openBundle(path, makeContext()), 'invalid-bundle')).message).to.include(
       volumeName(path, 1),
     );
-    await made.remove();
   });
 });

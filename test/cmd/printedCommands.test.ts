@@ -75,30 +75,25 @@ describe('printed commands with awkward names', () => {
   });
 
   it('work after mirroring to a folder', async () => {
-    const server = await startApiServer({ openshift: '4.14.3' });
-    const kubeconfigs = await makeKubeconfigFolder();
-    try {
-      const kubeconfig = await kubeconfigs.write({ file: `the site's config`, cluster: { server: server.url } });
-      const options = [`--signature-keyring=${keyring}`, `--kubeconfig=${kubeconfig}`];
-      const printed = await new Mirroring(workshop).succeed([`--to-dir=${join(output, 'mirror')}`, ...options]);
-      const commands = findCommands(printed);
-      const words = await Promise.all(commands.map(readWords));
-      expect(words.map(([, program, verb]) => [program, verb?.split('=')[0]])).to.deep.equal([
-        ['adm-release-mirror-config', '--from-dir'],
-        ['image', 'mirror'],
-        ['image', 'mirror'],
-        ['adm-release-mirror-config', 'apply'],
-        ['adm', 'upgrade'],
-      ]);
-      const [upload = '', , , apply = ''] = commands;
-      const place = `${workshop.registry.host}/site/release`;
-      for (const command of [`${upload.replace('REGISTRY/REPOSITORY', place)} --insecure`, apply]) {
-        const { code, stderr } = await runPrinted(command, { cwd: output });
-        expect(code, stderr).to.equal(0);
-      }
-    } finally {
-      await server.stop();
-      await kubeconfigs.remove();
+    await using server = await startApiServer({ openshift: '4.14.3' });
+    await using kubeconfigs = await makeKubeconfigFolder();
+    const kubeconfig = await kubeconfigs.write({ file: `the site's config`, cluster: { server: server.url } });
+    const options = [`--signature-keyring=${keyring}`, `--kubeconfig=${kubeconfig}`];
+    const printed = await new Mirroring(workshop).succeed([`--to-dir=${join(output, 'mirror')}`, ...options]);
+    const commands = findCommands(printed);
+    const words = await Promise.all(commands.map(readWords));
+    expect(words.map(([, program, verb]) => [program, verb?.split('=')[0]])).to.deep.equal([
+      ['adm-release-mirror-config', '--from-dir'],
+      ['image', 'mirror'],
+      ['image', 'mirror'],
+      ['adm-release-mirror-config', 'apply'],
+      ['adm', 'upgrade'],
+    ]);
+    const [upload = '', , , apply = ''] = commands;
+    const place = `${workshop.registry.host}/site/release`;
+    for (const command of [`${upload.replace('REGISTRY/REPOSITORY', place)} --insecure`, apply]) {
+      const { code, stderr } = await runPrinted(command, { cwd: output });
+      expect(code, stderr).to.equal(0);
     }
   });
 });

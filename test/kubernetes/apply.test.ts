@@ -70,40 +70,36 @@ describe('applyManifests', () => {
   it('leaves objects that kubectl apply finds unchanged, and what others applied to shared objects', async function () {
     requirePeer(this, 'kubectl');
     await start({ kinds: [updateServiceKind] });
-    const folder = await makeKubeconfigFolder();
-    try {
-      const kubeconfig = await folder.write({ cluster: { server: server.url } });
-      const replaced = manifestOf(configMap('replaced', { html: '<a & b>' }));
-      const local = manifestOf({
-        apiVersion: 'v1',
-        kind: 'ConfigMap',
-        metadata: { name: 'local' },
-        data: { b: '1', a: '2' },
+    await using folder = await makeKubeconfigFolder();
+    const kubeconfig = await folder.write({ cluster: { server: server.url } });
+    const replaced = manifestOf(configMap('replaced', { html: '<a & b>' }));
+    const local = manifestOf({
+      apiVersion: 'v1',
+      kind: 'ConfigMap',
+      metadata: { name: 'local' },
+      data: { b: '1', a: '2' },
+    });
+    const manifests = [signature, mirrorSet('release'), updateService, replaced, local];
+    server.put(configMap('replaced', { html: 'other' }));
+    await apply(manifests, { overwrite: true });
+    const texts = manifests.map(({ object }) => formatManifest(object));
+    const files = await Promise.all(texts.map((text, index) => folder.file(`${index}.yaml`, text)));
+    const kubectl = (): Promise<RunResult> =>
+      run('kubectl', ['apply', '--validate=false', ...files.map((file) => `-f=${file}`)], {
+        env: { ...process.env, KUBECONFIG: kubeconfig, HOME: folder.folder },
       });
-      const manifests = [signature, mirrorSet('release'), updateService, replaced, local];
-      server.put(configMap('replaced', { html: 'other' }));
-      await apply(manifests, { overwrite: true });
-      const texts = manifests.map(({ object }) => formatManifest(object));
-      const files = await Promise.all(texts.map((text, index) => folder.file(`${index}.yaml`, text)));
-      const kubectl = (): Promise<RunResult> =>
-        run('kubectl', ['apply', '--validate=false', ...files.map((file) => `-f=${file}`)], {
-          env: { ...process.env, KUBECONFIG: kubeconfig, HOME: folder.folder },
-        });
-      const { stdout, stderr } = await kubectl();
-      expect(stderr).to.equal('');
-      expect(stdout.trimEnd().split('\n')).to.have.length(5);
-      for (const line of stdout.trimEnd().split('\n')) expect(line).to.match(/ unchanged$/);
+    const { stdout, stderr } = await kubectl();
+    expect(stderr).to.equal('');
+    expect(stdout.trimEnd().split('\n')).to.have.length(5);
+    for (const line of stdout.trimEnd().split('\n')) expect(line).to.match(/ unchanged$/);
 
-      const more = mirrorSet('release');
-      const spec = { imageDigestMirrors: [{ source: 'quay.io/b', mirrors: ['mirror.test/b'] }] };
-      const before = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release')?.metadata['annotations'];
-      const [outcome] = await apply([{ ...more, object: { ...more.object, spec } }]);
-      expect(outcome?.outcome).to.equal('configured');
-      const after = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release');
-      expect(after?.metadata['annotations']).to.deep.equal(before);
-    } finally {
-      await folder.remove();
-    }
+    const more = mirrorSet('release');
+    const spec = { imageDigestMirrors: [{ source: 'quay.io/b', mirrors: ['mirror.test/b'] }] };
+    const before = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release')?.metadata['annotations'];
+    const [outcome] = await apply([{ ...more, object: { ...more.object, spec } }]);
+    expect(outcome?.outcome).to.equal('configured');
+    const after = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release');
+    expect(after?.metadata['annotations']).to.deep.equal(before);
   });
 
   it('applies namespaces and definitions first, in any order of the files', async () => {

@@ -29,8 +29,8 @@ describeUpdates('an update, with one before rules in definitions', () => connect
 
 describe('Cluster', () => {
   it('asks once which kinds are served, also for what may end earlier', async () => {
-    const server = await startApiServer({ openshift: '4.19.3' });
-    const connected = await connectTo(server);
+    await using server = await startApiServer({ openshift: '4.19.3' });
+    await using connected = await connectTo(server);
     const { cluster } = connected;
     const stop = new AbortController();
     const inner = cluster.within(stop.signal);
@@ -44,8 +44,6 @@ describe('Cluster', () => {
     stop.abort();
     await failureOf(asking, 'interrupted');
     expect(await cluster.list('apps/v1', 'DaemonSet')).to.deep.equal([]);
-    await connected.close();
-    await server.stop();
   });
 });
 

@@ -135,7 +135,7 @@ describe('leadWithLease', () => {
   });
 
   it('releases the Lease when the process is interrupted, although its other requests end', async () => {
-    const own = await connectTo(server);
+    await using own = await connectTo(server);
     const given = { name: 'controller', namespace: 'default', identity: 'a', duration: 60_000, retryPeriod: 20 };
     let leads = false;
     const running = leadWithLease(own.cluster, given, own.context, async (signal) => {
@@ -148,7 +148,6 @@ describe('leadWithLease', () => {
     own.context.interrupt();
     await running.catch(() => undefined);
     expect(spec()['holderIdentity']).to.equal('');
-    await own.close();
   });
 
   it('throws the errors of the leader, and releases the Lease', async () => {

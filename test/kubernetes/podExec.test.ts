@@ -86,24 +86,17 @@ describe('PodExec', () => {
   });
 
   it('logs in as every request does: over TLS, with a token, and again if that is refused', async () => {
-    const authority = await makeAuthority();
+    await using authority = await makeAuthority();
     const { key, certificate: cert } = await authority.issue();
     const tokens = new Map([['good', 'me']]);
     const allow = ({ resource }: { resource: string }): boolean => resource === 'pods/exec';
-    const secure = await startApiServer({ tls: { key, cert }, tokens, allow });
+    await using secure = await startApiServer({ tls: { key, cert }, tokens, allow });
     furnish(secure);
     const ca = { 'certificate-authority-data': Buffer.from(authority.certificate).toString('base64') };
-    const insider = await connectTo(secure, { cluster: { server: secure.url, ...ca }, user: { token: 'good' } });
-    const stranger = await connectTo(secure, { cluster: { server: secure.url, ...ca }, user: { token: 'bad' } });
+    await using insider = await connectTo(secure, { cluster: { server: secure.url, ...ca }, user: { token: 'good' } });
+    await using stranger = await connectTo(secure, { cluster: { server: secure.url, ...ca }, user: { token: 'bad' } });
     const request = { namespace: 'default', pod: 'agent', container: 'main', command: ['true'] };
-    try {
-      expect(await insider.cluster.exec(request)).to.include({ code: 0 });
-      await failureOf(stranger.cluster.exec(request), 'unauthorized');
-    } finally {
-      await insider.close();
-      await stranger.close();
-      await secure.stop();
-      await authority.remove();
-    }
+    expect(await insider.cluster.exec(request)).to.include({ code: 0 });
+    await failureOf(stranger.cluster.exec(request), 'unauthorized');
   });
 });

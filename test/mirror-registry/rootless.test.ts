@@ -78,18 +78,14 @@ describe('a registry on a mounted disk', function () {
   this.timeout(300_000);
 
   it('has its symbolic links resolved inside that disk', async () => {
-    const registry = await startMirrorRegistry({ quayRoot: '/opt/quay-install' });
-    try {
-      const { root } = registry.fixture;
-      await runSuccessfully('mv', [join(root, 'opt'), join(root, 'var-opt')]);
-      // As on hosts with /opt in another place: an absolute link, which on this machine leads elsewhere.
-      await symlink('/var-opt', join(root, 'opt'));
-      const before = await readFile(join(root, 'var-opt/quay-install/quay-config/ssl.cert'), 'utf8');
-      const { code, stderr } = await registry.call('certs renew', ['--no-restart']);
-      expect(code, stderr).to.equal(0);
-      expect(await readFile(join(root, 'var-opt/quay-install/quay-config/ssl.cert'), 'utf8')).not.to.equal(before);
-    } finally {
-      await registry.stop();
-    }
+    await using registry = await startMirrorRegistry({ quayRoot: '/opt/quay-install' });
+    const { root } = registry.fixture;
+    await runSuccessfully('mv', [join(root, 'opt'), join(root, 'var-opt')]);
+    // As on hosts with /opt in another place: an absolute link, which on this machine leads elsewhere.
+    await symlink('/var-opt', join(root, 'opt'));
+    const before = await readFile(join(root, 'var-opt/quay-install/quay-config/ssl.cert'), 'utf8');
+    const { code, stderr } = await registry.call('certs renew', ['--no-restart']);
+    expect(code, stderr).to.equal(0);
+    expect(await readFile(join(root, 'var-opt/quay-install/quay-config/ssl.cert'), 'utf8')).not.to.equal(before);
   });
 });

@@ -42,16 +42,12 @@ describe('the releases of the mirror registry', () => {
     it(`${release} is recognized by Quay ${tag}, and upgraded as the page says`, async () => {
       const quay = `registry.redhat.io/quay/quay-rhel8:${tag}`;
       const configuration = 'EXTERNAL_TLS_TERMINATION: true\n';
-      const fixture = await makeFixture({ age: layoutOf(release), images: { quay }, configuration });
-      try {
-        const { from, to, blockers, migration } = await planFixture(fixture, latest);
-        expect([from, to, blockers]).to.deep.equal([release, '2.0.11', []]);
-        const rows = await rowsOf(release);
-        expect(rows.map(([database]) => database)).to.deep.equal([migration ? 'PostgreSQL' : 'SQLite']);
-        expect(rows[0]?.at(-1)).not.to.include('refused');
-      } finally {
-        await fixture.remove();
-      }
+      await using fixture = await makeFixture({ age: layoutOf(release), images: { quay }, configuration });
+      const { from, to, blockers, migration } = await planFixture(fixture, latest);
+      expect([from, to, blockers]).to.deep.equal([release, '2.0.11', []]);
+      const rows = await rowsOf(release);
+      expect(rows.map(([database]) => database)).to.deep.equal([migration ? 'PostgreSQL' : 'SQLite']);
+      expect(rows[0]?.at(-1)).not.to.include('refused');
     });
   }
 

@@ -108,17 +108,13 @@ describe('checkMirrorSignatures', () => {
   it('asks the first mirror that has the image, from which nodes pull it', async () => {
     putPolicy();
     withoutSignature('etcd');
-    const signed = await startRegistry();
+    await using signed = await startRegistry();
     buildRelease({ version: '4.21.4', components, attachments: () => true }).addTo(signed.content);
     const [source, path] = ['quay.io/openshift-release-dev', 'openshift-release-dev'];
-    try {
-      putMirrors({ source, mirrors: [`${signed.host}/empty`, `${registry.host}/${path}`, `${signed.host}/${path}`] });
-      expect(await find()).to.have.length(1);
-      putMirrors({ source, mirrors: [`${signed.host}/${path}`, `${registry.host}/${path}`] });
-      expect(await find()).to.deep.equal([]);
-    } finally {
-      await signed.stop();
-    }
+    putMirrors({ source, mirrors: [`${signed.host}/empty`, `${registry.host}/${path}`, `${signed.host}/${path}`] });
+    expect(await find()).to.have.length(1);
+    putMirrors({ source, mirrors: [`${signed.host}/${path}`, `${registry.host}/${path}`] });
+    expect(await find()).to.deep.equal([]);
   });
 
   it('warns once of a mirror that denies the questions', async () => {

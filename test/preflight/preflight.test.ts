@@ -145,13 +145,11 @@ describe('runPreflight', () => {
 
   it('refuses a cluster that is not OpenShift', async () => {
     await start();
-    const plain = await startApiServer();
-    const other = await connectTo(plain);
+    await using plain = await startApiServer();
+    await using other = await connectTo(plain);
     expect((await failureOf(runPreflight(other.cluster, plan, other.context), 'unsupported')).message).to.contain(
       'no ClusterVersion',
     );
-    await other.close();
-    await plain.stop();
   });
 
   describe('about workloads', () => {
@@ -260,7 +258,7 @@ describe('runPreflight', () => {
       catalog('grpc', { address: 'catalog.shop.svc:50051' });
       const labels = { 'olm.catalogSource': 'own' };
       const served = pod('own-x', 'openshift-marketplace', podSpec({ imagePullPolicy: 'Always' }));
-      server.put({ ...served, metadata: { ...(served['metadata'] as Json), labels } });
+      server.put({ ...served, metadata: { ...served.metadata, labels } });
       expect(await find()).to.deep.equal([
         'warning pull-policy pod/own-x -n openshift-marketplace',
         'warning catalogs catalogsource/own -n openshift-marketplace',

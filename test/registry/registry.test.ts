@@ -291,13 +291,9 @@ describe('Registry', () => {
   it('requests push access if a repository that does not exist cannot be read', async () => {
     const context = makeContext();
     const content = emptyContent();
-    const server = await startRegistry({ content });
-    try {
-      const registry = await openRegistry(server.host, 'new/repository', context);
-      server.fault(/^HEAD/, { answer: { status: 403 } }, { times: 1 });
-      expect(await registry.exists(blobOf(Buffer.from('x')))).to.equal(false);
-    } finally {
-      await server.stop();
-    }
+    await using server = await startRegistry({ content });
+    const registry = await openRegistry(server.host, 'new/repository', context);
+    server.fault(/^HEAD/, { answer: { status: 403 } }, { times: 1 });
+    expect(await registry.exists(blobOf(Buffer.from('x')))).to.equal(false);
   });
 });

@@ -23,7 +23,7 @@ export interface CertificateOptions {
 }
 
 /** A CA of one test, in a temporary folder. */
-export interface Authority extends Certificate {
+export interface Authority extends Certificate, AsyncDisposable {
   issue(options?: CertificateOptions): Promise<Certificate>;
   /** Removes the folder with all issued certificates. */
   remove(): Promise<void>;
@@ -41,13 +41,15 @@ export async function makeAuthority(name = 'Test authority'): Promise<Authority>
     ...['-keyout', own.keyFile, '-out', own.certificateFile],
   ]);
   let issued = 0;
+  const remove = (): Promise<void> => rm(folder, { recursive: true, force: true });
   return {
     ...(await read(own)),
     issue: (options = {}) => {
       issued += 1;
       return issueCertificate(folder, `issued-${issued}`, options);
     },
-    remove: () => rm(folder, { recursive: true, force: true }),
+    remove,
+    [Symbol.asyncDispose]: remove,
   };
 }
 

@@ -11,7 +11,7 @@ export async function startChangeProxy(
   host: string,
   beforeChange: (method: string, path: string) => number | void | Promise<void>,
   afterChange: (method: string, path: string) => void = () => undefined,
-): Promise<{ host: string; stop: () => Promise<void> }> {
+): Promise<AsyncDisposable & { host: string; stop: () => Promise<void> }> {
   const answer = async (incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> => {
     const { method = '', url = '', headers } = incoming;
     const status = method === 'DELETE' || method === 'PUT' ? await beforeChange(method, url) : undefined;
@@ -33,12 +33,13 @@ export async function startChangeProxy(
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
+  const stop = async (): Promise<void> => {
+    server.closeAllConnections();
+    server.close();
+    await once(server, 'close');
+  };
   return {
     host: `127.0.0.1:${(server.address() as AddressInfo).port}`,
-    stop: async () => {
-      server.closeAllConnections();
-      server.close();
-      await once(server, 'close');
-    },
+    ...{ stop, [Symbol.asyncDispose]: stop },
   };
 }

@@ -4,7 +4,7 @@ import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigContent } from './kubeconfig.ts';
 
 /** A connection of a test to a cluster, through a real kubeconfig file and without long pauses. */
-export interface ConnectedCluster {
+export interface ConnectedCluster extends AsyncDisposable {
   readonly cluster: Cluster;
   readonly context: TestContext;
   close(): Promise<void>;
@@ -23,12 +23,13 @@ export async function connectTo(
   const kubeconfig = await kubeconfigs.write({ ...content, cluster: { server: server.url, ...content.cluster } });
   const context = makeContext();
   const cluster = await connectCluster({ kubeconfig, environment: {}, retry: hasty, requestTimeout }, context);
+  const close = async (): Promise<void> => {
+    cluster[Symbol.dispose]();
+    await kubeconfigs.remove();
+  };
   return {
     cluster,
     context,
-    close: async () => {
-      cluster[Symbol.dispose]();
-      await kubeconfigs.remove();
-    },
+    ...{ close, [Symbol.asyncDispose]: close },
   };
 }

@@ -28,7 +28,7 @@ export interface DockerRegistryOptions {
 }
 
 /** A running docker-registry of Debian. */
-export interface DockerRegistry {
+export interface DockerRegistry extends AsyncDisposable {
   /** `127.0.0.1:<port>`. */
   readonly host: string;
   /** `http://…` or `https://…`, without a trailing slash. */
@@ -66,15 +66,16 @@ export async function startDockerRegistry(options: DockerRegistryOptions = {}): 
     });
   });
   const host = `127.0.0.1:${port}`;
+  const stop = async (): Promise<void> => {
+    await end(child);
+    await rm(folder, { recursive: true, force: true });
+  };
   return {
     host,
     url: `${options.certificate ? 'https' : 'http'}://${host}`,
     storage,
     log: () => log,
-    stop: async () => {
-      await end(child);
-      await rm(folder, { recursive: true, force: true });
-    },
+    ...{ stop, [Symbol.asyncDispose]: stop },
   };
 }
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { stringify } from 'yaml';
 
 /** A temporary folder with kubeconfig files and the files that they name. */
-export interface KubeconfigFolder {
+export interface KubeconfigFolder extends AsyncDisposable {
   readonly folder: string;
   /** Writes a kubeconfig with one cluster (`here`), one user (`me`) and one context (`test`), and returns its path. */
   write(content: KubeconfigContent): Promise<string>;
@@ -33,6 +33,7 @@ export async function makeKubeconfigFolder(): Promise<KubeconfigFolder> {
     await writeFile(path, text, { mode });
     return path;
   };
+  const remove = (): Promise<void> => rm(folder, { recursive: true, force: true });
   return {
     folder,
     file,
@@ -48,6 +49,6 @@ export async function makeKubeconfigFolder(): Promise<KubeconfigFolder> {
       };
       return file(name, stringify(config));
     },
-    remove: () => rm(folder, { recursive: true, force: true }),
+    ...{ remove, [Symbol.asyncDispose]: remove },
   };
 }

@@ -142,32 +142,28 @@ describe('the agents of a cluster', function () {
 
   it('load no image that the release signature does not cover, unless its digest is allowed', async () => {
     const extra = extraImage();
-    const bundle = await makeBundle({ version: '4.19.4', extraImages: [extra], layerSize: 50_000 });
-    try {
-      cluster.allow(digestOf(await readFile(bundle.path)));
-      const node = await addNode('a');
-      await plug(node, bundle);
-      cluster.direct({ phase: 'Loading' });
-      await until(isAt('Loaded', 'a'));
-      const count = pullspecsOf(bundle.release).length;
-      expect(cluster.progress('a')).to.include({ imagesLoaded: count, imagesTotal: count });
-      const seen = async (): Promise<string[]> => {
-        const reader = await makeFolder();
-        const images = await listImages({ kind: 'additional', path: node.store }, reader);
-        await removeFolder(reader);
-        return images;
-      };
-      expect(await seen())
-        .to.include.members(pullspecsOf(bundle.release))
-        .and.not.to.include(extra.pullspec);
-      cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', bundleName, {
-        spec: { allowExtraImages: [extra.digest] },
-      });
-      await until(() => cluster.progress('a')?.imagesLoaded === count + 1);
-      expect(await seen()).to.include(extra.pullspec);
-    } finally {
-      await bundle.remove();
-    }
+    await using bundle = await makeBundle({ version: '4.19.4', extraImages: [extra], layerSize: 50_000 });
+    cluster.allow(digestOf(await readFile(bundle.path)));
+    const node = await addNode('a');
+    await plug(node, bundle);
+    cluster.direct({ phase: 'Loading' });
+    await until(isAt('Loaded', 'a'));
+    const count = pullspecsOf(bundle.release).length;
+    expect(cluster.progress('a')).to.include({ imagesLoaded: count, imagesTotal: count });
+    const seen = async (): Promise<string[]> => {
+      const reader = await makeFolder();
+      const images = await listImages({ kind: 'additional', path: node.store }, reader);
+      await removeFolder(reader);
+      return images;
+    };
+    expect(await seen())
+      .to.include.members(pullspecsOf(bundle.release))
+      .and.not.to.include(extra.pullspec);
+    cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', bundleName, {
+      spec: { allowExtraImages: [extra.digest] },
+    });
+    await until(() => cluster.progress('a')?.imagesLoaded === count + 1);
+    expect(await seen()).to.include(extra.pullspec);
   });
 
   it('bring nothing to a disk that is too full already, and say so', async () => {

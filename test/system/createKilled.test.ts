@@ -56,39 +56,35 @@ describe('create, killed at each rename and removal', () => {
     this.timeout(300_000);
     const { folder } = workshop;
     const { content } = new TestContent();
-    const images = new TestRegistry({ content });
+    await using images = new TestRegistry({ content });
     await images.start();
-    try {
-      const names = { quay: 'quay/quay-rhel8', redis: 'rhel8/redis-6', pause: 'ubi8/pause' };
-      const put = (tag: string): void => Object.values(names).forEach((name) => void putImage(content, name, tag));
-      const output = join(folder, 'registry');
-      const path = join(output, 'mirror-registry-2.0.11-x86_64.tar');
-      const args = (tag: string): string[] => [
-        ...['bundle', 'create', '--version=2.0.11', '--insecure', `--output=${output}`],
-        ...Object.entries(names).map(([key, name]) => `--target-${key}=${images.host}/${name}:${tag}`),
-      ];
-      const start = (tag: string, env: NodeJS.ProcessEnv = {}): Running =>
-        startExecutable('oc-adm_mirror_registry', folder, args(tag), env);
-      put('1-1');
-      put('1-2');
-      expect((await start('1-1').outcome).code).to.equal(0);
-      const other = join(folder, 'otherRegistry');
-      await rename(output, other);
-      let kills = 0;
-      for (let at = 0, killed = true; killed; at += 1) {
-        await rm(output, { recursive: true, force: true });
-        await cp(other, output, { recursive: true, preserveTimestamps: true });
-        const { code } = await start('1-2', { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` }).outcome;
-        killed = code === null;
-        if (killed) kills += 1;
-        const noted = await readFile(`${path}.sha256`, 'utf8').catch(() => '');
-        if (noted !== '') expect(noted, String(at)).to.include((await digestOfFile(path)).slice(7));
-      }
-      expect(kills).to.be.at.least(6);
-      expect((await readdir(output)).sort()).to.deep.equal(['', '.sha256'].map((suffix) => basename(path) + suffix));
-    } finally {
-      await images.stop();
+    const names = { quay: 'quay/quay-rhel8', redis: 'rhel8/redis-6', pause: 'ubi8/pause' };
+    const put = (tag: string): void => Object.values(names).forEach((name) => void putImage(content, name, tag));
+    const output = join(folder, 'registry');
+    const path = join(output, 'mirror-registry-2.0.11-x86_64.tar');
+    const args = (tag: string): string[] => [
+      ...['bundle', 'create', '--version=2.0.11', '--insecure', `--output=${output}`],
+      ...Object.entries(names).map(([key, name]) => `--target-${key}=${images.host}/${name}:${tag}`),
+    ];
+    const start = (tag: string, env: NodeJS.ProcessEnv = {}): Running =>
+      startExecutable('oc-adm_mirror_registry', folder, args(tag), env);
+    put('1-1');
+    put('1-2');
+    expect((await start('1-1').outcome).code).to.equal(0);
+    const other = join(folder, 'otherRegistry');
+    await rename(output, other);
+    let kills = 0;
+    for (let at = 0, killed = true; killed; at += 1) {
+      await rm(output, { recursive: true, force: true });
+      await cp(other, output, { recursive: true, preserveTimestamps: true });
+      const { code } = await start('1-2', { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` }).outcome;
+      killed = code === null;
+      if (killed) kills += 1;
+      const noted = await readFile(`${path}.sha256`, 'utf8').catch(() => '');
+      if (noted !== '') expect(noted, String(at)).to.include((await digestOfFile(path)).slice(7));
     }
+    expect(kills).to.be.at.least(6);
+    expect((await readdir(output)).sort()).to.deep.equal(['', '.sha256'].map((suffix) => basename(path) + suffix));
   });
 });
 

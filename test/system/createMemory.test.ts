@@ -34,27 +34,23 @@ describe('the memory of create', () => {
       console.error('SKIPPED “the memory of create”: this system does not tell how much memory a process has');
       this.skip();
     }
-    const workshop = await openWorkshop();
-    try {
-      const contents = new TestContent();
-      const { digest } = contents.addImage('site/large', {
-        architecture: 'amd64',
-        layers: makeLayers(12, 50 * mebibyte),
-      });
-      contents.addTo(workshop.registry.content);
-      const changes = { 'extra-image': `${workshop.registry.host}/site/large@${digest}` };
-      const check = ({ code, stderr, peakMemory }: Outcome): void => {
-        expect(code, stderr).to.equal(0);
-        expect(peakMemory).to.be.within(1, 250 * 1e6);
-      };
-      check(await workshop.start(changes).outcome);
-      const folder = join(workshop.folder, 'unpacked');
-      await mkdir(folder);
-      await runSuccessfully('tar', ['-xf', workshop.bundle, '-C', folder]);
-      const again = { ...changes, 'from-dir': folder, output: join(workshop.folder, 'again') };
-      check(await workshop.start(again).outcome);
-    } finally {
-      await workshop.close();
-    }
+    await using workshop = await openWorkshop();
+    const contents = new TestContent();
+    const { digest } = contents.addImage('site/large', {
+      architecture: 'amd64',
+      layers: makeLayers(12, 50 * mebibyte),
+    });
+    contents.addTo(workshop.registry.content);
+    const changes = { 'extra-image': `${workshop.registry.host}/site/large@${digest}` };
+    const check = ({ code, stderr, peakMemory }: Outcome): void => {
+      expect(code, stderr).to.equal(0);
+      expect(peakMemory).to.be.within(1, 250 * 1e6);
+    };
+    check(await workshop.start(changes).outcome);
+    const folder = join(workshop.folder, 'unpacked');
+    await mkdir(folder);
+    await runSuccessfully('tar', ['-xf', workshop.bundle, '-C', folder]);
+    const again = { ...changes, 'from-dir': folder, output: join(workshop.folder, 'again') };
+    check(await workshop.start(again).outcome);
   });
 });

@@ -41,35 +41,31 @@ describe('upgradeRegistry on an installation of every age', function () {
         ? 'images and certificates'
         : 'certificates, of which PostgreSQL knows nothing,';
       it(`brings ${what} of ${age} in the ${scope} scope up to date, and touches no file the second time`, async () => {
-        const registry = await startMirrorRegistry({ age, scope });
-        try {
-          const args = age.startsWith('2.') ? [`--bundle=${bundle}`] : [];
-          const { code, stderr } = await registry.call('upgrade', args);
-          expect(code, stderr).to.equal(0);
-          const url = `https://localhost:${registry.host.port}/v2/`;
-          const [oldRoot, root] = [join(registry.fixture.root, 'old-root.pem'), registry.at('quay-rootCA/rootCA.pem')];
-          for (const authority of [oldRoot, root]) {
-            expect(await runSuccessfully('curl', ['-sS', '--cacert', authority, url])).to.equal('{}');
-            const strict = ['-x509_strict', '-purpose', 'sslserver', '-verify_hostname', 'localhost'];
-            await runSuccessfully('openssl', [
-              'verify',
-              ...strict,
-              '-CAfile',
-              authority,
-              registry.at('quay-config/ssl.cert'),
-            ]);
-          }
-          if (hasPeer('systemd-analyze')) expect(await analyze(registry)).to.deep.equal([]);
-
-          const [before, calls] = [await registry.snapshot(true), registry.host.calls.length];
-          const again = await registry.call('upgrade', args);
-          expect([again.code, again.stdout.includes('there is nothing to do')], again.stderr).to.deep.equal([0, true]);
-          expect(await registry.snapshot(true)).to.deep.equal(before);
-          const asked = registry.host.calls.slice(calls);
-          expect(asked.filter((line) => !/^podman image (?:exists|inspect)/.test(line))).to.deep.equal([]);
-        } finally {
-          await registry.stop();
+        await using registry = await startMirrorRegistry({ age, scope });
+        const args = age.startsWith('2.') ? [`--bundle=${bundle}`] : [];
+        const { code, stderr } = await registry.call('upgrade', args);
+        expect(code, stderr).to.equal(0);
+        const url = `https://localhost:${registry.host.port}/v2/`;
+        const [oldRoot, root] = [join(registry.fixture.root, 'old-root.pem'), registry.at('quay-rootCA/rootCA.pem')];
+        for (const authority of [oldRoot, root]) {
+          expect(await runSuccessfully('curl', ['-sS', '--cacert', authority, url])).to.equal('{}');
+          const strict = ['-x509_strict', '-purpose', 'sslserver', '-verify_hostname', 'localhost'];
+          await runSuccessfully('openssl', [
+            'verify',
+            ...strict,
+            '-CAfile',
+            authority,
+            registry.at('quay-config/ssl.cert'),
+          ]);
         }
+        if (hasPeer('systemd-analyze')) expect(await analyze(registry)).to.deep.equal([]);
+
+        const [before, calls] = [await registry.snapshot(true), registry.host.calls.length];
+        const again = await registry.call('upgrade', args);
+        expect([again.code, again.stdout.includes('there is nothing to do')], again.stderr).to.deep.equal([0, true]);
+        expect(await registry.snapshot(true)).to.deep.equal(before);
+        const asked = registry.host.calls.slice(calls);
+        expect(asked.filter((line) => !/^podman image (?:exists|inspect)/.test(line))).to.deep.equal([]);
       });
     }
   }

@@ -48,50 +48,42 @@ describe('the gate of a release', function () {
   it('updates a simulated cluster from the bundle without a registry', async () => {
     const wanted = { fingerprints: [next.key.fingerprint], keyrings: [next.keyFile], allowUnsigned: false };
     const trust = await gatherTrust(wanted, noTrust, makeContext());
-    const cluster = await SimulatedCluster.start({ trust });
-    try {
-      cluster.allow(digestOf(await readFile(next.path)));
-      const [master] = await Promise.all(
-        ['master-0', 'worker-0', 'worker-1'].map((name) => cluster.addNode(name, ['--disk-floor=1Mi'])),
-      );
-      await master?.putFile(next.path, basename(next.path));
-      await cluster.until(() => cluster.phase() === 'Completed');
-      expect(cluster.site.requests).to.deep.equal([{ image: next.release.pullspec, version: '4.19.4', force: false }]);
-    } finally {
-      await cluster.close();
-    }
+    await using cluster = await SimulatedCluster.start({ trust });
+    cluster.allow(digestOf(await readFile(next.path)));
+    const [master] = await Promise.all(
+      ['master-0', 'worker-0', 'worker-1'].map((name) => cluster.addNode(name, ['--disk-floor=1Mi'])),
+    );
+    await master?.putFile(next.path, basename(next.path));
+    await cluster.until(() => cluster.phase() === 'Completed');
+    expect(cluster.site.requests).to.deep.equal([{ image: next.release.pullspec, version: '4.19.4', force: false }]);
   });
 
   it('reboots a node that has the images of the bundle while every registry answers nothing', async () => {
-    const site = await DrillSite.start();
-    try {
-      const images = pullspecsOf(next.release);
-      const { node } = site;
-      await node.copy(next.path, '/var/lib/upgrade.tar');
-      await node.copy(next.keyFile, '/var/lib/key.asc');
-      const trust = `--signature-keyring=/var/lib/key.asc --trust-fingerprint=${next.key.fingerprint}`;
-      const plugin = '/var/lib/oc-upgrade-bundle/bin/oc-adm_upgrade_bundle';
-      const loaded = await node.tryRun(
-        'sh',
-        '-c',
-        `${plugin} load /var/lib/upgrade.tar ${trust} 2>&1; echo "ended with $?"`,
-      );
-      expect(loaded).to.contain('ended with 0');
-      const missing = 'quay.io/site/tool:1';
-      const pods = [...images.map((image) => `missing ${image}`), `always ${images[0] ?? ''}`, `missing ${missing}`];
-      await node.tryRun('sh', '-c', `printf '%s\\n' ${pods.map((line) => `'${line}'`).join(' ')} > /etc/crio-pods`);
-      const { cluster, context } = site.connected;
-      const options = { reboot: true, single: false, timeout: 60_000, interval: 500 };
-      const drill = await drillNode(cluster, drilled, options, context);
-      expect(drill.result, drill.message).to.equal('passed');
-      await site.until(async () => ((await node.read('/var/log/pods')) ?? '').includes(missing));
-      const created = [...((await node.read('/var/log/pods')) ?? '').matchAll(/^created (.*)$/gm)].map(
-        (match) => match[1],
-      );
-      expect(created).to.deep.equal(images);
-      expect(await site.traces()).to.deep.equal([]);
-    } finally {
-      await site.close();
-    }
+    await using site = await DrillSite.start();
+    const images = pullspecsOf(next.release);
+    const { node } = site;
+    await node.copy(next.path, '/var/lib/upgrade.tar');
+    await node.copy(next.keyFile, '/var/lib/key.asc');
+    const trust = `--signature-keyring=/var/lib/key.asc --trust-fingerprint=${next.key.fingerprint}`;
+    const plugin = '/var/lib/oc-upgrade-bundle/bin/oc-adm_upgrade_bundle';
+    const loaded = await node.tryRun(
+      'sh',
+      '-c',
+      `${plugin} load /var/lib/upgrade.tar ${trust} 2>&1; echo "ended with $?"`,
+    );
+    expect(loaded).to.contain('ended with 0');
+    const missing = 'quay.io/site/tool:1';
+    const pods = [...images.map((image) => `missing ${image}`), `always ${images[0] ?? ''}`, `missing ${missing}`];
+    await node.tryRun('sh', '-c', `printf '%s\\n' ${pods.map((line) => `'${line}'`).join(' ')} > /etc/crio-pods`);
+    const { cluster, context } = site.connected;
+    const options = { reboot: true, single: false, timeout: 60_000, interval: 500 };
+    const drill = await drillNode(cluster, drilled, options, context);
+    expect(drill.result, drill.message).to.equal('passed');
+    await site.until(async () => ((await node.read('/var/log/pods')) ?? '').includes(missing));
+    const created = [...((await node.read('/var/log/pods')) ?? '').matchAll(/^created (.*)$/gm)].map(
+      (match) => match[1],
+    );
+    expect(created).to.deep.equal(images);
+    expect(await site.traces()).to.deep.equal([]);
   });
 });

@@ -67,36 +67,31 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
   it('serves the kept release from a registry, and the next run removes the rest', async function () {
     requirePeer(this, 'docker-registry', 'skopeo');
     this.timeout(600_000);
-    const site = await startDockerRegistry();
+    await using site = await startDockerRegistry();
     let left = Infinity;
     let kill: () => void = () => undefined;
-    const proxy = await startChangeProxy(site.host, () => {
+    await using proxy = await startChangeProxy(site.host, () => {
       left -= 1;
       if (left === 0) kill();
     });
-    try {
-      await mirroring.succeed([`--to=${site.host}/alone/release`]);
-      const expected = await listTags(`${site.host}/alone/release`);
-      let outcome: Pick<Outcome, 'code'> = { code: null };
-      let kills = 0;
-      for (let at = 1; outcome.code === null; at = Math.ceil(at * 1.5) + 2) {
-        const repository = `site${at}/release`;
-        await mirroring.succeed([`--to=${site.host}/${repository}`], both());
-        const target = `--to=${site.host}/${repository}`;
-        const running = prune(`--to=${proxy.host}/${repository}`);
-        kill = () => void running.child.kill('SIGKILL');
-        left = at;
-        outcome = await running.outcome;
-        left = Infinity;
-        if (outcome.code === null) kills += 1;
-        await checkTarget(target, await listTags(`${site.host}/${repository}`), at);
-        await finish(target);
-        expect(await listTags(`${site.host}/${repository}`), `killed at ${at}`).to.have.members(expected);
-      }
-      expect(kills).to.be.at.least(4);
-    } finally {
-      await proxy.stop();
-      await site.stop();
+    await mirroring.succeed([`--to=${site.host}/alone/release`]);
+    const expected = await listTags(`${site.host}/alone/release`);
+    let outcome: Pick<Outcome, 'code'> = { code: null };
+    let kills = 0;
+    for (let at = 1; outcome.code === null; at = Math.ceil(at * 1.5) + 2) {
+      const repository = `site${at}/release`;
+      await mirroring.succeed([`--to=${site.host}/${repository}`], both());
+      const target = `--to=${site.host}/${repository}`;
+      const running = prune(`--to=${proxy.host}/${repository}`);
+      kill = () => void running.child.kill('SIGKILL');
+      left = at;
+      outcome = await running.outcome;
+      left = Infinity;
+      if (outcome.code === null) kills += 1;
+      await checkTarget(target, await listTags(`${site.host}/${repository}`), at);
+      await finish(target);
+      expect(await listTags(`${site.host}/${repository}`), `killed at ${at}`).to.have.members(expected);
     }
+    expect(kills).to.be.at.least(4);
   });
 });

@@ -46,15 +46,11 @@ async function reportSite({ api }: SimulatedCluster): Promise<SiteReport> {
     status: { installedCSV: metadata.name },
   });
   const user = { token: administrator };
-  const connected = await connectTo(api, { user, cluster: { 'insecure-skip-tls-verify': true } });
-  try {
-    const survey = await surveyCluster(connected.cluster);
-    const report = await runPreflight(connected.cluster, undefined, connected.context, survey);
-    const site = await readSite(connected.cluster, survey, report, 'test/1');
-    return parseSiteReport(formatSiteReport(site), 'site.json');
-  } finally {
-    await connected.close();
-  }
+  await using connected = await connectTo(api, { user, cluster: { 'insecure-skip-tls-verify': true } });
+  const survey = await surveyCluster(connected.cluster);
+  const report = await runPreflight(connected.cluster, undefined, connected.context, survey);
+  const site = await readSite(connected.cluster, survey, report, 'test/1');
+  return parseSiteReport(formatSiteReport(site), 'site.json');
 }
 
 /** A catalog of quay.io with an update of that operator, and its images. */

@@ -134,9 +134,8 @@ describe('the record of a bundle', () => {
     put('going', 'Loading');
     expect((await failureOf(find('gone'), 'not-found')).hint).to.equal('There is going.');
     server.kinds.splice(0, Infinity, ...server.kinds.filter(({ kind }) => kind !== 'UpgradeBundle'));
-    const fresh = await connectTo(server);
+    await using fresh = await connectTo(server);
     const error = await failureOf(listRecords(fresh.cluster), 'not-served');
     expect(error.hint).to.contain('oc adm-upgrade-bundle install');
-    await fresh.close();
   });
 });

@@ -38,22 +38,18 @@ describe('extra images of a bundle, on a cluster', () => {
   });
 
   it('are not pinned unless they are allowed, and the status says how to allow them', async () => {
-    const rollout = await RolloutSite.start();
-    try {
-      rollout.facts = facts;
-      rollout.server.put(upgradeBundle(undefined, { hold: true, allowExtraImages: [digest] }));
-      await rollout.control();
-      await rollout.untilPhase('Held');
-      const pinned = rollout
-        .all('PinnedImageSet')
-        .flatMap(({ spec: own }) => (own as { pinnedImages: { name: string }[] }).pinnedImages);
-      expect(new Set(pinned.map(({ name }) => name))).to.deep.equal(new Set([release, etcd, allowed]));
-      expect(rollout.condition('ExtraImagesAllowed')).to.equal(
-        `False LeftOut: the release signature does not cover ${other}: they are not loaded. To allow them, add their digests to spec.allowExtraImages, or use ` +
-          'oc adm-upgrade-bundle apply',
-      );
-    } finally {
-      await rollout.close();
-    }
+    await using rollout = await RolloutSite.start();
+    rollout.facts = facts;
+    rollout.server.put(upgradeBundle(undefined, { hold: true, allowExtraImages: [digest] }));
+    await rollout.control();
+    await rollout.untilPhase('Held');
+    const pinned = rollout
+      .all('PinnedImageSet')
+      .flatMap(({ spec: own }) => (own as { pinnedImages: { name: string }[] }).pinnedImages);
+    expect(new Set(pinned.map(({ name }) => name))).to.deep.equal(new Set([release, etcd, allowed]));
+    expect(rollout.condition('ExtraImagesAllowed')).to.equal(
+      `False LeftOut: the release signature does not cover ${other}: they are not loaded. To allow them, add their digests to spec.allowExtraImages, or use ` +
+        'oc adm-upgrade-bundle apply',
+    );
   });
 });

@@ -160,29 +160,25 @@ describe('the status of an UpgradeBundle', () => {
     spec: object = {},
     specAfter: object = spec,
   ): Promise<string> => {
-    const server = await startApiServer();
-    try {
-      const definition = upgradeBundleDefinition();
-      server.put({ ...definition });
-      const base = { ...bundleOf('x', { bundle: { digest }, ...spec }) };
-      server.put({ ...base, status: before });
-      const stored = server.find(apiVersion, 'UpgradeBundle', 'x');
-      const path = `/apis/${apiVersion}/upgradebundles/x`;
-      const put = (suffix: string, fields: object) =>
-        fetch(`${server.url}${path}${suffix}`, {
-          method: 'PUT',
-          headers: { 'content-type': 'application/json' },
-          body: JSON.stringify({ ...stored, ...fields }),
-        });
-      const answer =
-        spec === specAfter
-          ? await put('/status', { status: after })
-          : await put('', { spec: { bundle: { digest }, ...specAfter } });
-      const { message = 'done' } = (await answer.json()) as { message?: string };
-      return message;
-    } finally {
-      await server.stop();
-    }
+    await using server = await startApiServer();
+    const definition = upgradeBundleDefinition();
+    server.put({ ...definition });
+    const base = { ...bundleOf('x', { bundle: { digest }, ...spec }) };
+    server.put({ ...base, status: before });
+    const stored = server.find(apiVersion, 'UpgradeBundle', 'x');
+    const path = `/apis/${apiVersion}/upgradebundles/x`;
+    const put = (suffix: string, fields: object) =>
+      fetch(`${server.url}${path}${suffix}`, {
+        method: 'PUT',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ ...stored, ...fields }),
+      });
+    const answer =
+      spec === specAfter
+        ? await put('/status', { status: after })
+        : await put('', { spec: { bundle: { digest }, ...specAfter } });
+    const { message = 'done' } = (await answer.json()) as { message?: string };
+    return message;
   };
 
   it('may move forward, and not back from its end', async () => {

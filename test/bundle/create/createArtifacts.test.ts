@@ -73,14 +73,10 @@ describe('a bundle with an OCI artifact', () => {
   });
 
   it('is a delta that leaves out what the base has of it', async () => {
-    const base = await makeBundle({ version: '4.12.3', components: ['etcd'], extraImages: [chart] });
-    try {
-      const { result } = await make({ version: '4.12.4', base: base.path });
-      const left = result.metadata.base?.blobs.map(({ digest }) => digest);
-      expect(left).to.include([...chart.blobs.keys()].at(1));
-    } finally {
-      await base.remove();
-    }
+    await using base = await makeBundle({ version: '4.12.3', components: ['etcd'], extraImages: [chart] });
+    const { result } = await make({ version: '4.12.4', base: base.path });
+    const left = result.metadata.base?.blobs.map(({ digest }) => digest);
+    expect(left).to.include([...chart.blobs.keys()].at(1));
   });
 
   it('serves and pushes it with its signature', async () => {

@@ -290,13 +290,9 @@ describe('create of a payload that is hostile or malformed', () => {
   const release =
     (options: ReleaseOptions, ...messages: RegExp[]) =>
     async (): Promise<void> => {
-      const workshop = await openWorkshop({ release: options });
-      try {
-        await expectFailure(await workshop.create(), workshop.output, [/^error: /m, ...messages]);
-        expect(await readdir(workshop.folder)).to.deep.equal([]);
-      } finally {
-        await workshop.close();
-      }
+      await using workshop = await openWorkshop({ release: options });
+      await expectFailure(await workshop.create(), workshop.output, [/^error: /m, ...messages]);
+      expect(await readdir(workshop.folder)).to.deep.equal([]);
     };
 
   for (const name of ['../../../etc/cron.d/evil', 'sha256:0']) {
@@ -327,17 +323,13 @@ describe('create of a payload that is hostile or malformed', () => {
     release({ files: { 'image-references': '{' } }, /image-references is not JSON/),
   );
   it('refuses another version than its tag says', async () => {
-    const workshop = await openWorkshop();
-    try {
-      workshop.registry.content.repositories
-        .get(workshop.release.releaseRepository)
-        ?.tags.set('4.12.9-x86_64', workshop.release.digest);
-      await expectFailure(await workshop.create({ version: '4.12.9' }), workshop.output, [
-        /^error: .*is of version 4\.12\.4, not 4\.12\.9/m,
-        /^hint: /m,
-      ]);
-    } finally {
-      await workshop.close();
-    }
+    await using workshop = await openWorkshop();
+    workshop.registry.content.repositories
+      .get(workshop.release.releaseRepository)
+      ?.tags.set('4.12.9-x86_64', workshop.release.digest);
+    await expectFailure(await workshop.create({ version: '4.12.9' }), workshop.output, [
+      /^error: .*is of version 4\.12\.4, not 4\.12\.9/m,
+      /^hint: /m,
+    ]);
   });
 });

@@ -119,36 +119,31 @@ describe('create --operator', () => {
 
   it('is applied with its catalog only if the user asks for it', async () => {
     const { path, catalogs } = await create(workshop.output);
-    const server = await startApiServer({ openshift: '4.20.3' });
+    await using server = await startApiServer({ openshift: '4.20.3' });
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-marketplace' } });
-    const kubeconfigs = await makeKubeconfigFolder();
-    try {
-      const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
-      const apply = (...args: string[]): Promise<Execution> =>
-        runExecutable('oc-adm_release_mirror_config', workshop.folder, [
-          ...['apply', path, kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`, ...args],
-        ]);
-      const stored = (): object | undefined =>
-        server.find('operators.coreos.com/v1alpha1', 'CatalogSource', 'redhat-operators', 'openshift-marketplace');
-      expect((await apply()).stderr).to.contain('catalogsource-redhat-operators.yaml is not applied');
-      expect(stored()).to.equal(undefined);
-      const applied = await apply('--catalogs');
-      expect(applied.code, applied.stderr).to.equal(0);
-      expect(stored()).to.have.nested.property('spec.image', catalogs[0]?.image);
-      expect(applied.stderr).to.contain('{"spec":{"disableAllDefaultSources":true}}');
-      const clusterCatalog = (): object | undefined => server.find(olm.apiVersion, olm.kind, 'redhat-operators');
-      expect(applied.stdout).not.to.contain('clustercatalog');
-      server.kinds.push({ ...olm, group: 'olm.operatorframework.io', version: 'v1', namespaced: false, custom: true });
-      const withoutMirror = await apply('--catalogs');
-      expect(withoutMirror.stderr).to.contain('not applied, because OLM v1 needs a mirror registry');
-      expect(clusterCatalog()).to.equal(undefined);
-      const mirrored = await apply('--catalogs', '--mirror-registry=mirror.example.com');
-      expect(mirrored.code, mirrored.stderr).to.equal(0);
-      expect(clusterCatalog()).to.have.nested.property('spec.source.image.ref', catalogs[0]?.image);
-    } finally {
-      await server.stop();
-      await kubeconfigs.remove();
-    }
+    await using kubeconfigs = await makeKubeconfigFolder();
+    const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+    const apply = (...args: string[]): Promise<Execution> =>
+      runExecutable('oc-adm_release_mirror_config', workshop.folder, [
+        ...['apply', path, kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`, ...args],
+      ]);
+    const stored = (): object | undefined =>
+      server.find('operators.coreos.com/v1alpha1', 'CatalogSource', 'redhat-operators', 'openshift-marketplace');
+    expect((await apply()).stderr).to.contain('catalogsource-redhat-operators.yaml is not applied');
+    expect(stored()).to.equal(undefined);
+    const applied = await apply('--catalogs');
+    expect(applied.code, applied.stderr).to.equal(0);
+    expect(stored()).to.have.nested.property('spec.image', catalogs[0]?.image);
+    expect(applied.stderr).to.contain('{"spec":{"disableAllDefaultSources":true}}');
+    const clusterCatalog = (): object | undefined => server.find(olm.apiVersion, olm.kind, 'redhat-operators');
+    expect(applied.stdout).not.to.contain('clustercatalog');
+    server.kinds.push({ ...olm, group: 'olm.operatorframework.io', version: 'v1', namespaced: false, custom: true });
+    const withoutMirror = await apply('--catalogs');
+    expect(withoutMirror.stderr).to.contain('not applied, because OLM v1 needs a mirror registry');
+    expect(clusterCatalog()).to.equal(undefined);
+    const mirrored = await apply('--catalogs', '--mirror-registry=mirror.example.com');
+    expect(mirrored.code, mirrored.stderr).to.equal(0);
+    expect(clusterCatalog()).to.have.nested.property('spec.source.image.ref', catalogs[0]?.image);
   });
 
   it('gives the same bytes again, and leaves a finished bundle as it is', async () => {

@@ -63,18 +63,14 @@ describe('create from a real registry', function () {
     'signature-store': workshop.signatures.url,
   });
   const create = async (options: DockerRegistryOptions, push: PushOptions, changes: ProgramOptions): Promise<void> => {
-    const registry: DockerRegistry = await startDockerRegistry(options);
-    try {
-      await pushRelease(workshop.release, registry.url, push);
-      await rm(workshop.output, { recursive: true });
-      const { username, password } = basicUser;
-      const auth = Buffer.from(`${username}:${password}`).toString('base64');
-      const secret = await workshop.write('auth.json', JSON.stringify({ auths: { [registry.host]: { auth } } }));
-      const path = await workshop.make({ ...(await changesFor(registry.host)), ...changes, 'pull-secret': secret });
-      expect(await digestOfFile(path)).to.equal(expected);
-    } finally {
-      await registry.stop();
-    }
+    await using registry: DockerRegistry = await startDockerRegistry(options);
+    await pushRelease(workshop.release, registry.url, push);
+    await rm(workshop.output, { recursive: true });
+    const { username, password } = basicUser;
+    const auth = Buffer.from(`${username}:${password}`).toString('base64');
+    const secret = await workshop.write('auth.json', JSON.stringify({ auths: { [registry.host]: { auth } } }));
+    const path = await workshop.make({ ...(await changesFor(registry.host)), ...changes, 'pull-secret': secret });
+    expect(await digestOfFile(path)).to.equal(expected);
   };
   const basic = `Basic ${Buffer.from(`${basicUser.username}:${basicUser.password}`).toString('base64')}`;
 
@@ -260,86 +256,68 @@ describe('create --from-dir', () => {
 
 describe('create --idms-file', () => {
   it('asks mirrors first, in their order, and the source for what they lack', async () => {
-    const workshop = await openWorkshop();
-    const mirror = await startRegistry();
-    try {
-      const { release, registry } = workshop;
-      release.addTo(mirror.content);
-      const missing = release.images.get('machine-os-content')?.digest ?? '';
-      mirror.content.repositories.get(release.componentRepository)?.manifests.delete(missing);
-      const policy = idms(registry.host, '127.0.0.1:9', mirror.host).replace(
-        'NeverContactSource',
-        'AllowContactingSource',
-      );
-      const direct = await digestOfFile(await workshop.make({ output: join(workshop.folder, 'direct') }));
-      const before = registry.requests.length;
-      const path = await workshop.make({
-        'idms-file': await workshop.write('idms.yaml', policy.replace('"127.0.0.1:9",', '')),
-      });
-      expect(await digestOfFile(path)).to.equal(direct);
-      const asked = registry.requests
-        .slice(before)
-        .filter(({ method, path: each }) => method === 'GET' && each.includes('/manifests/'))
-        .map(({ path: each }) => each.split('/').at(-1));
-      expect(asked.filter((each) => each?.startsWith('sha256:'))).to.include(missing);
-      expect(asked).not.to.include(release.digest);
-      const unreachable = await workshop.write('idms-2.yaml', policy);
-      const slow = await workshop.make({
-        'idms-file': unreachable,
-        output: join(workshop.folder, 'second'),
-        'dry-run': true,
-      });
-      expect(slow).to.include('second');
-    } finally {
-      await mirror.stop();
-      await workshop.close();
-    }
+    await using workshop = await openWorkshop();
+    await using mirror = await startRegistry();
+    const { release, registry } = workshop;
+    release.addTo(mirror.content);
+    const missing = release.images.get('machine-os-content')?.digest ?? '';
+    mirror.content.repositories.get(release.componentRepository)?.manifests.delete(missing);
+    const policy = idms(registry.host, '127.0.0.1:9', mirror.host).replace(
+      'NeverContactSource',
+      'AllowContactingSource',
+    );
+    const direct = await digestOfFile(await workshop.make({ output: join(workshop.folder, 'direct') }));
+    const before = registry.requests.length;
+    const path = await workshop.make({
+      'idms-file': await workshop.write('idms.yaml', policy.replace('"127.0.0.1:9",', '')),
+    });
+    expect(await digestOfFile(path)).to.equal(direct);
+    const asked = registry.requests
+      .slice(before)
+      .filter(({ method, path: each }) => method === 'GET' && each.includes('/manifests/'))
+      .map(({ path: each }) => each.split('/').at(-1));
+    expect(asked.filter((each) => each?.startsWith('sha256:'))).to.include(missing);
+    expect(asked).not.to.include(release.digest);
+    const unreachable = await workshop.write('idms-2.yaml', policy);
+    const slow = await workshop.make({
+      'idms-file': unreachable,
+      output: join(workshop.folder, 'second'),
+      'dry-run': true,
+    });
+    expect(slow).to.include('second');
   });
 
   it('warns once that signatures may be missing that a mirror lacks, when their source cannot be asked', async () => {
-    const workshop = await openWorkshop({ release: { registry: '127.0.0.1:9' } });
-    try {
-      const policy = idms('127.0.0.1:9', workshop.registry.host).replace('NeverContactSource', 'AllowContactingSource');
-      const outcome = await workshop.create({ 'idms-file': await workshop.write('idms.yaml', policy) });
-      expect(outcome.code, outcome.stderr).to.equal(0);
-      const warnings = outcome.stderr.match(/^warning: .*$/gm) ?? [];
-      // One warning, and not one for each image.
-      expect(warnings).to.have.length(1);
-      expect(warnings[0]).to.match(/sigstore signatures .* 127\.0\.0\.1:9\/\S+ lack are treated as missing/);
-    } finally {
-      await workshop.close();
-    }
+    await using workshop = await openWorkshop({ release: { registry: '127.0.0.1:9' } });
+    const policy = idms('127.0.0.1:9', workshop.registry.host).replace('NeverContactSource', 'AllowContactingSource');
+    const outcome = await workshop.create({ 'idms-file': await workshop.write('idms.yaml', policy) });
+    expect(outcome.code, outcome.stderr).to.equal(0);
+    const warnings = outcome.stderr.match(/^warning: .*$/gm) ?? [];
+    // One warning, and not one for each image.
+    expect(warnings).to.have.length(1);
+    expect(warnings[0]).to.match(/sigstore signatures .* 127\.0\.0\.1:9\/\S+ lack are treated as missing/);
   });
 
   it('asks a mirror of digests and of tags once', async () => {
-    const workshop = await openWorkshop();
-    const mirror = await startRegistry();
-    try {
-      const { host } = workshop.registry;
-      const both = [
-        idms(host, mirror.host),
-        idms(host, mirror.host).replaceAll('Digest', 'Tag').replaceAll('digest', 'tag'),
-      ];
-      const file = await workshop.write('both.yaml', both.join('\n---\n'));
-      await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error: /m]);
-      const asked = mirror.requests.filter(({ path }) => path.endsWith(`/manifests/${workshop.release.tag}`));
-      expect(asked).to.have.lengthOf(1);
-    } finally {
-      await mirror.stop();
-      await workshop.close();
-    }
+    await using workshop = await openWorkshop();
+    await using mirror = await startRegistry();
+    const { host } = workshop.registry;
+    const both = [
+      idms(host, mirror.host),
+      idms(host, mirror.host).replaceAll('Digest', 'Tag').replaceAll('digest', 'tag'),
+    ];
+    const file = await workshop.write('both.yaml', both.join('\n---\n'));
+    await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error: /m]);
+    const asked = mirror.requests.filter(({ path }) => path.endsWith(`/manifests/${workshop.release.tag}`));
+    expect(asked).to.have.lengthOf(1);
   });
 
   it('names what it must not ask for without a mirror', async () => {
-    const workshop = await openWorkshop();
-    try {
-      const file = await workshop.write('idms.yaml', idms(workshop.registry.host));
-      await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error: /m]);
-      await expectFailure(await workshop.create({ 'idms-file': 'nowhere.yaml' }), workshop.output, [
-        /^error: .*nowhere\.yaml/m,
-      ]);
-    } finally {
-      await workshop.close();
-    }
+    await using workshop = await openWorkshop();
+    const file = await workshop.write('idms.yaml', idms(workshop.registry.host));
+    await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error: /m]);
+    await expectFailure(await workshop.create({ 'idms-file': 'nowhere.yaml' }), workshop.output, [
+      /^error: .*nowhere\.yaml/m,
+    ]);
   });
 });

@@ -122,29 +122,29 @@ describe('pushBundle', () => {
     });
 
     it('brings attestations, SBOMs and referrers, which verify and inspect list', async () => {
-      const rich = await makeBundle({ version: '4.12.5', supplements: true, components: 1, attachments: () => true });
-      try {
-        const result = await push(rich.path, registry.host, 'rich/release');
-        expect(result).to.deep.include({ images: 2, attachments: 8, tags: 10 });
-        const expected = [
-          rich.release.digest,
-          ...[...rich.release.images.values()].map(({ digest }) => digest),
-        ].flatMap((digest) => ['.sig', '.att', '.sbom', ''].map((suffix) => digest.replace(':', '-') + suffix));
-        expect(await tagsOf(`${registry.host}/rich/release`)).to.include.members(expected);
-        // This registry has no referrers API.
-        const origin = openOrigin(makeContext());
-        const { digest } = rich.release;
-        const source = origin.sourceOf({ registry: registry.host, repository: 'rich/release', digest });
-        const { attachments } = await new ImageGraphReader().read(source, digest);
-        await origin[Symbol.asyncDispose]();
-        expect([...attachments.keys()]).to.deep.equal(expected.slice(0, 4));
-        const verified = await executeProgram(program, ['verify', rich.path, ...trustingOptions(rich)]);
-        expect(verified.stdout).to.include('2 sigstore signatures, 2 attestations, 2 SBOMs, 2 lists of referrers');
-        const inspected = await executeProgram(program, ['inspect', await rich.unpack()]);
-        expect(inspected.stdout).to.match(/Attached +2 sigstore signatures, 2 attestations, 2 SBOMs/);
-      } finally {
-        await rich.remove();
-      }
+      await using rich = await makeBundle({
+        version: '4.12.5',
+        supplements: true,
+        components: 1,
+        attachments: () => true,
+      });
+      const result = await push(rich.path, registry.host, 'rich/release');
+      expect(result).to.deep.include({ images: 2, attachments: 8, tags: 10 });
+      const expected = [rich.release.digest, ...[...rich.release.images.values()].map(({ digest }) => digest)].flatMap(
+        (digest) => ['.sig', '.att', '.sbom', ''].map((suffix) => digest.replace(':', '-') + suffix),
+      );
+      expect(await tagsOf(`${registry.host}/rich/release`)).to.include.members(expected);
+      // This registry has no referrers API.
+      const origin = openOrigin(makeContext());
+      const { digest } = rich.release;
+      const source = origin.sourceOf({ registry: registry.host, repository: 'rich/release', digest });
+      const { attachments } = await new ImageGraphReader().read(source, digest);
+      await origin[Symbol.asyncDispose]();
+      expect([...attachments.keys()]).to.deep.equal(expected.slice(0, 4));
+      const verified = await executeProgram(program, ['verify', rich.path, ...trustingOptions(rich)]);
+      expect(verified.stdout).to.include('2 sigstore signatures, 2 attestations, 2 SBOMs, 2 lists of referrers');
+      const inspected = await executeProgram(program, ['inspect', await rich.unpack()]);
+      expect(inspected.stdout).to.match(/Attached +2 sigstore signatures, 2 attestations, 2 SBOMs/);
     });
 
     it('uploads nothing when everything is there', async () => {
@@ -181,22 +181,18 @@ describe('pushBundle', () => {
     });
 
     it('pushes lists with all that is in them', async () => {
-      const multi = await makeBundle({ arch: 'multi', listOfOne: 'machine-os-content' });
-      try {
-        const { release } = multi;
-        await push(multi.path, registry.host, 'multi/release');
-        const place = `${registry.host}/multi/release`;
-        const target = join(multi.folder, 'copy');
-        await skopeo(
-          ...['copy', '--all', '--preserve-digests', '--src-tls-verify=false'],
-          ...[`docker://${place}:${release.tag}`, `dir:${target}`],
-        );
-        expect((await readdir(target)).filter((name) => name.endsWith('.manifest.json'))).to.have.length(2);
-        const attached = release.children.map((child) => attachmentTag(child));
-        expect(await tagsOf(place)).to.include.members([attachmentTag(release.digest), ...attached]);
-      } finally {
-        await multi.remove();
-      }
+      await using multi = await makeBundle({ arch: 'multi', listOfOne: 'machine-os-content' });
+      const { release } = multi;
+      await push(multi.path, registry.host, 'multi/release');
+      const place = `${registry.host}/multi/release`;
+      const target = join(multi.folder, 'copy');
+      await skopeo(
+        ...['copy', '--all', '--preserve-digests', '--src-tls-verify=false'],
+        ...[`docker://${place}:${release.tag}`, `dir:${target}`],
+      );
+      expect((await readdir(target)).filter((name) => name.endsWith('.manifest.json'))).to.have.length(2);
+      const attached = release.children.map((child) => attachmentTag(child));
+      expect(await tagsOf(place)).to.include.members([attachmentTag(release.digest), ...attached]);
     });
   });
 
@@ -232,16 +228,12 @@ describe('pushBundle', () => {
     });
 
     it('tells of an image as soon as it is there', async () => {
-      const large = await makeBundle({ components: 40, attachments: () => false });
-      try {
-        const context = makeContext();
-        await push(large.path, registry.host, 'a/b', context);
-        const first = context.events.findIndex(({ kind }) => kind === 'image');
-        const left = context.events.slice(first).filter(({ kind }) => kind === 'bytes');
-        expect(left.length).to.be.greaterThan(20);
-      } finally {
-        await large.remove();
-      }
+      await using large = await makeBundle({ components: 40, attachments: () => false });
+      const context = makeContext();
+      await push(large.path, registry.host, 'a/b', context);
+      const first = context.events.findIndex(({ kind }) => kind === 'image');
+      const left = context.events.slice(first).filter(({ kind }) => kind === 'bytes');
+      expect(left.length).to.be.greaterThan(20);
     });
 
     for (const [status, code, why] of [
@@ -458,19 +450,15 @@ describe('push of untrusted content', () => {
     runPush(path, `--to=${registry.host}/a/b`, '--insecure', ...args);
 
   it('refuses an unsigned bundle, unless that is allowed', async () => {
-    const unsigned = await makeBundle({ signed: false });
-    try {
-      const refused = await push(unsigned.path, ...trustingOptions(unsigned));
-      expect(refused.code).to.equal(1);
-      expect(refused.stderr).to.match(/error: no signature of sha256:.* was found/);
-      expect(registry.requests).to.have.length(0);
-      const { code, stdout, stderr } = await push(unsigned.path, '--allow-unsigned');
-      expect(code).to.equal(0);
-      expect(stderr).to.match(/warning: no signature/);
-      expect(stdout).to.match(/Signed by +no trusted key/);
-    } finally {
-      await unsigned.remove();
-    }
+    await using unsigned = await makeBundle({ signed: false });
+    const refused = await push(unsigned.path, ...trustingOptions(unsigned));
+    expect(refused.code).to.equal(1);
+    expect(refused.stderr).to.match(/error: no signature of sha256:.* was found/);
+    expect(registry.requests).to.have.length(0);
+    const { code, stdout, stderr } = await push(unsigned.path, '--allow-unsigned');
+    expect(code).to.equal(0);
+    expect(stderr).to.match(/warning: no signature/);
+    expect(stdout).to.match(/Signed by +no trusted key/);
   });
 
   it('refuses a bundle that an unknown key signed before it asks the registry anything', async () => {

@@ -402,21 +402,17 @@ describe('verifyBundle', () => {
     });
 
     it('finds one of another release', async () => {
-      const other = await makeBundle({ version: '4.12.5', seed: 'other' });
-      try {
-        const archive = await Archive.open(other.path, makeContext());
-        const content = await archive.read(configPath(other));
-        await archive.close();
-        const report = await checkChanged(({ files }) => files.set(configPath(other), content));
-        expect(sortsOf(report)).to.deep.equal(['unexpected file']);
-        const swapped = await checkChanged(({ files }) => {
-          files.delete(configPath());
-          files.set(configPath(other), content);
-        });
-        expect(sortsOf(swapped)).to.deep.equal(['unexpected file', 'unsigned signature']);
-      } finally {
-        await other.remove();
-      }
+      await using other = await makeBundle({ version: '4.12.5', seed: 'other' });
+      const archive = await Archive.open(other.path, makeContext());
+      const content = await archive.read(configPath(other));
+      await archive.close();
+      const report = await checkChanged(({ files }) => files.set(configPath(other), content));
+      expect(sortsOf(report)).to.deep.equal(['unexpected file']);
+      const swapped = await checkChanged(({ files }) => {
+        files.delete(configPath());
+        files.set(configPath(other), content);
+      });
+      expect(sortsOf(swapped)).to.deep.equal(['unexpected file', 'unsigned signature']);
     });
 
     it('finds additional objects in config that would be applied to a cluster', async () => {
@@ -496,16 +492,12 @@ describe('verifyBundle', () => {
     });
 
     it('takes an unsigned release when that is allowed, with a warning', async () => {
-      const unsigned = await makeBundle({ signed: false });
-      try {
-        expect(sortsOf(await check(unsigned.path))).to.deep.equal(['unsigned signature']);
-        const context = makeContext();
-        const report = await check(unsigned.path, trusting({ allowUnsigned: true }), context);
-        expect(report.problems).to.deep.equal([]);
-        expect(context.lines.join()).to.include('warn: no signature');
-      } finally {
-        await unsigned.remove();
-      }
+      await using unsigned = await makeBundle({ signed: false });
+      expect(sortsOf(await check(unsigned.path))).to.deep.equal(['unsigned signature']);
+      const context = makeContext();
+      const report = await check(unsigned.path, trusting({ allowUnsigned: true }), context);
+      expect(report.problems).to.deep.equal([]);
+      expect(context.lines.join()).to.include('warn: no signature');
     });
   });
 

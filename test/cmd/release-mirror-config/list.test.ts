@@ -124,7 +124,7 @@ describe('oc adm-release-mirror-config list', () => {
     });
 
     it('are found in a bundle', async () => {
-      const workshop = await openWorkshop();
+      await using workshop = await openWorkshop();
       await workshop.create();
       const { release } = workshop;
       const bundle = `--from-dir=${join(workshop.folder, 'output', `upgrade-${release.tag}.tar`)}`;
@@ -134,7 +134,6 @@ describe('oc adm-release-mirror-config list', () => {
       );
       const step = { version: release.version, pullspec: release.pullspec, risks: [] };
       expect(JSON.parse(stdout)).to.deep.equal({ outputVersion: 1, channels: ['fast-4.12'], steps: [step] });
-      await workshop.close();
     });
 
     it('take the direct update if nothing blocks it', async () => {

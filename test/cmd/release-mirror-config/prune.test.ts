@@ -84,36 +84,28 @@ describe('oc adm-release-mirror-config prune', function () {
   });
 
   it('says that a registry does not delete, in the plan already', async () => {
-    const fixed = await startDockerRegistry({ deletes: false });
+    await using fixed = await startDockerRegistry({ deletes: false });
     const to = `${fixed.host}/site/release`;
-    try {
-      await mirroring.succeed([`--to=${to}`], both());
-      const before = await listTags(to);
-      const plan = await prune(`--to=${to}`, '--keep=4.12.4');
-      expect(plan.stdout).to.contain('does not delete images: it answered 405').and.contain('delete.enabled');
-      const { code, stderr } = await prune(`--to=${to}`, '--keep=4.12.4', '--yes');
-      expect(code).to.equal(1);
-      expect(stderr).to.contain('does not delete images');
-      expect(await listTags(to)).to.have.members(before);
-    } finally {
-      await fixed.stop();
-    }
+    await mirroring.succeed([`--to=${to}`], both());
+    const before = await listTags(to);
+    const plan = await prune(`--to=${to}`, '--keep=4.12.4');
+    expect(plan.stdout).to.contain('does not delete images: it answered 405').and.contain('delete.enabled');
+    const { code, stderr } = await prune(`--to=${to}`, '--keep=4.12.4', '--yes');
+    expect(code).to.equal(1);
+    expect(stderr).to.contain('does not delete images');
+    expect(await listTags(to)).to.have.members(before);
   });
 
   for (const deletes of ['with tags', 'without tags'] as const) {
     it(`leaves no tag in a registry that deletes images ${deletes}`, async () => {
-      const own = await startRegistry({ deletes });
+      await using own = await startRegistry({ deletes });
       const to = `--to=${own.host}/site/release`;
-      try {
-        await mirroring.succeed([to], both());
-        await succeed(to, '--keep=4.12.4', '--yes');
-        const tags = [...(own.content.repositories.get('site/release')?.tags.keys() ?? [])];
-        expect(tags).to.include.members(tagsOf(workshop.release));
-        expect(tags.filter((tag) => /^(?:4\.12\.3|prune)-/.test(tag) || tagsOf(old).includes(tag))).to.deep.equal([]);
-        expect((await prune(to, '--keep=4.12.4')).stdout).to.contain('There is nothing to remove.');
-      } finally {
-        await own.stop();
-      }
+      await mirroring.succeed([to], both());
+      await succeed(to, '--keep=4.12.4', '--yes');
+      const tags = [...(own.content.repositories.get('site/release')?.tags.keys() ?? [])];
+      expect(tags).to.include.members(tagsOf(workshop.release));
+      expect(tags.filter((tag) => /^(?:4\.12\.3|prune)-/.test(tag) || tagsOf(old).includes(tag))).to.deep.equal([]);
+      expect((await prune(to, '--keep=4.12.4')).stdout).to.contain('There is nothing to remove.');
     });
   }
 
@@ -173,18 +165,13 @@ describe('oc adm-release-mirror-config prune', function () {
       use: (kubeconfig: string) => Promise<void>,
       history: readonly object[] = [],
     ): Promise<void> => {
-      const server = await startApiServer({ openshift: '4.20.3' });
-      const folder = await makeKubeconfigFolder();
-      try {
-        const version = server.find('config.openshift.io/v1', 'ClusterVersion', 'version');
-        const status = version?.['status'] as { history: object[] };
-        server.put({ ...version, status: { ...status, history: [...status.history, ...history] } });
-        for (const object of objects) server.put(object as never);
-        await use(`--kubeconfig=${await folder.write({ cluster: { server: server.url } })}`);
-      } finally {
-        await server.stop();
-        await folder.remove();
-      }
+      await using server = await startApiServer({ openshift: '4.20.3' });
+      await using folder = await makeKubeconfigFolder();
+      const version = server.find('config.openshift.io/v1', 'ClusterVersion', 'version');
+      const status = version?.['status'] as { history: object[] };
+      server.put({ ...version, status: { ...status, history: [...status.history, ...history] } });
+      for (const object of objects) server.put(object as never);
+      await use(`--kubeconfig=${await folder.write({ cluster: { server: server.url } })}`);
     };
 
     it('keeps what is in its history', async () => {

@@ -40,14 +40,10 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
   it('fails if a registry accepts each DELETE and deletes nothing', async () => {
     const to = 'unwilling/release';
     await mirroring.succeed([`--to=${site.host}/${to}`], both());
-    const proxy = await startChangeProxy(site.host, (method) => (method === 'DELETE' ? 202 : undefined));
-    try {
-      const { code, stdout, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
-      expect(code, stdout).to.equal(1);
-      expect(stderr).to.contain(`still has ${old.digest}, although it answered that it deleted it`);
-    } finally {
-      await proxy.stop();
-    }
+    await using proxy = await startChangeProxy(site.host, (method) => (method === 'DELETE' ? 202 : undefined));
+    const { code, stdout, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
+    expect(code, stdout).to.equal(1);
+    expect(stderr).to.contain(`still has ${old.digest}, although it answered that it deleted it`);
   });
 
   it('fails if another program tags an image while releases are removed', async () => {
@@ -58,20 +54,16 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
     const reply = await fetch(`${url}/${digest}`, { headers: { accept: manifestTypes } });
     const manifest = await reply.text();
     let tagged: number | undefined;
-    const proxy = await startChangeProxy(site.host, async (method, path) => {
+    await using proxy = await startChangeProxy(site.host, async (method, path) => {
       // The planning asks for the removal of an image that does not exist.
       if (method !== 'DELETE' || path.endsWith(digestOf('no image')) || tagged !== undefined) return;
       const type = { 'content-type': reply.headers.get('content-type') ?? '' };
       tagged = (await fetch(`${url}/late`, { method: 'PUT', headers: type, body: manifest })).status;
     });
-    try {
-      const { code, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
-      expect(tagged).to.equal(201);
-      expect(code).to.equal(1);
-      expect(stderr).to.match(/got the new tag late while releases were removed\nhint: Mirror that image again/);
-    } finally {
-      await proxy.stop();
-    }
+    const { code, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
+    expect(tagged).to.equal(201);
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/got the new tag late while releases were removed\nhint: Mirror that image again/);
   });
 
   it('keeps a release that another tag refers to', async () => {

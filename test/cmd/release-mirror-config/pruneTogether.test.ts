@@ -81,28 +81,24 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
     const bundle = await workshop.make();
     const reached = Promise.withResolvers<undefined>();
     const proceed = Promise.withResolvers<undefined>();
-    const proxy = await startChangeProxy(site.host, async (method, path) => {
+    await using proxy = await startChangeProxy(site.host, async (method, path) => {
       if (method !== 'DELETE' || path.endsWith(digestOf('no image'))) return;
       reached.resolve(undefined);
       await proceed.promise;
     });
-    try {
-      const running = prune(to(proxy.host));
-      await reached.promise;
-      await expectRefused(prune(to()), 'is being pruned by a run on');
-      await expectRefused(prune(to(), '--resume'), 'is being pruned by a run on');
-      await expectRefused(mirroring.run([to()]), 'is being pruned by a run on');
-      const pushing = [bundle, to(), '--insecure', `--trust-fingerprint=${workshop.key.fingerprint}`];
-      await expectRefused(runProgram(workshop.folder, 'push', pushing), 'is being pruned by a run on');
-      await mirroring.succeed([to(), '--dry-run']);
-      proceed.resolve(undefined);
-      const { code, stderr } = await running;
-      expect(code, stderr).to.equal(0);
-      await mirroring.succeed([to()], both());
-      await pullWhole(`${site.host}/${repository}:${old.tag}-etcd`, mirroring.path(`copy${number}`));
-    } finally {
-      await proxy.stop();
-    }
+    const running = prune(to(proxy.host));
+    await reached.promise;
+    await expectRefused(prune(to()), 'is being pruned by a run on');
+    await expectRefused(prune(to(), '--resume'), 'is being pruned by a run on');
+    await expectRefused(mirroring.run([to()]), 'is being pruned by a run on');
+    const pushing = [bundle, to(), '--insecure', `--trust-fingerprint=${workshop.key.fingerprint}`];
+    await expectRefused(runProgram(workshop.folder, 'push', pushing), 'is being pruned by a run on');
+    await mirroring.succeed([to(), '--dry-run']);
+    proceed.resolve(undefined);
+    const { code, stderr } = await running;
+    expect(code, stderr).to.equal(0);
+    await mirroring.succeed([to()], both());
+    await pullWhole(`${site.host}/${repository}:${old.tag}-etcd`, mirroring.path(`copy${number}`));
   });
 
   it('resumes the run of another machine only with --resume', async () => {
@@ -165,19 +161,14 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   });
 
   it('completes a manifest list of which the registry lacks an image', async () => {
-    const other = await openWorkshop({ release: { arch: 'multi', components: ['etcd'] } });
-    const lax = await startRegistry();
-    try {
-      const mirror = (): Promise<string> => new Mirroring(other).succeed([`--to=${lax.host}/site/release`]);
-      await mirror();
-      const [child = digestOf('')] = other.release.children;
-      const manifests = lax.content.repositories.get('site/release')?.manifests as Map<string, object> | undefined;
-      expect(manifests?.delete(child)).to.equal(true);
-      await mirror();
-      expect(manifests?.has(child)).to.equal(true);
-    } finally {
-      await lax.stop();
-      await other.close();
-    }
+    await using other = await openWorkshop({ release: { arch: 'multi', components: ['etcd'] } });
+    await using lax = await startRegistry();
+    const mirror = (): Promise<string> => new Mirroring(other).succeed([`--to=${lax.host}/site/release`]);
+    await mirror();
+    const [child = digestOf('')] = other.release.children;
+    const manifests = lax.content.repositories.get('site/release')?.manifests as Map<string, object> | undefined;
+    expect(manifests?.delete(child)).to.equal(true);
+    await mirror();
+    expect(manifests?.has(child)).to.equal(true);
   });
 });

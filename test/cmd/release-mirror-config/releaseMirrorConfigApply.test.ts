@@ -288,26 +288,21 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     requirePeer(this, 'openssl');
     await open();
     await mirroring.succeed(['--to-dir=mirror']);
-    const authority = await makeAuthority();
+    await using authority = await makeAuthority();
     const { certificate: cert, key } = await authority.issue();
-    const secure = await startApiServer({ openshift: '4.14.3', tls: { cert, key } });
-    try {
-      const clusters = { strict: {}, lax: { 'insecure-skip-tls-verify': true } };
-      const written = Object.entries(clusters).map(async ([file, cluster]) => {
-        return `--kubeconfig=${await kubeconfigs.write({ file, cluster: { server: secure.url, ...cluster } })}`;
-      });
-      const [strict = '', lax = ''] = await Promise.all(written);
-      kubeconfig = strict;
-      expect((await apply('mirror')).stderr).to.contain('is not trusted');
-      expect((await apply('mirror', '--insecure-skip-tls-verify')).stdout).to.contain(' created');
-      kubeconfig = lax;
-      expect((await apply('mirror')).stdout).to.contain(' unchanged');
-      const named = await apply('mirror', `--certificate-authority=${authority.certificateFile}`);
-      expect(named.stdout, named.stderr).to.contain(' unchanged');
-    } finally {
-      await secure.stop();
-      await authority.remove();
-    }
+    await using secure = await startApiServer({ openshift: '4.14.3', tls: { cert, key } });
+    const clusters = { strict: {}, lax: { 'insecure-skip-tls-verify': true } };
+    const written = Object.entries(clusters).map(async ([file, cluster]) => {
+      return `--kubeconfig=${await kubeconfigs.write({ file, cluster: { server: secure.url, ...cluster } })}`;
+    });
+    const [strict = '', lax = ''] = await Promise.all(written);
+    kubeconfig = strict;
+    expect((await apply('mirror')).stderr).to.contain('is not trusted');
+    expect((await apply('mirror', '--insecure-skip-tls-verify')).stdout).to.contain(' created');
+    kubeconfig = lax;
+    expect((await apply('mirror')).stdout).to.contain(' unchanged');
+    const named = await apply('mirror', `--certificate-authority=${authority.certificateFile}`);
+    expect(named.stdout, named.stderr).to.contain(' unchanged');
   });
 
   it('resumes after an interruption, or a failure of the cluster', async () => {
@@ -369,20 +364,16 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       ['4.14.2', 'imagecontentsourcepolicy'],
       ['4.14.3', 'imagedigestmirrorset'],
     ] as const) {
-      const newer = await startApiServer({ openshift: version });
-      try {
-        newer.put({
-          ...{ apiVersion: 'operator.openshift.io/v1alpha1', kind: 'ImageContentSourcePolicy' },
-          ...{ metadata: { name: 'earlier' }, spec: { repositoryDigestMirrors: [] } },
-        });
-        kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: newer.url } })}`;
-        const created = new RegExp(`^${kind}/release-mirror-\\w{8} created$`, 'm');
-        expect(await mirroring.succeed([to, '--apply-config', kubeconfig])).to.match(created);
-        const applied = await apply('mirror', `--mirror-registry=${registry.host}`);
-        expect(applied.stdout, applied.stderr).to.match(created);
-      } finally {
-        await newer.stop();
-      }
+      await using newer = await startApiServer({ openshift: version });
+      newer.put({
+        ...{ apiVersion: 'operator.openshift.io/v1alpha1', kind: 'ImageContentSourcePolicy' },
+        ...{ metadata: { name: 'earlier' }, spec: { repositoryDigestMirrors: [] } },
+      });
+      kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: newer.url } })}`;
+      const created = new RegExp(`^${kind}/release-mirror-\\w{8} created$`, 'm');
+      expect(await mirroring.succeed([to, '--apply-config', kubeconfig])).to.match(created);
+      const applied = await apply('mirror', `--mirror-registry=${registry.host}`);
+      expect(applied.stdout, applied.stderr).to.match(created);
     }
   });
 
@@ -408,21 +399,17 @@ describe('oc adm-release-mirror-config and a cluster', () => {
 
   it('has the cluster import the images into an image stream', async () => {
     await open();
-    const importing = new ImportingServer();
+    await using importing = new ImportingServer();
     await importing.start();
-    try {
-      const config = await kubeconfigs.write({ file: 'importing', cluster: { server: importing.url } });
-      const args = ['--to-image-stream=release', `--kubeconfig=${config}`];
-      expect(await mirroring.succeed(args)).to.equal('5 images imported into imagestream/release\n');
-      const { release } = workshop;
-      const made = importing.imports.flatMap(({ spec }) => spec.images.map(({ from, to }) => [to.name, from.name]));
-      const components = [...release.images].map(([name, { pullspec }]) => [name, pullspec]);
-      expect(made).to.have.deep.members([['release', release.pullspec], ...components]);
-      const tried = await mirroring.succeed([...args, '--dry-run']);
-      expect(tried).to.contain('5 images imported into imagestream/release (dry run)\n');
-    } finally {
-      await importing.stop();
-    }
+    const config = await kubeconfigs.write({ file: 'importing', cluster: { server: importing.url } });
+    const args = ['--to-image-stream=release', `--kubeconfig=${config}`];
+    expect(await mirroring.succeed(args)).to.equal('5 images imported into imagestream/release\n');
+    const { release } = workshop;
+    const made = importing.imports.flatMap(({ spec }) => spec.images.map(({ from, to }) => [to.name, from.name]));
+    const components = [...release.images].map(([name, { pullspec }]) => [name, pullspec]);
+    expect(made).to.have.deep.members([['release', release.pullspec], ...components]);
+    const tried = await mirroring.succeed([...args, '--dry-run']);
+    expect(tried).to.contain('5 images imported into imagestream/release (dry run)\n');
   });
 
   it('says that no cluster is configured, or that it does not answer, before images are copied', async () => {
@@ -497,73 +484,63 @@ describe('oc adm-release-mirror-config and a cluster', () => {
 
     it('makes everything that an update service needs', async function () {
       requirePeer(this, 'docker-registry', 'skopeo');
-      const site = await startDockerRegistry();
+      await using site = await startDockerRegistry();
       await open({ release: { components } });
-      try {
-        const archive = await workshop.write('graph-data.tar', '');
-        await writeFile(archive, makeArchive(soundFiles));
-        const to = `${site.host}/site/release`;
-        const args = [`--to=${to}`, '--config-to-dir=config', '--apply-config', kubeconfig, `--graph-data=${archive}`];
-        const stdout = await mirroring.succeed(args);
-        await pullWhole(`${to}:${workshop.release.tag}-graph-data`, mirroring.path('graph'));
-        expect(stdout).to.contain('Updateservice config/update-service/updateservice.yaml created\n');
-        expect(stdout).to.contain('updateservice/update-service created\n').and.contain('policyEngineURI');
-        const { spec } = parse(await readFile(mirroring.path('config/update-service/updateservice.yaml'), 'utf8')) as {
-          spec: Record<string, string>;
-        };
-        expect(spec['releases']).to.equal(to);
-        await pullWhole(String(spec['graphDataImage']), mirroring.path('again'));
-        expect(updateService()?.['spec']).to.deep.equal(spec);
-      } finally {
-        await site.stop();
-      }
+      const archive = await workshop.write('graph-data.tar', '');
+      await writeFile(archive, makeArchive(soundFiles));
+      const to = `${site.host}/site/release`;
+      const args = [`--to=${to}`, '--config-to-dir=config', '--apply-config', kubeconfig, `--graph-data=${archive}`];
+      const stdout = await mirroring.succeed(args);
+      await pullWhole(`${to}:${workshop.release.tag}-graph-data`, mirroring.path('graph'));
+      expect(stdout).to.contain('Updateservice config/update-service/updateservice.yaml created\n');
+      expect(stdout).to.contain('updateservice/update-service created\n').and.contain('policyEngineURI');
+      const { spec } = parse(await readFile(mirroring.path('config/update-service/updateservice.yaml'), 'utf8')) as {
+        spec: Record<string, string>;
+      };
+      expect(spec['releases']).to.equal(to);
+      await pullWhole(String(spec['graphDataImage']), mirroring.path('again'));
+      expect(updateService()?.['spec']).to.deep.equal(spec);
     });
 
     it('adds the CA of the registry to what the cluster trusts, before the update is advised', async function () {
       requirePeer(this, 'openssl');
       await open({ release: { components } });
       const { registry } = workshop;
-      const authority = await makeAuthority();
-      try {
-        const archive = await workshop.write('graph-data.tar', '');
-        await writeFile(archive, makeArchive(soundFiles));
-        const image = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } };
-        server.put({ ...image, spec: { registrySources: { allowedRegistries: ['quay.io'] } } });
-        const args = [
-          ...[`--to=${registry.host}/site/release`, `--graph-data=${archive}`, '--config-to-dir=config'],
-          `--certificate-authority=${authority.certificateFile}`,
-        ];
-        const trust = () => server.find('config.openshift.io/v1', 'Image', 'cluster')?.['spec'];
-        const keysOf = (name: string) =>
-          Object.keys(server.find('v1', 'ConfigMap', name, 'openshift-config')?.['data'] ?? {});
-        const advised = await mirroring.succeed(args);
-        expect(advised.indexOf('additionalTrustedCA')).to.be.within(1, advised.indexOf('oc adm upgrade'));
-        const key = registry.host.replace(':', '..');
+      await using authority = await makeAuthority();
+      const archive = await workshop.write('graph-data.tar', '');
+      await writeFile(archive, makeArchive(soundFiles));
+      const image = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } };
+      server.put({ ...image, spec: { registrySources: { allowedRegistries: ['quay.io'] } } });
+      const args = [
+        ...[`--to=${registry.host}/site/release`, `--graph-data=${archive}`, '--config-to-dir=config'],
+        `--certificate-authority=${authority.certificateFile}`,
+      ];
+      const trust = () => server.find('config.openshift.io/v1', 'Image', 'cluster')?.['spec'];
+      const keysOf = (name: string) =>
+        Object.keys(server.find('v1', 'ConfigMap', name, 'openshift-config')?.['data'] ?? {});
+      const advised = await mirroring.succeed(args);
+      expect(advised.indexOf('additionalTrustedCA')).to.be.within(1, advised.indexOf('oc adm upgrade'));
+      const key = registry.host.replace(':', '..');
 
-        const stdout = await mirroring.succeed([...args, '--apply-config', kubeconfig]);
-        expect(stdout).to.contain('image/cluster configured\n').and.not.contain('To make the cluster trust');
-        expect(keysOf('mirror-registry-ca')).to.have.members(['updateservice-registry', key]);
-        expect(trust()).to.deep.equal({
-          ...{ registrySources: { allowedRegistries: ['quay.io'] } },
-          additionalTrustedCA: { name: 'mirror-registry-ca' },
-        });
-        expect(await mirroring.succeed([...args, '--apply-config', kubeconfig])).to.contain(
-          'image/cluster unchanged\n',
-        );
+      const stdout = await mirroring.succeed([...args, '--apply-config', kubeconfig]);
+      expect(stdout).to.contain('image/cluster configured\n').and.not.contain('To make the cluster trust');
+      expect(keysOf('mirror-registry-ca')).to.have.members(['updateservice-registry', key]);
+      expect(trust()).to.deep.equal({
+        ...{ registrySources: { allowedRegistries: ['quay.io'] } },
+        additionalTrustedCA: { name: 'mirror-registry-ca' },
+      });
+      expect(await mirroring.succeed([...args, '--apply-config', kubeconfig])).to.contain('image/cluster unchanged\n');
 
-        // A cluster with another ConfigMap keeps it and its content.
-        server.put({
-          ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'ours', namespace: 'openshift-config' } },
-          data: { 'other.test..5000': 'PEM' },
-        });
-        server.put({ ...image, spec: { additionalTrustedCA: { name: 'ours' } } });
-        for (const options of [[], ['--overwrite']]) {
-          await mirroring.succeed([...args, '--apply-config', ...options, kubeconfig]);
-          expect(trust()).to.deep.equal({ additionalTrustedCA: { name: 'ours' } });
-          expect(keysOf('ours')).to.have.members(['other.test..5000', 'updateservice-registry', key]);
-        }
-      } finally {
-        await authority.remove();
+      // A cluster with another ConfigMap keeps it and its content.
+      server.put({
+        ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'ours', namespace: 'openshift-config' } },
+        data: { 'other.test..5000': 'PEM' },
+      });
+      server.put({ ...image, spec: { additionalTrustedCA: { name: 'ours' } } });
+      for (const options of [[], ['--overwrite']]) {
+        await mirroring.succeed([...args, '--apply-config', ...options, kubeconfig]);
+        expect(trust()).to.deep.equal({ additionalTrustedCA: { name: 'ours' } });
+        expect(keysOf('ours')).to.have.members(['other.test..5000', 'updateservice-registry', key]);
       }
     });
 

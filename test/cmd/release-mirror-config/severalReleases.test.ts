@@ -46,72 +46,59 @@ describe('oc adm-release-mirror-config of two releases and an additional image',
     const { host: registry, content } = workshop.registry;
     const tool = extraImage({ registry, repository: 'tools/debug', seed: 'a' });
     tool.addTo(content);
-    const site = await startDockerRegistry();
-    const server = await startApiServer({ openshift: '4.20.3' });
-    const kubeconfigs = await makeKubeconfigFolder();
-    try {
-      const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
-      const onDisk = await mirroring.succeed(['--to-dir=mirror', `--additional-image=${tool.tagged}`], both);
-      for (const title of ['To upload local images', 'To apply the configuration', 'To update a cluster']) {
-        expect(count(onDisk, title), title).to.equal(1);
-      }
-      expect(count(onDisk, 'file://openshift/release:sha256-*')).to.equal(1);
-      const [upload = ''] = findCommands(onDisk, 'oc adm-release-mirror-config');
-      const target = upload.replace('REGISTRY/REPOSITORY', `${site.host}/site/release`);
-      const inRegistry = await follow(target, '--insecure', '--config-to-dir=config');
-      expect(count(inRegistry, 'kind: ImageDigestMirrorSet')).to.equal(1);
-      expect(count(inRegistry, 'imageDigestSources:')).to.equal(1);
-      for (const { tag } of [old, workshop.release]) {
-        await pullWhole(`${site.host}/site/release:${tag}`, mirroring.path(`copy-${tag}`));
-      }
-      await pullWhole(`${site.host}/site/tools/debug:v1`, mirroring.path('copy-tool'));
-      for (const text of [onDisk, inRegistry]) {
-        await follow(findCommands(text, 'oc adm-release-mirror-config apply')[0], kubeconfig);
-      }
-      expect(server.find('v1', 'ConfigMap', `sha256-${hexOf(old.digest)}`, 'openshift-config-managed')).not.to.equal(
-        undefined,
-      );
-      const upgrades = findCommands(inRegistry, 'oc adm upgrade');
-      expect(upgrades.map((command) => command.replace(/^.*@/, ''))).to.deep.equal([
-        `${old.digest} # 4.12.3`,
-        `${workshop.release.digest} # 4.12.4`,
-      ]);
-    } finally {
-      await kubeconfigs.remove();
-      await server.stop();
-      await site.stop();
+    await using site = await startDockerRegistry();
+    await using server = await startApiServer({ openshift: '4.20.3' });
+    await using kubeconfigs = await makeKubeconfigFolder();
+    const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+    const onDisk = await mirroring.succeed(['--to-dir=mirror', `--additional-image=${tool.tagged}`], both);
+    for (const title of ['To upload local images', 'To apply the configuration', 'To update a cluster']) {
+      expect(count(onDisk, title), title).to.equal(1);
     }
+    expect(count(onDisk, 'file://openshift/release:sha256-*')).to.equal(1);
+    const [upload = ''] = findCommands(onDisk, 'oc adm-release-mirror-config');
+    const target = upload.replace('REGISTRY/REPOSITORY', `${site.host}/site/release`);
+    const inRegistry = await follow(target, '--insecure', '--config-to-dir=config');
+    expect(count(inRegistry, 'kind: ImageDigestMirrorSet')).to.equal(1);
+    expect(count(inRegistry, 'imageDigestSources:')).to.equal(1);
+    for (const { tag } of [old, workshop.release]) {
+      await pullWhole(`${site.host}/site/release:${tag}`, mirroring.path(`copy-${tag}`));
+    }
+    await pullWhole(`${site.host}/site/tools/debug:v1`, mirroring.path('copy-tool'));
+    for (const text of [onDisk, inRegistry]) {
+      await follow(findCommands(text, 'oc adm-release-mirror-config apply')[0], kubeconfig);
+    }
+    expect(server.find('v1', 'ConfigMap', `sha256-${hexOf(old.digest)}`, 'openshift-config-managed')).not.to.equal(
+      undefined,
+    );
+    const upgrades = findCommands(inRegistry, 'oc adm upgrade');
+    expect(upgrades.map((command) => command.replace(/^.*@/, ''))).to.deep.equal([
+      `${old.digest} # 4.12.3`,
+      `${workshop.release.digest} # 4.12.4`,
+    ]);
   });
 
   it('applies the configuration of both from a directory, which their signatures cover', async () => {
     const { host } = workshop.registry;
-    const server = await startApiServer({ openshift: '4.20.3' });
-    const kubeconfigs = await makeKubeconfigFolder();
-    try {
-      const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
-      const trusting = [kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`, `--mirror-registry=${host}`];
-      const apply = (...args: string[]): Promise<Execution> =>
-        runExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', 'both', ...trusting, ...args]);
-      await mirroring.succeed(['--to-dir=both'], both);
-      await mirroring.succeed([`--to=${host}/site/both`, '--config-to-dir=both/config'], both);
-      const { code, stdout, stderr } = await apply('--dry-run');
-      expect(code, stderr).to.equal(0);
-      const created = [old, workshop.release].map(
-        ({ digest }) => `configmap/sha256-${hexOf(digest)} created (dry run)`,
-      );
-      expect(stdout.split('\n')).to.include.members(created);
-      expect(stdout).to.match(/^imagedigestmirrorset\/release-mirror-\w{8} created/m);
-      const [name = ''] = await readdir(mirroring.path('both/config/mirrors'));
-      const file = mirroring.path('both/config/mirrors', name);
-      await writeFile(file, (await readFile(file, 'utf8')).replace(/source: .*/, 'source: quay.io/foreign/image'));
-      const refused = await apply();
-      expect(refused.code).to.equal(1);
-      expect(refused.stderr).to.contain(name);
-      expect(server.requests.filter(({ method }) => method !== 'GET')).to.have.length(0);
-    } finally {
-      await kubeconfigs.remove();
-      await server.stop();
-    }
+    await using server = await startApiServer({ openshift: '4.20.3' });
+    await using kubeconfigs = await makeKubeconfigFolder();
+    const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+    const trusting = [kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`, `--mirror-registry=${host}`];
+    const apply = (...args: string[]): Promise<Execution> =>
+      runExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', 'both', ...trusting, ...args]);
+    await mirroring.succeed(['--to-dir=both'], both);
+    await mirroring.succeed([`--to=${host}/site/both`, '--config-to-dir=both/config'], both);
+    const { code, stdout, stderr } = await apply('--dry-run');
+    expect(code, stderr).to.equal(0);
+    const created = [old, workshop.release].map(({ digest }) => `configmap/sha256-${hexOf(digest)} created (dry run)`);
+    expect(stdout.split('\n')).to.include.members(created);
+    expect(stdout).to.match(/^imagedigestmirrorset\/release-mirror-\w{8} created/m);
+    const [name = ''] = await readdir(mirroring.path('both/config/mirrors'));
+    const file = mirroring.path('both/config/mirrors', name);
+    await writeFile(file, (await readFile(file, 'utf8')).replace(/source: .*/, 'source: quay.io/foreign/image'));
+    const refused = await apply();
+    expect(refused.code).to.equal(1);
+    expect(refused.stderr).to.contain(name);
+    expect(server.requests.filter(({ method }) => method !== 'GET')).to.have.length(0);
   });
 
   it('prints one list as JSON, and one mapping', async () => {

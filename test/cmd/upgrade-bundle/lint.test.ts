@@ -42,33 +42,28 @@ describe('oc adm-upgrade-bundle lint', () => {
   afterEach(() => removeFolder(folder));
 
   it('reads a bundle, a mirror directory, a delta bundle, volumes, and a release in a registry', async () => {
-    const split = await makeBundle({
+    await using split = await makeBundle({
       version: '4.12.3',
       files: { '0000_50_x_01.yaml': manifest('old', 'Always') },
       volumeSize: 128 * 1024,
     });
-    const server = await startRegistry();
+    await using server = await startRegistry();
     older.release.addTo(server.content);
     const image = `${server.host}/${older.release.releaseRepository}`;
     const expected = ['pull-always old', 'image-not-in-release old', 'image-by-tag old'];
-    try {
-      for (const target of [
-        older.path,
-        await older.unpack(),
-        `${split.path}.000`,
-        split.folder,
-        `${image}@${older.release.digest} --insecure`,
-        `4.12.3 --release-repository=${image} --insecure`,
-      ]) {
-        const result = await report(target);
-        expect(rulesOf(result), target).to.deep.equal(expected);
-        expect(result, target).to.include({ version: '4.12.3', knowsImages: true, passed: false, failing: 2 });
-      }
-      expect(rulesOf(await report(newer.path))).to.include.members(['image-not-in-release new', 'pull-always old']);
-    } finally {
-      await server.stop();
-      await split.remove();
+    for (const target of [
+      older.path,
+      await older.unpack(),
+      `${split.path}.000`,
+      split.folder,
+      `${image}@${older.release.digest} --insecure`,
+      `4.12.3 --release-repository=${image} --insecure`,
+    ]) {
+      const result = await report(target);
+      expect(rulesOf(result), target).to.deep.equal(expected);
+      expect(result, target).to.include({ version: '4.12.3', knowsImages: true, passed: false, failing: 2 });
     }
+    expect(rulesOf(await report(newer.path))).to.include.members(['image-not-in-release new', 'pull-always old']);
   });
 
   it('reads a folder, a file and the standard input, and reports missing parts', async () => {

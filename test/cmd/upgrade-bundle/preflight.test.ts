@@ -79,25 +79,20 @@ describe('oc adm-upgrade-bundle preflight', () => {
   });
 
   it('does not verify the certificate of a cluster if the kubeconfig disables that', async () => {
-    const authority = await makeAuthority();
+    await using authority = await makeAuthority();
     const { key, certificate: cert } = await authority.issue();
-    const secure = await startApiServer({ openshift: '4.19.3', tls: { key, cert } });
-    try {
-      const cluster = { server: secure.url, 'insecure-skip-tls-verify': true };
-      const file = `--kubeconfig=${await kubeconfigs.write({ file: 'insecure', cluster })}`;
-      const { stderr } = await runProgram(kubeconfigs.folder, 'preflight', [file]);
-      expect(stderr).to.equal('');
-    } finally {
-      await secure.stop();
-      await authority.remove();
-    }
+    await using secure = await startApiServer({ openshift: '4.19.3', tls: { key, cert } });
+    const cluster = { server: secure.url, 'insecure-skip-tls-verify': true };
+    const file = `--kubeconfig=${await kubeconfigs.write({ file: 'insecure', cluster })}`;
+    const { stderr } = await runProgram(kubeconfigs.folder, 'preflight', [file]);
+    expect(stderr).to.equal('');
   });
 
   it('finds images without a signature in a docker-registry, and prints the command that adds them', async function () {
     requirePeer(this, 'docker-registry');
     const files = imagePolicyFiles();
-    const signed = await makeBundle({ version: '4.19.4', components: ['etcd'], attachments: () => true, files });
-    const registry = await startDockerRegistry();
+    await using signed = await makeBundle({ version: '4.19.4', components: ['etcd'], attachments: () => true, files });
+    await using registry = await startDockerRegistry();
     const repository = `${registry.host}/site/release`;
     const access = [
       '--insecure',
@@ -108,28 +103,23 @@ describe('oc adm-upgrade-bundle preflight', () => {
       const { stdout } = await preflight(signed.path, '-o', 'json', ...access);
       return (JSON.parse(stdout) as Preflight).findings.filter(({ subject }) => subject.kind === 'Mirror');
     };
-    try {
-      await runProgram(kubeconfigs.folder, 'push', [signed.path, `--to=${repository}`, ...access]);
-      const mirrors = ['ocp-release', 'ocp-v4.0-art-dev'].map((name) => ({
-        source: `quay.io/openshift-release-dev/${name}`,
-        mirrors: [repository],
-      }));
-      const spec = { imageDigestMirrors: mirrors };
-      server.put({ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'm' }, spec });
-      expect(await listRefused()).to.deep.equal([]);
-      const tags = join(registry.storage, 'docker/registry/v2/repositories/site/release/_manifests/tags');
-      const etcd = signed.release.images.get('etcd')?.digest ?? signed.release.digest;
-      await rm(join(tags, attachmentTag(etcd)), { recursive: true });
-      const [refused] = await listRefused();
-      expect(refused).to.deep.include({ severity: 'blocker', subject: { kind: 'Mirror', name: repository } });
-      expect(refused?.message).to.match(/^lacks valid sigstore signatures of 1 of 2 images of 4\.19\.4, .*: etcd$/);
-      const [command = ''] = findCommands(refused?.advice ?? '');
-      expect((await runPrinted(`${command} ${access.join(' ')}`)).code).to.equal(0);
-      expect(await listRefused()).to.deep.equal([]);
-    } finally {
-      await registry.stop();
-      await signed.remove();
-    }
+    await runProgram(kubeconfigs.folder, 'push', [signed.path, `--to=${repository}`, ...access]);
+    const mirrors = ['ocp-release', 'ocp-v4.0-art-dev'].map((name) => ({
+      source: `quay.io/openshift-release-dev/${name}`,
+      mirrors: [repository],
+    }));
+    const spec = { imageDigestMirrors: mirrors };
+    server.put({ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'm' }, spec });
+    expect(await listRefused()).to.deep.equal([]);
+    const tags = join(registry.storage, 'docker/registry/v2/repositories/site/release/_manifests/tags');
+    const etcd = signed.release.images.get('etcd')?.digest ?? signed.release.digest;
+    await rm(join(tags, attachmentTag(etcd)), { recursive: true });
+    const [refused] = await listRefused();
+    expect(refused).to.deep.include({ severity: 'blocker', subject: { kind: 'Mirror', name: repository } });
+    expect(refused?.message).to.match(/^lacks valid sigstore signatures of 1 of 2 images of 4\.19\.4, .*: etcd$/);
+    const [command = ''] = findCommands(refused?.advice ?? '');
+    expect((await runPrinted(`${command} ${access.join(' ')}`)).code).to.equal(0);
+    expect(await listRefused()).to.deep.equal([]);
   });
 
   it('reads the bundle before it asks the cluster', async () => {

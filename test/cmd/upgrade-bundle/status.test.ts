@@ -70,37 +70,33 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('warns of acknowledgements that a later update requires, and allows them by name', async () => {
     const gates = { kind: 'ConfigMap', metadata: { name: 'admin-gates' }, data: { 'ack-4.20-x': 'Check this.' } };
     const files = { 'gates.json': JSON.stringify(gates, null, 1) };
-    const several = await makeBundle({
+    await using several = await makeBundle({
       version: '4.21.1',
       earlier: [{ version: '4.20.3', previous: ['4.19.3'], files }],
     });
-    try {
-      const trust = [`--signature-keyring=${several.keyFile}`, `--trust-fingerprint=${several.key.fingerprint}`];
-      const { stderr } = await run('apply', several.path, ...trust);
-      expect(stderr).to.contain(
-        'warning: the update to 4.21.1 requires the acknowledgement ack-4.20-x: “Check this.”. To allow it, add --acknowledge=ack-4.20-x\n',
-      );
-      const allowed = await run('apply', several.path, ...trust, '--acknowledge=ack-4.20-x');
-      expect(allowed.stdout).to.contain(' configured\n');
-      expect(allowed.stderr).not.to.contain('ack-4.20-x');
-      expect(server.find(api.apiVersion, api.kind, '4.21.1-x86-64')?.['spec']).to.deep.include({
-        acknowledge: ['ack-4.20-x'],
-      });
-      expect((await run('apply', several.path, ...trust, '--acknowledge=x')).code).to.equal(1);
-      const risky = await repack(
-        several.path,
-        join(kubeconfigs.folder, 'upgrade-4.21.1-x86_64-via-4.20.3.tar'),
-        (made) => {
-          const risks = [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }];
-          made.metadata = { ...made.metadata, releases: made.metadata.releases?.map((each) => ({ ...each, risks })) };
-        },
-      );
-      expect((await run('apply', risky, ...trust)).stderr).to.contain(
-        'warning: the update to 4.20.3 has the risk SlowDisks: Disks are slow.; the bundle accepts it\n',
-      );
-    } finally {
-      await several.remove();
-    }
+    const trust = [`--signature-keyring=${several.keyFile}`, `--trust-fingerprint=${several.key.fingerprint}`];
+    const { stderr } = await run('apply', several.path, ...trust);
+    expect(stderr).to.contain(
+      'warning: the update to 4.21.1 requires the acknowledgement ack-4.20-x: “Check this.”. To allow it, add --acknowledge=ack-4.20-x\n',
+    );
+    const allowed = await run('apply', several.path, ...trust, '--acknowledge=ack-4.20-x');
+    expect(allowed.stdout).to.contain(' configured\n');
+    expect(allowed.stderr).not.to.contain('ack-4.20-x');
+    expect(server.find(api.apiVersion, api.kind, '4.21.1-x86-64')?.['spec']).to.deep.include({
+      acknowledge: ['ack-4.20-x'],
+    });
+    expect((await run('apply', several.path, ...trust, '--acknowledge=x')).code).to.equal(1);
+    const risky = await repack(
+      several.path,
+      join(kubeconfigs.folder, 'upgrade-4.21.1-x86_64-via-4.20.3.tar'),
+      (made) => {
+        const risks = [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }];
+        made.metadata = { ...made.metadata, releases: made.metadata.releases?.map((each) => ({ ...each, risks })) };
+      },
+    );
+    expect((await run('apply', risky, ...trust)).stderr).to.contain(
+      'warning: the update to 4.20.3 has the risk SlowDisks: Disks are slow.; the bundle accepts it\n',
+    );
   });
 
   it('allows a bundle by what stands beside it, and holds it', async () => {
@@ -174,28 +170,24 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
 
   it('allows extra images by digest, or all images of the bundle, and names the images that are left out', async () => {
     const extra = extraImage();
-    const other = await makeBundle({ version: '4.19.5', extraImages: [extra] });
-    try {
-      const allowed = (): unknown =>
-        (server.find(api.apiVersion, api.kind, '4.19.5-x86-64')?.['spec'] as Json | undefined)?.['allowExtraImages'];
-      const trust = [`--signature-keyring=${other.keyFile}`, `--trust-fingerprint=${other.key.fingerprint}`];
-      const none = await run('apply', other.path, ...trust);
-      expect(none.stderr).to.contain(`does not cover ${extra.pullspec}: it is not loaded; to load it, add`);
-      expect(allowed()).to.equal(undefined);
-      const all = await run('apply', other.path, ...trust, '--allow-extra-images=all');
-      expect(all.stderr).to.contain(`does not cover ${extra.pullspec}: it is loaded`);
-      expect(allowed()).to.deep.equal([extra.digest]);
-      const one = await run('apply', `${other.path}.yaml`, `--allow-extra-images=${digest}`);
-      expect(one.stdout).to.contain(' configured\n');
-      expect(allowed()).to.deep.equal([digest]);
-      for (const [file, wanted] of [
-        [`${other.path}.yaml`, 'all'],
-        [other.path, 'quay.io/x:v1'],
-      ] as const)
-        expect((await run('apply', file, ...trust, `--allow-extra-images=${wanted}`)).code).to.equal(2);
-    } finally {
-      await other.remove();
-    }
+    await using other = await makeBundle({ version: '4.19.5', extraImages: [extra] });
+    const allowed = (): unknown =>
+      (server.find(api.apiVersion, api.kind, '4.19.5-x86-64')?.['spec'] as Json | undefined)?.['allowExtraImages'];
+    const trust = [`--signature-keyring=${other.keyFile}`, `--trust-fingerprint=${other.key.fingerprint}`];
+    const none = await run('apply', other.path, ...trust);
+    expect(none.stderr).to.contain(`does not cover ${extra.pullspec}: it is not loaded; to load it, add`);
+    expect(allowed()).to.equal(undefined);
+    const all = await run('apply', other.path, ...trust, '--allow-extra-images=all');
+    expect(all.stderr).to.contain(`does not cover ${extra.pullspec}: it is loaded`);
+    expect(allowed()).to.deep.equal([extra.digest]);
+    const one = await run('apply', `${other.path}.yaml`, `--allow-extra-images=${digest}`);
+    expect(one.stdout).to.contain(' configured\n');
+    expect(allowed()).to.deep.equal([digest]);
+    for (const [file, wanted] of [
+      [`${other.path}.yaml`, 'all'],
+      [other.path, 'quay.io/x:v1'],
+    ] as const)
+      expect((await run('apply', file, ...trust, `--allow-extra-images=${wanted}`)).code).to.equal(2);
   });
 
   it('refuses another digest than the bundle’s, and an invalid one', async () => {
@@ -384,18 +376,14 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   });
 
   it('says that nothing is installed', async () => {
-    const bare = await startApiServer({ openshift: '4.19.3' });
+    await using bare = await startApiServer({ openshift: '4.19.3' });
     const file = `--kubeconfig=${await kubeconfigs.write({ file: 'bare', cluster: { server: bare.url } })}`;
-    try {
-      for (const verb of ['status', 'resume', 'abort', 'clean']) {
-        const { code, stderr } = await runProgram(kubeconfigs.folder, verb, [file]);
-        expect(code).to.equal(1);
-        expect(stderr).to.equal(
-          'error: test does not know UpgradeBundles\nhint: Nothing is installed there yet: oc adm-upgrade-bundle install.\n',
-        );
-      }
-    } finally {
-      await bare.stop();
+    for (const verb of ['status', 'resume', 'abort', 'clean']) {
+      const { code, stderr } = await runProgram(kubeconfigs.folder, verb, [file]);
+      expect(code).to.equal(1);
+      expect(stderr).to.equal(
+        'error: test does not know UpgradeBundles\nhint: Nothing is installed there yet: oc adm-upgrade-bundle install.\n',
+      );
     }
   });
 });

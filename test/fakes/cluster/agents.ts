@@ -48,16 +48,17 @@ export async function openAgentSite(options: ApiServerOptions = { openshift: '4.
       return before !== undefined && countSurveys() > before;
     };
   };
+  const close = async (): Promise<void> => {
+    await kubelets.stop();
+    await connected.close();
+    await server.stop();
+    await removeFolder(folder);
+  };
   return {
     ...connected,
     ...{ server, kubelets, folder, rootOf, surveyed },
     executable: await makeExecutable(join(folder, 'executable')),
-    close: async () => {
-      await kubelets.stop();
-      await connected.close();
-      await server.stop();
-      await removeFolder(folder);
-    },
+    ...{ close, [Symbol.asyncDispose]: close },
   };
 }
 

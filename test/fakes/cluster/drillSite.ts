@@ -180,6 +180,10 @@ export class DrillSite {
     await removeFolder(this.#folder);
   }
 
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
   #pods(): ApiObject[] {
     const kind = this.server.kinds.find((known) => known.kind === 'Pod');
     return (kind ? this.server.objects.list(kind, '') : []).filter(

@@ -72,6 +72,10 @@ export class RolloutSite {
     await this.server.stop();
   }
 
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
   /** Returns an UpgradeBundle in its present state; by default the only one. */
   bundle(name?: string): UpgradeBundle | undefined {
     const kind = this.server.kinds.find((known) => known.kind === 'UpgradeBundle');

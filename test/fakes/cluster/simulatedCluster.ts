@@ -247,6 +247,10 @@ export class SimulatedCluster {
     await rm(this.#folder, { recursive: true, force: true });
     await removeFolder(this.#folder);
   }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
 }
 
 /**

@@ -259,7 +259,7 @@ describe('startContentHost', () => {
 
 describe('Uploads', () => {
   it('keeps what came before the connection broke, and refuses large bodies as planned', async () => {
-    const registry = await startRegistry();
+    await using registry = await startRegistry();
     const begun = await get(`${registry.url}/v2/a/b/blobs/uploads/`, { method: 'POST' });
     const location = begun.headers.location ?? '';
     const body = 'x'.repeat(1000);
@@ -277,6 +277,5 @@ describe('Uploads', () => {
     const finished = await get(`${resumed.headers.location ?? ''}&digest=${digest}`, { method: 'PUT' });
     expect(finished.status).to.equal(201);
     expect(registry.content.blobs.get(digest)).to.deep.equal(Buffer.from(body));
-    await registry.stop();
   });
 });

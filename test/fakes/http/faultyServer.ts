@@ -100,6 +100,10 @@ export abstract class FaultyServer {
     await closed;
   }
 
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
   /** Resets every open connection. */
   dropConnections(): void {
     for (const socket of this.#sockets) socket.resetAndDestroy();

@@ -16,7 +16,7 @@ export interface FixtureOptions extends Partial<UnitOptions> {
 }
 
 /** A host with a mirror registry, in its own folder. */
-export interface Fixture {
+export interface Fixture extends AsyncDisposable {
   readonly root: string;
   readonly home: string;
   readonly quayRoot: string;
@@ -65,8 +65,10 @@ SETUP_COMPLETE: true
 ${options.configuration ?? ''}`,
     0o640,
   );
+  const remove = (): Promise<void> => rm(root, { recursive: true, force: true });
   return {
     ...{ root, home, quayRoot, unitFolder, write },
-    remove: () => rm(root, { recursive: true, force: true }),
+    remove,
+    [Symbol.asyncDispose]: remove,
   };
 }

@@ -17,7 +17,7 @@ export const mirrorRegistryExecutable = executableOf('oc-adm_mirror_registry');
 const killAt = fileURLToPath(new URL('../../support/program/killAt.ts', import.meta.url));
 
 /** A running mirror registry on its own host, on a free port of `localhost`, and the program to test with it. */
-export interface RunningRegistry {
+export interface RunningRegistry extends AsyncDisposable {
   readonly fixture: Fixture;
   readonly host: MirrorRegistryHost;
   /** Returns a path below the registry’s folder on this machine. */
@@ -80,6 +80,10 @@ export async function startMirrorRegistry(
     const taken = command === 'status' ? [] : command === 'plan' ? tools.slice(1, 2) : tools.slice(start);
     return [...command.split(' '), ...where, ...taken, ...args];
   };
+  const stop = async (): Promise<void> => {
+    await host.stop();
+    await fixture.remove();
+  };
   return {
     ...{ fixture, host, at },
     call: (command, args = [], killedAt) =>
@@ -89,10 +93,7 @@ export async function startMirrorRegistry(
       return run(process.execPath, [mirrorRegistryExecutable, ...wordsOf(command, args)], { env });
     },
     snapshot: (withTimes = false) => snapshot(fixture.root, withTimes),
-    stop: async () => {
-      await host.stop();
-      await fixture.remove();
-    },
+    ...{ stop, [Symbol.asyncDispose]: stop },
   };
 }
 

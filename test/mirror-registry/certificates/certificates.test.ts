@@ -327,15 +327,11 @@ describe('certificates', function () {
     );
     await host.renew();
     const certificate = { certificateFile: host.at('quay-config/ssl.cert'), keyFile: host.at('quay-config/ssl.key') };
-    const registry = await startDockerRegistry({ certificate });
-    try {
-      expect(await runSuccessfully('curl', ['-sS', '--cacert', old, `${registry.url}/v2/`])).to.equal('{}');
-      const image = `docker://${registry.host}/test/empty:latest`;
-      const { stderr } = await run('skopeo', ['inspect', '--cert-dir', host.at('trusted'), image]);
-      expect(stderr).to.include('manifest unknown');
-      expect((await run('skopeo', ['inspect', image])).stderr).to.include('x509');
-    } finally {
-      await registry.stop();
-    }
+    await using registry = await startDockerRegistry({ certificate });
+    expect(await runSuccessfully('curl', ['-sS', '--cacert', old, `${registry.url}/v2/`])).to.equal('{}');
+    const image = `docker://${registry.host}/test/empty:latest`;
+    const { stderr } = await run('skopeo', ['inspect', '--cert-dir', host.at('trusted'), image]);
+    expect(stderr).to.include('manifest unknown');
+    expect((await run('skopeo', ['inspect', image])).stderr).to.include('x509');
   });
 });

@@ -32,34 +32,30 @@ describe('formatCheckTimer', () => {
   it('is printed so that it runs unchanged, for this installation, and distinguishes changes from a wrong command line', async function () {
     requirePeer(this, 'openssl');
     this.timeout(300_000);
-    const fixture = await makeFixture({ age: '2.0.7', scope: 'user' });
-    try {
-      await installCertificates(fixture, { days: 60 });
-      const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
-      const plan = (...args: string[]) => run(process.execPath, [mirrorRegistryExecutable, 'plan', ...where, ...args]);
-      const runPrinted = async (...args: string[]): Promise<number> => {
-        const { stdout, stderr } = await plan('--timer', ...args);
-        const [, service = ''] = parts(stdout);
-        const start = parseUnitFile('service', service).settings.find(({ key }) => key === 'ExecStart');
-        const [program = '', ...words] = (start?.words ?? []).map(({ text }) => text);
-        expect(words, stderr).to.include('--scope=user').and.to.include(where[0]);
-        // A service has neither the folder nor the environment of a shell.
-        return (await run(program, words, { cwd: '/', env: {} })).code;
-      };
-      expect(await runPrinted()).to.equal(10);
-      // The fixture’s certificate also has a flaw, which always renews it. Make sure that nothing
-      // is left to do.
-      await writeFile(
-        `${fixture.root}${fixture.quayRoot}/quay-config/config.yaml`,
-        'SERVER_HOSTNAME: registry.example.com:8443\nEXTERNAL_TLS_TERMINATION: true\n',
-      );
-      await rm(`${fixture.root}${fixture.quayRoot}/quay-config/ssl.key`);
-      expect(await runPrinted('--renew-before=30')).to.equal(0);
-      expect((await plan('--detailed-exitcode', '--nonsense')).code).to.equal(2);
-      await rm(`${fixture.root}${fixture.unitFolder}`, { recursive: true });
-      expect((await plan('--timer')).stderr).to.include('there is no mirror registry on this host');
-    } finally {
-      await fixture.remove();
-    }
+    await using fixture = await makeFixture({ age: '2.0.7', scope: 'user' });
+    await installCertificates(fixture, { days: 60 });
+    const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
+    const plan = (...args: string[]) => run(process.execPath, [mirrorRegistryExecutable, 'plan', ...where, ...args]);
+    const runPrinted = async (...args: string[]): Promise<number> => {
+      const { stdout, stderr } = await plan('--timer', ...args);
+      const [, service = ''] = parts(stdout);
+      const start = parseUnitFile('service', service).settings.find(({ key }) => key === 'ExecStart');
+      const [program = '', ...words] = (start?.words ?? []).map(({ text }) => text);
+      expect(words, stderr).to.include('--scope=user').and.to.include(where[0]);
+      // A service has neither the folder nor the environment of a shell.
+      return (await run(program, words, { cwd: '/', env: {} })).code;
+    };
+    expect(await runPrinted()).to.equal(10);
+    // The fixture’s certificate also has a flaw, which always renews it. Make sure that nothing
+    // is left to do.
+    await writeFile(
+      `${fixture.root}${fixture.quayRoot}/quay-config/config.yaml`,
+      'SERVER_HOSTNAME: registry.example.com:8443\nEXTERNAL_TLS_TERMINATION: true\n',
+    );
+    await rm(`${fixture.root}${fixture.quayRoot}/quay-config/ssl.key`);
+    expect(await runPrinted('--renew-before=30')).to.equal(0);
+    expect((await plan('--detailed-exitcode', '--nonsense')).code).to.equal(2);
+    await rm(`${fixture.root}${fixture.unitFolder}`, { recursive: true });
+    expect((await plan('--timer')).stderr).to.include('there is no mirror registry on this host');
   });
 });

@@ -27,27 +27,23 @@ describe('a registry behind a proxy that serves TLS', function () {
     it(`is recognised, checked and upgraded: ${what}`, async () => {
       // Clients connect to the proxy, by another name.
       const configuration = 'EXTERNAL_TLS_TERMINATION: true\n';
-      const registry = await startMirrorRegistry({ configuration, hostname: 'proxy.example.com' }, containerPort);
-      try {
-        const { host } = registry;
-        const found = JSON.parse((await registry.call('status', ['-o', 'json'])).stdout) as Installation;
-        expect(found).to.include({ externalTls: true, servesTls: containerPort === 8443 });
-        expect([found.port.value, found.remarks, found.additions.map(({ value }) => value)]).to.deep.equal([
-          ...[host.port, [], ['--memory 4g']],
-        ]);
-        const before = await registry.snapshot();
-        host.healthOf = (image) => (image === bundle.quay ? { ...healthy, status: 503 } : healthy);
-        const failed = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
-        expect([failed.code, host.running], failed.stderr).to.deep.equal([3, imagesOf('2.0.7').quay]);
-        expect(await registry.snapshot()).to.deep.equal(before);
-        host.healthOf = () => healthy;
-        const { code, stderr } = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
-        expect([code, host.running], stderr).to.deep.equal([0, bundle.quay]);
-        const again = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
-        expect(again.stdout, again.stderr).to.include('there is nothing to do');
-      } finally {
-        await registry.stop();
-      }
+      await using registry = await startMirrorRegistry({ configuration, hostname: 'proxy.example.com' }, containerPort);
+      const { host } = registry;
+      const found = JSON.parse((await registry.call('status', ['-o', 'json'])).stdout) as Installation;
+      expect(found).to.include({ externalTls: true, servesTls: containerPort === 8443 });
+      expect([found.port.value, found.remarks, found.additions.map(({ value }) => value)]).to.deep.equal([
+        ...[host.port, [], ['--memory 4g']],
+      ]);
+      const before = await registry.snapshot();
+      host.healthOf = (image) => (image === bundle.quay ? { ...healthy, status: 503 } : healthy);
+      const failed = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
+      expect([failed.code, host.running], failed.stderr).to.deep.equal([3, imagesOf('2.0.7').quay]);
+      expect(await registry.snapshot()).to.deep.equal(before);
+      host.healthOf = () => healthy;
+      const { code, stderr } = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
+      expect([code, host.running], stderr).to.deep.equal([0, bundle.quay]);
+      const again = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
+      expect(again.stdout, again.stderr).to.include('there is nothing to do');
     });
   }
 });

@@ -66,19 +66,15 @@ describe('openInstallerRelease', function () {
 
   it('upgrades a registry without a network', async function () {
     requirePeer(this, 'docker-registry', 'openssl', 'curl');
-    const registry = await startMirrorRegistry();
-    try {
-      const { code, stderr } = await registry.call('upgrade', [`--bundle=${archive}`]);
-      expect(code, stderr).to.equal(0);
-      expect(registry.host.running).to.equal(quay);
-      const first = registry.host.calls.findIndex((line) => line.startsWith('systemctl'));
-      expect(registry.host.calls.findLastIndex((line) => line.includes('import'))).to.be.lessThan(first);
-      const before = await registry.snapshot(true);
-      const again = await registry.call('upgrade', [`--bundle=${archive}`]);
-      expect(again.stdout, again.stderr).to.include('there is nothing to do');
-      expect(await registry.snapshot(true)).to.deep.equal(before);
-    } finally {
-      await registry.stop();
-    }
+    await using registry = await startMirrorRegistry();
+    const { code, stderr } = await registry.call('upgrade', [`--bundle=${archive}`]);
+    expect(code, stderr).to.equal(0);
+    expect(registry.host.running).to.equal(quay);
+    const first = registry.host.calls.findIndex((line) => line.startsWith('systemctl'));
+    expect(registry.host.calls.findLastIndex((line) => line.includes('import'))).to.be.lessThan(first);
+    const before = await registry.snapshot(true);
+    const again = await registry.call('upgrade', [`--bundle=${archive}`]);
+    expect(again.stdout, again.stderr).to.include('there is nothing to do');
+    expect(await registry.snapshot(true)).to.deep.equal(before);
   });
 });

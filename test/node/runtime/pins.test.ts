@@ -84,21 +84,17 @@ describe('pinImages', () => {
   });
 
   it('pins the release image and all others of a bundle, as a command', async () => {
-    const made = await makeBundle();
-    try {
-      const call = (...args: string[]) => executeProgram(program, ['pin', ...args, `--root=${root}`]);
-      const pinned = await call(made.path);
-      expect(pinned.code, pinned.stderr).to.equal(0);
-      expect(pinned.stdout).to.contain('systemctl reload crio');
-      const text = await readFile(join(root, pinFile), 'utf8');
-      for (const name of [made.release.pullspec, ...made.result.metadata.images]) expect(text).to.contain(`"${name}"`);
-      const { file, changed } = JSON.parse((await call(made.path, '-o', 'json')).stdout) as Record<string, unknown>;
-      expect({ file, changed }).to.deep.equal({ file: pinFile, changed: false });
-      const removed = await call('--remove');
-      expect(removed.stdout).to.contain('No images are pinned');
-      expect((await call()).code).to.equal(2);
-    } finally {
-      await made.remove();
-    }
+    await using made = await makeBundle();
+    const call = (...args: string[]) => executeProgram(program, ['pin', ...args, `--root=${root}`]);
+    const pinned = await call(made.path);
+    expect(pinned.code, pinned.stderr).to.equal(0);
+    expect(pinned.stdout).to.contain('systemctl reload crio');
+    const text = await readFile(join(root, pinFile), 'utf8');
+    for (const name of [made.release.pullspec, ...made.result.metadata.images]) expect(text).to.contain(`"${name}"`);
+    const { file, changed } = JSON.parse((await call(made.path, '-o', 'json')).stdout) as Record<string, unknown>;
+    expect({ file, changed }).to.deep.equal({ file: pinFile, changed: false });
+    const removed = await call('--remove');
+    expect(removed.stdout).to.contain('No images are pinned');
+    expect((await call()).code).to.equal(2);
   });
 });

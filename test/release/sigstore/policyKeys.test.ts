@@ -72,16 +72,12 @@ describe('the keys of image policies', () => {
     it('are beside the GPG key in the summary of push', async () => {
       const { path, keyFile, key } = bundle;
       const trust = [`--signature-keyring=${keyFile}`, `--trust-fingerprint=${key.fingerprint}`];
-      const registry = await startRegistry();
-      try {
-        const to = [`--to=${registry.host}/site/release`, '--insecure'];
-        const { stdout, stderr } = await executeProgram(program, ['push', path, ...to, ...trust]);
-        expect(stdout, stderr).to.match(
-          new RegExp(`Signed by .*${key.fingerprint}\\s+Sigstore +2 of 2 images verified, policy openshift`),
-        );
-      } finally {
-        await registry.stop();
-      }
+      await using registry = await startRegistry();
+      const to = [`--to=${registry.host}/site/release`, '--insecure'];
+      const { stdout, stderr } = await executeProgram(program, ['push', path, ...to, ...trust]);
+      expect(stdout, stderr).to.match(
+        new RegExp(`Signed by .*${key.fingerprint}\\s+Sigstore +2 of 2 images verified, policy openshift`),
+      );
     });
   });
 });

@@ -45,7 +45,7 @@ export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
 }
 
 /** A bundle of `create` in its own folder. */
-export interface TestBundle {
+export interface TestBundle extends AsyncDisposable {
   /** The path of the tar; `.sha256` and `.yaml` are beside it. */
   readonly path: string;
   /** The folder of the bundle. Tests may add files. */
@@ -106,6 +106,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
     site,
   });
   let unpacked = 0;
+  const remove = (): Promise<void> => removeFolder(folder);
   return {
     path: result.path,
     folder,
@@ -123,7 +124,8 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
       return root;
     },
     damage: (digest) => flipByte(result.path, digest),
-    remove: () => removeFolder(folder),
+    remove,
+    [Symbol.asyncDispose]: remove,
   };
 }
 

@@ -195,6 +195,10 @@ export class Workshop {
     await Promise.all([this.registry.stop(), this.signatures.stop()]);
     await removeFolder(this.folder);
   }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
 }
 
 /** Opens a workshop, by default with four small components. */

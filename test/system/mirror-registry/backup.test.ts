@@ -229,50 +229,46 @@ describe('backup and restore', function () {
     await runSuccessfully('chown', ['0:1', join(registry.fixture.root, 'srv/images')]);
     await chmod(join(registry.fixture.root, 'srv/images'), 0o773);
     await backUp('--images');
-    const other = await startMirrorRegistry({ configuration: 'ADDED: true\n' });
-    try {
-      const { fixture, host } = other;
-      await chmod(fixture.root, 0o711);
-      const config = join(fixture.root, fixture.quayRoot, 'quay-config/config.yaml');
-      const own = (await readFile(config, 'utf8')).replace('strongpassword', 'another').replace('8154', '9999');
-      await writeFile(config, own);
-      // Certificates that the backup does not have are removed.
-      expect((await other.call('certs renew', ['--new-ca=prepare'])).code).to.equal(0);
-      await fixture.write('/srv/images/sha256/aa/one', 'one');
-      await fixture.write('/srv/images/sha256/cc/three', 'three');
-      await runSuccessfully('chown', ['-R', '1001:0', join(fixture.root, 'srv/images')]);
-      await runSuccessfully('chown', ['0:1', join(fixture.root, 'srv/images')]);
-      await chmod(join(fixture.root, 'srv/images'), 0o773);
-      const before = await other.snapshot();
-      const refused = await other.call('restore', [file]);
-      expect([refused.code, /publishes port \d+.*--hostname/s.test(refused.stderr)], refused.stderr).to.deep.equal([
-        1,
-        true,
-      ]);
-      expect([await other.snapshot(), systemctl(other)]).to.deep.equal([before, []]);
+    await using other = await startMirrorRegistry({ configuration: 'ADDED: true\n' });
+    const { fixture, host } = other;
+    await chmod(fixture.root, 0o711);
+    const config = join(fixture.root, fixture.quayRoot, 'quay-config/config.yaml');
+    const own = (await readFile(config, 'utf8')).replace('strongpassword', 'another').replace('8154', '9999');
+    await writeFile(config, own);
+    // Certificates that the backup does not have are removed.
+    expect((await other.call('certs renew', ['--new-ca=prepare'])).code).to.equal(0);
+    await fixture.write('/srv/images/sha256/aa/one', 'one');
+    await fixture.write('/srv/images/sha256/cc/three', 'three');
+    await runSuccessfully('chown', ['-R', '1001:0', join(fixture.root, 'srv/images')]);
+    await runSuccessfully('chown', ['0:1', join(fixture.root, 'srv/images')]);
+    await chmod(join(fixture.root, 'srv/images'), 0o773);
+    const before = await other.snapshot();
+    const refused = await other.call('restore', [file]);
+    expect([refused.code, /publishes port \d+.*--hostname/s.test(refused.stderr)], refused.stderr).to.deep.equal([
+      1,
+      true,
+    ]);
+    expect([await other.snapshot(), systemctl(other)]).to.deep.equal([before, []]);
 
-      const { code, stderr, stdout } = await other.call('restore', [file, '--hostname=new.example.com']);
-      expect([code, stdout.includes('1 missing files')], stderr).to.deep.equal([0, true]);
-      const restored = await readFile(config, 'utf8');
-      expect(restored)
-        .to.include(`SERVER_HOSTNAME: "new.example.com:${host.port}"`)
-        .and.to.include('81540163748093725116230911');
-      expect(restored).to.include('"another"').and.not.to.include('ADDED');
-      const verify = ['verify', '-x509_strict', '-verify_hostname', 'new.example.com', '-CAfile'];
-      const root = join(registry.fixture.root, 'old-root.pem');
-      await runSuccessfully('openssl', [...verify, root, other.at('quay-config/ssl.cert')]);
-      expect(await readdir(other.at('quay-rootCA/next'))).to.deep.equal([]);
-      const images = join(fixture.root, 'srv/images');
-      expect((await readdir(images)).sort()).to.deep.equal(['sha256']);
-      expect((await readdir(join(images, 'sha256'))).sort()).to.deep.equal(['aa', 'bb', 'cc']);
-      const { uid, gid, mode } = await stat(join(images, 'sha256/bb/two'));
-      expect([uid, gid, mode & 0o777]).to.deep.equal([1001, 0, 0o644]);
-      await rm(join(images, 'sha256/bb'), { recursive: true });
-      expect((await other.call('rollback')).code).to.equal(0);
-      expect(await other.snapshot()).to.deep.equal(before);
-    } finally {
-      await other.stop();
-    }
+    const { code, stderr, stdout } = await other.call('restore', [file, '--hostname=new.example.com']);
+    expect([code, stdout.includes('1 missing files')], stderr).to.deep.equal([0, true]);
+    const restored = await readFile(config, 'utf8');
+    expect(restored)
+      .to.include(`SERVER_HOSTNAME: "new.example.com:${host.port}"`)
+      .and.to.include('81540163748093725116230911');
+    expect(restored).to.include('"another"').and.not.to.include('ADDED');
+    const verify = ['verify', '-x509_strict', '-verify_hostname', 'new.example.com', '-CAfile'];
+    const root = join(registry.fixture.root, 'old-root.pem');
+    await runSuccessfully('openssl', [...verify, root, other.at('quay-config/ssl.cert')]);
+    expect(await readdir(other.at('quay-rootCA/next'))).to.deep.equal([]);
+    const images = join(fixture.root, 'srv/images');
+    expect((await readdir(images)).sort()).to.deep.equal(['sha256']);
+    expect((await readdir(join(images, 'sha256'))).sort()).to.deep.equal(['aa', 'bb', 'cc']);
+    const { uid, gid, mode } = await stat(join(images, 'sha256/bb/two'));
+    expect([uid, gid, mode & 0o777]).to.deep.equal([1001, 0, 0o644]);
+    await rm(join(images, 'sha256/bb'), { recursive: true });
+    expect((await other.call('rollback')).code).to.equal(0);
+    expect(await other.snapshot()).to.deep.equal(before);
   });
 
   it('refuses a file that is not as it was written, before anything stops', async () => {

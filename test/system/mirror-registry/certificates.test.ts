@@ -136,16 +136,12 @@ describe('changeCertificates', function () {
 
   it('leaves the registry of another user to that user', async function () {
     if (process.getuid?.() !== 0) this.skip();
-    const another = await startMirrorRegistry({ scope: 'user' });
-    try {
-      await chown(another.at(''), 1234, 1234);
-      const before = await another.snapshot();
-      const { code, stderr } = await another.call('certs renew');
-      expect([code, stderr.includes('belongs to another user, 1234')], stderr).to.deep.equal([1, true]);
-      expect([await another.snapshot(), another.host.calls]).to.deep.equal([before, []]);
-    } finally {
-      await another.stop();
-    }
+    await using another = await startMirrorRegistry({ scope: 'user' });
+    await chown(another.at(''), 1234, 1234);
+    const before = await another.snapshot();
+    const { code, stderr } = await another.call('certs renew');
+    expect([code, stderr.includes('belongs to another user, 1234')], stderr).to.deep.equal([1, true]);
+    expect([await another.snapshot(), another.host.calls]).to.deep.equal([before, []]);
   });
 
   it('does not restore over later changes', async () => {

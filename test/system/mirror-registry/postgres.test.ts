@@ -155,36 +155,24 @@ describe('a registry with PostgreSQL', function () {
   it('moves to another host with PostgreSQL, whose password stays', async () => {
     await postgres.query("INSERT INTO migration VALUES ('moved')");
     await backUp();
-    const other = await startMirrorRegistry({ age: '1.3.10' });
-    try {
-      const config = other.at('quay-config/config.yaml');
-      await writeFile(config, (await readFile(config, 'utf8')).replace('user:password@', 'user:another@'));
-      const moved = await other.call('restore', [file, '--hostname=new.example.com']);
-      expect(moved.code, moved.stderr).to.equal(0);
-      expect(await other.host.postgres?.query('SELECT image FROM migration')).to.deep.equal(['moved']);
-      expect(await readFile(config, 'utf8'))
-        .to.include('postgresql://user:another@localhost/quay')
-        .and.to.include(`new.example.com:${other.host.port}`);
-    } finally {
-      await other.stop();
-    }
+    await using other = await startMirrorRegistry({ age: '1.3.10' });
+    const config = other.at('quay-config/config.yaml');
+    await writeFile(config, (await readFile(config, 'utf8')).replace('user:password@', 'user:another@'));
+    const moved = await other.call('restore', [file, '--hostname=new.example.com']);
+    expect(moved.code, moved.stderr).to.equal(0);
+    expect(await other.host.postgres?.query('SELECT image FROM migration')).to.deep.equal(['moved']);
+    expect(await readFile(config, 'utf8'))
+      .to.include('postgresql://user:another@localhost/quay')
+      .and.to.include(`new.example.com:${other.host.port}`);
   });
 
   it('is not restored onto SQLite', async () => {
     await backUp();
-    const other = await startMirrorRegistry();
-    try {
-      const before = await other.snapshot();
-      const { code, stderr } = await other.call('restore', [file, '--hostname=new.example.com']);
-      expect([code, stderr.includes('is of PostgreSQL'), stderr.includes('2.x')], stderr).to.deep.equal([
-        1,
-        true,
-        true,
-      ]);
-      expect(await other.snapshot()).to.deep.equal(before);
-    } finally {
-      await other.stop();
-    }
+    await using other = await startMirrorRegistry();
+    const before = await other.snapshot();
+    const { code, stderr } = await other.call('restore', [file, '--hostname=new.example.com']);
+    expect([code, stderr.includes('is of PostgreSQL'), stderr.includes('2.x')], stderr).to.deep.equal([1, true, true]);
+    expect(await other.snapshot()).to.deep.equal(before);
   });
 
   it('is not upgraded to another minor version, nor backed up without its own PostgreSQL', async () => {

@@ -520,7 +520,7 @@ describe('controlRollout', () => {
     put();
     await rollout.control();
     await rollout.until(() => rollout.condition('Updated').startsWith('False NotAccepted'));
-    const connected = await connectTo(rollout.server);
+    await using connected = await connectTo(rollout.server);
     const name = 'upgrade-4.19.4-amd64';
     const bundle = rollout.bundle(name);
     if (!bundle) throw new Error('there is no UpgradeBundle');
@@ -529,7 +529,6 @@ describe('controlRollout', () => {
     expect(rollout.condition('Updated')).to.match(/^False Aborted: /);
     expect([pins(), paused()]).to.deep.equal([[], before]);
     expect(rollout.all('ClusterVersion')[0]?.['spec']).not.to.have.property('desiredUpdate');
-    await connected.close();
   });
 
   it('creates a record for a bundle that a node finds, and deletes it when the medium goes, unless it is allowed', async () => {

@@ -206,31 +206,23 @@ describe('controlRollout of a bundle with several releases', () => {
     await rollout.untilPhase('Held');
     expect(hops()).to.deep.equal(['4.19.4 Completed', '4.20.3 Held']);
     expect(rollout.condition('Updated')).to.match(/spec\.holdBetween delays the update/);
-    const connected = await connectTo(rollout.server);
-    try {
-      const bundle = rollout.bundle();
-      if (bundle) await resumeUpdate(connected.cluster, bundle);
-      await rollout.untilPhase('Completed');
-    } finally {
-      await connected.close();
-    }
+    await using connected = await connectTo(rollout.server);
+    const bundle = rollout.bundle();
+    if (bundle) await resumeUpdate(connected.cluster, bundle);
+    await rollout.untilPhase('Completed');
   });
 
   it('can be aborted between two updates', async () => {
     put({ holdBetween: true });
     await rollout.control();
     await rollout.untilPhase('Held');
-    const connected = await connectTo(rollout.server);
-    try {
-      const bundle = rollout.bundle();
-      if (bundle) await abortUpdate(connected.cluster, bundle);
-      await rollout.untilPhase('Failed');
-      expect(rollout.condition('Updated')).to.match(/^False Aborted: .*the cluster runs 4\.19\.4/);
-      expect(requests()).to.deep.equal(['4.19.4']);
-      await rollout.until(() => !pinned().includes(release));
-      expect(pinned()).to.deep.equal([firstRelease]);
-    } finally {
-      await connected.close();
-    }
+    await using connected = await connectTo(rollout.server);
+    const bundle = rollout.bundle();
+    if (bundle) await abortUpdate(connected.cluster, bundle);
+    await rollout.untilPhase('Failed');
+    expect(rollout.condition('Updated')).to.match(/^False Aborted: .*the cluster runs 4\.19\.4/);
+    expect(requests()).to.deep.equal(['4.19.4']);
+    await rollout.until(() => !pinned().includes(release));
+    expect(pinned()).to.deep.equal([firstRelease]);
   });
 });

@@ -31,16 +31,14 @@ describe('agentObjects', () => {
   });
 
   it('can be applied, and applied again without a change', async () => {
-    const server = await startApiServer({ openshift: '4.19.3' });
-    const connected = await connectTo(server);
+    await using server = await startApiServer({ openshift: '4.19.3' });
+    await using connected = await connectTo(server);
     const { cluster } = connected;
     const objects = agentObjects({ ...options, admission: 'deny' });
     for (const object of objects) await cluster.apply(object);
     const { revision } = server.objects;
     for (const object of objects) await cluster.apply(object);
     expect(server.objects.revision).to.equal(revision);
-    await connected.close();
-    await server.stop();
   });
 
   it('give agents no right to change anything of the cluster but their report', () => {

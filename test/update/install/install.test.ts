@@ -216,19 +216,15 @@ describe('install', () => {
   it('names the missing rights before it changes anything', async () => {
     const allow = ({ verb, resource }: Attempt): boolean =>
       !(verb === 'create' && ['clusterroles', 'pods/exec'].includes(resource));
-    const limited = await openAgentSite({ openshift: '4.19.3', allow });
-    try {
-      const { revision } = limited.server.objects;
-      const options = { executables: [limited.executable], admission: 'warn', overwrite: false, startup } as const;
-      const error = await failureOf(install(limited.cluster, options, limited.context), 'denied');
-      expect(error.message).to.equal(
-        'this user lacks 2 rights to install: create clusterroles.rbac.authorization.k8s.io, ' +
-          'create pods --subresource=exec -n oc-upgrade-bundle',
-      );
-      expect(limited.server.objects.revision).to.equal(revision);
-    } finally {
-      await limited.close();
-    }
+    await using limited = await openAgentSite({ openshift: '4.19.3', allow });
+    const { revision } = limited.server.objects;
+    const options = { executables: [limited.executable], admission: 'warn', overwrite: false, startup } as const;
+    const error = await failureOf(install(limited.cluster, options, limited.context), 'denied');
+    expect(error.message).to.equal(
+      'this user lacks 2 rights to install: create clusterroles.rbac.authorization.k8s.io, ' +
+        'create pods --subresource=exec -n oc-upgrade-bundle',
+    );
+    expect(limited.server.objects.revision).to.equal(revision);
   });
 
   it('does not wait if that is off', async () => {
@@ -271,12 +267,8 @@ describe('install, on another cluster', () => {
     test: (site: AgentSite) => Promise<void>,
     more: ApiServerOptions = {},
   ): Promise<void> => {
-    const site = await openAgentSite({ openshift, ...more });
-    try {
-      await test(site);
-    } finally {
-      await site.close();
-    }
+    await using site = await openAgentSite({ openshift, ...more });
+    await test(site);
   };
   const options = { admission: 'warn', overwrite: false, startup: undefined } as const;
 

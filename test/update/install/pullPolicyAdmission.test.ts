@@ -121,7 +121,7 @@ describe('pullPolicyAdmission', () => {
       expect(judge(pod('x', 'shop', always, 'ReplicaSet/x'), undefined, mode)).to.equal('');
     }
     const owned = pod('x', 'shop', always);
-    const metadata = { ...(owned['metadata'] as Json), ownerReferences: [{ kind: 'CatalogSource', name: 'own' }] };
+    const metadata = { ...(owned.metadata as Json), ownerReferences: [{ kind: 'CatalogSource', name: 'own' }] };
     expect(judge({ ...owned, metadata })).not.to.equal('');
   });
 

@@ -267,8 +267,8 @@ describe('uninstall', () => {
 
 describe('uninstall, while an update is under way', () => {
   it('restores what the controller has paused', async () => {
-    const rollout = await RolloutSite.start({ openshift: '4.18.3' });
-    const connected = await connectTo(rollout.server);
+    await using rollout = await RolloutSite.start({ openshift: '4.18.3' });
+    await using connected = await connectTo(rollout.server);
     const { cluster, context } = connected;
     const kinds = ['MachineHealthCheck', 'ClusterAutoscaler', 'MachineConfigPool'];
     const others = (): unknown[] =>
@@ -299,7 +299,5 @@ describe('uninstall, while an update is under way', () => {
       'info: restored machineconfigpool/master',
       'info: restored machineconfigpool/worker',
     ]);
-    await connected.close();
-    await rollout.close();
   });
 });

@@ -48,7 +48,7 @@ describe('a command on the files of a machine below --root', () => {
   });
 
   it('has load compare the whole bundle with a file of sha256sum', async () => {
-    const bundle = await makeBundle();
+    await using bundle = await makeBundle();
     const sums = join(root, 'sums');
     await writeFile(sums, `${digestOf('another').slice('sha256:'.length)}  ${bundle.path}\n`);
     const differing = await upgradeBundle('load', bundle.path, `--sha256=${sums}`, `--root=${root}`);
@@ -58,6 +58,5 @@ describe('a command on the files of a machine below --root', () => {
     const digest = `--digest=${digestOf('another')}`;
     const both = await upgradeBundle('load', bundle.path, `--sha256=${sums}`, digest, `--root=${root}`);
     expect(both.stderr).to.contain('--digest and --sha256 exclude each other');
-    await bundle.remove();
   });
 });

@@ -67,27 +67,22 @@ describe('formatAudit', () => {
   });
 
   it('lists the images that changed since the base of a delta bundle', async () => {
-    const base = await makeBundle({ version: '4.12.3', components: ['etcd', 'cli'] });
-    const delta = await makeBundle({ version: '4.12.4', components: ['etcd', 'console'], base: base.path });
-    try {
-      const opened = await addBases(await openBundle(delta.path, makeContext()), [base.path], makeContext());
-      const compared = await verifyBundle(opened, { trust: acceptUnsigned }, makeContext());
-      await opened[Symbol.asyncDispose]();
-      const { changes } = compared;
-      expect(changes?.release).to.equal(base.release.pullspec);
-      expect(changes?.images.map((each) => `${each.kind} ${each.name}`)).to.include.members([
-        'removed cli',
-        'added console',
-      ]);
-      const page = formatAudit(compared, audit);
-      const title = `Changes since 4.12.3: ${String(changes?.images.length)} of 3 images`;
-      expect(page).to.include(title);
-      expect(page).to.match(/console<\/td>\s*<td class="digest" data-label="Change">added<\/td>/);
-      expect(formatVerified(compared, new Map(), undefined)).to.match(/Changes +since 4\.12\.3: .*1 added/);
-    } finally {
-      await base.remove();
-      await delta.remove();
-    }
+    await using base = await makeBundle({ version: '4.12.3', components: ['etcd', 'cli'] });
+    await using delta = await makeBundle({ version: '4.12.4', components: ['etcd', 'console'], base: base.path });
+    const opened = await addBases(await openBundle(delta.path, makeContext()), [base.path], makeContext());
+    const compared = await verifyBundle(opened, { trust: acceptUnsigned }, makeContext());
+    await opened[Symbol.asyncDispose]();
+    const { changes } = compared;
+    expect(changes?.release).to.equal(base.release.pullspec);
+    expect(changes?.images.map((each) => `${each.kind} ${each.name}`)).to.include.members([
+      'removed cli',
+      'added console',
+    ]);
+    const page = formatAudit(compared, audit);
+    const title = `Changes since 4.12.3: ${String(changes?.images.length)} of 3 images`;
+    expect(page).to.include(title);
+    expect(page).to.match(/console<\/td>\s*<td class="digest" data-label="Change">added<\/td>/);
+    expect(formatVerified(compared, new Map(), undefined)).to.match(/Changes +since 4\.12\.3: .*1 added/);
   });
 
   it('says which images failed', async () => {
