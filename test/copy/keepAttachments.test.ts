@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { mediaTypes } from '../../lib/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { openWorkshop, runProgram, type Workshop } from '../support/content/creation.ts';
-import { startDockerRegistry, type DockerRegistry } from '../support/dockerRegistry.ts';
+import { useDockerRegistry } from '../support/dockerRegistry.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { attachmentTag } from '../support/release/attachments.ts';
 import { Mirroring } from '../support/release/mirroring.ts';
@@ -18,17 +18,13 @@ describe('attachments that a target already has', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
-  let site: DockerRegistry;
+  const site = useDockerRegistry();
 
   before(async () => {
-    site = await startDockerRegistry();
     workshop = await openWorkshop({ release: { supplements: true } });
     mirroring = new Mirroring(workshop);
   });
-  after(async () => {
-    await workshop.close();
-    await site.stop();
-  });
+  after(() => workshop.close());
 
   const put = async (path: string, type: string, body: Buffer): Promise<void> => {
     const reply = await fetch(`${site.url}/v2/${path}`, {

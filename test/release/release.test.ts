@@ -1,11 +1,11 @@
 import { expect } from 'chai';
+import { failureOf } from '../support/program/failure.ts';
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { Header } from 'tar';
-import type { Context } from '../../lib/context.ts';
-import { isPluginError, type PluginError } from '../../lib/errors.ts';
+import { makeContext } from '../support/context.ts';
 import { parseManifest, type Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { readPayload, type PayloadOptions, type Release } from '../../lib/release/release.ts';
@@ -20,14 +20,8 @@ const name = 'openshift-release-dev/ocp-release';
 const someDigest = digestOf('an image');
 
 describe('readPayload', () => {
-  const warnings: string[] = [];
-  const context: Context = {
-    signal: new AbortController().signal,
-    log: (level, message) => {
-      if (level === 'warn') warnings.push(message);
-    },
-    onEvent: () => undefined,
-  };
+  const context = makeContext();
+  const warnings = (): string[] => context.lines.filter((line) => line.startsWith('warn: '));
   let folder: string;
   let runs = 0;
 
@@ -35,7 +29,7 @@ describe('readPayload', () => {
     folder = await mkdtemp(join(tmpdir(), 'release-'));
   });
   after(() => rm(folder, { recursive: true }));
-  beforeEach(() => warnings.splice(0));
+  beforeEach(() => context.lines.splice(0));
 
   /** Writes content as a mirror directory, and opens the release repository in it. */
   const openDirectory = async (content: TestContent['content']): Promise<Directory> => {
@@ -61,14 +55,6 @@ describe('readPayload', () => {
     const content = new TestContent();
     const descriptor = content.addImage(name, { architecture: 'amd64', ...config, layers });
     return readPayload(await openDirectory(content.content), descriptor, { repository }, context);
-  };
-  const failure = async (run: Promise<unknown>): Promise<PluginError> => {
-    const error = await run.then(
-      () => undefined,
-      (reason: unknown) => reason,
-    );
-    if (isPluginError(error)) return error;
-    throw new Error('did not fail as it should', { cause: error });
   };
 
   it('tells what a release is and what it consists of', async () => {
@@ -105,7 +91,7 @@ describe('readPayload', () => {
 
   it('takes the architecture from the image’s configuration', async () => {
     expect((await read({ arch: 'aarch64', format: 'oci' })).arch).to.equal('aarch64');
-    expect((await failure(read({ arch: 's390x' }, { arch: 'x86_64' }))).message).to.match(
+    expect((await failureOf(read({ arch: 's390x' }, { arch: 'x86_64' }))).message).to.match(
       /is of architecture s390x, not x86_64/,
     );
   });
@@ -133,13 +119,13 @@ describe('readPayload', () => {
   });
 
   it('refuses a payload of another version', async () => {
-    const error = await failure(read({ version: '4.12.5' }, { version: '4.12.4' }));
+    const error = await failureOf(read({ version: '4.12.5' }, { version: '4.12.4' }));
     expect(error.code).to.equal('invalid-release');
     expect(error.message).to.match(/is of version 4\.12\.5, not 4\.12\.4$/);
   });
 
   it('refuses an image that is no payload', async () => {
-    const error = await failure(readLayers([makeNoiseLayer('x', 5000)]));
+    const error = await failureOf(readLayers([makeNoiseLayer('x', 5000)]));
     expect(error).to.include({ code: 'invalid-release', hint: 'It is an image, but not a release payload.' });
   });
 
@@ -156,26 +142,26 @@ describe('readPayload', () => {
         verification: { publicKey: 'a key', stores: ['file:///etc', '/etc', 'https://x.example'] },
       });
       expect(verification.stores).to.deep.equal(['https://x.example']);
-      expect(warnings[0]).to.match(/names a signature store that is not http/);
+      expect(warnings()[0]).to.match(/names a signature store that is not http/);
     });
 
     it('passes over manifests that are not YAML', async () => {
       const text = 'release.openshift.io/verification-config-map: [';
       const { verification } = await read({ files: { '0000_00_bad.yaml': text } });
       expect(verification).to.deep.equal({ keys: [], stores: [] });
-      expect(warnings[0]).to.match(/^0000_00_bad\.yaml in the release payload is not YAML/);
+      expect(warnings()[0]).to.match(/^warn: 0000_00_bad\.yaml in the release payload is not YAML/);
     });
 
     itWithSharedData('reads the one of a real payload, which has a key twice', async () => {
       const text = sharedData('trust/cluster-update-keys_configmap.yaml').toString();
       const { verification } = await read({ files: { '0000_90_cluster-update-keys_configmap.yaml': text } });
       expect(verification.keys).to.have.length(1);
-      expect(verification.keys[0]?.name).to.match(/^verifier-public-key-redhat of 0000_90/);
+      expect(verification.keys[0]?.name).to.match(/^warn: verifier-public-key-redhat of 0000_90/);
       expect(verification.stores).to.deep.equal([
         'https://storage.googleapis.com/openshift-release/official/signatures/openshift/release',
         'https://mirror.openshift.com/pub/openshift-v4/signatures/openshift/release',
       ]);
-      expect(warnings).to.deep.equal([]);
+      expect(warnings()).to.deep.equal([]);
     });
   });
 
@@ -234,7 +220,7 @@ describe('readPayload', () => {
     ];
     for (const [title, options, expected] of cases) {
       it(`refuses one that ${title}`, async () => {
-        const error = await failure(read(options));
+        const error = await failureOf(read(options));
         expect(error.code).to.equal('invalid-release');
         expect(error.message).to.match(expected);
       });
@@ -331,7 +317,7 @@ describe('readPayload', () => {
           bytes.length,
         );
         content.content.blobs.set(payload.digest, sized);
-        const error = await failure(
+        const error = await failureOf(
           readPayload(await openDirectory(content.content), descriptor, { repository }, context),
         );
         expect(error.code).to.equal('digest-mismatch');
@@ -343,11 +329,11 @@ describe('readPayload', () => {
         Buffer.concat([entry('release-manifests/image-references', Buffer.alloc(17 * 1024 * 1024, '{"a":1}')), end]),
         { level: 1 },
       );
-      expect((await failure(readLayers([layerOf(large)]))).code).to.equal('too-large');
+      expect((await failureOf(readLayers([layerOf(large)]))).code).to.equal('too-large');
       const bomb = gzipSync(Buffer.concat([entry('big', Buffer.alloc(64 * 1024 * 1024)), end]));
-      expect(['invalid-release']).to.include((await failure(readLayers([layerOf(bomb)]))).code);
+      expect(['invalid-release']).to.include((await failureOf(readLayers([layerOf(bomb)]))).code);
       const huge = gzipSync(entry('big', Buffer.alloc(1024), 'File', 2 ** 35));
-      expect((await failure(readLayers([layerOf(huge)]))).message).to.contain('too large when it is unpacked');
+      expect((await failureOf(readLayers([layerOf(huge)]))).message).to.contain('too large when it is unpacked');
     });
 
     it('pays no attention to what follows the end, however much', async () => {
@@ -364,7 +350,7 @@ describe('readPayload', () => {
         entry('release-manifests/sub/image-references', Buffer.from(good)),
         end,
       ]);
-      expect((await failure(readLayers([layerOf(tar)]))).message).to.match(
+      expect((await failureOf(readLayers([layerOf(tar)]))).message).to.match(
         /has no release-manifests\/image-references/,
       );
     });
@@ -372,13 +358,13 @@ describe('readPayload', () => {
     it('refuses a file that is truncated or not an archive', async () => {
       const whole = entry('release-manifests/image-references', Buffer.from(good));
       for (const bytes of [whole.subarray(0, 600), Buffer.alloc(5000, 'x'), gzipSync(whole).subarray(0, 100)]) {
-        const error = await failure(readLayers([layerOf(bytes)]));
+        const error = await failureOf(readLayers([layerOf(bytes)]));
         expect(error.code).to.equal('invalid-release');
       }
     });
 
     it('says when the architecture is not one of OpenShift', async () => {
-      expect((await failure(readLayers([payload], { architecture: 'riscv64' }))).message).to.match(
+      expect((await failureOf(readLayers([payload], { architecture: 'riscv64' }))).message).to.match(
         /is for no known architecture: “riscv64”/,
       );
     });
@@ -387,7 +373,7 @@ describe('readPayload', () => {
       const content = new TestContent();
       const descriptor = content.addImage(name, { architecture: 'amd64', layers: [payload] });
       content.content.blobs.delete(payload.digest satisfies Digest);
-      const error = await failure(
+      const error = await failureOf(
         readPayload(await openDirectory(content.content), descriptor, { repository }, context),
       );
       expect(error.code).to.equal('not-found');

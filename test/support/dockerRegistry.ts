@@ -39,6 +39,19 @@ export interface DockerRegistry extends AsyncDisposable {
   stop(): Promise<void>;
 }
 
+/** Starts a registry before the tests of a suite, and stops it after them. */
+export function useDockerRegistry(): Pick<DockerRegistry, 'host' | 'url'> {
+  const site = { host: '', url: '' };
+  let registry: DockerRegistry;
+  before(async () => {
+    registry = await startDockerRegistry();
+    const { host, url } = registry;
+    Object.assign(site, { host, url });
+  });
+  after(() => registry.stop());
+  return site;
+}
+
 /**
  * Starts `docker-registry serve` on a free loopback port, and waits until it listens. Throws with its log if it does
  * not.

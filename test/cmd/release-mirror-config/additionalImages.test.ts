@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { parseAllDocuments } from 'yaml';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
-import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { addAttachment, attachmentTag } from '../../support/release/attachments.ts';
 import { extraImage, type ExtraImage } from '../../support/release/extraImage.ts';
@@ -14,13 +14,8 @@ describe('oc adm-release-mirror-config --additional-image', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
-  let site: DockerRegistry;
+  const site = useDockerRegistry();
   let [tool, operator]: ExtraImage[] = [];
-
-  before(async () => {
-    site = await startDockerRegistry();
-  });
-  after(() => site.stop());
 
   beforeEach(async () => {
     workshop = await openWorkshop();

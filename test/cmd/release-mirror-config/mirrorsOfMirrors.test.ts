@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { addRelease, openWorkshop, type Workshop } from '../../support/content/creation.ts';
-import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { Mirroring, pullWhole } from '../../support/release/mirroring.ts';
@@ -10,12 +10,8 @@ describe('oc adm-release-mirror-config between registries', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
-  let site: DockerRegistry;
+  const site = useDockerRegistry();
 
-  before(async () => {
-    site = await startDockerRegistry();
-  });
-  after(() => site.stop());
   beforeEach(async () => {
     workshop = await openWorkshop();
     mirroring = new Mirroring(workshop);

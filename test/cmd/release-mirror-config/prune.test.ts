@@ -5,7 +5,7 @@ import { digestIn } from '../../../lib/oci/reference.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
-import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { startDockerRegistry, useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
@@ -27,12 +27,7 @@ describe('oc adm-release-mirror-config prune', function () {
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
-  let site: DockerRegistry;
-
-  before(async () => {
-    site = await startDockerRegistry();
-  });
-  after(() => site.stop());
+  const site = useDockerRegistry();
 
   beforeEach(async () => {
     workshop = await openWorkshop();

@@ -1,7 +1,7 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
-import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
@@ -14,12 +14,8 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
-  let site: DockerRegistry;
+  const site = useDockerRegistry();
 
-  before(async () => {
-    site = await startDockerRegistry();
-  });
-  after(() => site.stop());
   afterEach(() => workshop.close());
 
   const open = async (options: ReleaseOptions = {}): Promise<void> => {

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { digestOf } from '../../../lib/oci/digest.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
-import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
@@ -14,12 +14,11 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
   let mirroring: Mirroring;
   let old: TestRelease;
   let kept: TestRelease;
-  let site: DockerRegistry;
+  const site = useDockerRegistry();
   let number = 0;
   let repository = '';
 
   before(async () => {
-    site = await startDockerRegistry();
     workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], common: ['etcd'] } });
     mirroring = new Mirroring(workshop);
     const components = { components: ['cli', 'etcd'], common: ['etcd'] };
@@ -27,10 +26,7 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
     kept = await addRelease(workshop, { components: ['cli'], version: '4.12.9', seed: 'kept' });
   });
   beforeEach(() => (repository = `site${(number += 1)}/release`));
-  after(async () => {
-    await site.stop();
-    await workshop.close();
-  });
+  after(() => workshop.close());
 
   const to = (host = site.host): string => `--to=${host}/${repository}`;
   const prune = (host = site.host): Promise<Execution> => {

@@ -5,7 +5,7 @@ import { digestOf } from '../../../lib/oci/digest.ts';
 import { digestIn } from '../../../lib/oci/reference.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
-import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { Mirroring, readTagLinks } from '../../support/release/mirroring.ts';
@@ -19,19 +19,15 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
-  let site: DockerRegistry;
+  const site = useDockerRegistry();
 
   before(async () => {
-    site = await startDockerRegistry();
     workshop = await openWorkshop();
     mirroring = new Mirroring(workshop);
     old = await addRelease(workshop, { version: '4.12.3', seed: 'old' });
   });
   beforeEach(() => rm(mirroring.path('mirror'), { recursive: true, force: true }));
-  after(async () => {
-    await site.stop();
-    await workshop.close();
-  });
+  after(() => workshop.close());
 
   const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
   const prune = (...args: string[]): Promise<Execution> =>

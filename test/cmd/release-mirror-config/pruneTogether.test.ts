@@ -9,7 +9,7 @@ import { startRegistry } from '../../fakes/registry/registry.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { openWorkshop, runExecutable, runProgram, sign, until, type Workshop } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
-import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
@@ -20,12 +20,11 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
-  let site: DockerRegistry;
+  const site = useDockerRegistry();
   let number = 0;
   let repository = '';
 
   before(async () => {
-    site = await startDockerRegistry();
     workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], common: ['etcd'] } });
     mirroring = new Mirroring(workshop);
     old = buildRelease({
@@ -37,10 +36,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
     await sign(workshop, [old.digest]);
   });
   beforeEach(() => (repository = `site${(number += 1)}/release`));
-  after(async () => {
-    await site.stop();
-    await workshop.close();
-  });
+  after(() => workshop.close());
 
   const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
   const to = (host = site.host): string => `--to=${host}/${repository}`;

@@ -6,7 +6,7 @@ import { hexOf, isDigest, type Digest } from '../../../lib/oci/digest.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { blobBytes, openWorkshop, until, type Workshop } from '../../support/content/creation.ts';
-import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
 import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
 import { requirePeer } from '../../support/peers.ts';
@@ -380,11 +380,7 @@ describe('oc adm-release-mirror-config', () => {
 
   describe('to a registry', function () {
     requirePeer(this, 'docker-registry', 'skopeo');
-    let site: DockerRegistry;
-    before(async () => {
-      site = await startDockerRegistry();
-    });
-    after(() => site.stop());
+    const site = useDockerRegistry();
 
     it('puts every image into one repository, and says how clusters find them there', async () => {
       await open();

@@ -4,7 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { isPluginError, type ErrorCode, type PluginError } from '../../../lib/errors.ts';
+import type { ErrorCode } from '../../../lib/errors.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { Certificates } from '../../../lib/http/certificates.ts';
 import { Connections } from '../../../lib/http/connections.ts';
 import { Credentials } from '../../../lib/registry/auth/credentials.ts';
@@ -78,14 +79,6 @@ describe('Tokens', () => {
       onEvent: () => undefined,
     };
     return new Tokens(new Credentials({ file, environment: {} }), connections, context, options);
-  };
-  const failureOf = async (promise: Promise<unknown>, code: ErrorCode): Promise<PluginError> => {
-    const error: unknown = await promise.then(
-      (value) => new Error(`nothing failed: ${String(value)}`),
-      (thrown: unknown) => thrown,
-    );
-    if (!isPluginError(error, code)) throw error;
-    return error;
   };
 
   describe('at a registry with Basic', () => {

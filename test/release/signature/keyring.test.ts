@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { readKey, type Key } from 'openpgp';
-import type { Context } from '../../../lib/context.ts';
+import { makeContext } from '../../support/context.ts';
 import { isPluginError, messageOf } from '../../../lib/errors.ts';
 import { loadKeyring, parseFingerprint, readKeys, redHatReleaseKey } from '../../../lib/release/signature/keyring.ts';
 import { fingerprintOf } from '../../../lib/release/signature/signature.ts';
@@ -40,14 +40,7 @@ describe('parseFingerprint', () => {
 });
 
 describe('readKeys and loadKeyring', () => {
-  const warnings: string[] = [];
-  const context: Context = {
-    signal: new AbortController().signal,
-    log: (level, message) => {
-      if (level === 'warn') warnings.push(message);
-    },
-    onEvent: () => undefined,
-  };
+  const context = makeContext();
   let folder: string;
   let one: SigningKey;
   let two: SigningKey;
@@ -62,7 +55,7 @@ describe('readKeys and loadKeyring', () => {
     await writeFile(path('nonsense'), 'not a key');
   });
   after(() => rm(folder, { recursive: true }));
-  beforeEach(() => warnings.splice(0));
+  beforeEach(() => context.lines.splice(0));
 
   it('reads several armored blocks with text around them, and binary keys', async () => {
     const binary = Buffer.concat(
@@ -119,8 +112,8 @@ describe('readKeys and loadKeyring', () => {
     expect(await codeOf(() => loadKeyring({ files: [path('nonsense')] }, [], context))).to.equal('invalid-file');
     const others = [{ name: 'verifier-public-key-x', content: 'nonsense' }];
     await loadKeyring({ system: path('absent'), others }, [], context);
-    expect(warnings).to.have.length(1);
-    expect(warnings[0]).to.match(/^verifier-public-key-x holds no OpenPGP public key/);
+    expect(context.lines).to.have.length(1);
+    expect(context.lines[0]).to.match(/^warn: verifier-public-key-x holds no OpenPGP public key/);
   });
 
   itWithSharedData('trusts Red Hat’s release key 2 and not the other key of the file', async () => {

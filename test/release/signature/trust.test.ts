@@ -1,11 +1,11 @@
 import { expect } from 'chai';
+import { failureOf } from '../../support/program/failure.ts';
 import { mkdtemp, rm, writeFile, mkdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createMessage, generateKey, sign } from 'openpgp';
-import type { Context } from '../../../lib/context.ts';
-import { isPluginError, type PluginError } from '../../../lib/errors.ts';
+import { makeContext } from '../../support/context.ts';
 import { digestOf, hexOf, parseDigest } from '../../../lib/oci/digest.ts';
 import { loadKeyring, type Keyring } from '../../../lib/release/signature/keyring.ts';
 import { fetchFile, type FetchFile } from '../../../lib/http/fetchFile.ts';
@@ -28,7 +28,7 @@ import {
 const digest = digestOf('a release');
 
 describe('the trust in a release', () => {
-  const context: Context = { signal: new AbortController().signal, log: () => undefined, onEvent: () => undefined };
+  const context = makeContext();
   const connections = new Connections({ certificates: new Certificates({ insecure: false, folders: [] }) });
   const fetch: FetchFile = (url, limit) => fetchFile(connections, url, limit, context, { attempts: 3, baseDelay: 1 });
   const nothing = join(tmpdir(), 'no such file');
@@ -73,14 +73,6 @@ describe('the trust in a release', () => {
     on.requests.length = 0;
     return `${on.url}/signatures`;
   };
-  const failure = async (run: Promise<unknown>): Promise<PluginError> => {
-    const error = await run.then(
-      () => undefined,
-      (reason: unknown) => reason,
-    );
-    if (isPluginError(error)) return error;
-    throw new Error('did not fail as it should', { cause: error });
-  };
 
   describe('findSignatures', () => {
     it('asks an http store for one after the other until there is no more', async () => {
@@ -117,7 +109,7 @@ describe('the trust in a release', () => {
     });
 
     it('refuses other kinds of stores, and does not print the secret in an address', async () => {
-      const ftp = await failure(findSignatures(digest, ['ftp://example.com/x'], fetch, context));
+      const ftp = await failureOf(findSignatures(digest, ['ftp://example.com/x'], fetch, context));
       expect(ftp.code).to.equal('usage');
       const store = serve(server, signature).replace('http://', 'http://user:secret@');
       const [answer] = await findSignatures(digest, [`${store}?token=secret`], fetch, context);
@@ -158,24 +150,24 @@ describe('the trust in a release', () => {
 
     it('throws unsigned and says what every store answered', async () => {
       server.fault(/./, { answer: { status: 503 } });
-      const error = await failure(verify([`${server.url}/x`, serve(mirror)]));
+      const error = await failureOf(verify([`${server.url}/x`, serve(mirror)]));
       expect(error.code).to.equal('unsigned');
       expect(error.message).to.contain(`${server.url}/x/sha256=${hexOf(digest)}/signature-1 answered with status 503`);
       expect(error.message).to.contain(`${mirror.url}/signatures has no signature`);
       expect(error.hint).to.match(/nightly builds are not/);
-      expect((await failure(verify([]))).message).to.contain('no signature store is known');
+      expect((await failureOf(verify([]))).message).to.contain('no signature store is known');
     });
 
     it('tells a site without a network what to do', async () => {
       server.fault(/./, { noAnswer: 'reset' });
-      const error = await failure(verify([`${server.url}/x`]));
+      const error = await failureOf(verify([`${server.url}/x`]));
       expect(error.code).to.equal('unsigned');
       expect(error.hint).to.match(/^No signature store could be reached/);
       expect(error.settings).to.deep.equal(['signatureStore', 'allowUnsigned']);
     });
 
     it('throws untrusted with the very option that would trust a good signature’s key', async () => {
-      const error = await failure(verify([serve(server, foreign)]));
+      const error = await failureOf(verify([serve(server, foreign)]));
       expect(error.code).to.equal('untrusted');
       expect(error.message).to.contain(`signed by ${stranger.fingerprint} (Stranger <release@example.com>)`);
       expect(error.hint).to.match(/by another way/);
@@ -188,20 +180,20 @@ describe('the trust in a release', () => {
       const { privateKey } = await generateKey(curve);
       const message = await createMessage({ binary: Buffer.from(statementOf(digest)) });
       const edwards = (await sign({ message, signingKeys: privateKey, format: 'binary' })) as Uint8Array;
-      const unsupported = await failure(verify([serve(server, Buffer.from(edwards))]));
+      const unsupported = await failureOf(verify([serve(server, Buffer.from(edwards))]));
       expect(unsupported.code).to.equal('untrusted');
       expect(unsupported.message).to.match(
         /^cannot verify sha256:.*: the signature uses an unsupported algorithm.*EdDSA/,
       );
       expect(unsupported.hint).to.match(/^Sign the release with an RSA key/);
-      const expired = await failure(verify([serve(server, await signDigest(signer, digest, { expired: true }))]));
+      const expired = await failureOf(verify([serve(server, await signDigest(signer, digest, { expired: true }))]));
       expect(expired.message).to.match(/the signature expired on 20\d\d-/);
       expect(expired.hint).to.match(/^Get a newer signature/);
     });
 
     it('throws untrusted with each reason, and never trusts a payload’s own key', async () => {
       const other = await signDigest(signer, digestOf('another'));
-      const error = await failure(verify([serve(server, other, Buffer.from('junk'))]));
+      const error = await failureOf(verify([serve(server, other, Buffer.from('junk'))]));
       expect(error.code).to.equal('untrusted');
       expect(error.message).to.match(/the signature is for sha256:[0-9a-f]+; the signature is not binary OpenPGP/);
       expect(error.hint).to.match(/^Trust the key that signs such releases/);
@@ -210,12 +202,12 @@ describe('the trust in a release', () => {
         [],
         context,
       );
-      expect((await failure(verify([serve(server, foreign)], [], own))).code).to.equal('untrusted');
+      expect((await failureOf(verify([serve(server, foreign)], [], own))).code).to.equal('untrusted');
     });
 
     it('reports if no trusted key is available', async () => {
       const empty = await loadKeyring({ system: nothing }, [], context);
-      expect((await failure(verify([serve(server, signature)], [], empty))).settings).to.deep.equal([
+      expect((await failureOf(verify([serve(server, signature)], [], empty))).settings).to.deep.equal([
         'signatureKeyring',
       ]);
     });
@@ -223,7 +215,7 @@ describe('the trust in a release', () => {
     it('ends when it is interrupted', async () => {
       const aborted = { ...context, signal: AbortSignal.abort() };
       const options = { keyring, stores: [folder], fetchFile: fetch };
-      expect((await failure(verifyRelease(digest, options, aborted))).code).to.equal('interrupted');
+      expect((await failureOf(verifyRelease(digest, options, aborted))).code).to.equal('interrupted');
     });
 
     itWithSharedData('verifies a genuine release out of a folder, with the pinned key and nothing else', async () => {

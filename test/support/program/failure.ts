@@ -1,13 +1,14 @@
 import { isPluginError, type ErrorCode, type PluginError } from '../../../lib/errors.ts';
 
-/** Returns the PluginError of a failed action. The error must have the given code. */
-export async function failureOf(action: Promise<unknown>, code: ErrorCode): Promise<PluginError> {
+/** Returns the PluginError of a failed action. The error must have the given code, if one is given. */
+export async function failureOf(action: Promise<unknown>, code?: ErrorCode): Promise<PluginError> {
+  const wanted = code ?? 'a PluginError';
   let result: unknown;
   try {
     result = await action;
   } catch (error) {
     if (isPluginError(error, code)) return error;
-    throw new Error(`expected ${code}`, { cause: error });
+    throw new Error(`expected ${wanted}`, { cause: error });
   }
-  throw new Error(`expected ${code}, and it succeeded with ${JSON.stringify(result)}`);
+  throw new Error(`expected ${wanted}, and it succeeded with ${JSON.stringify(result)}`);
 }
