@@ -1,7 +1,6 @@
 import { expect } from 'chai';
 import { connectCluster } from '../../lib/kubernetes/client.ts';
-import { startApiServer, type ApiServerOptions } from '../fakes/kubernetes/apiServer.ts';
-import { connectTo } from '../support/cluster.ts';
+import { startCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { describeCluster } from './contract.ts';
@@ -9,29 +8,16 @@ import { describeCustomObjects } from './contractObjects.ts';
 import { describeUpdates } from './contractUpdate.ts';
 import { describeWatches } from './contractWatch.ts';
 
-/** Connects to an API server in this process: OpenShift, or plain Kubernetes. */
-const connectHere = async (options: ApiServerOptions) => {
-  const server = await startApiServer(options);
-  const connected = await connectTo(server);
-  return {
-    cluster: connected.cluster,
-    close: async () => {
-      await connected.close();
-      await server.stop();
-    },
-  };
-};
-describeCluster('Cluster, with the API server in this process', () => connectHere({ openshift: '4.14.3' }));
-describeCustomObjects('custom objects, with the API server in this process', () => connectHere({}));
-describeWatches('watches, with the API server in this process', () => connectHere({}));
-describeUpdates('an update, with the API server in this process', () => connectHere({}));
-describeUpdates('an update, with one before rules in definitions', () => connectHere({ kubernetes: 'v1.24.9' }));
+describeCluster('Cluster, with the API server in this process', () => startCluster({ openshift: '4.14.3' }));
+describeCustomObjects('custom objects, with the API server in this process', () => startCluster());
+describeWatches('watches, with the API server in this process', () => startCluster());
+describeUpdates('an update, with the API server in this process', () => startCluster());
+describeUpdates('an update, with one before rules in definitions', () => startCluster({ kubernetes: 'v1.24.9' }));
 
 describe('Cluster', () => {
   it('asks once which kinds are served, also for what may end earlier', async () => {
-    await using server = await startApiServer({ openshift: '4.19.3' });
-    await using connected = await connectTo(server);
-    const { cluster } = connected;
+    await using started = await startCluster({ openshift: '4.19.3' });
+    const { cluster, server } = started;
     const stop = new AbortController();
     const inner = cluster.within(stop.signal);
     await inner.list('v1', 'Node');

@@ -3,8 +3,8 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { expect } from 'chai';
 import { connectCluster } from '../../lib/kubernetes/client.ts';
 import { tooManyRequests } from '../fakes/kubernetes/apiStatus.ts';
-import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { connectTo, hasty, type ConnectedCluster } from '../support/cluster.ts';
+import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { hasty, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 
@@ -12,17 +12,14 @@ const configMap = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'x', 
 
 describe('Exchange', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
 
   beforeEach(async () => {
-    server = await startApiServer();
-    connected = await connectTo(server, {}, 300);
+    connected = await startCluster({}, 300);
+    ({ server } = connected);
     await connected.cluster.findKind('v1', 'ConfigMap');
   });
-  afterEach(async () => {
-    await connected.close();
-    await server.stop();
-  });
+  afterEach(() => connected.close());
 
   it('waits as long as a 429 says, for reads and writes', async () => {
     server.fault(/configmaps/, { answer: tooManyRequests(0) }, { times: 2 });
@@ -153,17 +150,14 @@ describe('Exchange', () => {
 
 describe('Cluster.clusterVersion', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
 
   const start = async (openshift?: string) => {
-    server = await startApiServer(openshift === undefined ? {} : { openshift });
-    connected = await connectTo(server);
+    connected = await startCluster(openshift === undefined ? {} : { openshift });
+    ({ server } = connected);
     return connected.cluster;
   };
-  afterEach(async () => {
-    await connected.close();
-    await server.stop();
-  });
+  afterEach(() => connected.close());
 
   it('tells version, channel and the releases that it knows', async () => {
     const cluster = await start('4.12.4');

@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { expect } from 'chai';
 import { leadWithLease, type LeaseOptions } from '../../lib/kubernetes/lease.ts';
 import { checkInterrupted } from '../../lib/context.ts';
-import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { TestClock } from '../support/clock.ts';
-import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 
 const lease = (spec: object = {}) => ({
@@ -16,14 +16,14 @@ const lease = (spec: object = {}) => ({
 
 describe('leadWithLease', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
   let clock: TestClock;
   let contenders: { context: TestContext; running: Promise<unknown> }[];
 
   beforeEach(async () => {
-    server = await startApiServer();
+    connected = await startCluster();
+    ({ server } = connected);
     server.put(lease());
-    connected = await connectTo(server);
     contenders = [];
     clock = new TestClock();
   });
@@ -31,7 +31,6 @@ describe('leadWithLease', () => {
     for (const { context } of contenders) context.interrupt();
     await Promise.allSettled(contenders.map(({ running }) => running));
     await connected.close();
-    await server.stop();
   });
 
   /** Contends for the Lease, and records when it leads and stops. */

@@ -5,26 +5,25 @@ import type { PodCommand } from '../../lib/kubernetes/podExec.ts';
 import { offered } from '../fakes/kubernetes/apiExec.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeAuthority } from '../support/certificates.ts';
-import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { pod } from '../fakes/cluster/site.ts';
 
 describe('PodExec', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
   let folder: string;
 
   beforeEach(async () => {
     folder = await makeFolder();
-    server = await startApiServer();
+    connected = await startCluster();
+    ({ server } = connected);
     furnish(server);
-    connected = await connectTo(server);
   });
   afterEach(async () => {
     offered.protocols = ['v5.channel.k8s.io', 'v4.channel.k8s.io'];
     await connected.close();
-    await server.stop();
     await removeFolder(folder);
   });
   const furnish = (with_: TestApiServer): void => {

@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import type { Cluster, ListOptions } from '../../lib/kubernetes/client.ts';
 import type { StoredObject } from '../../lib/kubernetes/fields.ts';
-import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import type { ApiServerOptions, TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const configMap = (name: string, value = '', metadata: object = {}) => ({
@@ -14,18 +14,17 @@ const configMap = (name: string, value = '', metadata: object = {}) => ({
 
 describe('Cluster.watch', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
   let cluster: Cluster;
 
   const start = async (options: ApiServerOptions = {}): Promise<void> => {
-    server = await startApiServer(options);
-    connected = await connectTo(server, options.tokens ? { user: { token: 't' } } : {});
+    connected = await startCluster(options);
+    ({ server } = connected);
     ({ cluster } = connected);
   };
   afterEach(async () => {
     connected.context.interrupt();
     await connected.close();
-    await server.stop();
   });
 
   const brief = (objects: readonly StoredObject[]): string =>

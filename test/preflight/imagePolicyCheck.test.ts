@@ -6,8 +6,8 @@ import { checkImagePolicies } from '../../lib/preflight/imagePolicyCheck.ts';
 import { surveyCluster } from '../../lib/preflight/survey.ts';
 import { furnish, platformImage } from '../fakes/cluster/site.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
-import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { startCluster, type StartedCluster } from '../support/cluster.ts';
 import { imagePolicyFiles, type PolicyOptions } from '../support/release/imagePolicy.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
@@ -29,24 +29,20 @@ interface Case {
 
 describe('checkImagePolicies', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
   beforeEach(async () => {
-    server = await startApiServer({ openshift: '4.21.3' });
-    connected = await connectTo(server);
+    connected = await startCluster({ openshift: '4.21.3' });
+    ({ server } = connected);
     furnish(server);
   });
-  afterEach(async () => {
-    await connected.close();
-    await server.stop();
-  });
+  afterEach(() => connected.close());
 
   const find = async (given: Case): Promise<string[]> => {
     const apiVersion = `config.openshift.io/${given.isEarlier ? 'v1alpha1' : 'v1'}`;
     if (given.isEarlier) {
       await connected.close();
-      await server.stop();
-      server = await startApiServer({ openshift: '4.18.3' });
-      connected = await connectTo(server);
+      connected = await startCluster({ openshift: '4.18.3' });
+      ({ server } = connected);
       furnish(server);
     }
     if ('cluster' in given) {

@@ -7,9 +7,9 @@ import { Credentials } from '../../lib/registry/auth/credentials.ts';
 import { MirrorSets } from '../../lib/registry/mirrors.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
-import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { repositoryOf, startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
-import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { startCluster, type StartedCluster } from '../support/cluster.ts';
 import { attachmentTag } from '../support/release/attachments.ts';
 import { imagePolicyFiles, type PolicyOptions } from '../support/release/imagePolicy.ts';
 import { buildRelease, type TestRelease } from '../support/release/release.ts';
@@ -19,12 +19,12 @@ const otherKey = generateKeyPairSync('ed25519').publicKey.export({ type: 'spki',
 
 describe('checkMirrorSignatures', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
   let registry: TestRegistry;
   let release: TestRelease;
   beforeEach(async () => {
-    server = await startApiServer({ openshift: '4.21.3' });
-    connected = await connectTo(server);
+    connected = await startCluster({ openshift: '4.21.3' });
+    ({ server } = connected);
     registry = await startRegistry();
     release = buildRelease({ version: '4.21.4', components, attachments: () => true });
     release.addTo(registry.content);
@@ -33,7 +33,7 @@ describe('checkMirrorSignatures', () => {
   });
   afterEach(async () => {
     await connected.close();
-    await Promise.all([registry.stop(), server.stop()]);
+    await registry.stop();
   });
 
   const putMirrors = (...imageDigestMirrors: readonly Json[]): void => {

@@ -7,7 +7,7 @@ import { PluginError } from '../../lib/errors.ts';
 import type { Attempt } from '../fakes/kubernetes/apiAccess.ts';
 import { isJson, type Json } from '../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
 import {
   furnish,
@@ -38,11 +38,11 @@ const plan: UpdatePlan = {
 
 describe('runPreflight', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
 
   const start = async (options: ApiServerOptions = {}): Promise<void> => {
-    server = await startApiServer({ openshift: '4.19.3', ...options });
-    connected = await connectTo(server, options.tokens ? { user: { token: 't' } } : {});
+    connected = await startCluster({ openshift: '4.19.3', ...options });
+    ({ server } = connected);
     furnish(server);
   };
   const run = (update?: UpdatePlan) => runPreflight(connected.cluster, update, connected.context);
@@ -66,10 +66,7 @@ describe('runPreflight', () => {
     server.put({ ...before, ...Object.fromEntries(merged) });
   };
 
-  afterEach(async () => {
-    await connected.close();
-    await server.stop();
-  });
+  afterEach(() => connected.close());
 
   it('finds nothing in a healthy cluster, and changes nothing', async () => {
     await start();
@@ -521,7 +518,6 @@ describe('runPreflight', () => {
       'you may not get nodes --subresource=proxy: the free space of nodes is unknown',
     );
     await connected.close();
-    await server.stop();
     await start({ tokens: new Map([['t', 'bob']]), allow: ({ resource }) => resource !== 'clusterversions' });
     expect((await failureOf(run(), 'denied')).message).to.contain('list clusterversions.config.openshift.io');
   });

@@ -1,6 +1,6 @@
 import { connectCluster, type Cluster } from '../../lib/kubernetes/client.ts';
 import { makeContext, type TestContext } from './context.ts';
-import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigContent } from './kubeconfig.ts';
 
 /** A connection of a test to a cluster, through a real kubeconfig file and without long pauses. */
@@ -8,6 +8,11 @@ export interface ConnectedCluster extends AsyncDisposable {
   readonly cluster: Cluster;
   readonly context: TestContext;
   close(): Promise<void>;
+}
+
+/** An API server in this process, and a connection to it. `close` ends both. */
+export interface StartedCluster extends ConnectedCluster {
+  readonly server: TestApiServer;
 }
 
 /** Short waits, so that a test of a fault is fast. */
@@ -32,4 +37,15 @@ export async function connectTo(
     context,
     ...{ close, [Symbol.asyncDispose]: close },
   };
+}
+
+/** Starts an API server in this process, and connects to it; with `tokens` by the token `t`. */
+export async function startCluster(options: ApiServerOptions = {}, requestTimeout?: number): Promise<StartedCluster> {
+  const server = await startApiServer(options);
+  const connected = await connectTo(server, options.tokens ? { user: { token: 't' } } : {}, requestTimeout);
+  const close = async (): Promise<void> => {
+    await connected.close();
+    await server.stop();
+  };
+  return { ...connected, server, close, [Symbol.asyncDispose]: close };
 }

@@ -11,8 +11,8 @@ import {
 import type { UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
-import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const digest: Digest = `sha256:${'a'.repeat(64)}`;
@@ -20,17 +20,14 @@ const other: Digest = `sha256:${'b'.repeat(64)}`;
 
 describe('the record of a bundle', () => {
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
 
   beforeEach(async () => {
-    server = await startApiServer({ openshift: '4.19.3' });
+    connected = await startCluster({ openshift: '4.19.3' });
+    ({ server } = connected);
     server.put(upgradeBundleDefinition());
-    connected = await connectTo(server);
   });
-  afterEach(async () => {
-    await connected.close();
-    await server.stop();
-  });
+  afterEach(() => connected.close());
   const put = (name: string, phase: string, spec: object = { bundle: { digest } }): void => {
     const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
     server.put({ ...api, metadata: { name }, spec, status: { phase, version: '4.19.4' } });

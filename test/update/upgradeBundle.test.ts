@@ -16,7 +16,7 @@ import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinitio
 import { formatManifest, type KubernetesObject } from '../../lib/config/manifest.ts';
 import { startApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeBundle } from '../support/content/bundle.ts';
-import { connectTo } from '../support/cluster.ts';
+import { startCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { expectGolden } from '../support/program/golden.ts';
@@ -127,17 +127,7 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
   });
 }
 
-describeDefinition('UpgradeBundle, with the API server in this process', async () => {
-  const server = await startApiServer({ openshift: '4.19.3' });
-  const connected = await connectTo(server);
-  return {
-    cluster: connected.cluster,
-    close: async () => {
-      await connected.close();
-      await server.stop();
-    },
-  };
-});
+describeDefinition('UpgradeBundle, with the API server in this process', () => startCluster({ openshift: '4.19.3' }));
 
 const kubeconfig = process.env['TEST_KUBECONFIG'];
 if (kubeconfig) {

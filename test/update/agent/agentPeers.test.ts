@@ -14,9 +14,9 @@ import { replicaPath } from '../../../lib/node/replica.ts';
 import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
 import { Certificates } from '../../../lib/http/certificates.ts';
 import { Connections } from '../../../lib/http/connections.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { until } from '../../support/content/creation.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -35,7 +35,7 @@ describe('agents among each other', () => {
   let digest: Digest;
   let trust: VerifyTrust;
   let api: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
   let connections: Connections;
   let folder: string;
   let closing: (() => Promise<unknown>)[] = [];
@@ -45,15 +45,14 @@ describe('agents among each other', () => {
     digest = digestOf(await readFile(made.path));
     const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
     trust = { keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false, fetchFile };
-    api = await startApiServer();
+    connected = await startCluster();
+    ({ server: api } = connected);
     api.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
-    connected = await connectTo(api);
     connections = connectToPeers(token);
   });
   after(async () => {
     connections.close();
     await connected.close();
-    await api.stop();
     await made.remove();
   });
   beforeEach(async () => {

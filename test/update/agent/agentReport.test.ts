@@ -3,8 +3,8 @@ import { AgentReport, reportPause } from '../../../lib/update/agent/agentReport.
 import { parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { digestOf } from '../../../lib/oci/digest.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 
 const { apiVersion, kind, namespace } = reportKind;
 const entry: NodeProgress = { name: 'a', phase: 'Loading', imagesLoaded: 1, imagesTotal: 9, bytes: 5, free: 2 ** 40 };
@@ -12,17 +12,14 @@ const digest = digestOf('bundle');
 
 describe('AgentReport', () => {
   let api: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
 
   before(async () => {
-    api = await startApiServer();
+    connected = await startCluster();
+    ({ server: api } = connected);
     api.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
-    connected = await connectTo(api);
   });
-  after(async () => {
-    await connected.close();
-    await api.stop();
-  });
+  after(() => connected.close());
 
   const bundle = (uid = 'u', nodesReady = '0/3') =>
     ({ metadata: { name: 'x', uid }, status: { nodesReady } }) as UpgradeBundle;

@@ -1,23 +1,20 @@
 import { expect } from 'chai';
 import { UpgradeBundleReader } from '../../../lib/update/agent/upgradeBundleReader.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 
 const apiVersion = 'upgrade-bundle.openshift.io/v1alpha1';
 
 describe('BundleGlance', () => {
   let api: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
 
   before(async () => {
-    api = await startApiServer();
-    connected = await connectTo(api);
+    connected = await startCluster();
+    ({ server: api } = connected);
   });
-  after(async () => {
-    await connected.close();
-    await api.stop();
-  });
+  after(() => connected.close());
   beforeEach(() => {
     api.put(upgradeBundleDefinition({ rules: false }));
   });

@@ -1,8 +1,7 @@
 import { expect } from 'chai';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
-import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { connectTo } from '../../support/cluster.ts';
+import { startCluster } from '../../support/cluster.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 
@@ -31,9 +30,8 @@ describe('agentObjects', () => {
   });
 
   it('can be applied, and applied again without a change', async () => {
-    await using server = await startApiServer({ openshift: '4.19.3' });
-    await using connected = await connectTo(server);
-    const { cluster } = connected;
+    await using started = await startCluster({ openshift: '4.19.3' });
+    const { cluster, server } = started;
     const objects = agentObjects({ ...options, admission: 'deny' });
     for (const object of objects) await cluster.apply(object);
     const { revision } = server.objects;

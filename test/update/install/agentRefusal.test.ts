@@ -5,9 +5,9 @@ import { identifyBundle, type BundleEvidence } from '../../../lib/bundle/identit
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { checkAgents } from '../../../lib/update/install/agentRefusal.ts';
 import { gatherTrust, noTrust, type AgentTrust, type WantedTrust } from '../../../lib/update/install/agentTrust.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
@@ -17,7 +17,7 @@ describe('what the agents of a cluster would refuse', () => {
   let trust: WantedTrust;
   let evidence: BundleEvidence | undefined;
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
 
   before(async () => {
     // The key of the release is only in the file.
@@ -30,14 +30,11 @@ describe('what the agents of a cluster would refuse', () => {
   });
   after(() => bundle.remove());
   beforeEach(async () => {
-    server = await startApiServer({ openshift: '4.19.3' });
+    connected = await startCluster({ openshift: '4.19.3' });
+    ({ server } = connected);
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
-    connected = await connectTo(server);
   });
-  afterEach(async () => {
-    await connected.close();
-    await server.stop();
-  });
+  afterEach(() => connected.close());
   const bring = (given: AgentTrust): void => {
     const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true, trust: given };
     for (const agents of agentObjects(options).slice(-1)) server.put({ ...agents });

@@ -6,8 +6,8 @@ import { executablePath } from '../../../lib/machine/paths.ts';
 import type { Executable } from '../../../lib/update/install/executable.ts';
 import { uploadExecutable } from '../../../lib/update/install/executableUpload.ts';
 import { offered } from '../../fakes/kubernetes/apiExec.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { connectTo, hasty, type ConnectedCluster } from '../../support/cluster.ts';
+import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { hasty, startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { pod } from '../../fakes/cluster/site.ts';
@@ -16,7 +16,7 @@ describe('uploadExecutable', () => {
   const content = randomBytes(3_000_000);
   let folder: string;
   let server: TestApiServer;
-  let connected: ConnectedCluster;
+  let connected: StartedCluster;
   let executable: Executable;
 
   beforeEach(async () => {
@@ -26,16 +26,15 @@ describe('uploadExecutable', () => {
     await writeFile(path, content);
     const digest = createHash('sha256').update(content).digest('hex');
     executable = { path, architecture: 'amd64', size: content.length, digest };
-    server = await startApiServer();
+    connected = await startCluster();
+    ({ server } = connected);
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
     server.put(pod('agent-1', 'oc-upgrade-bundle'));
     server.nodeRoots.set('worker-0', join(folder, 'node'));
-    connected = await connectTo(server);
   });
   afterEach(async () => {
     offered.protocols = ['v5.channel.k8s.io', 'v4.channel.k8s.io'];
     await connected.close();
-    await server.stop();
     await removeFolder(folder);
   });
   const onNode = (): string => join(folder, 'node', executablePath);
