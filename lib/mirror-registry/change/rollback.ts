@@ -55,8 +55,8 @@ export async function findUnfinished(
 }
 
 /**
- * Plans a rollback, and checks that it is possible. Changes nothing. Throws `not-found` if there is no
- * backup, the errors of `requireRestorable`, `conflict` if the files were changed since, and `usage`.
+ * Plans a rollback, and checks that it is possible. Changes nothing. Throws `not-found` if there is no backup, the
+ * errors of `requireRestorable`, `conflict` if the files were changed since, and `usage`.
  */
 export async function planRollback(request: ExecutionRequest, { signal }: Context): Promise<RollbackPlan> {
   const records = openRecords(request);
@@ -81,7 +81,8 @@ export async function planRollback(request: ExecutionRequest, { signal }: Contex
 
 /**
  * Reverts the unfinished change, else the last one: files with modes and owners, and the database if Quay changed.
- * Keeps the newer database. Returns what was reverted. Checks everything before the registry stops. Throws `busy`, the errors of `planRollback`, and `rollback-failed`.
+ * Keeps the newer database. Returns what was reverted. Checks everything before the registry stops. Throws `busy`, the
+ * errors of `planRollback`, and `rollback-failed`.
  */
 export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<RollbackPlan> {
   await using _lock = await takeStateLock(request.files, request.detected.installation);
