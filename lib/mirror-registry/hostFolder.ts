@@ -1,4 +1,4 @@
-import { constants, type Stats } from 'node:fs';
+import { closeSync, constants, openSync, type Stats } from 'node:fs';
 import { lstat, mkdir, open, readdir, rm, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { checkInterrupted } from '../context.ts';
@@ -53,23 +53,24 @@ export class HostFolder {
   }
 
   static async #open(files: HostFiles, path: string, create: boolean): Promise<HostFolder> {
-    let handle = await open(files.root, O_DIRECTORY | openPathOnly);
+    let descriptor = openSync(files.root, O_DIRECTORY | openPathOnly);
     try {
       for (const name of path.split('/').filter((each) => each !== '')) {
-        const next = await openChild(handle, name, create);
-        await handle.close();
-        handle = next;
+        const next = await openChild(descriptor, name, create);
+        closeSync(descriptor);
+        descriptor = next;
       }
-      return new HostFolder(handle, path);
+      return new HostFolder(await open(pathOf(descriptor), O_DIRECTORY | openPathOnly), path);
     } catch (error) {
-      await handle.close();
       throw (error as NodeJS.ErrnoException).code === 'ENOENT' ? error : describeWriteError(error, files.locate(path));
+    } finally {
+      closeSync(descriptor);
     }
   }
 
   /** Returns the path of a file on this machine, valid while the folder is open. */
   at(name: string): string {
-    return join(pathOf(this.#handle), name);
+    return join(pathOf(this.#handle.fd), name);
   }
 
   /** Returns the owner and mode of this folder. */
@@ -150,20 +151,20 @@ export class HostFolder {
   }
 }
 
-async function openChild(parent: FileHandle, name: string, create: boolean): Promise<FileHandle> {
+async function openChild(parent: number, name: string, create: boolean): Promise<number> {
   const path = join(pathOf(parent), name);
   const flags = O_DIRECTORY | O_NOFOLLOW | openPathOnly;
   try {
-    return await open(path, flags);
+    return openSync(path, flags);
   } catch (error) {
     if (!create || (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
     await mkdir(path, { mode: 0o700 });
-    return open(path, flags);
+    return openSync(path, flags);
   }
 }
 
-function pathOf({ fd }: FileHandle): string {
-  return `/proc/self/fd/${fd}`;
+function pathOf(descriptor: number): string {
+  return `/proc/self/fd/${descriptor}`;
 }
 
 /**
