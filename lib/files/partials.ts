@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
-import { copyFile, link, lstat, readdir, rename, rm, symlink } from 'node:fs/promises';
+import { copyFile, link, lstat, readdir, rename, rm, symlink, unlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, join } from 'node:path';
 import { digestOf, hexOf } from '../oci/digest.ts';
+import { ignoreMissing } from './fileContent.ts';
 import { isRunning, processNamespace } from './process.ts';
 
 const pattern = /^\.[\w.-]+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.partial$/;
@@ -28,7 +29,7 @@ export async function placeFile(
     if ((await make(partial)) !== false) await rename(partial, path);
   } finally {
     // Also after success, because rename of POSIX keeps both if they are hard links to one file.
-    await rm(partial, { force: true });
+    await unlink(partial).catch(ignoreMissing);
   }
 }
 
@@ -95,6 +96,8 @@ export async function removeAbandoned(folder: string): Promise<string[]> {
   return removed;
 }
 
+let machine: string | undefined;
+
 function machineHash(): string {
-  return hexOf(digestOf(`${hostname()} ${processNamespace()}`)).slice(0, 8);
+  return (machine ??= hexOf(digestOf(`${hostname()} ${processNamespace()}`)).slice(0, 8));
 }

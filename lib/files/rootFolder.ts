@@ -58,6 +58,23 @@ export class RootFolder {
   }
 
   /**
+   * Finds a regular file, or if it does not exist one with another name in the same folder. Returns its path and its
+   * size in bytes. Throws the same `not-readable` as `open`, but skips another name that is not of a regular file.
+   */
+  async findFile(path: string, otherName: string): Promise<{ path: string; size: number } | undefined> {
+    const names = path.split('/').slice(0, -1);
+    const other = [...names, otherName].join('/');
+    return this.#visitFolder(names, path, async (parent) => {
+      const look = (at: string): Promise<Place | undefined> =>
+        this.#step(parent, at, (place) => Promise.resolve(place)).catch(ignoreMissing);
+      const found = await look(path);
+      if (found) return { path, size: this.#requireFile(found, path).size };
+      const stats = (await look(other))?.stats;
+      return stats?.isFile() ? { path: other, size: stats.size } : undefined;
+    }).catch(ignoreMissing);
+  }
+
+  /**
    * Returns the lstat of a path; undefined if it does not exist. Throws `not-readable` if a parent is a link or on
    * another file system.
    */
@@ -149,22 +166,26 @@ export class RootFolder {
   }
 
   /** Opens each folder from the root to a path, and calls `use` with the last. */
-  async #visit<T>(path: string, use: (place: Place) => Promise<T>): Promise<T> {
-    const names = path === '' ? [] : path.split('/');
-    if (names.some((name) => ['', '.', '..'].includes(name) || name.includes('\0')))
+  #visit<T>(path: string, use: (place: Place) => Promise<T>): Promise<T> {
+    if (path === '') return this.#visitFolder([], path, use);
+    return this.#visitFolder(path.split('/').slice(0, -1), path, (parent) => this.#step(parent, path, use));
+  }
+
+  /** Opens each folder from the root to one on the way to a path, and calls `use` with that folder. */
+  async #visitFolder<T>(names: readonly string[], path: string, use: (place: Place) => Promise<T>): Promise<T> {
+    if (path !== '' && path.split('/').some((name) => ['', '.', '..'].includes(name) || name.includes('\0')))
       throw new PluginError('not-readable', `${JSON.stringify(path)} is outside of ${this.path}`);
-    const parent = names.slice(0, -1).join('/');
     const go = async (place: Place, depth: number): Promise<T> => {
-      if (depth === names.length) return use(place);
-      if (depth > 0 && depth === names.length - 1) this.#known.set(parent, folderIdentity(place.stats));
-      return this.#step(place, names.slice(0, depth + 1).join('/'), (next) => {
-        if (depth + 1 < names.length) this.#requireFolder(next, names.slice(0, depth + 1).join('/'));
-        return go(next, depth + 1);
-      });
+      const folder = names.slice(0, depth).join('/');
+      if (depth > 0) this.#requireFolder(place, folder);
+      if (depth < names.length)
+        return this.#step(place, names.slice(0, depth + 1).join('/'), (next) => go(next, depth + 1));
+      if (depth > 0) this.#known.set(folder, folderIdentity(place.stats));
+      return use(place);
     };
     try {
-      await using known = await this.#openKnown(parent);
-      if (known) return await this.#step(known, path, use);
+      await using known = await this.#openKnown(names.join('/'));
+      if (known) return await use(known);
       await using root = await openPlace(this.path, O_DIRECTORY);
       this.#recognize(root);
       return await go(root, 0);

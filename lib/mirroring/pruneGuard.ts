@@ -27,8 +27,7 @@ export function guardCopies(concurrency: number, context: Context): CopyGuard {
     return await action().finally(release);
   };
   const checkNotPruned = async (stores: readonly ContentStore[]): Promise<void> => {
-    const registries = stores.filter((store) => !(store instanceof Directory));
-    await Promise.all(registries.map((store) => whileLimited(() => checkRecords(store, context))));
+    await Promise.all(stores.filter(isShared).map((store) => whileLimited(() => checkRecords(store, context))));
   };
   const checkStillThere = async (copied: readonly CopiedImages[]): Promise<void> => {
     const checks = copied.flatMap((each) =>
@@ -80,6 +79,11 @@ export function guardCopies(concurrency: number, context: Context): CopyGuard {
   };
 }
 
+/** Returns whether other runs may change a store meanwhile. A directory has a lock. */
+function isShared(store: ContentStore): boolean {
+  return !(store instanceof Directory);
+}
+
 /** Throws `busy` if releases are being removed from a repository. A registry that lists no tags cannot be checked. */
 async function checkRecords(store: ContentStore, context: Context): Promise<void> {
   const names = await store.tags().catch((error: unknown) => {
@@ -91,6 +95,7 @@ async function checkRecords(store: ContentStore, context: Context): Promise<void
 }
 
 function listManifests({ store, images }: CopiedImages) {
+  if (!isShared(store)) return [];
   const manifests = images.flatMap(({ name, root, manifests: own }) =>
     [...walkManifests(root.digest, (digest) => own.get(digest)?.manifest)].flatMap(({ digest }) => {
       const stored = own.get(digest);

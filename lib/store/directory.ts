@@ -261,15 +261,10 @@ export class Directory implements ContentStore, LocalContent {
     return (await this.#find(folders[0], descriptor.digest)) ?? (await this.#find(folders[1], descriptor.digest));
   }
 
-  async #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<FoundFile | undefined> {
-    const path = this.#path(folder, digest);
-    const size = await this.#files.sizeOf(path);
-    if (size !== undefined) return { path, size };
-    // oc on Windows writes a dash, because file names there cannot have colons.
-    const dashed = this.#path(folder, `sha256-${hexOf(digest)}`);
-    // A link of that name is a tag. Registries have referrers of an image under such a tag.
-    const stats = await this.#files.statOf(dashed);
-    return stats?.isFile() ? { path: dashed, size: stats.size } : undefined;
+  #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<FoundFile | undefined> {
+    // oc on Windows writes a dash, because file names there cannot have colons. A link of that name is a tag: registries
+    // have referrers of an image under such a tag.
+    return this.#files.findFile(this.#path(folder, digest), `sha256-${hexOf(digest)}`);
   }
 
   async #isWhole(found: FoundFile | undefined, descriptor: Descriptor): Promise<boolean> {

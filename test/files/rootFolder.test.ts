@@ -63,6 +63,19 @@ describe('RootFolder', () => {
     expect(await folder.readLink('a/inside')).to.equal('b/file');
   });
 
+  it('finds a file by another name too, which may also be that of something else', async () => {
+    const find = (path: string): ReturnType<RootFolder['findFile']> => folder.findFile(path, 'other');
+    expect(await find('a/b/file')).to.deep.equal({ path: 'a/b/file', size: 7 });
+    expect(await find('a/none')).to.equal(undefined);
+    expect(await find('none/none')).to.equal(undefined);
+    await symlink('file', at('a/b/other'));
+    expect(await find('a/b/none')).to.equal(undefined);
+    await failureOf(find('a/b/other'), 'not-readable');
+    await rename(at('a/b/file'), at('a/b/other'));
+    expect(await find('a/b/file')).to.deep.equal({ path: 'a/b/other', size: 7 });
+    await failureOf(find('a/../../secret'), 'not-readable');
+  });
+
   it('may itself be named by a link', async () => {
     await symlink('root', join(outside, 'named'));
     expect(String(await new RootFolder(join(outside, 'named')).read('a/b/file', 7))).to.equal('content');
