@@ -52,6 +52,8 @@ export async function copyImage(
   const environment = {
     // The file system of the store has room for temporary layers, and the next run removes them.
     TMPDIR: temporary,
+    // Less garbage collection in Go saves a thirtieth of the CPU time, for 10 MB more memory.
+    GOGC: '400',
     // podman has no option for registries.d: it looks in the home folder first.
     ...(program === 'podman' && { CONTAINERS_REGISTRIES_CONF: registries, HOME: setting.work }),
     ...(setting.storageConfig !== undefined && { CONTAINERS_STORAGE_CONF: setting.storageConfig }),
