@@ -5,7 +5,7 @@ import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
 import type { Arguments, Command, Program } from './cli/command.ts';
 import type { commonOptions } from './cli/commonOptions.ts';
-import { showFailure, withPointer, withResumption } from './cli/failure.ts';
+import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';
 import { defaultWidth } from './cli/help.ts';
 import { parse, respell, type Run } from './cli/program.ts';
 import { Terminal, type OutputStream } from './cli/terminal.ts';
@@ -78,7 +78,12 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   } catch (error) {
     const { counts } = terminal;
     terminal.close();
-    const explained = withResumption(withPointer(error, program, argv), running, [program.name, ...argv], counts);
+    const explained = withResumption(
+      withPointer(firstFailure(error), program, argv),
+      running,
+      [program.name, ...argv],
+      counts,
+    );
     exitCode = showFailure(explained, terminal, io.signal, running);
   }
   // Ends operations that are still running after one of them failed.

@@ -6,6 +6,11 @@ import type { ProgressCounts } from './progress.ts';
 import type { Terminal } from './terminal.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 
+/** Returns the failure of an action whose end failed too, which JavaScript throws as one SuppressedError. */
+export function firstFailure(error: unknown): unknown {
+  return error instanceof SuppressedError ? firstFailure(error.suppressed) : error;
+}
+
 /** Adds a hint to a usage error that names the help to read. */
 export function withPointer(error: unknown, program: Program, argv: readonly string[]): unknown {
   if (!isPluginError(error, 'usage') || error.hint !== undefined) {

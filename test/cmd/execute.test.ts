@@ -35,6 +35,12 @@ describe('execute', () => {
     expect(stderr).to.equal('error: Interrupted.\n');
   });
 
+  it('reports the first failure if closing fails too', async () => {
+    const { code, stderr } = await executeSample(['fail', 'twice']);
+    expect(stderr).to.equal('error: The registry r.test does not answer.\n');
+    expect(code).to.equal(1);
+  });
+
   it('ends immediately after an unexpected error beside the command', async () => {
     const running = executeSample(['hang'], { broken: AbortSignal.abort(new TypeError('nobody waits for this')) });
     expect((await running).stderr).to.match(/^error: nobody waits for this \(a defect/);

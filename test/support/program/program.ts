@@ -44,7 +44,10 @@ export const sample: Program = {
         Promise.resolve({
           command: defineCommand({
             positionals: {
-              how: { type: 'string', describe: 'In which way', choices: ['plainly', 'badly', 'alone', 'when-stopped'] },
+              how: {
+                ...{ type: 'string', describe: 'In which way' },
+                choices: ['plainly', 'badly', 'twice', 'alone', 'when-stopped'],
+              },
             },
             options: {},
             examples: [['plainly', 'Fail with an error that says what to do']],
@@ -55,6 +58,12 @@ export const sample: Program = {
                     hint: 'Check the network.',
                     cause: new Error('ECONNREFUSED 192.0.2.1'),
                   });
+                case 'twice': {
+                  await using _ = {
+                    [Symbol.asyncDispose]: () => Promise.reject(new TypeError('y cannot be closed')),
+                  };
+                  throw new PluginError('unreachable', 'The registry r.test does not answer.');
+                }
                 case 'alone':
                   setTimeout(() => {
                     throw new TypeError('nobody waits for this');
