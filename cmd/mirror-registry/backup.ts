@@ -1,5 +1,4 @@
-import { backUpRegistry, planBackup, type BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
-import { sumSizes } from '../../lib/oci/descriptor.ts';
+import type { BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatResult } from '../cli/format.ts';
 import { formatOption } from '../cli/options.ts';
@@ -28,6 +27,8 @@ export const command = defineCommand({
     ['--output=/media/usb/registry.tar --images', 'Back up everything, to move the registry to another host'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { backUpRegistry, planBackup } = await import('../../lib/mirror-registry/backup/backup.ts');
+    const { sumSizes } = await import('../../lib/oci/descriptor.ts');
     const { output, images: withImages, dryRun } = args;
     const execution = { ...args, restart: true, force: false, keepBackups: 3 };
     const request = { ...(await requestOf(execution, environment)), output, withImages };

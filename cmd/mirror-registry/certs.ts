@@ -1,17 +1,8 @@
-import { readCertificates, trustedAuthorities } from '../../lib/mirror-registry/certificates/certificates.ts';
 import type { Context } from '../../lib/context.ts';
 import { changeCertificates } from '../../lib/mirror-registry/change/certificateChange.ts';
-import {
-  findRenewals,
-  renewCertificates,
-  type Renewal,
-  type RenewalOptions,
-} from '../../lib/mirror-registry/certificates/renewal.ts';
-import { formatTrust } from '../../lib/mirror-registry/certificates/trust.ts';
+import type { Renewal, RenewalOptions } from '../../lib/mirror-registry/certificates/renewal.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
-import { describeRenewal, describeStatus, describeAuthorities } from './certsReport.ts';
 import {
   executionOptions,
   findInstallation,
@@ -56,6 +47,12 @@ export const command = defineCommand({
     ['trust', 'Print what clusters and hosts need to trust the registry'],
   ],
   async run(args, { terminal, environment, context }) {
+    const { readCertificates, trustedAuthorities } =
+      await import('../../lib/mirror-registry/certificates/certificates.ts');
+    const { findRenewals, renewCertificates } = await import('../../lib/mirror-registry/certificates/renewal.ts');
+    const { formatTrust } = await import('../../lib/mirror-registry/certificates/trust.ts');
+    const { formatResult } = await import('../cli/format.ts');
+    const { describeRenewal, describeStatus, describeAuthorities } = await import('./certsReport.ts');
     const { action, output, newCa, force, dryRun } = args;
     const options = { ...(await renewalOf(args, new Date())), force, newAuthority: newCa };
     const { installation, files } = await findInstallation(args, environment);

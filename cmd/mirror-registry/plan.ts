@@ -3,7 +3,6 @@ import { defineCommand } from '../cli/command.ts';
 import { findInstallation, registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { upgradeOptions } from './target.ts';
-import { formatTimer } from './timer.ts';
 
 /** `plan`: shows the changes of an upgrade. */
 export const command = defineCommand({
@@ -28,6 +27,7 @@ export const command = defineCommand({
     ['--detailed-exitcode --quiet', 'Tell a script whether there is something to do'],
   ],
   async run(args, { terminal, environment, executable, context, setExitCode }) {
+    const { formatTimer } = await import('./timer.ts');
     if (args.timer && args.output !== undefined) throw new PluginError('usage', '--timer excludes --output');
     if (args.timer) {
       const { installation } = await findInstallation(args, environment);

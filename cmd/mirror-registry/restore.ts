@@ -1,4 +1,4 @@
-import { planRestore, restoreBackup, type RestorePlan } from '../../lib/mirror-registry/backup/restore.ts';
+import type { RestorePlan } from '../../lib/mirror-registry/backup/restore.ts';
 import { isHost } from '../../lib/mirror-registry/certificates/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -38,6 +38,7 @@ export const command = defineCommand({
     ['registry.tar --hostname=registry2.example.com', 'Move a registry to this host, under another name'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { planRestore, restoreBackup } = await import('../../lib/mirror-registry/backup/restore.ts');
     const { file: input, hostname, dryRun, output } = args;
     const renewal = await renewalOf({ ...args, renewBefore: 0 }, new Date());
     const request = { ...(await requestOf({ ...args, restart: true }, environment)), input, hostname, renewal };

@@ -1,14 +1,7 @@
 import { PluginError } from '../../lib/errors.ts';
-import {
-  abandonChange,
-  dropBackups,
-  planRollback,
-  rollBackRegistry,
-  type RollbackPlan,
-} from '../../lib/mirror-registry/change/rollback.ts';
+import type { RollbackPlan } from '../../lib/mirror-registry/change/rollback.ts';
 import { timeOf, type UpgradeJournal } from '../../lib/mirror-registry/change/upgradeJournal.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
@@ -37,6 +30,9 @@ export const command = defineCommand({
     ['--dry-run', 'Show what a rollback would restore'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { abandonChange, dropBackups, planRollback, rollBackRegistry } =
+      await import('../../lib/mirror-registry/change/rollback.ts');
+    const { formatResult } = await import('../cli/format.ts');
     const { dryRun, abandon, dropBackups: isDropping, output } = args;
     if ([dryRun, abandon, isDropping].filter((each) => each).length > 1) {
       throw new PluginError('usage', '--dry-run, --abandon and --drop-backups do not go together');

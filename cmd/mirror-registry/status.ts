@@ -1,6 +1,5 @@
 import type { Inherited, Installation } from '../../lib/mirror-registry/installation.ts';
-import { findUnfinished, type Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
-import { listChangedUnits, readState } from '../../lib/mirror-registry/detect/registryState.ts';
+import type { Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -19,6 +18,8 @@ export const command = defineCommand({
     ['--root=/mnt -o json', 'Show the mirror registry of a mounted disk, for a script'],
   ],
   async run(args, { terminal, environment, context }) {
+    const { findUnfinished } = await import('../../lib/mirror-registry/change/rollback.ts');
+    const { listChangedUnits, readState } = await import('../../lib/mirror-registry/detect/registryState.ts');
     const detected = await findInstallation(args, environment);
     const { installation, files } = detected;
     const state = await readState(files, installation);

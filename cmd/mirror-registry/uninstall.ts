@@ -1,6 +1,5 @@
-import { planUninstall, uninstallRegistry, type UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
+import type { UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
 
@@ -26,6 +25,8 @@ export const command = defineCommand({
     ['--remove-data', 'Remove the registry with its data'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { planUninstall, uninstallRegistry } = await import('../../lib/mirror-registry/change/uninstall.ts');
+    const { formatResult } = await import('../cli/format.ts');
     const { dryRun, removeData, output } = args;
     const request = await uninstallRequestOf(args, environment);
     const plan = dryRun

@@ -1,6 +1,5 @@
 import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import type { UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
-import { upgradeRegistry } from '../../lib/mirror-registry/change/upgrade.ts';
 import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
@@ -38,6 +37,7 @@ export const command = defineCommand({
     ['', 'Renew certificates that need it, and restart the registry'],
   ],
   async run(args, { context, terminal, environment, setExitCode }) {
+    const { upgradeRegistry } = await import('../../lib/mirror-registry/change/upgrade.ts');
     if (args.dryRun) {
       const { plan, unfinished } = await makePlan(args, environment, context);
       if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));

@@ -1,15 +1,8 @@
 import { PluginError } from '../../lib/errors.ts';
-import { resolveArchivedPath } from '../../lib/release/graph/archivedPath.ts';
-import { namesWith, readArchivedChannels, readServedChannels, versionsOf } from '../../lib/release/graph/channels.ts';
 import { nameRisks, resolveUpdatePath, type UpdatePath } from '../../lib/release/graph/updatePath.ts';
-import { readStoredReleases } from '../../lib/mirroring/releases.ts';
-import { Registries } from '../../lib/registry/registries.ts';
-import { parseArchitecture } from '../../lib/release/version.ts';
-import { openAccess } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions } from '../cli/options.ts';
-import { fetcherOf } from '../cli/trust.ts';
 import { mirrorOptions } from './options.ts';
 
 const { 'certificate-authority': certificateAuthority, insecure } = registryOptions;
@@ -56,6 +49,14 @@ export const command = defineCommand({
     ],
   ],
   async run(args, { context, terminal, environment }) {
+    const { resolveArchivedPath } = await import('../../lib/release/graph/archivedPath.ts');
+    const { namesWith, readArchivedChannels, readServedChannels, versionsOf } =
+      await import('../../lib/release/graph/channels.ts');
+    const { readStoredReleases } = await import('../../lib/mirroring/releases.ts');
+    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { parseArchitecture } = await import('../../lib/release/version.ts');
+    const { openAccess } = await import('../cli/access.ts');
+    const { fetcherOf } = await import('../cli/trust.ts');
     const { what, channel, version, graphData, fromDir: folder } = args;
     checkOptions(args);
     await using registries = new Registries(await openAccess(args, environment), context);

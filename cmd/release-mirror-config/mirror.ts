@@ -1,7 +1,4 @@
-import { openAccess } from '../cli/access.ts';
-import { clusterOpener } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { mirrorOptions } from './options.ts';
 
 /** The default command: mirrors a release and its configuration. */
@@ -37,7 +34,9 @@ export const command = defineCommand({
   ],
   resumes: 'images',
   async run(args, { context, terminal, environment, stdin }) {
-    // The help of the program loads this file, so other code is loaded when the command runs.
+    const { openAccess } = await import('../cli/access.ts');
+    const { clusterOpener } = await import('../cli/clusterAccess.ts');
+    const { formatResult } = await import('../cli/format.ts');
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
     const { FilledRepositories } = await import('../../lib/release/mirror/filledRepositories.ts');
     const { MirrorReport } = await import('./summary.ts');

@@ -1,14 +1,7 @@
 import { PluginError } from '../../lib/errors.ts';
-import { pruneTarget } from '../../lib/mirroring/prune/prune.ts';
-import { parseDestination } from '../../lib/release/mirror/destination.ts';
-import { openAccess } from '../cli/access.ts';
-import { clusterOpener } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { clusterOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
-import { formatPruned, toPlainPruned } from './pruneReport.ts';
-import { configFolderOf } from './request.ts';
 
 const { to, 'to-dir': toDir, 'to-release-image': toReleaseImage, 'config-to-dir': configToDir } = mirrorOptions;
 const { 'idms-file': _, ...registries } = registryOptions;
@@ -49,6 +42,13 @@ export const command = defineCommand({
     ['--to-dir=/media/usb/mirror --keep=4.20.3 --yes', 'Remove all other releases from a directory'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { pruneTarget } = await import('../../lib/mirroring/prune/prune.ts');
+    const { parseDestination } = await import('../../lib/release/mirror/destination.ts');
+    const { openAccess } = await import('../cli/access.ts');
+    const { clusterOpener } = await import('../cli/clusterAccess.ts');
+    const { formatResult } = await import('../cli/format.ts');
+    const { formatPruned, toPlainPruned } = await import('./pruneReport.ts');
+    const { configFolderOf } = await import('./request.ts');
     const keep = args.keep.flatMap((each) => each.split(',')).filter((each) => each !== '');
     if (keep.length === 0)
       throw new PluginError('usage', 'no release is kept', { hint: 'Name each with --keep, such as --keep=4.20.3.' });

@@ -1,9 +1,4 @@
-import { abortUpdate, awaitAbort, chooseRecord, listRecords } from '../../lib/update/bundleRecord.ts';
-import { describeSilence } from '../../lib/update/install/agentSilence.ts';
-import { phaseOf } from '../../lib/update/upgradeBundle.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
 
@@ -22,6 +17,11 @@ export const command = defineCommand({
   },
   examples: [['', 'Abort the update that the cluster is preparing']],
   async run(args, { context, terminal, environment }) {
+    const { abortUpdate, awaitAbort, chooseRecord, listRecords } = await import('../../lib/update/bundleRecord.ts');
+    const { describeSilence } = await import('../../lib/update/install/agentSilence.ts');
+    const { phaseOf } = await import('../../lib/update/upgradeBundle.ts');
+    const { openCluster } = await import('../cli/clusterAccess.ts');
+    const { formatResult } = await import('../cli/format.ts');
     using cluster = await openCluster(args, environment, context);
     const chosen = chooseRecord(await listRecords(cluster), args.name);
     context.log('info', `${chosen.metadata.name} is ${phaseOf(chosen)}`);

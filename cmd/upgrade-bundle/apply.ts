@@ -1,8 +1,5 @@
 import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
-import { formatSubject } from '../../lib/kubernetes/finding.ts';
-import { findLeftOut } from '../../lib/preflight/preflight.ts';
-import { checkAgents } from '../../lib/update/install/agentRefusal.ts';
-import { allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
+import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
 import { phaseOf, stores, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
@@ -11,15 +8,10 @@ import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
-import { describeRisk } from '../../lib/release/graph/updatePath.ts';
 import { readDigest } from '../cli/values/checks.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, signedImagesOption } from '../cli/options.ts';
-import { warnOfExtraImages } from '../cli/extraImages.ts';
 import { listPolicies, offlineTrustOf, offlineTrustOptions, toPlainPolicies } from '../cli/trust.ts';
-import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
 
 /** `apply`: allows the bundle that the cluster updates with. */
 export const command = defineCommand({
@@ -76,6 +68,15 @@ export const command = defineCommand({
     ['--device=/dev/sdb --digest=sha256:…', 'Allow a bundle on a device of a node'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { formatSubject } = await import('../../lib/kubernetes/finding.ts');
+    const { findLeftOut } = await import('../../lib/preflight/preflight.ts');
+    const { checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
+    const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
+    const { describeRisk } = await import('../../lib/release/graph/updatePath.ts');
+    const { openCluster } = await import('../cli/clusterAccess.ts');
+    const { formatResult } = await import('../cli/format.ts');
+    const { warnOfExtraImages } = await import('../cli/extraImages.ts');
+    const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };
     const { request, evidence } = await readRequest(args, hashing);
     using cluster = await openCluster(args, environment, context);

@@ -1,7 +1,4 @@
-import { cleanRecords } from '../../lib/update/bundleRecord.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
 
@@ -19,6 +16,9 @@ export const command = defineCommand({
     ['4.19.4-x86-64 --dry-run', 'Show whether one could be removed'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { cleanRecords } = await import('../../lib/update/bundleRecord.ts');
+    const { openCluster } = await import('../cli/clusterAccess.ts');
+    const { formatResult } = await import('../cli/format.ts');
     using cluster = await openCluster(args, environment, context);
     const dryRun = args.dryRun !== 'none';
     const names = await cleanRecords(cluster, args.name, { dryRun });

@@ -1,11 +1,8 @@
-import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
-import { Registries } from '../../lib/registry/registries.ts';
+import type { BlobCount, ImageDiff, ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
 import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
-import { openAccess } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatFields, formatJson, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
-import { formatDiffPage } from './report/diffReport.ts';
 
 const side = {
   type: 'string',
@@ -39,6 +36,10 @@ export const command = defineCommand({
     ['4.20.2 upgrade-4.20.3-x86_64.tar -o html > changes.html', 'Write a page for a change request'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { diffReleases } = await import('../../lib/bundle/diff/diff.ts');
+    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { openAccess } = await import('../cli/access.ts');
+    const { formatDiffPage } = await import('./report/diffReport.ts');
     await using registries = new Registries(await openAccess(args, environment), context);
     const access = {
       arch: parseArchitecture(args.arch ?? 'x86_64'),

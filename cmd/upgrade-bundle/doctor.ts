@@ -1,7 +1,7 @@
 import { defineCommand } from '../cli/command.ts';
 import { formatFields, formatResult } from '../cli/format.ts';
 import { clusterOptions, outputOption } from '../cli/options.ts';
-import { diagnose, type Diagnosis, type FoundProgram } from './diagnosis.ts';
+import type { Diagnosis, FoundProgram } from './diagnosis.ts';
 
 /** `doctor`: shows what is installed on this machine, and what commands would find. */
 export const command = defineCommand({
@@ -16,6 +16,7 @@ export const command = defineCommand({
     ['-o json', 'Print everything as JSON, for a bug report'],
   ],
   async run(args, session) {
+    const { diagnose } = await import('./diagnosis.ts');
     const diagnosis = await diagnose(args, session);
     session.terminal.print(await formatResult(args.output, diagnosis, describe(diagnosis)));
   },

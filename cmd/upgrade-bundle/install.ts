@@ -1,18 +1,11 @@
-import { install, planManifests, type InstallResult } from '../../lib/update/install/install.ts';
-import { readExecutables } from '../../lib/update/install/executable.ts';
-import { formatManifest } from '../../lib/config/manifest.ts';
+import type { InstallResult } from '../../lib/update/install/install.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { referenceOf } from '../../lib/kubernetes/discovery.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
-import { formatObject } from './objectLine.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
-import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
 
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({
@@ -77,6 +70,14 @@ export const command = defineCommand({
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { install, planManifests } = await import('../../lib/update/install/install.ts');
+    const { readExecutables } = await import('../../lib/update/install/executable.ts');
+    const { formatManifest } = await import('../../lib/config/manifest.ts');
+    const { referenceOf } = await import('../../lib/kubernetes/discovery.ts');
+    const { openCluster } = await import('../cli/clusterAccess.ts');
+    const { formatResult } = await import('../cli/format.ts');
+    const { formatObject } = await import('./objectLine.ts');
+    const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
     const additional = args.store === 'additional';
     const changesNodes = additional || args.keepImages;

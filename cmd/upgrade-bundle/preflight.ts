@@ -1,18 +1,10 @@
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
-import { runPreflight, type Preflight } from '../../lib/preflight/preflight.ts';
-import { readSite } from '../../lib/preflight/site.ts';
-import { surveyCluster } from '../../lib/preflight/survey.ts';
-import { formatSiteReport } from '../../lib/config/siteReport.ts';
-import { formatSiteText } from '../../lib/config/siteText.ts';
-import { writeAtomically } from '../../lib/files/atomicWrite.ts';
+import type { Preflight } from '../../lib/preflight/preflight.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { Registries } from '../../lib/registry/registries.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { openAccess, tool } from '../cli/access.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatJson, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
@@ -60,6 +52,15 @@ export const command = defineCommand({
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { runPreflight } = await import('../../lib/preflight/preflight.ts');
+    const { readSite } = await import('../../lib/preflight/site.ts');
+    const { surveyCluster } = await import('../../lib/preflight/survey.ts');
+    const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
+    const { formatSiteText } = await import('../../lib/config/siteText.ts');
+    const { writeAtomically } = await import('../../lib/files/atomicWrite.ts');
+    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { openAccess, tool } = await import('../cli/access.ts');
+    const { openCluster } = await import('../cli/clusterAccess.ts');
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, args, context);
     using cluster = await openCluster(args, environment, context);

@@ -1,14 +1,6 @@
-import { openComplete } from '../../lib/bundle/complete.ts';
-import { guardCopies } from '../../lib/mirroring/pruneGuard.ts';
-import { pushBundle } from '../../lib/bundle/deliver/push.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { pushAndApply } from '../../lib/mirroring/pushedBundle.ts';
 import { isRepository, parseRepository } from '../../lib/oci/reference.ts';
-import { Registries } from '../../lib/registry/registries.ts';
-import { openAccess } from '../cli/access.ts';
 import { checkRepository } from '../cli/values/checks.ts';
-import { clusterOpener } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import {
   baseOption,
@@ -19,9 +11,7 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
-import { fetcherOf, trustOf } from '../cli/trust.ts';
-import { checkOutcomes, warnOfOutcomes } from '../release-mirror-config/applyReport.ts';
-import { formatPushed, formatPushedJson, type PushOutcome } from './pushReport.ts';
+import type { PushOutcome } from './pushReport.ts';
 
 const configuration = 'Configuration:';
 
@@ -82,6 +72,17 @@ export const command = defineCommand({
   ],
   resumes: 'images',
   async run(args, { context, terminal, environment }) {
+    const { openComplete } = await import('../../lib/bundle/complete.ts');
+    const { guardCopies } = await import('../../lib/mirroring/pruneGuard.ts');
+    const { pushBundle } = await import('../../lib/bundle/deliver/push.ts');
+    const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
+    const { pushAndApply } = await import('../../lib/mirroring/pushedBundle.ts');
+    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { openAccess } = await import('../cli/access.ts');
+    const { clusterOpener } = await import('../cli/clusterAccess.ts');
+    const { fetcherOf, trustOf } = await import('../cli/trust.ts');
+    const { checkOutcomes, warnOfOutcomes } = await import('../release-mirror-config/applyReport.ts');
+    const { formatPushed, formatPushedJson } = await import('./pushReport.ts');
     const to = parseRepository(args.to);
     const mountFrom = args.mountFrom.map((text) => parseNeighbour(text, to.registry));
     const access = await openAccess(args, environment);

@@ -1,4 +1,4 @@
-import { openReceipt, type ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
+import type { ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { checkFile, readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -39,6 +39,7 @@ export const command = defineCommand({
     ['verify receipt.json --key=auditor.pub --digest=sha256:…', 'Check the receipt of a bundle with this digest'],
   ],
   async run(args, { terminal }) {
+    const { openReceipt } = await import('../../lib/bundle/verify/receipt.ts');
     const digest = args.digest === undefined ? undefined : readDigest(args.digest);
     const receipt = await openReceipt(args.file, args.key);
     if (digest !== undefined && !receipt.subject.some(({ digest: { sha256 } }) => digest === `sha256:${sha256}`)) {

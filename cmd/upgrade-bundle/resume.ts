@@ -1,8 +1,4 @@
-import { chooseRecord, listRecords, resumeUpdate } from '../../lib/update/bundleRecord.ts';
-import { phaseOf } from '../../lib/update/upgradeBundle.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
 
@@ -14,6 +10,10 @@ export const command = defineCommand({
   options: { ...outputOption(['json']), ...clusterAccessOptions },
   examples: [['', 'Start the update that is on hold']],
   async run(args, { context, terminal, environment }) {
+    const { chooseRecord, listRecords, resumeUpdate } = await import('../../lib/update/bundleRecord.ts');
+    const { phaseOf } = await import('../../lib/update/upgradeBundle.ts');
+    const { openCluster } = await import('../cli/clusterAccess.ts');
+    const { formatResult } = await import('../cli/format.ts');
     using cluster = await openCluster(args, environment, context);
     const { bundle, outcome } = await resumeUpdate(cluster, chooseRecord(await listRecords(cluster), args.name));
     const result = { name: bundle.metadata.name, outcome, phase: phaseOf(bundle) };

@@ -1,18 +1,8 @@
 import { once } from 'node:events';
 import { hostname } from 'node:os';
-import { openComplete } from '../../lib/bundle/complete.ts';
-import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
-import { releaseRepository } from '../../lib/store/directory.ts';
-import { Registries } from '../../lib/registry/registries.ts';
-import { openAccess } from '../cli/access.ts';
 import { checkFile } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';
-import { parseListen } from '../cli/values/listen.ts';
-import { warnOfExtraImages } from '../cli/extraImages.ts';
-import { readToken } from '../cli/values/token.ts';
-import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
 
 /** `serve`: serves a bundle as a registry. */
 export const command = defineCommand({
@@ -51,6 +41,16 @@ export const command = defineCommand({
     ['/dev/sdb --listen=0.0.0.0:5000 --host=registry.example.com', 'Serve it under an additional host name'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { openComplete } = await import('../../lib/bundle/complete.ts');
+    const { serveBundle } = await import('../../lib/bundle/deliver/serve.ts');
+    const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
+    const { releaseRepository } = await import('../../lib/store/directory.ts');
+    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { openAccess } = await import('../cli/access.ts');
+    const { parseListen } = await import('../cli/values/listen.ts');
+    const { warnOfExtraImages } = await import('../cli/extraImages.ts');
+    const { readToken } = await import('../cli/values/token.ts');
+    const { fetcherOf, nameSigners, trustOf } = await import('../cli/trust.ts');
     const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);
     const place = parseListen(args.listen);
     const listen = { ...place, token, names: [...args.host, ...(isLoopback(place.host) ? [] : ownNames())] };

@@ -1,11 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
-import { uninstallAgents } from '../../lib/update/install/uninstall.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult } from '../cli/format.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
-import { formatObject } from './objectLine.ts';
-import { nodeStateFolder } from '../../lib/machine/paths.ts';
 
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({
@@ -41,6 +36,11 @@ export const command = defineCommand({
     ['--remove-pins', 'Remove the pins of the images too'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { uninstallAgents } = await import('../../lib/update/install/uninstall.ts');
+    const { openCluster } = await import('../cli/clusterAccess.ts');
+    const { formatResult } = await import('../cli/format.ts');
+    const { formatObject } = await import('./objectLine.ts');
+    const { nodeStateFolder } = await import('../../lib/machine/paths.ts');
     const { force, migrate, keepStore, removePins, dryRun } = args;
     if (migrate && !args.wait) throw new PluginError('usage', '--migrate needs --wait');
     using cluster = await openCluster(args, environment, context);

@@ -1,14 +1,6 @@
-import { formatVerified, toReceipt, verdictAccents } from './verifyReport.ts';
-import { verdictError, verdictOf } from './report/verdict.ts';
-import { addBases } from '../../lib/bundle/complete.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
 import { findDigest } from '../../lib/bundle/sidecars.ts';
-import { readSigningKey } from '../../lib/bundle/verify/receipt.ts';
-import { verifyBundle, type ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
+import type { ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { listOtherKeys, loadExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
-import { Registries } from '../../lib/registry/registries.ts';
-import { openAccess } from '../cli/access.ts';
 import { checkFile, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import {
@@ -20,7 +12,6 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
-import { fetcherOf, trustOf } from '../cli/trust.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
@@ -66,6 +57,16 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { formatVerified, toReceipt, verdictAccents } = await import('./verifyReport.ts');
+    const { verdictError, verdictOf } = await import('./report/verdict.ts');
+    const { addBases } = await import('../../lib/bundle/complete.ts');
+    const { openBundle } = await import('../../lib/bundle/open.ts');
+    const { readSigningKey } = await import('../../lib/bundle/verify/receipt.ts');
+    const { verifyBundle } = await import('../../lib/bundle/verify/verify.ts');
+    const { listOtherKeys, loadExpectedKeys } = await import('../../lib/release/sigstore/policyKeys.ts');
+    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { openAccess } = await import('../cli/access.ts');
+    const { fetcherOf, trustOf } = await import('../cli/trust.ts');
     if (args.signKey !== undefined && args.output !== 'json') {
       throw new PluginError('usage', '--sign-key needs -o json');
     }

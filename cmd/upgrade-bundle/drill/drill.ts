@@ -1,13 +1,8 @@
 import { PluginError } from '../../../lib/errors.ts';
-import { drillNode, endDrill, type NodeDrill } from '../../../lib/drill/drill.ts';
-import { listPool } from '../../../lib/drill/nodePool.ts';
-import { openCluster } from '../../cli/clusterAccess.ts';
+import type { NodeDrill } from '../../../lib/drill/drill.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
-import { formatJson } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
-import { formatDrillJunit } from './drillJunit.ts';
-import { formatDrills } from './drillWords.ts';
 
 /** `drill`: shows on a live cluster that its nodes start without a registry. */
 export const command = defineCommand({
@@ -43,6 +38,12 @@ export const command = defineCommand({
     ['worker-0 --end', 'End a drill whose command was killed'],
   ],
   async run({ node, pool, reboot, yes, end, output, ...args }, { context, terminal, environment }) {
+    const { drillNode, endDrill } = await import('../../../lib/drill/drill.ts');
+    const { listPool } = await import('../../../lib/drill/nodePool.ts');
+    const { openCluster } = await import('../../cli/clusterAccess.ts');
+    const { formatJson } = await import('../../cli/format.ts');
+    const { formatDrillJunit } = await import('./drillJunit.ts');
+    const { formatDrills } = await import('./drillWords.ts');
     if ((node === undefined) === (pool === undefined)) {
       throw new PluginError('usage', 'name either a node or a pool', {
         hint: 'See “oc get nodes” and “oc get machineconfigpool”.',

@@ -1,12 +1,7 @@
-import { makeBaseline, readBaseline } from '../../../lib/lint/baseline.ts';
-import { writeTextFile } from '../../../lib/config/manifestFile.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { atLeast, lintSets, type LintReport } from '../../../lib/lint/lint.ts';
-import { judgeReport, type LintResult } from '../../../lib/lint/lintResult.ts';
-import { readManifestSets } from '../../../lib/lint/manifestSource.ts';
-import { Registries } from '../../../lib/registry/registries.ts';
+import type { LintReport } from '../../../lib/lint/lint.ts';
+import type { LintResult } from '../../../lib/lint/lintResult.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
-import { openAccess } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatResult, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
@@ -75,6 +70,13 @@ export const command = defineCommand({
     ['-', 'Check a manifest from the standard input'],
   ],
   async run(args, { context, terminal, environment, stdin }) {
+    const { makeBaseline, readBaseline } = await import('../../../lib/lint/baseline.ts');
+    const { writeTextFile } = await import('../../../lib/config/manifestFile.ts');
+    const { atLeast, lintSets } = await import('../../../lib/lint/lint.ts');
+    const { judgeReport } = await import('../../../lib/lint/lintResult.ts');
+    const { readManifestSets } = await import('../../../lib/lint/manifestSource.ts');
+    const { Registries } = await import('../../../lib/registry/registries.ts');
+    const { openAccess } = await import('../../cli/access.ts');
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
     await using registries = new Registries(await openAccess(args, environment), context);
     const access = {

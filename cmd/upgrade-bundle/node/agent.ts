@@ -1,16 +1,10 @@
 import { constants, hostname, setPriority } from 'node:os';
-import { runAgent } from '../../../lib/update/agent/agent.ts';
 import type { ServedExecutable } from '../../../lib/update/agent/agentServer.ts';
 import { executablePort, tokenPath } from '../../../lib/update/install/agentStart.ts';
-import { pathOnHost } from '../../../lib/machine/host.ts';
 import { mountFolder } from '../../../lib/machine/paths.ts';
-import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import { agentOptions } from './agentOptions.ts';
-import { parseListen } from '../../cli/values/listen.ts';
-import { readToken } from '../../cli/values/token.ts';
-import { offlineTrustOf } from '../../cli/trust.ts';
 
 const options = {
   listen: {
@@ -68,6 +62,12 @@ export const command = defineCommand({
     ['--kubeconfig=config --token-file=token --media-folder=/srv/bundles', 'Run it by hand, with a folder of bundles'],
   ],
   async run(args, { context, environment }) {
+    const { runAgent } = await import('../../../lib/update/agent/agent.ts');
+    const { pathOnHost } = await import('../../../lib/machine/host.ts');
+    const { openCluster } = await import('../../cli/clusterAccess.ts');
+    const { parseListen } = await import('../../cli/values/listen.ts');
+    const { readToken } = await import('../../cli/values/token.ts');
+    const { offlineTrustOf } = await import('../../cli/trust.ts');
     const { root, device: devices, mountDir: place, mediaFolder: folders, diskFloor } = args;
     // All other programs of the node have precedence.
     setPriority(constants.priority.PRIORITY_BELOW_NORMAL);

@@ -1,10 +1,6 @@
 import { hostname } from 'node:os';
-import { runController } from '../../../lib/update/controller/controller.ts';
-import { pathOnHost } from '../../../lib/machine/host.ts';
-import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { agentOptions } from './agentOptions.ts';
-import { offlineTrustOf } from '../../cli/trust.ts';
 
 /** `controller`: leads the updates of a cluster. */
 export const command = defineCommand({
@@ -20,6 +16,10 @@ export const command = defineCommand({
     ['--kubeconfig=config', 'Run it by hand'],
   ],
   async run(args, { context, environment }) {
+    const { runController } = await import('../../../lib/update/controller/controller.ts');
+    const { pathOnHost } = await import('../../../lib/machine/host.ts');
+    const { openCluster } = await import('../../cli/clusterAccess.ts');
+    const { offlineTrustOf } = await import('../../cli/trust.ts');
     using cluster = await openCluster(args, environment, context);
     const node = args.nodeName ?? (environment['NODE_NAME'] || hostname());
     const folder = pathOnHost({ root: args.root, environment }, args.downloadDir);

@@ -1,17 +1,11 @@
 import { constants, setPriority } from 'node:os';
-import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
-import { checkSigned, type SignedBundle } from '../../../lib/bundle/signedBundle.ts';
+import type { SignedBundle } from '../../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
-import { completeToLoad, loadBundle, type LoadResult } from '../../../lib/node/images/load.ts';
+import type { LoadResult } from '../../../lib/node/images/load.ts';
 import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
-import { openRemoteBundle } from '../../../lib/node/remoteBundle.ts';
-import { checkBundleDigest, fetchBundle } from '../../../lib/node/replica.ts';
 import { findDigest } from '../../../lib/bundle/sidecars.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
-import { Registries } from '../../../lib/registry/registries.ts';
-import { openAccess } from '../../cli/access.ts';
 import { checkFile, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
@@ -104,6 +98,14 @@ export const command = defineCommand({
   ],
   resumes: 'images',
   async run(args, { context, terminal, environment }) {
+    const { openBundle } = await import('../../../lib/bundle/open.ts');
+    const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');
+    const { HostStorage } = await import('../../../lib/node/images/hostStorage.ts');
+    const { completeToLoad, loadBundle } = await import('../../../lib/node/images/load.ts');
+    const { openRemoteBundle } = await import('../../../lib/node/remoteBundle.ts');
+    const { checkBundleDigest, fetchBundle } = await import('../../../lib/node/replica.ts');
+    const { Registries } = await import('../../../lib/registry/registries.ts');
+    const { openAccess } = await import('../../cli/access.ts');
     const { images, storePath, allowUnsigned, parallelImages: concurrency } = args;
     if (storePath !== undefined && args.store === 'main') {
       throw new PluginError('usage', '--store-path is for --store=additional');

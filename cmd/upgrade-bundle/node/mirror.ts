@@ -1,9 +1,5 @@
 import { once } from 'node:events';
-import { openComplete } from '../../../lib/bundle/complete.ts';
-import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
-import { startMirror, type RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
-import { Registries } from '../../../lib/registry/registries.ts';
-import { openAccess } from '../../cli/access.ts';
+import type { RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatResult, formatTable } from '../../cli/format.ts';
 import {
@@ -14,9 +10,7 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../../cli/options.ts';
-import { warnOfExtraImages } from '../../cli/extraImages.ts';
 import { hostOptions } from './host.ts';
-import { fetcherOf, trustOf } from '../../cli/trust.ts';
 import { mirrorFile } from '../../../lib/machine/paths.ts';
 
 /** `mirror`: serves a bundle to this machine instead of the registries of its images. */
@@ -51,6 +45,13 @@ export const command = defineCommand({
     ['/dev/sdb --also=quay.io --also=registry.redhat.io', 'Record the requests to other registries too'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { openComplete } = await import('../../../lib/bundle/complete.ts');
+    const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');
+    const { startMirror } = await import('../../../lib/node/runtime/mirror.ts');
+    const { Registries } = await import('../../../lib/registry/registries.ts');
+    const { openAccess } = await import('../../cli/access.ts');
+    const { warnOfExtraImages } = await import('../../cli/extraImages.ts');
+    const { fetcherOf, trustOf } = await import('../../cli/trust.ts');
     await using bundle = await openComplete(args.bundle, { bases: args.base }, context);
     await using registries = new Registries(await openAccess(args, environment), context);
     const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };

@@ -2,9 +2,8 @@ import { listContainerImages } from '../../../lib/bundle/images.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { writePins, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
+import type { PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatResult } from '../../cli/format.ts';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 
@@ -34,6 +33,8 @@ export const command = defineCommand({
     ['--remove', 'Unpin all images'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { writePins, unpinImages } = await import('../../../lib/node/runtime/pins.ts');
+    const { formatResult } = await import('../../cli/format.ts');
     const host = { root: args.root, environment };
     const images = args.bundle === undefined ? undefined : await readImages(args.bundle, context);
     if (!images && !args.remove) throw new PluginError('usage', 'name the bundle whose images are to be kept');

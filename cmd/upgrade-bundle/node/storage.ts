@@ -1,13 +1,9 @@
 import { stat } from 'node:fs/promises';
 import { PluginError } from '../../../lib/errors.ts';
-import { configureStore, describeStorage, removeStoreConfig } from '../../../lib/node/runtime/storeConfig.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatResult } from '../../cli/format.ts';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
-import { pathOnHost } from '../../../lib/machine/host.ts';
 import { defaultStorePath, storageFile } from '../../../lib/machine/paths.ts';
-import { shellWord } from '../../../lib/shellWord.ts';
 
 /** `storage`: adds an additional image store to the configuration. */
 export const command = defineCommand({
@@ -32,6 +28,11 @@ export const command = defineCommand({
     ['--write', 'Configure the store on a machine without a configuration manager'],
   ],
   async run({ storePath, write, remove, root, output }, { terminal, environment }) {
+    const { configureStore, describeStorage, removeStoreConfig } =
+      await import('../../../lib/node/runtime/storeConfig.ts');
+    const { formatResult } = await import('../../cli/format.ts');
+    const { pathOnHost } = await import('../../../lib/machine/host.ts');
+    const { shellWord } = await import('../../../lib/shellWord.ts');
     const host = { root, environment };
     const next = `Next: ${root === '/' ? '' : `chroot ${shellWord(root)} `}systemctl restart crio`;
     if (write && remove) throw new PluginError('usage', '--write and --remove exclude each other');

@@ -1,6 +1,6 @@
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
+import type { MediaEvent } from '../../../lib/node/media/media.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatBytes, formatJson } from '../../cli/format.ts';
@@ -45,6 +45,7 @@ export const command = defineCommand({
     ['--once --device=/dev/vdb1', 'Also check a disk of a virtual machine'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { Media } = await import('../../../lib/node/media/media.ts');
     const { root, device: devices, mountDir: place } = args;
     const media = await Media.open({ host: { root, environment }, place, devices }, context);
     const show = (event: MediaEvent): void => {

@@ -1,15 +1,11 @@
-import { chooseRecord, followRecord, listRecords, readElapsed } from '../../../lib/update/bundleRecord.ts';
-import { describeSilence } from '../../../lib/update/install/agentSilence.ts';
 import { conditionsOf } from '../../../lib/kubernetes/fields.ts';
 import { hasEnded, phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatBar, formatBytes, formatFields, formatJson, formatTable, formatYaml } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { phaseAccents, recordArgument } from './record.ts';
 import { describeImages, viewStatus, formatTitle } from './statusView.ts';
-import { showInBrowser } from './web.ts';
 
 /** The width of a bar in characters. It is short because names of nodes are long, and terminals may have 80 columns. */
 const barWidth = 10;
@@ -35,6 +31,11 @@ export const command = defineCommand({
     ['-o json', 'The same for a script'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { chooseRecord, followRecord, listRecords, readElapsed } =
+      await import('../../../lib/update/bundleRecord.ts');
+    const { describeSilence } = await import('../../../lib/update/install/agentSilence.ts');
+    const { openCluster } = await import('../../cli/clusterAccess.ts');
+    const { showInBrowser } = await import('./web.ts');
     if (args.web && (args.watch || args.output !== undefined))
       throw new PluginError('usage', '--web excludes --watch and --output');
     using cluster = await openCluster(args, environment, context);
