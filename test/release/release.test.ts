@@ -156,7 +156,7 @@ describe('readPayload', () => {
       const text = sharedData('trust/cluster-update-keys_configmap.yaml').toString();
       const { verification } = await read({ files: { '0000_90_cluster-update-keys_configmap.yaml': text } });
       expect(verification.keys).to.have.length(1);
-      expect(verification.keys[0]?.name).to.match(/^warn: verifier-public-key-redhat of 0000_90/);
+      expect(verification.keys[0]?.name).to.match(/^verifier-public-key-redhat of 0000_90/);
       expect(verification.stores).to.deep.equal([
         'https://storage.googleapis.com/openshift-release/official/signatures/openshift/release',
         'https://mirror.openshift.com/pub/openshift-v4/signatures/openshift/release',
