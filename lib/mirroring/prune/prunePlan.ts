@@ -110,7 +110,12 @@ export async function planRepository(
   const ours = new Set([...candidates.keys(), ...removed.map(({ digest }) => digest), ...recordedManifests]);
   const strangers = (await repository.listManifests()).filter((digest) => !ours.has(digest));
   const stay = await repository.reachKept(strangers);
-  add(kept, new Map([...stay].filter(([, { manifest }]) => !isRecord(manifest))));
+  const tagged = new Set(tags.values());
+  for (const [digest, read] of stay) {
+    if (!isRecord(read.manifest)) kept.set(digest, read);
+    // A run that was killed at its end may have left its record without the tag.
+    else if (!tagged.has(digest)) candidates.set(digest, read);
+  }
 
   // Only in a directory can a tag go without its image.
   const keptTags = new Set(own.filter(isKept).flatMap(({ tag }) => tag ?? []));

@@ -1,10 +1,13 @@
-import { cp, readdir, writeFile } from 'node:fs/promises';
+import { cp, readdir, rm, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
+import { writeRecord } from '../../../lib/mirroring/pruneRecord.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { digestIn } from '../../../lib/oci/reference.ts';
+import { Directory, releaseRepository } from '../../../lib/store/directory.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
+import { makeContext } from '../../support/context.ts';
 import { startDockerRegistry, useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
@@ -49,6 +52,18 @@ describe('oc adm-release-mirror-config prune', function () {
     ...[tag, attachmentTag(digest)],
     ...[...images.keys()].map((name) => `${tag}-${name}`),
   ];
+
+  it('removes the record of a killed run that has no tag left', async () => {
+    await mirroring.succeed(['--to-dir=mirror']);
+    const list = async (): Promise<string[]> =>
+      (await readdir(mirroring.path('mirror', 'v2'), { recursive: true })).sort();
+    const before = await list();
+    const store = new Directory(mirroring.path('mirror'), releaseRepository, {}, makeContext());
+    const { tag } = await writeRecord(store, { releases: [old.tag], tags: [], manifests: [], blobs: [] });
+    await rm(mirroring.path('mirror', store.name.slice(store.root.length + 1), 'manifests', tag));
+    await succeed('--to-dir=mirror', '--keep=4.12.4', '--yes');
+    expect(await list()).to.deep.equal(before);
+  });
 
   it('removes the releases that are not kept from a registry, with their signatures, and nothing else', async () => {
     const to = `${site.host}/site/release`;

@@ -18,7 +18,7 @@ function end(what: string, path: unknown): void {
   if (wanted === `${what} ${basename(String(path))}`) process.kill(process.pid, 'SIGKILL');
 }
 
-const { rename, rm } = fs;
+const { rename, rm, unlink } = fs;
 fs.rename = async (...args) => {
   step();
   end('before rename', args[1]);
@@ -31,6 +31,11 @@ fs.rm = async (...args) => {
   end('before rm', args[0]);
   await rm(...args);
   end('rm', args[0]);
+  step();
+};
+fs.unlink = async (path) => {
+  step();
+  await unlink(path);
   step();
 };
 syncBuiltinESMExports();
