@@ -100,7 +100,7 @@ function describeTransport(
   const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
   return [
     'Files to carry to the site',
-    ...[medium, `${path}.sha256`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
+    ...[medium, `${path}.sha256`, `${path}.yaml`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
     ...(base && !base.images ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
     '  oc-adm_upgrade_bundle, the executable for a machine of the site',
     'At the site, verify the bundle',

@@ -32,14 +32,15 @@ describe('oc adm-upgrade-bundle create', () => {
       'Images',
       'Fetched',
       'Files to car',
-      ...[workshop.bundle, `${workshop.bundle}.sha256`, 'oc-adm_upgr'].map((word) => `  ${word}`.slice(0, 12).trim()),
+      ...['', '.sha256', '.yaml'].map((suffix) => `  ${workshop.bundle}${suffix}`.slice(0, 12).trim()),
+      'oc-adm_upg',
       'At the site,',
       'oc adm-upg',
       '',
     ]);
     expect(stdout).to.match(/\n {2}oc adm-upgrade-bundle verify upgrade-\S+\.tar --\S+.*\n$/);
     expect(stderr).to.match(/^fetching [\d.]+ \w+ in \d+ blobs of 5 images; \/\S* has \d.* free$/m);
-    expect(stdout).to.include(workshop.bundle);
+    for (const suffix of ['', '.sha256', '.yaml']) expect(stdout).to.include(`${workshop.bundle}${suffix}\n`);
     expect(stdout).to.include(workshop.release.pullspec);
     expect(stdout).to.include(`Test release key <release@example.com> (${workshop.key.fingerprint})`);
   });
