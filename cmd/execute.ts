@@ -71,6 +71,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   const broken = failureOf(io.broken);
   try {
     requireNode();
+    requireFolder();
     const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout), stdin), broken]);
     if (text !== '') terminal.print(text);
     terminal.close();
@@ -123,5 +124,17 @@ function requireNode(): void {
         hint: `Put a newer 'node' first on the path.`,
       },
     );
+  }
+}
+
+/** Throws `not-found` if the current folder was removed, before a less clear error occurs. */
+function requireFolder(): void {
+  try {
+    process.cwd();
+  } catch (cause) {
+    throw new PluginError('not-found', 'The current folder does not exist any more.', {
+      hint: 'Change to another folder with cd.',
+      cause,
+    });
   }
 }

@@ -64,6 +64,21 @@ describe('execute', () => {
     expect(await execute(program, ['go'], io)).to.equal(1);
     expect(signal?.aborted).to.equal(true);
   });
+
+  it('says that the current folder is gone', async () => {
+    const here = process.cwd();
+    const folder = await mkdtemp(join(tmpdir(), 'gone-'));
+    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+    const io = { stdout, stderr, environment: {}, executable: 'other', signal: new AbortController().signal };
+    process.chdir(folder);
+    try {
+      await rm(folder, { recursive: true });
+      expect(await execute({ name: 'oc other', describe: '', commands: [] }, ['--help'], io)).to.equal(1);
+    } finally {
+      process.chdir(here);
+    }
+    expect(String(stderr.read())).to.match(/^error: The current folder does not exist any more\.\nhint: /);
+  });
 });
 
 describe('executeProgram', () => {
