@@ -51,7 +51,17 @@ export type ErrorCode = keyof typeof errorCodes;
 export const settings = [
   ...(['allowUnsigned', 'signatureKeyring', 'signatureStore', 'trustFingerprint', 'requireSignedImages'] as const),
   ...(['certificateAuthority', 'insecure', 'pullSecret', 'idmsFile', 'tokenFile'] as const),
-  ...(['arch', 'base', 'fromDir', 'graphUrl', 'releaseRepository', 'volumeSize', 'images', 'acceptRisk'] as const),
+  ...([
+    'arch',
+    'base',
+    'fromDir',
+    'graphUrl',
+    'releaseImage',
+    'releaseRepository',
+    'volumeSize',
+    'images',
+    'acceptRisk',
+  ] as const),
   ...([
     'to',
     'toDir',

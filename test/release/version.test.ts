@@ -62,6 +62,12 @@ describe('parseVersion', () => {
     for (const [text, meant] of Object.entries(hints))
       expect(hintOf(() => parseVersion(text))).to.contain(`as ${meant}.`);
     expect(hintOf(() => parseVersion('../4.12.4'))).to.contain('4.12.4');
+    const pullspec = `quay.io/example/release@sha256:${'5'.repeat(64)}`;
+    expect(hintOf(() => parseVersion(pullspec))).to.contain('as 4.12.4.');
+    expect(hintOf(() => parseVersion('quay.io/example/release:4.12.5-x86_64'))).to.contain('as 4.12.5.');
+    expect(() => parseVersion(pullspec))
+      .to.throw()
+      .with.deep.property('settings', ['releaseImage']);
   });
 });
 
