@@ -73,7 +73,7 @@ export const command = defineCommand({
 });
 
 function toWords(requests: readonly RuntimeMirrorRequest[]): string {
-  if (requests.length === 0) return 'Nothing to do: no action was requested';
+  if (requests.length === 0) return 'No image was requested';
   const rows = requests.map(({ count, status, method, path, client }) => {
     return [String(count), status < 400 ? 'yes' : `no (${status})`, `${method} ${path}`, client];
   });

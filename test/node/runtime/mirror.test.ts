@@ -11,8 +11,10 @@ import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { startMirror, type Mirror } from '../../../lib/node/runtime/mirror.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { until } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
 import { expectOutput } from '../../support/program/outputs.ts';
+import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { requirePeer, run } from '../../support/peers.ts';
 import { mirrorFile } from '../../../lib/machine/paths.ts';
@@ -98,5 +100,17 @@ describe('startMirror', function () {
     ]);
     expectOutput(upgradeBundle, ['mirror', '-o', 'json'], stdout);
     expect(existsSync(join(root, mirrorFile))).to.equal(false);
+  });
+
+  it('says that no image was requested', async () => {
+    const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+    const interruption = new AbortController();
+    const options = { signal: interruption.signal };
+    const running = executeProgram('oc-adm_upgrade_bundle', ['mirror', made.path, `--root=${root}`, ...trust], options);
+    await until(() => existsSync(join(root, mirrorFile)));
+    interruption.abort();
+    const { code, stdout, stderr } = await running;
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.equal('No image was requested\n');
   });
 });
