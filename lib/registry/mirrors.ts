@@ -97,10 +97,11 @@ export async function readMirrorSets(file: string): Promise<MirrorSets> {
 function rulesOf(value: unknown, where: string): MirrorRule[] {
   const object = asObject(value, where, 'it');
   const { apiVersion, kind, items } = object;
-  if (Array.isArray(items) && typeof kind === 'string' && kind.endsWith('List')) {
+  if (typeof kind !== 'string') throw invalid(where, 'it has no kind');
+  if (Array.isArray(items) && kind.endsWith('List')) {
     return items.flatMap((item, index) => rulesOf(item, `${where}, item ${index + 1}`));
   }
-  const type = `${String(apiVersion)} ${String(kind)}`;
+  const type = typeof apiVersion === 'string' ? `${apiVersion} ${kind}` : kind;
   const known = Object.hasOwn(kinds, type) ? kinds[type] : undefined;
   if (!known) throw invalid(where, `it is ${type}, none of ${Object.keys(kinds).join(', ')}`);
   const entries = asObject(object['spec'] ?? {}, where, 'spec')[known.field] ?? [];

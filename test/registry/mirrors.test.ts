@@ -124,6 +124,12 @@ spec: {repositoryDigestMirrors: [{source: quay.io/ocp, mirrors: [b.lab/ocp, a.la
     ['what is not YAML', '---\n---\na: [', 'document 2: it is not YAML'],
     ['a text', 'hello', 'document 1: it is not an object'],
     ['another kind', '{apiVersion: v1, kind: ConfigMap}', 'document 1: it is v1 ConfigMap, none of'],
+    ['no kind', '{spec: {}}', 'document 1: it has no kind'],
+    [
+      'no version',
+      '{kind: ImageDigestMirrorSet}',
+      'document 1: it is ImageDigestMirrorSet, none of config.openshift.io/v1',
+    ],
     ['no mirrors', idms('    []'), 'there are no mirrors in it'],
     ['an empty file', '', 'there are no mirrors in it'],
     ['a source that is none', idms('  - {source: "quay.io/OCP Release"}'), 'spec.imageDigestMirrors[0].source is not'],
