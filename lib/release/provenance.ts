@@ -13,7 +13,7 @@ export interface Provenance {
   readonly errata?: string;
   /** The time at which the release was made. */
   readonly created?: Date;
-  /** The versions of parts, such as `kubernetes` and `machine-os`. */
+  /** The versions of parts, such as `kubernetes`. A release with two operating systems has both: `machine-os: '9.8.1, 10.2.1'`. */
   readonly versions: Readonly<Record<string, string>>;
   /** The source of each component. */
   readonly sources: ReadonlyMap<string, SourceCommit>;
@@ -40,7 +40,7 @@ export function readProvenance(files: PayloadFiles): Provenance {
   const parse = (name: string): unknown => parseJson(files.get(name)?.toString('utf8') ?? '{}');
   const { metadata } = parse('release-metadata') as { metadata?: { url?: unknown } };
   const { metadata: references, spec } = parse('image-references') as ImageReferences;
-  const versions: Record<string, string> = {};
+  const versions = new Map<string, Set<string>>();
   const sources = new Map<string, SourceCommit>();
   for (const { name = '', annotations = {} } of spec?.tags ?? []) {
     const repository = textOf(annotations['io.openshift.build.source-location'], address);
@@ -49,13 +49,21 @@ export function readProvenance(files: PayloadFiles): Provenance {
     const entries = annotations['io.openshift.build.versions'];
     for (const entry of typeof entries === 'string' ? entries.split(',') : []) {
       const [, part, version] = versionEntry.exec(entry) ?? [];
-      if (part !== undefined && version !== undefined) versions[part] ??= version;
+      if (part === undefined || version === undefined) continue;
+      const known = versions.get(part);
+      if (!known) versions.set(part, new Set([version]));
+      // Only the operating system may have several versions (MCO-1961).
+      else if (part === 'machine-os') known.add(version);
     }
   }
   const errata = textOf(metadata?.url, address);
   const created = new Date(textOf(references?.creationTimestamp, time) ?? Number.NaN);
   const hasTime = !Number.isNaN(created.getTime());
-  return { ...(errata !== undefined && { errata }), ...(hasTime && { created }), versions, sources };
+  return {
+    ...{ ...(errata !== undefined && { errata }), ...(hasTime && { created }) },
+    versions: Object.fromEntries([...versions].map(([part, known]) => [part, [...known].join(', ')])),
+    sources,
+  };
 }
 
 function textOf(value: unknown, form: RegExp): string | undefined {
