@@ -83,10 +83,14 @@ export function isSameMinor(version: string, other: string): boolean {
   return a !== null && b !== null && a.major === b.major && a.minor === b.minor;
 }
 
-/** Returns how many minor versions the second version is ahead of the first; 0 for other texts and major versions. */
+/**
+ * Returns how many minor versions the second version is ahead of the first; 0 for an earlier major version and for other
+ * texts. Infinity for a later major version, because it is unknown with which minor version the first one ends.
+ */
 export function minorsBetween(version: string, other: string): number {
   const [a, b] = [semver.parse(version), semver.parse(other)];
-  return a !== null && a.major === b?.major ? b.minor - a.minor : 0;
+  if (a === null || b === null) return 0;
+  return a.major === b.major ? b.minor - a.minor : a.major < b.major ? Infinity : 0;
 }
 
 /** Returns whether an update leads from one even minor version to the next even one, such as from 4.18 to 4.20. */
@@ -96,12 +100,14 @@ export function isEvenUpdate(version: string, to: string): boolean {
 
 /**
  * Returns the oldest kubelet that works with the API server of a release, as the minor version of Kubernetes 1. That is
- * three minor versions before the API server from 1.28 on, else two. Undefined for another major version than 4.
+ * three minor versions before the API server from 1.28 on, else two. Undefined for other major versions than 4 and 5.
  */
 export function oldestKubelet(version: string): number | undefined {
   const release = semver.parse(version);
-  if (release?.major !== 4) return undefined;
-  const server = release.minor + 13;
+  // 4.12 has Kubernetes 1.25, and 5.0 has 1.36.
+  const first = { 4: 13, 5: 36 }[release?.major ?? 0];
+  if (release === null || first === undefined) return undefined;
+  const server = first + release.minor;
   return server - (server >= 28 ? 3 : 2);
 }
 

@@ -439,6 +439,9 @@ describe('runPreflight', () => {
       put('v1.24.0');
       const { findings } = await run({ ...plan, version: '4.14.3' });
       expect(findings.map(({ message }) => message).join(' ')).to.contain('4.14.3 works with 1.25 and later');
+      put('v1.32.9');
+      const major = await run({ ...plan, version: '5.0.1' });
+      expect(major.findings.map(({ message }) => message).join(' ')).to.contain('5.0.1 works with 1.33 and later');
     });
 
     it('says what a target before 4.19 means', async () => {

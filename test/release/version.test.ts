@@ -5,6 +5,7 @@ import {
   channelSeries,
   componentTag,
   goArchitecture,
+  minorsBetween,
   nearVersions,
   parseArchitecture,
   parseVersion,
@@ -134,6 +135,19 @@ describe('unknownVersion', () => {
     expect(unknownVersion('4.12.3', 's390x', tags, 'r').hint).to.equal('r has no release for s390x at all.');
     expect(unknownVersion('4.12.3', 's390x', [], 'r').hint).to.match(/existing tags are not known. .*repository/);
   });
+});
+
+describe('minorsBetween', () => {
+  for (const [from, to, count] of [
+    ['4.18.3', '4.20.1', 2],
+    ['4.20.1', '4.18.3', -2],
+    ['4.22.9', '5.0.3', Infinity],
+    ['5.0.3', '4.22.9', 0],
+  ] as const) {
+    it(`is ${count} from ${from} to ${to}`, () => {
+      expect(minorsBetween(from, to)).to.equal(count);
+    });
+  }
 });
 
 describe('channelSeries', () => {
