@@ -1,4 +1,4 @@
-import { rm, rmdir } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { completeBundle, listMissingBlobs } from '../../bundle/complete.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
@@ -13,7 +13,7 @@ import { copyMissing, listMissing } from './copyMissing.ts';
 import type { CopyLimits } from './copyQueue.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
-import { loadFolder, runFolder } from '../../machine/paths.ts';
+import { loadFolder } from '../../machine/paths.ts';
 import type { HostStorage } from './hostStorage.ts';
 import type { ImageStore } from './imageStore.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
@@ -74,8 +74,6 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
     return { store: final, images, loaded, skipped: images.length - loaded, bytes, countedBy };
   } finally {
     for (const path of leftovers) await rm(pathOnHost(host, path), { recursive: true, force: true });
-    // The folder may have the run folders of other stores.
-    await rmdir(pathOnHost(host, runFolder)).catch(() => undefined);
   }
 }
 
