@@ -35,16 +35,17 @@ export async function followProposals(
 ): Promise<void> {
   const proposed = reports
     .flatMap((lease) => parseReport(lease) ?? [])
-    .flatMap(({ proposal, progress }) =>
-      proposal ? [{ ...proposal, node: progress.name, name: upgradeBundleName(proposal) }] : [],
+    .flatMap(({ bundle, proposal, progress }) =>
+      proposal ? [{ ...proposal, bundle, node: progress.name, name: upgradeBundleName(proposal) }] : [],
     );
   for (const bundle of bundles.filter(isProposal))
     if (!proposed.some(({ name }) => name === bundle.metadata.name)) await remove(cluster, bundle, context);
   if (activeBundle(bundles)) return;
   const running = clusterVersion && readClusterVersion(clusterVersion).version;
   const known = new Set(bundles.map(({ metadata }) => metadata.name));
-  // A USB drive that is still inserted after the update must not propose it again.
-  const first = proposed.find(({ version, name }) => version !== running && !known.has(name));
+  // A USB drive that is still inserted after the update must not propose it again. A report on an UpgradeBundle that has
+  // just ended can be of the place that it named.
+  const first = proposed.find(({ bundle, version, name }) => bundle === '' && version !== running && !known.has(name));
   if (!first) return;
   const { name, node, version, arch } = first;
   const metadata = { name, annotations: { [proposalAnnotation]: node } };

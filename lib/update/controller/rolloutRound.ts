@@ -77,15 +77,15 @@ export class Rollout {
     this.#stall = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
     await this.#agentImage.follow();
+    const leases = await this.#listReports();
+    await followProposals(this.#cluster, leases, seen, this.#view.list('ClusterVersion')[0], this.#context);
     const active = activeBundle(seen);
-    // The watched object may be older than the last write.
+    // The watched object may be older than the last write, or deleted.
     const fresh = active && ((await this.#cluster.read(active)) as UpgradeBundle | undefined);
     const others = seen.filter((each) => each !== active);
     await this.#collectGarbage(fresh ? [fresh, ...others] : others);
-    const leases = await this.#listReports();
     const bundle = fresh && isActive(fresh) ? fresh : undefined;
     this.#bundle = bundle;
-    await followProposals(this.#cluster, leases, seen, this.#view.list('ClusterVersion')[0], this.#context);
     const clusterVersion = bundle && (await this.#readVersion(bundle));
     if (!clusterVersion) return false;
     const site = this.#readSite(clusterVersion);

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentAccess, userOf } from '../../../lib/update/install/agentAccess.ts';
@@ -553,6 +554,39 @@ describe('controlRollout', () => {
     rollout.edit('UpgradeBundle', '4.19.5-x86-64', { spec: { bundle: { digest: makeFacts().digest } } });
     find();
     await rollout.untilPhase('Loading', '4.19.5-x86-64');
+  });
+
+  it('creates no record from a report on an UpgradeBundle that has ended, and writes none that it deletes', async () => {
+    await start();
+    rollout.site.silent.add('worker-1');
+    put({ bundle: { file: '/var/lib/site/upgrade.tar' } }, {}, 'by-path');
+    const controller = await rollout.control();
+    await rollout.untilPhase('Detected', 'by-path');
+    const progress = { name: 'worker-1', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+    const found = { proposal: { version: '4.19.4', arch: 'x86_64' } } as const;
+    const report = (bundle = '', message?: string): void => {
+      const more = message === undefined ? { progress } : { ...found, progress: { ...progress, message } };
+      rollout.server.put({ ...formatNodeReport({ bundle, ...more }) });
+    };
+    const rounds = async (): Promise<void> => {
+      const { length } = rollout.server.requests;
+      await rollout.until(() => rollout.server.requests.length > length + 20);
+    };
+    report(rollout.bundle('by-path')?.metadata.uid, 'it is on /var/lib/site');
+    await rollout.until(() => rollout.condition('Verified').includes('/var/lib/site'));
+    rollout.remove('UpgradeBundle', 'by-path');
+    await rounds();
+    expect(rollout.all('UpgradeBundle')).to.deep.equal([]);
+    report('', 'it is on /dev/sdb');
+    await rollout.untilPhase('Detected', '4.19.4-x86-64');
+    report(rollout.bundle('4.19.4-x86-64')?.metadata.uid, 'it is on /dev/sdb');
+    await rollout.until(() => rollout.condition('Verified').includes('/dev/sdb'));
+    // Then a change of the status is written at once.
+    await sleep(200);
+    report();
+    await rollout.until(() => rollout.all('UpgradeBundle').length === 0);
+    await rounds();
+    expect(controller.lines.join('\n')).not.to.contain('cannot continue');
   });
 
   it('leads the allowed bundle though an older record waits for a digest, which does not block it', async () => {
