@@ -156,7 +156,7 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
   return { apiVersion: 'apps/v1', kind: 'DaemonSet', metadata, spec };
 }
 
-// Clusters before 4.12 have the first label only.
+// Nodes of clusters that were installed before 4.12 can have the first label only.
 const controlPlane = {
   nodeAffinity: {
     requiredDuringSchedulingIgnoredDuringExecution: {
