@@ -30,6 +30,8 @@ export interface ProgramIo {
   readonly broken?: AbortSignal;
   /** Sets a listener for output of packages and Node.js itself. */
   readonly listenToPackages?: (listener: (text: string) => void) => void;
+  /** Called before a command runs. */
+  readonly onCommand?: (command: Command) => void;
 }
 
 /**
@@ -66,6 +68,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
     const { log, transfer } = terminal;
     const context: Context = { signal, log, onEvent: transfer('Transferring') };
     const setExitCode = (code: number): void => void (exitCode = code);
+    io.onCommand?.(command);
     await command.run(args, { context, terminal, environment, stdin, executable, setExitCode });
   };
   const broken = failureOf(io.broken);

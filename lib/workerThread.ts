@@ -1,13 +1,11 @@
-import { setFlagsFromString } from 'node:v8';
 import { Worker } from 'node:worker_threads';
 import type { Context } from './context.ts';
 
 /**
  * Starts a worker thread from its code, or from the URL of its module. Its young generation is small, because it moves
- * bytes and creates few objects. That of the main thread does not grow anymore: this saves 16 MB of memory.
+ * bytes and creates few objects.
  */
 export function startWorker(code: string | URL, workerData: unknown, context: Context): Worker {
-  setFlagsFromString('--semi-space-growth-factor=1');
   const worker = new Worker(code, {
     ...{ workerData, eval: typeof code === 'string', stdin: false, stdout: true, stderr: true },
     resourceLimits: { maxYoungGenerationSizeMb: 8 },

@@ -178,7 +178,6 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
     'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
-  [/^lib\/workerThread\.ts$/, 'V8'],
   [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
   [/^lib\/(drill\/nodeShell|node\/runtime\/drillUnit)\.ts$/, 'systemd-run, systemctl, and drill-node on the node'],
   [/^lib\/mirror-registry\/backup\/imageStorage\.ts$/, 'podman, find, tar'],
