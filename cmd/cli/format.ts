@@ -9,6 +9,11 @@ export function formatVolumes(volumes: readonly { readonly name: string; readonl
   return `${volumes.length} files of ${size}: ${first?.name ?? ''} to ${last?.name ?? ''}`;
 }
 
+/** Formats a number of things: `1 node`, `3 nodes`. */
+export function formatCount(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}
+
 /** Formats a time in seconds: `8s`, `2m05s`, `3h20m`. */
 export function formatDuration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));

@@ -2,7 +2,7 @@ import { nameSome } from '../../lib/failures.ts';
 import type { JudgedRelease } from '../../lib/mirroring/prune/prunePlan.ts';
 import type { PruneOutcome } from '../../lib/mirroring/prune/prune.ts';
 import { formatPlace } from '../../lib/release/mirror/destination.ts';
-import { formatBytes, formatTable } from '../cli/format.ts';
+import { formatBytes, formatCount, formatTable } from '../cli/format.ts';
 
 /** Formats what a run of `prune` removed, or would remove. */
 export function formatPruned(outcome: PruneOutcome): string {
@@ -59,7 +59,7 @@ function formatSums({ repositories, files, bytes, isDone }: PruneOutcome): strin
   const frees = isRegistry ? 'The registry frees' : isDone ? 'That freed' : 'That frees';
   const when = isRegistry ? ' when it collects garbage' : '';
   return [
-    `${isDone ? 'Removed' : 'To remove'}: ${manifests} manifests, ${attachments} of them for signatures and other attachments; ${count(files.length, 'file')}.`,
+    `${isDone ? 'Removed' : 'To remove'}: ${manifests} manifests, ${attachments} of them for signatures and other attachments; ${formatCount(files.length, 'file')}.`,
     `${frees} ${formatBytes(bytes)}${when}.`,
   ];
 }
@@ -71,14 +71,12 @@ function formatKept({ repositories, cluster }: PruneOutcome): string[] {
       ? [`Kept, because ${cluster ? `${cluster.name} or ` : ''}the configuration needs them: ${nameSome(needed, 5)}.`]
       : []),
     ...(foreign.length > 0
-      ? [`Kept, because they belong to no known release: ${count(foreign.length, 'tag')} (${nameSome(foreign, 3)}).`]
+      ? [
+          `Kept, because they belong to no known release: ${formatCount(foreign.length, 'tag')} (${nameSome(foreign, 3)}).`,
+        ]
       : []),
     ...(cluster ? [] : ['No cluster was asked which images it needs.']),
   ];
-}
-
-function count(number: number, noun: string): string {
-  return `${number} ${noun}${number === 1 ? '' : 's'}`;
 }
 
 function hasWork({ repositories, files }: PruneOutcome): boolean {

@@ -141,5 +141,6 @@ function formatEnd({ nodes }: InstallResult, dryRun: string, access: string): st
   if (dryRun !== 'none') return 'Nothing was written.';
   if (nodes === undefined)
     return 'The agents wait for their executable: run install again, without --wait=false, to bring it to them.';
-  return `Agents are ready on all ${nodes} nodes. Next: oc adm-upgrade-bundle preflight${access}`;
+  const where = nodes === 1 ? 'the node' : `all ${nodes} nodes`;
+  return `Agents are ready on ${where}. Next: oc adm-upgrade-bundle preflight${access}`;
 }

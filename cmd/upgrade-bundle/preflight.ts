@@ -6,7 +6,7 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatJson, formatTable } from '../cli/format.ts';
+import { formatCount, formatJson, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
@@ -99,8 +99,7 @@ function pushCommandOf(bundle: string | undefined): (mirror: string, version: st
 function failureOf({ findings, target }: Preflight): PluginError {
   const count = findings.filter(({ severity }) => severity === 'blocker').length;
   const what = target === undefined ? 'boot without a registry' : `update to ${target} without a registry`;
-  const reasons = count === 1 ? '1 blocker' : `${count} blockers`;
-  return new PluginError('not-ready', `The cluster cannot ${what}: ${reasons}`, {
+  return new PluginError('not-ready', `The cluster cannot ${what}: ${formatCount(count, 'blocker')}`, {
     hint: 'Follow the advice above, then run this again.',
   });
 }
@@ -108,7 +107,7 @@ function failureOf({ findings, target }: Preflight): PluginError {
 /** Formats the findings. `width` is that of the terminal, in characters. Advice is not wrapped: it has commands to paste. */
 function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight, width: number): string {
   const plan = target === undefined ? '' : `, to be updated to ${target}`;
-  const title = `${cluster}: OpenShift ${version}${plan}; ${nodes} nodes and ${workloads} workloads checked`;
+  const title = `${cluster}: OpenShift ${version}${plan}; ${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
   if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
   const groups = [...Map.groupBy(findings, ({ severity, check }) => `${severity} ${check}`).values()];
   const rows = groups.flatMap((group) => [

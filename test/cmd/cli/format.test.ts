@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { formatDuration, formatFields, formatTable } from '../../../cmd/cli/format.ts';
+import { formatCount, formatDuration, formatFields, formatTable } from '../../../cmd/cli/format.ts';
 
 describe('formatDuration', () => {
   for (const [seconds, words] of [
@@ -54,5 +54,11 @@ describe('formatFields', () => {
       `  Bundle     ${'f'.repeat(20)}\n${' '.repeat(13)}fffff`,
     );
     expect(formatFields(fields)).to.equal('  Size       1 B\n  Signed by  a\n             b');
+  });
+});
+
+describe('formatCount', () => {
+  it('has the plural except for one', () => {
+    expect([0, 1, 2].map((number) => formatCount(number, 'node'))).to.deep.equal(['0 nodes', '1 node', '2 nodes']);
   });
 });
