@@ -3,7 +3,7 @@ import type { LintReport } from '../../../lib/lint/lint.ts';
 import type { LintResult } from '../../../lib/lint/lintResult.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatResult, formatYaml } from '../../cli/format.ts';
+import { formatCount, formatResult, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
 import { toJunit } from './junit.ts';
 import { toWords } from './lintWords.ts';
@@ -110,7 +110,7 @@ async function format(result: LintResult, form: 'json' | 'yaml' | 'junit' | 'sar
 }
 
 function failureOf({ target, version, failing }: LintResult): PluginError {
-  const what = failing === 1 ? '1 finding' : `${failing} findings`;
+  const what = formatCount(failing, 'finding');
   return new PluginError(
     'needs-registry',
     `${version ?? target} needs a registry: ${what} that ${failing === 1 ? 'is' : 'are'} not in a baseline`,

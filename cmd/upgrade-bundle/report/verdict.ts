@@ -1,4 +1,4 @@
-import { formatBytes } from '../../cli/format.ts';
+import { formatBytes, formatCount } from '../../cli/format.ts';
 import { nameSome } from '../../../lib/failures.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Problem } from '../../../lib/bundle/problem.ts';
@@ -37,7 +37,7 @@ export function verdictOf({ base, problems: all }: Pick<VerifyReport, 'base' | '
     return { word: isIncomplete ? 'Incomplete' : 'FAILED', reason: `copy ${count} again`, problems, hint };
   }
   const hint = problems.every((problem) => problem.hint === first.hint) ? first.hint : undefined;
-  const reason = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
+  const reason = formatCount(problems.length, 'problem');
   return { word: 'FAILED', reason, problems, hint };
 }
 
@@ -68,7 +68,7 @@ export function describeDelta({ heldBySite }: Pick<VerifyReport, 'heldBySite'>, 
 /** Lists the problems as lines. Many problems of one kind become one line. */
 export function listProblems({ word, problems, reason }: Verdict, base: string | undefined): string[] {
   if (word === 'Incomplete' && reason.startsWith('needs base')) {
-    const count = problems.length === 1 ? '1 blob' : `${problems.length} blobs`;
+    const count = formatCount(problems.length, 'blob');
     return [describe('missing', `${count} of the base ${base ?? ''}`, [])];
   }
   const groups = Object.values(Object.groupBy(problems, ({ kind, subject }) => `${kind} ${subject}`));
