@@ -104,10 +104,9 @@ export function isEvenUpdate(version: string, to: string): boolean {
  */
 export function oldestKubelet(version: string): number | undefined {
   const release = semver.parse(version);
+  if (release?.major !== 4 && release?.major !== 5) return undefined;
   // 4.12 has Kubernetes 1.25, and 5.0 has 1.36.
-  const first = { 4: 13, 5: 36 }[release?.major ?? 0];
-  if (release === null || first === undefined) return undefined;
-  const server = first + release.minor;
+  const server = release.minor + (release.major === 4 ? 13 : 36);
   return server - (server >= 28 ? 3 : 2);
 }
 
