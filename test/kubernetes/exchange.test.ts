@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { connectCluster } from '../../lib/kubernetes/client.ts';
 import { tooManyRequests } from '../fakes/kubernetes/apiStatus.ts';
 import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { hasty, startCluster, type StartedCluster } from '../support/cluster.ts';
+import { connectTo, hasty, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 
@@ -15,7 +15,7 @@ describe('Exchange', () => {
   let connected: StartedCluster;
 
   beforeEach(async () => {
-    connected = await startCluster({}, 300);
+    connected = await startCluster({}, 3000);
     ({ server } = connected);
     await connected.cluster.findKind('v1', 'ConfigMap');
   });
@@ -63,7 +63,8 @@ describe('Exchange', () => {
 
   it('has a time limit', async () => {
     server.fault(/configmaps/, { noAnswer: 'hold' });
-    const failure = await failureOf(connected.cluster.read(configMap), 'unreachable');
+    await using impatient = await connectTo(server, {}, 300);
+    const failure = await failureOf(impatient.cluster.list('v1', 'ConfigMap'), 'unreachable');
     expect(failure.message).to.contain('did not answer within 0.3 s');
   });
 
