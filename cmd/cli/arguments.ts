@@ -56,23 +56,29 @@ function checkNames(values: ParsedLine['values'], options: OptionRecord, positio
 
 /**
  * Throws `usage` for words that the parser misreads: it reads any value of a boolean except `true` as `false`, and
- * ignores a number without a value.
+ * ignores a number or a repeatable option without a value.
  */
 function checkWords(words: readonly string[], options: OptionRecord): void {
   for (const [index, word] of words.entries()) {
     if (word === '--') return;
     const [, spelled = '', value] = /^--?([^-=][^=]*)(?:=(.*))?$/s.exec(word) ?? [];
-    const [name, option] = Object.entries(options).find((each) => namesOf(each).includes(kebabCase(spelled))) ?? [];
+    const [name, option] = findOption(kebabCase(spelled), options);
     if (name === undefined || option === undefined) continue;
     if (option.type === 'boolean' && value !== undefined && value !== 'true' && value !== 'false') {
       throw new PluginError('usage', `--${name} cannot be “${value}”`, {
         hint: `--${name} alone switches it on, --no-${name} off.`,
       });
     }
-    if (option.type === 'number' && value === undefined && (words[index + 1] ?? '-').startsWith('-')) {
+    const isIgnored = (option.type === 'number' || option.repeatable === true) && value === undefined;
+    if (isIgnored && (words[index + 1] ?? '-').startsWith('-')) {
       throw new PluginError('usage', `--${name} needs a value`);
     }
   }
+}
+
+/** Returns the option with a name, an alias or a hidden alias. */
+function findOption(given: string, options: OptionRecord): [string, Option] | [] {
+  return Object.entries(options).find((each) => namesOf(each).includes(given) || each[1].hiddenAlias === given) ?? [];
 }
 
 async function readValue(name: string, option: Option, given: readonly unknown[]): Promise<unknown> {

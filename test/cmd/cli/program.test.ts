@@ -108,6 +108,17 @@ describe('runProgram', () => {
         /must be a whole number from 1 to 64/,
       ],
       ['a number without its value', ['show', 'box', '--version=4', '--max-per-registry'], /--max-per-registry needs/],
+      ['a repeatable option without its value', ['show', 'box', '--extra-image', '--version=4'], /--extra-image needs/],
+      [
+        'a repeatable option at the end',
+        ['show', 'box', '--version=4', '--extra-image'],
+        /--extra-image needs a value/,
+      ],
+      [
+        'a repeatable option with an empty value',
+        ['show', 'box', '--version=4', '--extra-image', ''],
+        /--extra-image needs/,
+      ],
       ['a switch with a value', ['show', 'box', '--version=4', '--insecure=maybe'], /--insecure cannot be “maybe”/],
       ['a value that is no choice', ['show', 'box', '--version=4', '-o', 'xml'], /--output .*“xml”.* json, yaml/],
       ['a value that cannot be right', ['show', 'box', '--version=4', '--extra-image=a//b'], /--extra-image: “a\/\/b”/],
