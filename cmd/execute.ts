@@ -8,7 +8,7 @@ import type { commonOptions } from './cli/commonOptions.ts';
 import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';
 import { defaultWidth } from './cli/help.ts';
 import { parse, respell, type Run } from './cli/program.ts';
-import { Terminal, type OutputStream } from './cli/terminal.ts';
+import { screenSizeOf, Terminal, type OutputStream } from './cli/terminal.ts';
 
 /** The word that requests completion, as in programs with cobra. */
 export const completionWord = '__complete';
@@ -112,8 +112,8 @@ function failureOf(signal: AbortSignal | undefined): Promise<never> {
   });
 }
 
-function widthOf({ isTTY, columns = 100 }: OutputStream): number {
-  return isTTY === true ? Math.min(120, columns) : defaultWidth;
+function widthOf(stdout: OutputStream): number {
+  return stdout.isTTY === true ? Math.min(120, screenSizeOf(stdout).columns) : defaultWidth;
 }
 
 /** Throws `usage` for a Node.js version that is too old, before a less clear error occurs. */

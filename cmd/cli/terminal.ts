@@ -11,6 +11,9 @@ const nextLine = 30_000;
 /** The interval of updates to a live line, in milliseconds. */
 const liveInterval = 200;
 const barWidth = 20;
+/** The fewest columns and rows that live lines and tables need. */
+const fewestColumns = 10;
+const fewestRows = 3;
 
 /** A stream that may be a terminal. */
 export type OutputStream = NodeJS.WritableStream & {
@@ -18,6 +21,20 @@ export type OutputStream = NodeJS.WritableStream & {
   readonly columns?: number;
   readonly rows?: number;
 };
+
+/** The size of a terminal, in characters. */
+interface ScreenSize {
+  readonly columns: number;
+  readonly rows: number;
+  /** Whether the terminal states a usable size. Serial consoles, `script` and `expect` state 0 columns. */
+  readonly isKnown: boolean;
+}
+
+/** Returns the size of a terminal, or 80 columns and 24 rows if it states none that a line fits into. */
+export function screenSizeOf({ columns = 80, rows = 24 }: OutputStream): ScreenSize {
+  const isKnown = columns >= fewestColumns && rows >= fewestRows;
+  return isKnown ? { columns, rows, isKnown } : { columns: 80, rows: 24, isKnown };
+}
 
 /** Options of a Terminal. */
 export interface TerminalOptions {
@@ -58,7 +75,7 @@ export class Terminal {
   /** For stderr, and for stdout. */
   readonly #colors: ChalkInstance | undefined;
   readonly #resultColors: ChalkInstance | undefined;
-  readonly #spinner: Ora | undefined;
+  #spinner: Ora | undefined;
   readonly #transfers = new Map<string, Progress>();
   #timer: NodeJS.Timeout | undefined;
   /** The last plain line of each transfer. */
@@ -71,6 +88,8 @@ export class Terminal {
     this.#colors = hasColors(options.stderr, options) ? colors : undefined;
     this.#resultColors = hasColors(options.stdout, options) ? colors : undefined;
     this.#spinner = spinner;
+    // ora divides by the columns, so it must not draw once there are none.
+    if (spinner) options.stderr.on('resize', this.#checkSize);
   }
 
   /** Creates a terminal. Loads the packages for colors and live lines only if they are used. */
@@ -78,7 +97,7 @@ export class Terminal {
     const { stdout, stderr, environment, quiet, logFormat } = options;
     const usesColors = [stdout, stderr].some((stream) => hasColors(stream, options));
     const colors = usesColors ? new (await import('chalk')).Chalk({ level: 1 }) : undefined;
-    const isLive = stderr.isTTY === true && environment['TERM'] !== 'dumb' && logFormat !== 'json' && quiet !== true;
+    const isLive = isDrawable(stderr, environment) && logFormat !== 'json' && quiet !== true;
     if (!isLive) return new Terminal(options, colors, undefined);
     const { default: ora } = await import('ora');
     const color = hasColors(stderr, options) ? 'cyan' : false;
@@ -100,18 +119,17 @@ export class Terminal {
 
   /** Whether results go to a terminal, where they can be overwritten. */
   get live(): boolean {
-    const { stdout, environment } = this.#options;
-    return stdout.isTTY === true && environment['TERM'] !== 'dumb';
+    return isDrawable(this.#options.stdout, this.#options.environment);
   }
 
   /** The width of the terminal for results, in characters. Infinity if results go elsewhere. */
   get width(): number {
-    return this.live ? (this.#options.stdout.columns ?? 80) - 1 : Infinity;
+    return this.live ? screenSizeOf(this.#options.stdout).columns - 1 : Infinity;
   }
 
   /** Overwrites the result of the last redraw, on a terminal. Leaves out lines that do not fit on the screen. */
   redraw(text: string, accents?: Accents): void {
-    const { columns = 80, rows = 24 } = this.#options.stdout;
+    const { columns, rows } = screenSizeOf(this.#options.stdout);
     const lines = escapeControlCharacters(text).split('\n');
     const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), '…'];
     const back = this.#drawn > 0 ? `\x1b[${this.#drawn}A\x1b[J` : '';
@@ -189,6 +207,17 @@ export class Terminal {
     return accents && this.#resultColors ? paint(text, accents, this.#resultColors) : text;
   }
 
+  /** Continues with plain lines if the terminal has no usable size any more. */
+  readonly #checkSize = (): void => {
+    if (screenSizeOf(this.#options.stderr).isKnown || !this.#spinner) return;
+    const isRunning = this.#timer !== undefined;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#spinner.stop();
+    this.#spinner = undefined;
+    if (isRunning) this.#start();
+  };
+
   #start(): void {
     if (this.#options.quiet === true || this.#timer !== undefined) {
       return;
@@ -220,10 +249,15 @@ export class Terminal {
 
   #lines(bar: number): Map<string, string> {
     // A wrapped line cannot be overwritten. The spinner and a space take two columns.
-    const width = bar > 0 ? Math.max(1, (this.#options.stderr.columns ?? 80) - 3) : Infinity;
+    const width = bar > 0 ? screenSizeOf(this.#options.stderr).columns - 3 : Infinity;
     const started = [...this.#transfers].filter(([, progress]) => progress.started);
     return new Map(started.map(([label, progress]) => [label, progress.line(Date.now(), { bar, width })]));
   }
+}
+
+/** Whether lines on a stream can be overwritten. */
+function isDrawable(stream: OutputStream, environment: NodeJS.ProcessEnv): boolean {
+  return stream.isTTY === true && environment['TERM'] !== 'dumb' && screenSizeOf(stream).isKnown;
 }
 
 /**

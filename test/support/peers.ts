@@ -28,6 +28,8 @@ export type Peer =
   | 'qemu-aarch64'
   | 'python3'
   | 'pg_ctlcluster'
+  | 'script'
+  | 'stty'
   | 'unshare'
   | 'udevadm'
   | 'chromium'
