@@ -1,6 +1,5 @@
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
-import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
 import type { Arguments, Command, Program } from './cli/command.ts';
@@ -73,7 +72,6 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   };
   const broken = failureOf(io.broken);
   try {
-    requireNode();
     requireFolder();
     const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout), stdin), broken]);
     if (text !== '') terminal.print(text);
@@ -114,20 +112,6 @@ function failureOf(signal: AbortSignal | undefined): Promise<never> {
 
 function widthOf(stdout: OutputStream): number {
   return stdout.isTTY === true ? Math.min(120, screenSizeOf(stdout).columns) : defaultWidth;
-}
-
-/** Throws `usage` for a Node.js version that is too old, before a less clear error occurs. */
-function requireNode(): void {
-  const least = /\d+/.exec(manifest.engines.node)?.[0] ?? '0';
-  if (Number.parseInt(process.versions.node, 10) < Number(least)) {
-    throw new PluginError(
-      'usage',
-      `This is Node.js ${process.versions.node}, and version ${least} or newer is needed.`,
-      {
-        hint: `Put a newer 'node' first on the path.`,
-      },
-    );
-  }
 }
 
 /** Throws `not-found` if the current folder was removed, before a less clear error occurs. */

@@ -1,5 +1,7 @@
+import { writeSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
-import { PluginError } from '../lib/errors.ts';
+import manifest from '../package.json' with { type: 'json' };
+import { messageOf, PluginError } from '../lib/errors.ts';
 import type { Command, Program } from './cli/command.ts';
 import { capturePackageOutput } from './packageOutput.ts';
 import { completionWord, execute } from './execute.ts';
@@ -11,6 +13,8 @@ import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
  */
 export async function runMain(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
   const { stdout, stderr, env: environment } = process;
+  const oldNode = findOldNode();
+  if (oldNode !== undefined) fail(oldNode);
   const executable = process.argv[1] ?? process.execPath;
   let hear: (text: string) => void = () => undefined;
   capturePackageOutput((text) => {
@@ -47,8 +51,22 @@ export async function runMain(program: Program, argv: readonly string[] = proces
       broken: breakage.signal,
       listenToPackages,
       onCommand: limitHeap,
-    }),
+    }).catch((error: unknown) => fail(messageOf(error))),
   );
+}
+
+/** Returns a message if this Node.js is too old: it lacks globals that errors are handled with. */
+function findOldNode(): string | undefined {
+  const least = /\d+/.exec(manifest.engines.node)?.[0] ?? '0';
+  if (Number.parseInt(process.versions.node, 10) >= Number(least)) return undefined;
+  const message = `This is Node.js ${process.versions.node}, and version ${least} or newer is needed.`;
+  return `${message}\nhint: Put a newer 'node' first on the path.`;
+}
+
+/** Ends the process with a message that nothing else can print. */
+function fail(message: string): never {
+  writeSync(2, `error: ${message}\n`);
+  process.exit(1);
 }
 
 /**

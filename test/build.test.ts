@@ -46,14 +46,16 @@ describe('npm run build', () => {
       await writeFile(
         old,
         `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '20.1.2' } });
-         delete require('node:tls').getCACertificates;`,
+         delete require('node:tls').getCACertificates;
+         for (const name of ['SuppressedError', 'DisposableStack', 'AsyncDisposableStack']) delete globalThis[name];
+         delete Promise.withResolvers;`,
       );
       const failure: unknown = await execute(process.execPath, [
         '--require',
         old,
         join(folder, 'dist/bin', name),
       ]).catch((error: unknown) => error);
-      expect(failure).to.include({ code: 2 });
+      expect(failure).to.include({ code: 1 });
       expect(failure)
         .to.have.property('stderr')
         .that.matches(/^error: This is Node.js 20\.1\.2, and version 24 or newer/);
