@@ -1,0 +1,77 @@
+import { expect } from 'chai';
+import { readClusterNeeds } from '../../../lib/mirroring/prune/inUse.ts';
+import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
+import { judgeReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
+import { digestOf } from '../../../lib/oci/digest.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+
+const imageOf = (name: string): string => `mirror.test/openshift/release@${digestOf(name)}`;
+
+describe('readClusterNeeds', () => {
+  let connected: StartedCluster;
+  before(async () => {
+    connected = await startCluster({ openshift: '4.20.3' });
+  });
+  after(() => connected.close());
+
+  /** Returns whether the image is needed if only a pod with these fields names it. */
+  async function isNeeded(name: string, fields: { spec?: object; status?: object }): Promise<boolean> {
+    const metadata = { name: 'pod', namespace: 'default' };
+    const spec = { containers: [{ name: 'c', image: 'mirror.test/other:1' }] };
+    connected.server.put({ apiVersion: 'v1', kind: 'Pod', metadata, ...fields, spec: { ...spec, ...fields.spec } });
+    const needs = await readClusterNeeds({ openCluster: () => Promise.resolve(connected.cluster) }, true);
+    return needs?.digests.has(digestOf(name)) === true;
+  }
+
+  for (const [what, fieldsFor] of Object.entries({
+    'a container': (image: string) => ({ spec: { containers: [{ name: 'c', image }] } }),
+    'an init container': (image: string) => ({ spec: { initContainers: [{ name: 'c', image }] } }),
+    'an ephemeral container': (image: string) => ({ spec: { ephemeralContainers: [{ name: 'c', image }] } }),
+    'an image volume': (image: string) => ({ spec: { volumes: [{ name: 'v', image: { reference: image } }] } }),
+    'the status of a container': (image: string) => ({
+      status: { containerStatuses: [{ name: 'c', imageID: image }] },
+    }),
+    'the status of an init container': (image: string) => ({
+      status: { initContainerStatuses: [{ name: 'c', imageID: image }] },
+    }),
+    'the status of an ephemeral container': (image: string) => ({
+      status: { ephemeralContainerStatuses: [{ name: 'c', image }] },
+    }),
+  })) {
+    it(`keeps the image of ${what}`, async () => {
+      expect(await isNeeded(what, fieldsFor(imageOf(what)))).to.equal(true);
+      expect(await isNeeded(what, {})).to.equal(false);
+    });
+  }
+
+  it('keeps the image of a container by its status if the pod names a tag', async () => {
+    const status = { containerStatuses: [{ name: 'c', image: 'mirror.test/other:1', imageID: imageOf('running') }] };
+    expect(await isNeeded('running', { status })).to.equal(true);
+  });
+});
+
+describe('judgeReleases', () => {
+  const release: StoredRelease = {
+    version: '4.20.3',
+    arch: 'multi',
+    tag: '4.20.3-multi',
+    digest: digestOf('list'),
+    children: [digestOf('amd64'), digestOf('arm64')],
+    images: [],
+  };
+  const reasonFor = (digests: string[], versions: string[] = []): string | undefined => {
+    const needs = { name: 'c', versions: new Set(versions), digests: new Set(digests.map(digestOf)) };
+    return judgeReleases({ releases: [release] }, [], needs)[0]?.reason;
+  };
+
+  it('keeps a list of which the cluster runs an image for one architecture', () => {
+    expect(reasonFor(['arm64'])).to.equal('cluster');
+    expect(reasonFor(['list'])).to.equal('cluster');
+    expect(reasonFor(['another'])).to.equal(undefined);
+  });
+
+  it('keeps a release in the history of the cluster', () => {
+    expect(reasonFor([], ['4.20.3'])).to.equal('cluster');
+    expect(reasonFor([], ['4.20.4'])).to.equal(undefined);
+  });
+});
