@@ -46,9 +46,10 @@ export function parseRepository(text: string, whole: string = text): Pick<Refere
   const slash = text.indexOf('/');
   const first = slash < 0 ? '' : text.slice(0, slash);
   const named = first === 'localhost' || /[.:]/.test(first);
-  const registry = named ? first : 'docker.io';
+  // distribution/reference: the former name of Docker Hub, and its official images.
+  const registry = named && first !== 'index.docker.io' ? first : 'docker.io';
   let repository = named ? text.slice(slash + 1) : text;
-  if (!named && !repository.includes('/')) repository = `library/${repository}`;
+  if (registry === 'docker.io' && !repository.includes('/')) repository = `library/${repository}`;
   if (!host.test(registry)) throw malformed(whole, `“${registry}” cannot be a host`);
   if (!isRepository(repository)) {
     throw malformed(whole, `“${repository.slice(0, 100)}” cannot be a repository`);

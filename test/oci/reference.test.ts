@@ -1,0 +1,19 @@
+import { expect } from 'chai';
+import { formatReference, parseReference } from '../../lib/oci/reference.ts';
+
+describe('parseReference', () => {
+  for (const [text, expected] of [
+    ['busybox', 'docker.io/library/busybox'],
+    ['docker.io/busybox:1', 'docker.io/library/busybox:1'],
+    ['index.docker.io/busybox', 'docker.io/library/busybox'],
+    ['index.docker.io/team/app:1', 'docker.io/team/app:1'],
+    ['team/app', 'docker.io/team/app'],
+    ['quay.io/app:1', 'quay.io/app:1'],
+    ['localhost/app', 'localhost/app'],
+    ['[::1]:5000/app', '[::1]:5000/app'],
+  ] as const) {
+    it(`reads ${text} as ${expected}`, () => {
+      expect(formatReference(parseReference(text))).to.equal(expected);
+    });
+  }
+});
