@@ -25,6 +25,13 @@ const pathLimit = 512;
 const expected = ['blocked-edges/', 'raw/metadata.json'];
 
 /**
+ * The paths that an update service reads, or keeps from an archive of the repository, below the root. The repository has
+ * more, such as scripts and a symbolic link (openshift/cincinnati-graph-data 731d0424). Sources: `DEFAULT_OUTPUT_ALLOWLIST` of
+ * github_openshift_secondary_metadata_scraper, and metadata-helper, in openshift/cincinnati (49c914f8).
+ */
+const usedPath = /^(?:LICENSE|version|channels|blocked-edges|raw|signatures)(?=\/|$)/;
+
+/**
  * Gets a graph-data archive from a path, or from a file or http(s) URL. Throws `not-readable`, `not-found`, `too-large`
  * above 64 MiB, `usage` for another protocol, and the errors of `fetchFile`.
  */
@@ -48,16 +55,17 @@ export async function fetchGraphData(
 }
 
 /**
- * Reads a tar of graph data, gzipped or not. Returns its files by path, sorted, without the single top folder that
- * archives of repositories have. It must have only files and folders, a `version` with schema 1, and a channel. Calls
- * `warn` for other missing files. Throws `invalid-file`, and `too-large` above the limits. `where` is for messages.
+ * Reads a tar of graph data, gzipped or not. Returns the files that an update service reads by path, sorted, without the
+ * single top folder that archives of repositories have. These must be only files and folders, with a `version` of schema
+ * 1 and a channel. Calls `warn` for other missing files. Throws `invalid-file`, and `too-large` above the limits. `where`
+ * is for messages.
  */
 export async function readGraphData(
   archive: Buffer,
   where: string,
   warn: (message: string) => void,
 ): Promise<GraphData> {
-  const files = withoutRoot(await unpack(archive, where));
+  const files = await unpack(archive, where);
   const version = files.get('version')?.toString('utf8').trim();
   if (version === undefined) throw invalid(where, 'it has no file “version”');
   if (!/^1\.\d+\.\d+$/.test(version)) {
@@ -85,8 +93,10 @@ async function readArchive(path: string): Promise<{ bytes: Buffer; where: string
   }
 }
 
-async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffer>> {
+async function unpack(archive: Buffer, where: string): Promise<ReadonlyMap<string, Buffer>> {
   const files = new Map<string, Buffer>();
+  // Links and devices, with their types. They are refused only where the update service reads.
+  const others = new Map<string, string>();
   let entries = 0;
   let problem: PluginError | undefined;
   const check = (): void => {
@@ -95,10 +105,12 @@ async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffe
   const readEntry = (entry: ReadEntry): void => {
     // Without the lookbehind, a run of slashes would take quadratic time.
     const path = entry.path.replace(/^(?:\.\/)+/, '').replace(/(?<!\/)\/+$/, '');
-    problem ??= checkEntry(entry, path, where);
+    problem ??= checkPath(entry, path, where);
     if (++entries > entryLimit) problem ??= tooLarge(where, `more than ${entryLimit} entries`);
-    if (files.has(path)) problem ??= invalid(where, `it has ${quote(path)} twice`);
-    if (problem || entry.type === 'Directory') {
+    if (files.has(path) || others.has(path)) problem ??= invalid(where, `it has ${quote(path)} twice`);
+    const isFile = ['File', 'OldFile', 'ContiguousFile'].includes(entry.type);
+    if (!isFile && entry.type !== 'Directory') others.set(path, entry.type);
+    if (problem || !isFile) {
       entry.resume();
       return;
     }
@@ -135,7 +147,7 @@ async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffe
   await closed;
   check();
   checkFolders(files, where);
-  return files;
+  return chooseFiles(files, others, where);
 }
 
 function inflate(archive: Buffer): AsyncIterable<Buffer> {
@@ -149,10 +161,7 @@ function isTar(start: Buffer): boolean {
   return start.toString('latin1', 257, 262) === 'ustar';
 }
 
-function checkEntry({ type }: ReadEntry, path: string, where: string): PluginError | undefined {
-  if (!['File', 'OldFile', 'ContiguousFile', 'Directory'].includes(type)) {
-    return invalid(where, `${quote(path)} is neither a file nor a folder (${type})`);
-  }
+function checkPath({ type }: ReadEntry, path: string, where: string): PluginError | undefined {
   if (path === '' || path === '.')
     return type === 'Directory' ? undefined : invalid(where, 'it has a file without a name');
   const parts = path.split('/');
@@ -174,11 +183,20 @@ function checkFolders(files: ReadonlyMap<string, Buffer>, where: string): void {
   }
 }
 
-function withoutRoot(files: ReadonlyMap<string, Buffer>): ReadonlyMap<string, Buffer> {
-  const roots = new Set([...files.keys()].map((path) => path.slice(0, path.indexOf('/') + 1)));
-  const [root = ''] = roots;
-  if (roots.size !== 1 || !files.has(`${root}version`)) return files;
-  return new Map([...files].map(([path, bytes]) => [path.slice(root.length), bytes]));
+/** Returns the files that count, by their paths below the root. */
+function chooseFiles(
+  files: ReadonlyMap<string, Buffer>,
+  others: ReadonlyMap<string, string>,
+  where: string,
+): ReadonlyMap<string, Buffer> {
+  const roots = new Set([...files.keys(), ...others.keys()].map((path) => path.slice(0, path.indexOf('/') + 1)));
+  const [first = ''] = roots;
+  const root = roots.size === 1 && files.has(`${first}version`) ? first : '';
+  const counts = (path: string): boolean => path.startsWith(root) && usedPath.test(path.slice(root.length));
+  for (const [path, type] of others) {
+    if (counts(path)) throw invalid(where, `${quote(path)} is neither a file nor a folder (${type})`);
+  }
+  return new Map([...files].flatMap(([path, bytes]) => (counts(path) ? [[path.slice(root.length), bytes]] : [])));
 }
 
 function quote(path: string): string {

@@ -240,6 +240,26 @@ describe('buildGraphDataImage', () => {
       expect(context.lines.filter((line) => line.startsWith('warn')).join()).to.match(/blocked-edges.*raw\/metadata/);
     });
 
+    it('of the repository has more, which is skipped: its root has a symbolic link', async () => {
+      const { root } = await build(makeArchive(soundFiles));
+      const others: ArchiveEntry[] = [
+        { path: '.claude/settings.json', text: '{}' },
+        { path: 'AGENTS.md', text: '# Agents\n' },
+        { path: 'CLAUDE.md', type: 'SymbolicLink', linkpath: 'AGENTS.md' },
+        { path: 'hack/version', text: '2.0.0\n' },
+        { path: 'hack/channels', type: 'SymbolicLink', linkpath: '../channels' },
+      ];
+      const entries = [...others, ...soundFiles].toSorted((a, b) => (a.path < b.path ? -1 : 1));
+      for (const top of ['', 'cincinnati-graph-data-731d0424/']) {
+        const archive = makeArchive(entries.map((entry) => ({ ...entry, path: `${top}${entry.path}` })));
+        expect((await build(gzipSync(archive))).root.digest, top).to.equal(root.digest);
+      }
+      const linked = [...entries, { path: 'channels/link', type: 'SymbolicLink', linkpath: '../AGENTS.md' } as const];
+      const inFolder = linked.map((entry) => ({ ...entry, path: `top/${entry.path}` }));
+      for (const archive of [makeArchive(linked), makeArchive(inFolder)])
+        await failureOf(build(archive), 'invalid-file');
+    });
+
     it('may hold nothing but files and folders below its root', async () => {
       const hostile: ArchiveEntry[] = [
         { path: '../escape', text: 'x' },
@@ -249,10 +269,12 @@ describe('buildGraphDataImage', () => {
         { path: 'channels/..', type: 'Directory' },
         { path: 'a\\..\\b', text: 'x' },
         { path: 'a\nb', text: 'x' },
-        { path: 'link', type: 'SymbolicLink', linkpath: '/etc' },
-        { path: 'link', type: 'Link', linkpath: 'version' },
-        { path: 'device', type: 'CharacterDevice' },
-        { path: 'pipe', type: 'FIFO' },
+        { path: 'channels/link', type: 'SymbolicLink', linkpath: '/etc' },
+        { path: 'blocked-edges/link', type: 'Link', linkpath: 'version' },
+        { path: 'raw', type: 'SymbolicLink', linkpath: 'hack' },
+        { path: 'raw/device', type: 'CharacterDevice' },
+        { path: 'signatures/pipe', type: 'FIFO' },
+        { path: 'version', type: 'SymbolicLink', linkpath: 'hack' },
         { path: 'version', text: '1.2.0' },
         { path: 'version/x', text: 'x' },
         { path: 'a/'.repeat(20) + 'b', text: 'x' },
