@@ -9,7 +9,9 @@ export const command = defineCommand({
     'applies what goes with these releases: their signatures, and from a mirror directory the mirror sets and the update service of the ' +
     'registries that --mirror-registry names. With anything else in it, nothing is applied. A folder without a release may hold signatures ' +
     'by trusted keys; configuration made by hand needs --allow-unsigned. An object that exists with the same content is left as it is; one ' +
-    'with other content is reported and left alone, unless --overwrite is given. An object that fails does not keep the others from being applied.',
+    'with other content is reported and left alone, unless --overwrite is given. Mirror sets and certificate authorities are different: what ' +
+    'the configuration adds is added to the object, and what only the object has stays and is listed, with --overwrite too. ' +
+    'An object that fails does not keep the others from being applied.',
   positionals: {
     config: {
       type: 'string',
@@ -24,7 +26,10 @@ export const command = defineCommand({
       describe: 'Same as the argument',
       suggest: 'files',
     },
-    overwrite: { type: 'boolean', describe: 'Replace objects of the cluster that have other content' },
+    overwrite: {
+      type: 'boolean',
+      describe: 'Replace values of the cluster’s objects that differ; mirrors are only added',
+    },
     ...dryRunOption,
     'mirror-registry': {
       type: 'string',

@@ -8,7 +8,7 @@ export type DryRun = 'none' | 'client' | 'server';
 
 /** Logs the warnings and errors of applied objects. */
 export function warnOfOutcomes(outcomes: readonly ApplyOutcome[], context: Context): void {
-  for (const { manifest, outcome, differences = [], error, warning } of outcomes) {
+  for (const { manifest, outcome, differences = [], kept = [], error, warning } of outcomes) {
     const name = formatObjectName(manifest.object);
     if (warning !== undefined) context.log('warn', warning);
     if (error)
@@ -16,6 +16,9 @@ export function warnOfOutcomes(outcomes: readonly ApplyOutcome[], context: Conte
     if (outcome === 'conflict') {
       const lines = [`${name} exists with other content and is left alone; --overwrite replaces it:`, ...differences];
       context.log('warn', lines.join('\n  '));
+    } else if (kept.length > 0) {
+      const lines = [`${name} keeps mirrors that the manifest does not have; oc edit removes them:`, ...kept];
+      context.log('info', lines.join('\n  '));
     }
   }
 }
@@ -26,9 +29,9 @@ export function formatOutcome({ manifest, outcome }: ApplyOutcome, dryRun: DryRu
 }
 
 /** Returns an outcome as plain data. */
-export function toPlainOutcome({ manifest, outcome, differences, error, warning }: ApplyOutcome): object {
+export function toPlainOutcome({ manifest, outcome, differences, kept, error, warning }: ApplyOutcome): object {
   const object = formatObjectName(manifest.object);
-  return { object, path: manifest.path, outcome, differences, error: error?.message, warning };
+  return { object, path: manifest.path, outcome, differences, kept, error: error?.message, warning };
 }
 
 /** Throws one `partial` error for all objects that were not applied. */

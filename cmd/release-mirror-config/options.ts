@@ -110,7 +110,7 @@ export const mirrorOptions = {
   },
   overwrite: {
     type: 'boolean',
-    describe: 'Replace objects of the cluster that have other content',
+    describe: 'Replace values of the cluster’s objects that differ; mirrors are only added',
     group: configuration,
   },
   'graph-data': {

@@ -44,7 +44,7 @@ export const command = defineCommand({
     },
     overwrite: {
       type: 'boolean',
-      describe: 'With --apply-config, replace objects of the cluster that have other content',
+      describe: 'With --apply-config, replace values of the cluster’s objects that differ; mirrors are only added',
       group: configuration,
     },
     catalogs: {

@@ -123,6 +123,21 @@ export function keepMirrors(
   return { ...object, spec: { ...(object['spec'] as object), [field]: merged } };
 }
 
+/** Lists the mirrors of a stored mirror set that a manifest lacks and `keepMirrors` adds: `quay.io/a → registry.test/a`. */
+export function listKeptMirrors(
+  object: KubernetesObject,
+  stored: Readonly<Record<string, unknown>> | undefined,
+): string[] {
+  const field = listFields[object.kind];
+  if (field === undefined || !stored) return [];
+  const pairs = ({ spec }: Readonly<Record<string, unknown>>): string[] =>
+    entriesOf(spec, field).flatMap(({ source, mirrors }) =>
+      (mirrors ?? []).map((mirror) => `${String(source)} → ${String(mirror)}`),
+    );
+  const own = new Set(pairs(object));
+  return pairs(stored).filter((pair) => !own.has(pair));
+}
+
 /**
  * Formats the instructions of `oc adm release mirror`: the section for install-config.yaml, and the object to create.
  * Scripts cut out the YAML between the blank lines. There is no empty first line and no line break at the end.

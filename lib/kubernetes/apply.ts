@@ -1,6 +1,6 @@
 import { keepAuthorities } from '../config/certificateAuthority.ts';
 import type { ConfigManifest, KubernetesObject } from '../config/manifest.ts';
-import { keepMirrors } from '../config/mirrorSets.ts';
+import { keepMirrors, listKeptMirrors } from '../config/mirrorSets.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from './client.ts';
@@ -21,6 +21,8 @@ export interface ApplyOutcome {
   readonly outcome: 'created' | 'configured' | 'unchanged' | 'conflict' | 'failed' | 'skipped';
   /** The differences of a `conflict`, or the values that `configured` replaced: `path: theirs → ours`. */
   readonly differences?: readonly string[];
+  /** The mirrors that the object of the cluster has in addition to those of the manifest, and that stay in it. */
+  readonly kept?: readonly string[];
   /** The error of a `failed` manifest. */
   readonly error?: PluginError;
   /** The reason why it may have no effect, or why it was `skipped`. */
@@ -32,7 +34,7 @@ export interface ApplyOutcome {
  * (`server`).
  */
 export interface ApplyOptions {
-  /** Replace values that differ, or that another manager has set. */
+  /** Replace values that differ, or that another manager has set. Mirrors and CAs are only added. */
   readonly overwrite: boolean;
   readonly dryRun?: 'client' | 'server' | undefined;
 }
@@ -109,7 +111,8 @@ async function compareAndWrite(application: Application, manifest: KubernetesObj
     const stored = await application.cluster.read(manifest);
     // Running releases may need the mirrors and CAs that the manifest does not have.
     const object = keepAuthorities(keepMirrors(manifest, stored), stored);
-    const planned = await plan(application, object, stored);
+    const kept = listKeptMirrors(manifest, stored);
+    const planned = { ...(await plan(application, object, stored)), ...(kept.length > 0 && { kept }) };
     // If nothing is left to do, the write whose response was lost took effect.
     if (planned.outcome === 'unchanged' && tried) return tried;
     if (planned.outcome !== 'created' && planned.outcome !== 'configured') return planned;

@@ -102,6 +102,41 @@ describe('applyManifests', () => {
     expect(after?.metadata['annotations']).to.deep.equal(before);
   });
 
+  for (const [apiVersion, kind, field] of [
+    ['config.openshift.io/v1', 'ImageDigestMirrorSet', 'imageDigestMirrors'],
+    ['config.openshift.io/v1', 'ImageTagMirrorSet', 'imageTagMirrors'],
+    ['operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy', 'repositoryDigestMirrors'],
+  ] as const) {
+    it(`adds to an ${kind} with and without overwrite, and names the mirrors that stay`, async () => {
+      for (const overwrite of [false, true]) {
+        await start();
+        const set = (entries: object[]) => ({
+          apiVersion,
+          kind,
+          metadata: { name: 'site' },
+          spec: { [field]: entries },
+        });
+        const theirs = [
+          { source: 'quay.io/a', mirrors: ['registry.test/a'] },
+          { source: 'quay.io/z', mirrors: ['registry.test/z'] },
+        ];
+        server.put(set(theirs));
+        const manifest = manifestOf(set([{ source: 'quay.io/a', mirrors: ['mirror.test/a'] }]));
+        const kept = ['quay.io/a → registry.test/a', 'quay.io/z → registry.test/z'];
+        for (const outcome of ['configured', 'unchanged'] as const) {
+          const [applied] = await apply([manifest], { overwrite });
+          expect(applied).to.deep.include({ outcome, kept });
+        }
+        expect(server.find(apiVersion, kind, 'site')?.['spec']).to.deep.equal({
+          [field]: [{ source: 'quay.io/a', mirrors: ['registry.test/a', 'mirror.test/a'] }, theirs[1]],
+        });
+        const [same] = await apply([manifestOf(set(theirs))], { overwrite });
+        expect(same?.kept).to.deep.equal(['quay.io/a → mirror.test/a']);
+        if (!overwrite) await Promise.all([connected.close(), server.stop()]);
+      }
+    });
+  }
+
   it('applies namespaces and definitions first, in any order of the files', async () => {
     await start();
     const definition = manifestOf({

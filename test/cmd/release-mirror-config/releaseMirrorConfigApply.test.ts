@@ -100,8 +100,16 @@ describe('oc adm-release-mirror-config and a cluster', () => {
         spec: { imageDigestMirrors: [entry] },
       });
     }
-    const again = await mirroring.succeed([`--to=${registry.host}/site/next`, ...options]);
-    expect(again).to.contain(`imagedigestmirrorset/${edited?.metadata.name ?? ''} configured\n`);
+    const name = `imagedigestmirrorset/${edited?.metadata.name ?? ''}`;
+    const words = `${name} keeps mirrors that the manifest does not have; oc edit removes them:`;
+    for (const outcome of ['configured', 'unchanged']) {
+      const { stdout, stderr } = await mirroring.run([`--to=${registry.host}/site/next`, ...options]);
+      expect(stdout).to.contain(`${name} ${outcome}\n`);
+      expect(stderr).to.contain(`${words}\n  quay.io/a/b → registry.test/a/b\n`);
+    }
+    const json = await mirroring.succeed([`--to=${registry.host}/site/next`, ...options, '-o=json']);
+    const { applied } = JSON.parse(json) as { applied: { object: string; kept?: string[] }[] };
+    expect(applied.find(({ object }) => object === name)?.kept).to.deep.equal(['quay.io/a/b → registry.test/a/b']);
     const kept = mirrorSets().filter((set) => JSON.stringify(set).includes(JSON.stringify(entry.source)));
     expect(kept.map(({ metadata }) => metadata.name)).to.have.members(['release-mirror', edited?.metadata.name]);
   });
