@@ -2,6 +2,8 @@ import { shellWord } from '../../lib/shellWord.ts';
 import { camelCase } from '../cli/arguments.ts';
 import type { OptionRecord } from '../cli/command.ts';
 import { clusterOptions, registryOptions, trustOptions } from '../cli/options.ts';
+import { mirrorOptions } from './options.ts';
+import type { MirrorArguments } from './request.ts';
 
 /** The arguments of a run by camel-case name. */
 type RunArguments = Readonly<Record<string, unknown>>;
@@ -22,6 +24,12 @@ export function clusterWords(args: RunArguments): string {
 /** Returns the options of a run that describe the access to registries, for a printed command for the same registry. */
 export function registryWords(args: RunArguments): string {
   return formatOptions(args, registryOptions);
+}
+
+/** Returns the release and all options of a mirroring run, for a printed command that repeats it. */
+export function runWords(args: MirrorArguments): string {
+  const release = args.release === undefined ? '' : ` ${shellWord(args.release)}`;
+  return `${release}${formatOptions(args, mirrorOptions)}`;
 }
 
 /** Returns the options that differ from their defaults, with a space before each; empty if there are none. */

@@ -12,7 +12,7 @@ import { formatBytes, formatJson } from '../cli/format.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes, type DryRun } from './applyReport.ts';
-import { clusterWords, trustWords } from './carriedOptions.ts';
+import { clusterWords, runWords, trustWords } from './carriedOptions.ts';
 import { configFolderOf, type MirrorArguments } from './request.ts';
 import { formatUpload } from './upload.ts';
 
@@ -210,18 +210,26 @@ function formatConfigAdvice(outcome: MirrorOutcome, args: MirrorArguments): stri
   const { files, applied } = outcome;
   const configFolder = configFolderOf(args);
   if (configFolder === undefined || files.length === 0 || applied.length > 0) return '';
-  const command = `oc adm-release-mirror-config apply ${shellWord(configFolder)}`;
-  const options = `${applyWords(outcome, args)}${clusterWords(args)}`;
-  return `To apply the configuration to a cluster, run:\n\n    ${command}${options}`;
+  const options = applyWords(outcome, args);
+  const command =
+    options === undefined
+      ? `${runWords(args)} --apply-config`
+      : ` apply ${shellWord(configFolder)}${options}${clusterWords(args)}`;
+  return `To apply the configuration to a cluster, run:\n\n    oc adm-release-mirror-config${command}`;
 }
 
-/** Returns the options that `apply` needs for the folder that this run wrote. */
-function applyWords({ files, images, mirrors, updateService, isMixed }: MirrorOutcome, args: MirrorArguments): string {
+/**
+ * Returns the options that `apply` needs for the folder that this run wrote. Undefined if the folder has neither the
+ * release nor its key, which prove the signature and the mirror sets: only a run that reads the release can apply them.
+ */
+function applyWords(
+  { files, images, mirrors, updateService, isMixed }: MirrorOutcome,
+  args: MirrorArguments,
+): string | undefined {
   const isInDirectory = images.some(({ isRelease, target }) => isRelease && target.place.kind === 'directory');
   const hasRelease = isInDirectory && !isMixed;
   const isSigned = args.signatureKeyring.length > 0 && files.every(({ kind }) => kind === 'ConfigMap');
-  // In a folder without the release, nothing proves more than signatures.
-  if (!(hasRelease && args.configToDir === undefined) && !isSigned) return ' --allow-unsigned';
+  if (!(hasRelease && args.configToDir === undefined) && !isSigned) return undefined;
   const places = mirrors || updateService ? images.map(({ target }) => target.place) : [];
   const registries = new Set(places.flatMap((place) => (place.kind === 'registry' ? [place.registry] : [])));
   return [...registries].map((host) => ` --mirror-registry=${shellWord(host)}`).join('') + trustWords(args);

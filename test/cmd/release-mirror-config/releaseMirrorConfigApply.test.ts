@@ -11,6 +11,7 @@ import { makeAuthority } from '../../support/certificates.ts';
 import { openWorkshop, runExecutable, startExecutable, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
+import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
 import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import { ImportingServer } from '../../fakes/kubernetes/importingServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
@@ -253,10 +254,28 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(uploaded.code, uploaded.stderr).to.equal(0);
     for (const text of [first, uploaded.stdout]) {
       expect(text).to.match(new RegExp(`oc adm upgrade .* ${kubeconfig}$`, 'm'));
-      const applied = await run(advised(text, 'apply'));
+    }
+    expect(uploaded.stdout).not.to.contain('--allow-unsigned');
+    for (const command of [advised(first, 'apply'), advised(uploaded.stdout, '.* --apply-config')]) {
+      const applied = await run(command);
       expect(applied.code, applied.stderr).to.equal(0);
       expect(applied.stdout).to.match(/ created$/m);
     }
+    expect(mirrorSets()).to.have.length(1);
+  });
+
+  it('advises a command that proves the configuration of a registry again, without --allow-unsigned', async () => {
+    await open();
+    const { registry } = workshop;
+    for (const args of [[`--to=${registry.host}/a/b`, '--to-dir=for config'], ['--config-to-dir=config']]) {
+      const stdout = await mirroring.succeed([...args, kubeconfig]);
+      expect(stdout).not.to.contain('--allow-unsigned');
+      const [command = ''] = findCommands(stdout, 'oc adm-release-mirror-config');
+      const applied = await runPrinted(command, { cwd: workshop.folder });
+      expect(applied.code, applied.stderr).to.equal(0);
+      expect(applied.stdout).to.match(new RegExp(`^configmap/${nameOf()} (?:created|unchanged)$`, 'm'));
+    }
+    expect(mirrorSets()).to.have.length(1);
   });
 
   it('applies a folder that -f names, and manifests from the standard input', async () => {

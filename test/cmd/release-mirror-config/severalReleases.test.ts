@@ -64,9 +64,8 @@ describe('oc adm-release-mirror-config of two releases and an additional image',
       await pullWhole(`${site.host}/site/release:${tag}`, mirroring.path(`copy-${tag}`));
     }
     await pullWhole(`${site.host}/site/tools/debug:v1`, mirroring.path('copy-tool'));
-    for (const text of [onDisk, inRegistry]) {
-      await follow(findCommands(text, 'oc adm-release-mirror-config apply')[0], kubeconfig);
-    }
+    await follow(findCommands(onDisk, 'oc adm-release-mirror-config apply')[0], kubeconfig);
+    await follow(findCommands(inRegistry, 'oc adm-release-mirror-config')[0], kubeconfig);
     expect(server.find('v1', 'ConfigMap', `sha256-${hexOf(old.digest)}`, 'openshift-config-managed')).not.to.equal(
       undefined,
     );
