@@ -14,9 +14,11 @@ import type { Host } from '../../lib/machine/host.ts';
 import { HostStorage } from '../../lib/node/images/hostStorage.ts';
 import { StoreIndex } from '../../lib/node/images/imageStore.ts';
 import type { LoadResult } from '../../lib/node/images/load.ts';
-import { planImages } from '../../lib/node/images/loadPlan.ts';
+import { planImages, storeImagesOf } from '../../lib/node/images/loadPlan.ts';
 import { storeMarker, writeMarker } from '../../lib/node/runtime/storeConfig.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
+import { AgentImages } from '../../lib/update/agent/agentImages.ts';
+import type { BundleFacts } from '../../lib/update/bundleFacts.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { executableOf } from '../support/program/executables.ts';
@@ -87,6 +89,35 @@ describe('loadBundle', function () {
       });
     }
   }
+
+  it('syncs the main store after the last write, and reports it as loaded only then', async () => {
+    const [log, programs] = [join(folder, 'log'), join(folder, 'programs')];
+    await mkdir(programs);
+    // Notes its arguments and the change of the store that was last, and fails while there is a file “broken”.
+    const newest = `find ${folder}/main -type f -printf '%C@ %p\\n' | sort -n | tail -n 1`;
+    const script = `#!/bin/sh\necho "$*" >>${log}\n${newest} >>${log}\n[ ! -e ${folder}/broken ] || { echo 'Input/output error' >&2; exit 1; }\n`;
+    await writeFile(join(programs, 'sync'), script, { mode: 0o755 });
+    const own: Host = {
+      ...host,
+      environment: { ...host.environment, PATH: `${programs}:${process.env['PATH'] ?? ''}` },
+    };
+    const storage = await HostStorage.open(own);
+    const options = { storage, store: { kind: 'main' } } as const;
+    const images = new AgentImages(own, 0);
+    const facts = { metadata: made.result.metadata, digest: made.result.digest } as BundleFacts;
+    const total = storeImagesOf({ metadata: made.result.metadata, path: '' }).length;
+
+    await writeFile(join(folder, 'broken'), '');
+    const { message } = await failureOf(load(options), 'command-failed');
+    expect(message).to.match(/main cannot be synced to disk: Input\/output error$/);
+    expect(await images.count(facts, 'main')).to.deep.equal({ loaded: total - 1, total });
+    await rm(join(folder, 'broken'));
+    expect(await load(options)).to.deep.include({ loaded: 0, skipped: names.length });
+    const lines = (await readFile(log, 'utf8')).trim().split('\n');
+    expect(lines.filter((line) => line.startsWith('-'))).to.deep.equal(Array(2).fill(`-f ${folder}/main`));
+    expect(lines.at(-1)).to.equal(execFileSync('sh', ['-c', newest]).toString().trim());
+    expect(await images.count(facts, 'main')).to.deep.equal({ loaded: total, total });
+  });
 
   for (const copyProgram of copyPrograms) {
     it(`keeps the sigstore signatures with the images, by ${copyProgram}`, async () => {

@@ -1,4 +1,4 @@
-import { rm } from 'node:fs/promises';
+import { rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { completeBundle, listMissingBlobs } from '../../bundle/complete.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
@@ -14,6 +14,7 @@ import type { CopyLimits } from './copyQueue.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { loadFolder } from '../../machine/paths.ts';
+import { runProgram } from '../../machine/programs.ts';
 import type { HostStorage } from './hostStorage.ts';
 import type { ImageStore } from './imageStore.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
@@ -48,8 +49,9 @@ export interface LoadResult {
 /**
  * Loads the images of a bundle into an image store of a host, each by its own name and digest. Serves the bundle on the
  * loopback interface, has skopeo or podman copy the missing images with low priority, and checks each image. Counts all
- * images again at the end. A failed image does not stop the others. Throws `usage`, `busy`, `disk-full`, `incomplete`,
- * `partial`, `interrupted`, and the errors of the server and the store.
+ * images again at the end, and makes the store durable. A failed image does not stop the others. Throws `usage`, `busy`,
+ * `disk-full`, `incomplete`, `partial`, `command-failed` for a store that cannot be synced, `interrupted`, and the errors
+ * of the server and the store.
  */
 export async function loadBundle(bundle: Bundle, options: LoadOptions, context: Context): Promise<LoadResult> {
   const { storage, store: wanted, limits } = options;
@@ -61,6 +63,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
   await using _lock = await lockWork(host, work);
   const leftovers = [work];
   try {
+    if (wanted.kind === 'main') await markUnsynced(storage);
     const additional =
       wanted.kind === 'additional' ? await openAdditionalStore(storage, wanted.path, context) : undefined;
     const store = additional?.store ?? main;
@@ -70,6 +73,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
     await requireComplete(storage, store, planned);
     const final = additional ? await additional.finish(context) : store;
     const countedBy = await recountImages(host, final, planned, work, context);
+    if (wanted.kind === 'main') await syncMainStore(storage, context);
     const images = planned.map(({ name }) => name);
     return { store: final, images, loaded, skipped: images.length - loaded, bytes, countedBy };
   } finally {
@@ -140,6 +144,38 @@ async function requireComplete(
   throw new PluginError('incomplete', `${count} after the load, such as ${first.label}`, {
     hint: 'Check whether another program removes images from that store, and run the same command again.',
   });
+}
+
+/** Returns whether a load into the main store is running, or ended before it had made the store durable. */
+export async function isUnsynced({ host, main }: HostStorage): Promise<boolean> {
+  return (await stat(pathOnHost(host, unsyncedMarker(main))).catch(() => undefined)) !== undefined;
+}
+
+async function markUnsynced({ host, main }: HostStorage): Promise<void> {
+  const marker = unsyncedMarker(main);
+  await writeFile(pathOnHost(host, marker), '').catch((error: unknown) => {
+    throw describeWriteError(error, marker);
+  });
+}
+
+function unsyncedMarker(main: ImageStore): string {
+  return `${workOf(main)}.unsynced`;
+}
+
+/**
+ * Makes the main store durable, because containers/storage syncs no files of layers. Syncs its whole file system,
+ * because the store also has the files of running containers. Syncing file by file takes several times as long, and delays
+ * etcd on that disk as much.
+ */
+async function syncMainStore({ host, main }: HostStorage, context: Context): Promise<void> {
+  const { code, stderr } = await runProgram(host, 'sync', ['-f', main.graphRoot], context, { gentle: true });
+  if (code !== 0) {
+    const words = `the image store ${main.graphRoot} cannot be synced to disk: ${stderr.trim().slice(-1000)}`;
+    throw new PluginError('command-failed', words, {
+      hint: 'A power failure may damage its images. Check the disk, and run the same command again: loaded images are skipped.',
+    });
+  }
+  await rm(pathOnHost(host, unsyncedMarker(main)), { force: true });
 }
 
 /** Returns the folder for the temporary files of a main store. Users have their own stores. */

@@ -8,7 +8,13 @@ import { defaultStorePath } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { ImageStore, StoreImage } from '../../node/images/imageStore.ts';
-import { completeToLoad, listMissingBaseBlobs, loadBundle, type LoadOptions } from '../../node/images/load.ts';
+import {
+  completeToLoad,
+  isUnsynced,
+  listMissingBaseBlobs,
+  loadBundle,
+  type LoadOptions,
+} from '../../node/images/load.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
@@ -37,13 +43,19 @@ export class AgentImages {
     return stayAboveFloor(folder, this.#floor, context, work);
   }
 
-  /** Counts the images of a bundle, and how many of them the store has completely. A corrupt store has none. */
+  /**
+   * Counts the images of a bundle, and how many of them the store has completely. A corrupt store has none. A main store
+   * that an interrupted load left unsynced lacks at least one, so that the images are loaded again and synced.
+   */
   async count(facts: BundleFacts, wanted: WantedStore): Promise<{ loaded: number; total: number }> {
     const images = imagesOf(facts);
     const storage = await this.#openStorage();
     const index = await storage.readIndex(chooseStore(storage, wanted)).catch(() => undefined);
     const lacks = index ? await Promise.all(images.map((image) => index.check(image))) : images;
-    return { loaded: lacks.filter((lack) => lack === undefined).length, total: images.length };
+    const loaded = lacks.filter((lack) => lack === undefined).length;
+    const total = images.length;
+    const isDurable = chooseStore(storage, wanted).kind !== 'main' || !(await isUnsynced(storage));
+    return { loaded: isDurable ? loaded : Math.min(loaded, Math.max(total - 1, 0)), total };
   }
 
   /**

@@ -236,6 +236,8 @@ export class AgentNode {
       try {
         await images.load(cached.bundle, facts, request, { ...context, onEvent });
       } catch (error) {
+        // The images are counted again, because the store may be unsynced.
+        this.#countedFor = undefined;
         if (!isContentFault(error) || (await cache.isWhole(cached, context))) throw error;
         // Another node may have the complete bundle.
         if (medium !== undefined) {

@@ -104,10 +104,12 @@ export function nodePhase(
   { pinsByCluster }: NodeFacts,
 ): NodePhase {
   if (job.failure !== undefined) return 'Failed';
+  // The last image is copied before the store is counted again and synced.
+  if (job.kind === 'load') return 'Loading';
   if (isLoaded(images)) return (pinsByCluster ? isAtLeast(bundle, 'Pinned') : isPinned) ? 'Pinned' : 'Loaded';
   if (obstacle !== undefined) return 'Failed';
   const isFetching = job.kind === 'fetch' && unoffered === undefined;
-  return isFetching || job.kind === 'load' ? 'Loading' : 'Waiting';
+  return isFetching ? 'Loading' : 'Waiting';
 }
 
 /** Returns the messages that a node reports: its failure or its job, and a medium that it still needs. */

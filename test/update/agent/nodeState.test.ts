@@ -86,6 +86,7 @@ describe('nodePhase and nodeMessages', () => {
     expect(report({}, idle)).to.deep.equal(['Waiting']);
     expect(report({}, { ...loading, kind: 'verify', name: 'verifying' })).to.deep.equal(['Waiting', 'verifying']);
     expect(report({}, loading)).to.deep.equal(['Loading', 'loading 3 images']);
+    expect(report(loaded, loading)).to.deep.equal(['Loading', 'loading 3 images']);
     expect(report(loaded, idle)).to.deep.equal(['Loaded']);
     expect(report({ ...loaded, isPinned: true }, idle)).to.deep.equal(['Pinned']);
   });
