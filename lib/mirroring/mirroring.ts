@@ -143,7 +143,9 @@ async function load(
   const written =
     configFolder === undefined ? [] : await readConfigFolder(new RootFolder(configFolder), '', context.signal);
   const known = mergeSignatures([source.signatures, readAllSignatures(written)]);
-  return loadRelease(source.found, source.wanted, { ...trust, known, fetchFile, offline: source.isLocal }, context);
+  // A directory or bundle with the signature needs no network. One that oc wrote may lack it.
+  const offline = source.isLocal && (known.has(descriptor.digest) || trust.allowUnsigned);
+  return loadRelease(source.found, source.wanted, { ...trust, known, fetchFile, offline }, context);
 }
 
 async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOutcome> {

@@ -2,7 +2,7 @@ import type { Context } from '../context.ts';
 import { CopyFailure, describeFailures } from '../copy/copyFailure.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
+import { hexOf, type Digest } from '../oci/digest.ts';
 import { parseReference, parseRepository, type Reference } from '../oci/reference.ts';
 import type { ContentSource } from '../store/store.ts';
 import { loadKeyring, type Keyring, type KeyMaterial } from './signature/keyring.ts';
@@ -11,6 +11,7 @@ import type { VerifiedSignature } from './signature/signature.ts';
 import type { FetchFile } from '../http/fetchFile.ts';
 import { collectSignatures, verifyRelease } from './signature/trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
+import { shellWord } from '../shellWord.ts';
 
 /**
  * A release by version, architecture and repository, or by image. For an image, `arch` is the required architecture.
@@ -97,7 +98,11 @@ export async function loadRelease(
   const { keys } = release.verification;
   const stores = trust.offline === true ? [] : release.verification.stores;
   const keyring = await gatherKeys(trust, keys, context);
-  const own = checked ?? (await check(descriptor.digest, keyring, stores, trust, context));
+  const own =
+    checked ??
+    (await check(descriptor.digest, keyring, stores, trust, context).catch((error: unknown) => {
+      throw explainList(error, release, trust.known);
+    }));
 
   const signatures = new Map<Digest, readonly VerifiedSignature[]>();
   if (own.length > 0) signatures.set(descriptor.digest, own);
@@ -110,6 +115,37 @@ export async function loadRelease(
     if (good.length > 0) signatures.set(digest, good);
   }
   return { release, signatures };
+}
+
+/**
+ * Explains that only images of a multi-architecture release have a signature. `oc adm release mirror` verifies and keeps
+ * the signature of one of them, and clusters verify the list (openshift/oc 6b8e30c5, pkg/cli/admin/release/mirror.go).
+ */
+function explainList(
+  error: unknown,
+  { digest, children, verification: { stores } }: Release,
+  known: TrustRequest['known'],
+): unknown {
+  const signed = children.filter((child) => known.has(child.digest)).map((child) => child.digest);
+  if (!isPluginError(error, 'unsigned') || signed.length === 0) return error;
+  const folder = `sha256=${hexOf(digest)}`;
+  const [store] = stores;
+  const url = store && shellWord(`${store.replace(/\/$/, '')}/${folder}/signature-1`);
+  const command = url && `mkdir -p signatures/${folder} && curl -fLo signatures/${folder}/signature-1 ${url}`;
+  const hint =
+    'Clusters verify the list for all architectures, and oc keeps the signature of one image only. ' +
+    (command === undefined
+      ? 'Get the signature of the list.'
+      : `Use the folder “signatures” as signature store after this command, which needs a network: ${command}`);
+  return new PluginError(
+    'unsigned',
+    `${error.message}; the signature of ${signed.join(', ')} does not cover the list`,
+    {
+      hint,
+      settings: error.settings,
+      cause: error.cause,
+    },
+  );
 }
 
 /** Adds the image and its source to a network error, which names only a host. */

@@ -2,6 +2,7 @@ import { mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
+import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { hexOf, isDigest, type Digest } from '../../../lib/oci/digest.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
@@ -9,9 +10,10 @@ import { blobBytes, openWorkshop, until, type Workshop } from '../../support/con
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
 import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
-import { requirePeer } from '../../support/peers.ts';
+import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+import { signDigest } from '../../support/release/signing.ts';
 
 /**
  * Returns the tags of a mirrored release in one repository: of the release, its components and its sigstore signatures.
@@ -311,6 +313,47 @@ describe('oc adm-release-mirror-config', () => {
       expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.have.members([release.tag, ...tags.keys()]);
     });
 
+    it('gets the signature of a multi-architecture release that oc did not keep', async () => {
+      await open({ release: { arch: 'multi' } });
+      const { release, signatures, registry, key } = workshop;
+      await mirroring.succeed(['--to-dir=oc']);
+      const [child = release.digest] = release.children;
+      const name = `sha256-${hexOf(child)}`;
+      const signature = (await signDigest(key, child)).toString('base64');
+      const kept = signatureConfigMap(child, [], { signer: '' }).object;
+      await rm(mirroring.path('oc/config'), { recursive: true });
+      await mkdir(mirroring.path('oc/config'));
+      const file = mirroring.path(`oc/config/signature-${name.slice(0, 23)}.json`);
+      await writeFile(file, JSON.stringify({ ...kept, binaryData: { [`${name}-1`]: signature } }));
+      await registry.stop();
+      const source = `file://openshift/release:${release.tag}`;
+      const args = ['--from-dir=oc', `--to=${site.host}/site/release`, '--config-to-dir=config'];
+
+      // Its store lacks the signature at first.
+      const stored = signatures.files as Map<string, Buffer>;
+      const [path = '', bytes = Buffer.alloc(0)] =
+        [...stored].find(([each]) => each.includes(hexOf(release.digest))) ?? [];
+      stored.delete(path);
+      const stderr = await mirroring.fail(args, 1, source);
+      expect(stderr).to.contain(`error: no signature of ${release.digest} was found: ${signatures.url}`);
+      expect(stderr).to.contain(`the signature of ${child} does not cover the list`);
+      expect(pushed('site/release')).to.equal(undefined);
+
+      stored.set(path, bytes);
+      const [, command = ''] = /: (mkdir .* && curl .*)$/m.exec(stderr) ?? [];
+      await runSuccessfully('bash', ['-c', `cd '${workshop.folder}' && ${command}`]);
+      const asked = signatures.requests.length;
+      await mirroring.succeed([...args, '--signature-store=signatures', '--dry-run'], source);
+      expect(signatures.requests).to.have.length(asked);
+
+      const stdout = await mirroring.succeed(args, source);
+      expect(pushed('site/release')?.tags.get(release.tag)).to.equal(release.digest);
+      expect(stdout).to.contain(`config/signature/sha256/${hexOf(release.digest).slice(0, 16)}.yaml created`);
+      expect(stdout).to.contain(`config/signature/sha256/${hexOf(child).slice(0, 16)}.yaml created`);
+      await signatures.stop();
+      await mirroring.succeed(args, source);
+    });
+
     it('takes a bundle by its file', async () => {
       await open();
       const bundle = await workshop.make();
@@ -344,8 +387,11 @@ describe('oc adm-release-mirror-config', () => {
       );
       await rm(mirroring.path('mirror/config'), { recursive: true });
       await writeFile(path, bytes);
-      expect(await mirroring.fail(args, 1, source)).to.match(/no signature/);
       expect(asked()).to.equal(before);
+      const images = registry.requests.length;
+      (signatures.files as Map<string, Buffer>).clear();
+      expect(await mirroring.fail(args, 1, source)).to.match(/no signature/);
+      expect(registry.requests).to.have.length(images);
       expect([...(pushed('site/release')?.tags.keys() ?? [])]).not.to.include(release.tag);
     });
 
