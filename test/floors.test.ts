@@ -24,7 +24,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/archive',
-    'archive archiveWriter digestThread layer layerReader tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
+    'archive archiveWriter digestThread layer layerReader sameBytes tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
   ],
   ['lib/location.ts', 'location'],
   ['lib/server', 'pageServer server'],

@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { isDigest } from '../oci/digest.ts';
+import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
 import { readAhead, readChunks, readFully, readRange, type Piece, type RandomAccess } from '../files/fileRange.ts';
 import { verifyStream, type ContentSource, type LocalContent } from '../store/store.ts';
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
@@ -33,6 +33,8 @@ export class Archive {
   readonly size: number;
   /** Whether another program packed the tar: it has a header that layOutTar does not write. */
   readonly isRepacked: boolean;
+  /** The digest of all headers, one after another, as they were listed. */
+  readonly headers: Digest;
   /** The damage of the tar, if it was opened with `tolerant`. */
   readonly damage: PluginError | undefined;
   /** The entry in which a truncated tar ends. */
@@ -46,6 +48,7 @@ export class Archive {
     this.entries = listing.entries;
     this.size = listing.end;
     this.isRepacked = listing.isRepacked;
+    this.headers = listing.headers;
     this.damage = listing.damage;
     this.cutEntry = listing.cutEntry;
     this.#file = file;
@@ -169,6 +172,9 @@ class ArchiveRepository implements ContentSource, LocalContent {
     if (digest === undefined || !isDigest(digest))
       throw new PluginError('not-found', `${this.name} has no image ${tagOrDigest}`);
     const bytes = await this.#archive.read(`${this.#folder}/manifests/${digest}`);
+    const actual = digestOf(bytes);
+    if (actual !== digest)
+      throw new PluginError('digest-mismatch', `${this.name}: the content of ${digest} is corrupt (it is ${actual})`);
     return { mediaType: parseManifest(bytes, `${digest} in ${this.name}`).mediaType, digest, size: bytes.length };
   }
 

@@ -1,5 +1,7 @@
+import { createHash } from 'node:crypto';
 import { isPluginError, PluginError } from '../errors.ts';
 import { readFully, type RandomAccess } from '../files/fileRange.ts';
+import type { Digest } from '../oci/digest.ts';
 import { readPaxRecords, type PaxRecords } from './paxRecords.ts';
 import { decodeHeader, isHeader, isZero, quote, type Refuse, type TarHeader } from './tarHeader.ts';
 import { encodeHeader, endSize, roundToBlock } from './tarLayout.ts';
@@ -21,6 +23,8 @@ export interface TarListing {
   readonly end: number;
   /** Whether another program packed the tar: it has a header that layOutTar does not write. */
   readonly isRepacked: boolean;
+  /** The digest of all headers, one after another. */
+  readonly headers: Digest;
   readonly damage?: PluginError;
   /** The entry in which a truncated tar ends. */
   readonly cutEntry?: string | undefined;
@@ -74,10 +78,13 @@ class Reading {
   readonly #tar: Tar;
   readonly #entries = new Map<string, ArchiveEntry>();
   readonly #names = new TarNames();
+  readonly #hash = createHash('sha256');
   #headers = 0;
   #position = 0;
   /** The offset of the first header of the current entry. */
   #first = 0;
+  /** The headers of the current entry. They are not read again, because the second read may differ. */
+  #bytes: Buffer[] = [];
   #isRepacked = false;
   /** The last content that was skipped, and its entry. */
   #last: { readonly path: string | undefined; readonly first: number; readonly end: number } | undefined;
@@ -90,6 +97,7 @@ class Reading {
   async readEntry(): Promise<boolean> {
     let extension: Extension | undefined;
     this.#first = this.#position;
+    this.#bytes = [];
     for (;;) {
       const block = await this.#readBlock();
       const at = this.#position;
@@ -99,9 +107,10 @@ class Reading {
         return false;
       }
       if ((this.#headers += 1) > headerLimit) this.#refuse(`it has more than ${headerLimit} headers`);
+      this.#bytes.push(Buffer.from(block));
       const header = decodeHeader(block, (why) => this.#refuse(`at byte ${at}, ${why}`));
       if (header.type === 'file' || header.type === 'folder' || header.type === 'link') {
-        await this.#addEntry(header, extension);
+        this.#addEntry(header, extension);
         return true;
       }
       extension = await this.#extend(header, extension);
@@ -110,12 +119,12 @@ class Reading {
 
   /** Returns the listing of a complete tar. */
   finish(): TarListing {
-    return { entries: this.#entries, end: this.#position, isRepacked: this.#isRepacked };
+    return { ...this.#listing(), end: this.#position };
   }
 
   /** Returns the listing of a tar that is damaged, or refused, from the current entry on. */
   async breakOff(damage: PluginError): Promise<TarListing> {
-    const listing = { entries: this.#entries, isRepacked: this.#isRepacked };
+    const listing = this.#listing();
     const last = this.#last;
     if (!last || (await this.#tar.read(roundToBlock(last.end) - 1, 1)).length > 0)
       return { ...listing, end: this.#first, damage };
@@ -124,6 +133,11 @@ class Reading {
     if (path !== undefined && first < this.#first) this.#entries.delete(path);
     const why = `it is truncated: ${path ?? 'an entry'} would end at byte ${end}`;
     return { ...listing, end: first, damage: damaged(this.#tar.path, why), cutEntry: path };
+  }
+
+  #listing(): Pick<TarListing, 'entries' | 'isRepacked' | 'headers'> {
+    const headers: Digest = `sha256:${this.#hash.copy().digest('hex')}`;
+    return { entries: this.#entries, isRepacked: this.#isRepacked, headers };
   }
 
   readonly #refuse: Refuse = (why) => {
@@ -169,6 +183,7 @@ class Reading {
     this.#skip(undefined, size);
     const bytes = await this.#tar.read(this.#position - roundToBlock(size), roundToBlock(size));
     if (bytes.length < roundToBlock(size)) throw damaged(this.#tar.path, 'it is truncated');
+    this.#bytes.push(Buffer.from(bytes));
     return { content: bytes.subarray(0, size), padding: bytes.subarray(size) };
   }
 
@@ -180,7 +195,7 @@ class Reading {
     this.#position = start + roundToBlock(size);
   }
 
-  async #addEntry(header: TarHeader, extension: Extension | undefined): Promise<void> {
+  #addEntry(header: TarHeader, extension: Extension | undefined): void {
     const refuse: Refuse = (why) => this.#refuse(`at byte ${this.#first}, ${why}`);
     const { pax, longName, longTarget } = extension ?? {};
     const name = pax?.path ?? longName ?? header.name;
@@ -196,8 +211,10 @@ class Reading {
     if (target !== undefined) checkLink(path, target, refuse);
     const start = this.#position + 512;
     const entry = { path, start, size, ...(target !== undefined && { target }) };
-    if (!this.#isRepacked) this.#isRepacked = isFolder || !(await this.#isOwn(entry));
+    const headers = Buffer.concat(this.#bytes);
+    this.#isRepacked ||= isFolder || !isOwn(entry, headers);
     this.#skip(path, size);
+    this.#hash.update(headers);
     if (isFolder) return void this.#names.addFolder(path, refuse);
     this.#names.addFile(path, refuse);
     this.#entries.set(path, entry);
@@ -214,12 +231,12 @@ class Reading {
       this.#refuse(`the size of ${quote(path)} is absurd`);
     return size;
   }
+}
 
-  /** Returns whether layOutTar would write the same headers for the entry. */
-  async #isOwn({ path, target, start, size }: ArchiveEntry): Promise<boolean> {
-    const own = encodeHeader(target === undefined ? { path, content: Buffer.alloc(0) } : { path, target }, size);
-    return own.length === start - this.#first && own.equals(await this.#tar.read(this.#first, own.length));
-  }
+/** Returns whether layOutTar would write the same headers for the entry. */
+function isOwn({ path, target, size }: ArchiveEntry, headers: Buffer): boolean {
+  const own = encodeHeader(target === undefined ? { path, content: Buffer.alloc(0) } : { path, target }, size);
+  return own.equals(headers);
 }
 
 /** Reads a tar through a window, so that adjacent headers need one read. */

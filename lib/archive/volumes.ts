@@ -14,7 +14,7 @@ export interface Volume {
 }
 
 /** The largest number of volumes, because their names have three digits. */
-const volumeLimit = 1000;
+export const volumeLimit = 1000;
 
 /** Returns the path of a volume: `upgrade.tar.000` is the first of `upgrade.tar`. */
 export function volumeName(path: string, index: number): string {
@@ -86,21 +86,28 @@ export async function findArchive(path: string, onMedium = false): Promise<Found
 
 /**
  * Opens a file of an archive for reading. Volumes, and with `onMedium` each file, must be regular files and not links.
- * A path from the user may be a link or a block device. Throws `not-readable`.
+ * A path from the user may be a link or a block device. Throws `not-readable`, also if the file has another size now.
  */
-export async function openVolume({ path }: Pick<Volume, 'path'>, onMedium: boolean): Promise<FileHandle> {
+export async function openVolume(volume: Volume, onMedium: boolean): Promise<FileHandle> {
+  const { path, size } = volume;
   try {
-    if (onMedium || parseVolumeName(path)) return await new RootFolder(dirname(path)).open(basename(path));
-    // Opening a pipe without a writer would block.
-    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const file = await openPath(path, onMedium);
     const found = await file.stat();
-    if (found.isFile() || found.isBlockDevice()) return file;
+    const isSame = size === Infinity || found.size === size;
+    if ((found.isFile() || found.isBlockDevice()) && isSame) return file;
     await file.close();
-    throw new PluginError('not-readable', `${path} is neither a file nor a block device`);
+    const why = isSame ? 'is neither a file nor a block device' : 'was replaced while it was opened';
+    throw new PluginError('not-readable', `${path} ${why}`);
   } catch (cause) {
     if (isPluginError(cause)) throw cause;
     throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
   }
+}
+
+function openPath(path: string, onMedium: boolean): Promise<FileHandle> {
+  if (onMedium || parseVolumeName(path)) return new RootFolder(dirname(path)).open(basename(path));
+  // Opening a pipe without a writer would block.
+  return open(path, constants.O_RDONLY | constants.O_NONBLOCK);
 }
 
 /** Lists the archives in a folder that consist of volumes, by their own paths, sorted. Throws `not-readable`. */

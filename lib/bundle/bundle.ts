@@ -14,6 +14,8 @@ export interface BundleFile {
   /** The size in bytes. */
   readonly size: number;
   readonly target?: string;
+  /** A pipe, socket or device in a mirror directory. It is never opened. */
+  readonly isSpecial?: boolean;
 }
 
 /**
@@ -66,14 +68,18 @@ export interface Bundle {
   readonly isCut: boolean;
   /** The file in which a truncated tar ends. */
   readonly cutEntry?: string | undefined;
-  /** Reads a complete file of at most 4 MiB. */
+  /** Reads a complete file of at most 4 MiB. Throws `digest-mismatch` if an earlier read returned other bytes. */
   read(path: string): Promise<Buffer>;
   /**
    * Reads bytes of the tar itself, unverified; undefined for a directory. Each chunk is overwritten by the one after
    * the next.
    */
   readonly chunks?: (start: number, size: number) => AsyncIterable<Buffer>;
-  /** Reads everything once, in the order of the tar or directory. Returns the digests of a tar. */
+  /**
+   * Reads everything once, in the order of the tar or directory. Returns the digests of a tar: of every byte of its
+   * files; of a device, of the tar on it. Throws `digest-mismatch` if the headers, metadata.json or the configuration
+   * differ from other reads.
+   */
   scan(scanner: Scanner): Promise<ArchiveDigests | undefined>;
   [Symbol.asyncDispose](): Promise<void>;
 }

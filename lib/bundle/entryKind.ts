@@ -2,7 +2,7 @@ import type { Digest } from '../oci/digest.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { digestNamed, isTagFile } from '../store/directoryNames.ts';
 import { metadataPath } from './metadata.ts';
-import type { BundleFile } from './bundle.ts';
+import type { BundleFile, BundlePart } from './bundle.ts';
 
 /** The kind of a file of a bundle, by its path. A file of kind `other` does not belong in a bundle. */
 export type EntryKind =
@@ -13,10 +13,11 @@ export type EntryKind =
 const inRepository = new RegExp(`^v2/${releaseRepository}/(manifests|blobs)/([^/]+)$`);
 
 /**
- * Returns the kind of a file. A symbolic link is a tag or `other`. A tag may be a copy of its manifest, because some
+ * Returns the kind of a file. A symbolic link is a tag or `other`, and a special file is `other`. A tag may be a copy of its manifest, because some
  * file systems have no links.
  */
-export function entryKindOf({ path, target }: Pick<BundleFile, 'path' | 'target'>): EntryKind {
+export function entryKindOf({ path, target, isSpecial }: Omit<BundleFile, 'size'>): EntryKind {
+  if (isSpecial) return { kind: 'other' };
   const [, folder, name = ''] = inRepository.exec(path) ?? [];
   if (target === undefined) {
     if (path === metadataPath) return { kind: 'metadata' };
@@ -25,4 +26,10 @@ export function entryKindOf({ path, target }: Pick<BundleFile, 'path' | 'target'
     if (folder !== undefined && digest) return { kind: folder === 'blobs' ? 'blob' : 'manifest', digest };
   }
   return folder === 'manifests' && isTagFile(name) ? { kind: 'tag', name } : { kind: 'other' };
+}
+
+/** Returns the name under which the reads of a part are compared: of headers, metadata.json and configuration. */
+export function comparedName(part: BundlePart): string | undefined {
+  if (typeof part === 'string') return part === 'header' ? part : undefined;
+  return ['metadata', 'config'].includes(entryKindOf(part).kind) ? part.path : undefined;
 }

@@ -149,8 +149,7 @@ function checkMetadata(value: unknown, where: string): asserts value is BundleMe
   if (!isSize(value['size'])) throw invalid(where, 'has a malformed size');
   if (!isList(value['blobs'], isBlob)) throw invalid(where, 'has malformed blobs');
   if (value['base'] !== undefined && !isBase(value['base'])) throw invalid(where, 'has a malformed base');
-  if (value['volumes'] !== undefined && !isList(value['volumes'], isVolume))
-    throw invalid(where, 'has malformed volumes');
+  if (value['volumes'] !== undefined && !isVolumes(value['volumes'])) throw invalid(where, 'has malformed volumes');
   if (
     !isFields(value['signatures']) ||
     !isList(Object.values(value['signatures']), (list) => isList(list, isSignature))
@@ -265,8 +264,12 @@ function isBase(value: unknown): boolean {
   return isList(Object.values(images), (blobs) => isList(blobs, matches(/^sha256:[0-9a-f]{64}$/)));
 }
 
+function isVolumes(value: unknown): boolean {
+  return isList(value, isVolume) && listOf(value).length > 1;
+}
+
 function isVolume(value: unknown): boolean {
-  return isFields(value) && isText(value['name']) && isSize(value['size']);
+  return isFields(value) && isText(value['name']) && /^[^/]+\.tar\.\d{3}$/.test(value['name']) && isSize(value['size']);
 }
 
 function isSignature(value: unknown): boolean {

@@ -8,11 +8,12 @@ import { shellWord } from '../shellWord.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { directoryLock } from '../store/directoryNames.ts';
 import { RootFolder } from '../files/rootFolder.ts';
+import { SameBytes } from '../archive/sameBytes.ts';
 import { parseVolumeName } from '../archive/volumes.ts';
 import { describeReleases } from './facts.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
 import type { Bundle, BundleFile, OpenBundleOptions, Scanner } from './bundle.ts';
-import { entryKindOf } from './entryKind.ts';
+import { comparedName, entryKindOf } from './entryKind.ts';
 import {
   additionalImagesPath,
   readAdditionalImages,
@@ -30,7 +31,8 @@ export async function openDirectory(path: string, context: Context, options: Ope
   await requireMirror(folder);
   const content = new Directory(path, releaseRepository, {}, context);
   const files = await listFiles(folder, context);
-  const read = (file: string): Promise<Buffer> => folder.read(file, metadataSizeLimit);
+  const same = new SameBytes(path);
+  const read = async (file: string): Promise<Buffer> => same.check(file, await folder.read(file, metadataSizeLimit));
   const described = files.some((file) => entryKindOf(file).kind === 'metadata');
   return {
     path,
@@ -48,7 +50,12 @@ export async function openDirectory(path: string, context: Context, options: Ope
     content,
     files,
     read,
-    scan: (scanner) => scanFiles(folder, files, scanner, context),
+    scan: async (scanner) => {
+      const watched = same.watch(scanner, comparedName);
+      await scanFiles(folder, files, watched.scanner, context);
+      watched.finish();
+      return undefined;
+    },
     [Symbol.asyncDispose]: () => content.close(),
   };
 }
@@ -75,9 +82,9 @@ async function scanFiles(
   files: readonly BundleFile[],
   scanner: Scanner,
   context: Context,
-): Promise<undefined> {
+): Promise<void> {
   for (const file of files) {
-    if (file.target !== undefined) continue;
+    if (file.target !== undefined || file.isSpecial) continue;
     scanner(file, Buffer.alloc(0));
     for await (const chunk of folder.stream(file.path, context.signal)) scanner(file, chunk as Buffer);
   }
@@ -87,8 +94,8 @@ async function listFiles(folder: RootFolder, { signal }: Context): Promise<Bundl
   const entries = await folder.tree(signal);
   return entries.flatMap(({ path, stats, target }) => {
     if (target !== undefined) return [{ path, size: 0, target }];
-    if ([repositoriesPath, additionalImagesPath, directoryLock].includes(path)) return [];
-    return stats.isFile() ? [{ path, size: stats.size }] : [];
+    if (!stats.isFile()) return [{ path, size: 0, isSpecial: true }];
+    return [repositoriesPath, additionalImagesPath, directoryLock].includes(path) ? [] : [{ path, size: stats.size }];
   });
 }
 

@@ -3,11 +3,13 @@ import { PluginError } from '../errors.ts';
 import { Archive, type ArchiveEntry, type ArchiveFile } from '../archive/archive.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { DigestThread } from '../archive/digestThread.ts';
+import { SameBytes } from '../archive/sameBytes.ts';
 import { VolumeHash, type ArchiveDigests } from '../archive/volumeDigests.ts';
 import type { Volume } from '../archive/volumes.ts';
 import { endSize, roundToBlock } from '../archive/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
 import type { Bundle, BundlePart, OpenBundleOptions, Scanner } from './bundle.ts';
+import { comparedName } from './entryKind.ts';
 import { checkVolumes, volumeError } from './split.ts';
 import { sumSizes } from '../oci/descriptor.ts';
 
@@ -33,16 +35,16 @@ async function readBundle(path: string, archive: Archive, tolerant: boolean, con
       const what = `${path} is a tar, but not an upgrade bundle: it does not begin with ${metadataPath}`;
       throw new PluginError('invalid-bundle', what, { hint: 'Create bundles with the command create.' });
     }
-    const metadata = parseMetadata(await archive.read(metadataPath, metadataSizeLimit), path);
+    // The headers of a damaged tar are not all listed. It is never good.
+    const same = new SameBytes(path, archive.damage ? undefined : archive.headers);
+    const metadata = parseMetadata(same.check(metadataPath, await archive.read(metadataPath, metadataSizeLimit)), path);
     const faults = checkVolumes(metadata, archive.found);
     const damage = archive.damage && (volumeError(faults) ?? archive.damage);
-    if (damage && !tolerant) throw damage;
-    // Volumes that the metadata does not name belong to another bundle.
-    const volumes = archive.found.volumes.slice(0, metadata.volumes?.length);
+    const refusal = volumeError(faults) ?? damage;
+    if (refusal && !tolerant) throw refusal;
+    const { volumes } = archive.found;
     const length = sumSizes(volumes);
     const trailing = damage || length === Infinity ? 0 : Math.max(0, length - archive.size);
-    for (const { path: stray } of archive.found.volumes.slice(volumes.length))
-      context.log('warn', `${stray} is not a volume of this bundle, and is ignored`);
     return {
       path,
       form: 'tar',
@@ -58,9 +60,14 @@ async function readBundle(path: string, archive: Archive, tolerant: boolean, con
       damage,
       isCut: damage !== undefined && faults.length === 0 && (await endsBefore(archive, metadata.size)),
       cutEntry: archive.cutEntry,
-      read: (file) => archive.read(file),
+      read: async (file) => same.check(file, await archive.read(file)),
       chunks: (start, size) => archive.chunks(start, size),
-      scan: (scanner) => scanTar({ archive, volumes, trailing }, scanner, context),
+      scan: async (scanner) => {
+        const watched = same.watch(scanner, comparedName);
+        const digests = await scanTar({ archive, volumes, trailing }, watched.scanner, context);
+        watched.finish();
+        return digests;
+      },
       [Symbol.asyncDispose]: () => archive.close(),
     };
   } catch (error) {

@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { PluginError } from '../errors.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { RootFolder } from '../files/rootFolder.ts';
@@ -8,10 +9,11 @@ import {
   listVolumeSets,
   parseVolumeName,
   planVolumes,
+  volumeLimit,
   volumeName,
   type FoundArchive,
 } from '../archive/volumes.ts';
-import type { BundleMetadata } from './metadata.ts';
+import { metadataPath, type BundleMetadata } from './metadata.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /** The split of a bundle: the file name of the whole, and the largest size of a volume in bytes. */
@@ -40,25 +42,54 @@ export async function findSplit(path: string): Promise<string | undefined> {
 }
 
 /**
- * Returns problems for volumes of a bundle that are missing, or differ in size from its metadata; none for a bundle in
- * one file.
+ * Returns problems for volumes of a bundle that are missing, that differ in size from its metadata, or that it does not
+ * name. Metadata with other volumes than `create` writes is a problem too.
  */
-export function checkVolumes({ volumes: named }: BundleMetadata, found: FoundArchive): Problem[] {
+export function checkVolumes(metadata: BundleMetadata, found: FoundArchive): Problem[] {
+  if (!isPlanned(metadata)) {
+    const words = `${metadataPath} names volumes that create does not write for ${metadata.size} bytes`;
+    return [describeProblem('inconsistent', 'metadata', metadataPath, words, 'Create the bundle again.')];
+  }
+  // Volumes may be joined to one file.
   if (found.volumes[0]?.path === found.path) return [];
-  const sizes = new Map([...found.volumes, ...found.severed].map((volume) => [volume.path, volume.size]));
+  const { volumes: named } = metadata;
+  const existing = [...found.volumes, ...found.severed];
+  const sizes = new Map(existing.map((volume) => [volume.path, volume.size]));
   // Another program may have split the tar. The number of volumes is then unknown.
   const expected = named ?? (found.severed.length > 0 ? [...found.volumes, undefined] : []);
-  return expected.flatMap((volume, index) => {
-    const path = volumeName(found.path, index);
-    const size = sizes.get(path);
-    const what = (kind: Problem['kind'], words: string): Problem[] => [
-      describeProblem(kind, 'volume', basename(path), `the volume ${path} ${words}`),
-    ];
-    if (size === undefined) return what('missing', 'is missing');
-    if (volume === undefined || size === volume.size) return [];
-    const words = `has ${size} bytes instead of ${volume.size}`;
-    return size < volume.size ? what('truncated', `is cut short: it ${words}`) : what('corrupt', words);
-  });
+  const paths = expected.map((_, index) => volumeName(found.path, index));
+  const missing = expected.flatMap((volume, index) => checkVolume(paths[index] ?? '', volume?.size, sizes));
+  const strays = named ? existing.filter(({ path }) => !paths.includes(path)) : [];
+  return [
+    ...missing,
+    ...strays.map(({ path }) => {
+      const words = `the volume ${path} does not belong to the bundle, which has ${paths.length} volumes`;
+      return describeProblem('unexpected', 'volume', basename(path), words, 'Move this file to another folder.');
+    }),
+  ];
+}
+
+/** Compares a volume with its size in the metadata; undefined if it is unknown. */
+function checkVolume(path: string, wanted: number | undefined, sizes: ReadonlyMap<string, number>): Problem[] {
+  const size = sizes.get(path);
+  const what = (kind: Problem['kind'], words: string): Problem[] => [
+    describeProblem(kind, 'volume', basename(path), `the volume ${path} ${words}`),
+  ];
+  if (size === undefined) return what('missing', 'is missing');
+  if (wanted === undefined || size === wanted) return [];
+  const words = `has ${size} bytes instead of ${wanted}`;
+  return size < wanted ? what('truncated', `is cut short: it ${words}`) : what('corrupt', words);
+}
+
+/** Returns whether the metadata names the volumes of one tar of its size, as planVolumes does. */
+function isPlanned({ volumes, size }: BundleMetadata): boolean {
+  const [first] = volumes ?? [];
+  const name = first && parseVolumeName(first.name)?.path;
+  if (!volumes || !first) return true;
+  if (name === undefined || Math.ceil(size / first.size) !== volumes.length || volumes.length > volumeLimit)
+    return false;
+  const planned = planVolumes(name, size, first.size);
+  return planned.every((volume, index) => isDeepStrictEqual(volumes[index], { name: volume.path, size: volume.size }));
 }
 
 /** Combines the problems of volumes into one error; undefined without a problem. */
@@ -68,6 +99,6 @@ export function volumeError(problems: readonly Problem[]): PluginError | undefin
   const message =
     others.length === 0 ? first : [`${problems.length} volumes have problems:`, first, ...others].join('\n  ');
   return new PluginError('invalid-bundle', message, {
-    hint: 'Copy these volumes again from the source of the bundle. The others are good.',
+    hint: problems[0]?.hint ?? 'Copy these volumes again from the source of the bundle. The others are good.',
   });
 }

@@ -1,4 +1,4 @@
-import { createHash, type Hash } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { open, stat, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { constants, writeSync } from 'node:fs';
@@ -85,30 +85,25 @@ export async function checkWholeDigest(path: string, digest: Digest, context: Co
   await using file = await open(path, 'r');
   const hash = createHash('sha256');
   await hashFile(file, hash, Infinity, context);
-  compare(path, hash, digest);
+  compare(path, `sha256:${hash.digest('hex')}`, digest);
 }
 
 /**
- * Reads the tar of a bundle, and compares its digest: on a device, in volumes or in a file. Throws `digest-mismatch`,
- * `unsupported` for a directory, `interrupted`, and the errors of reading.
+ * Reads every byte of the tar of a bundle, and compares its digest: on a device, in volumes or in files. Throws
+ * `digest-mismatch`, also if the bundle was opened from other bytes, `unsupported` for a directory, `interrupted`, and
+ * the errors of reading.
  */
-export async function checkBundleDigest(bundle: Bundle, digest: Digest, context: Context): Promise<void> {
-  const { path, size, chunks } = bundle;
-  if (!chunks) {
-    throw new PluginError('unsupported', `${path} is a directory, which has no digest`, {
+export async function checkBundleDigest(bundle: Bundle, digest: Digest, { signal }: Context): Promise<void> {
+  const digests = bundle.form === 'tar' && (await bundle.scan(() => checkInterrupted(signal)));
+  if (!digests) {
+    throw new PluginError('unsupported', `${bundle.path} is a directory, which has no digest`, {
       hint: 'Name the tar, or the device that it was written onto.',
     });
   }
-  const hash = createHash('sha256');
-  for await (const chunk of chunks(0, size)) {
-    checkInterrupted(context.signal);
-    hash.update(chunk);
-  }
-  compare(path, hash, digest);
+  compare(bundle.path, digests.digest, digest);
 }
 
-function compare(path: string, hash: Hash, digest: Digest): void {
-  const found = `sha256:${hash.digest('hex')}`;
+function compare(path: string, found: Digest, digest: Digest): void {
   if (found === digest) return;
   throw new PluginError(
     'digest-mismatch',

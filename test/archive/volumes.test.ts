@@ -10,7 +10,14 @@ import { openLocation, parseLocation } from '../../lib/location.ts';
 import { layOutTar, type TarEntry } from '../../lib/archive/tarLayout.ts';
 import { journalOf, partialOf } from '../../lib/archive/unfinished.ts';
 import { VolumeHash } from '../../lib/archive/volumeDigests.ts';
-import { findArchive, listVolumeSets, planVolumes, volumeName, Volumes } from '../../lib/archive/volumes.ts';
+import {
+  findArchive,
+  listVolumeSets,
+  openVolume,
+  planVolumes,
+  volumeName,
+  Volumes,
+} from '../../lib/archive/volumes.ts';
 import { entriesOf, makeTarFile, withoutContent } from '../support/archive/archive.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
@@ -83,6 +90,20 @@ describe('findArchive', () => {
     expect(await findArchive(folder)).to.equal(undefined);
     expect(await findArchive(join(folder, 'other.tar'))).to.equal(undefined);
     expect(await findArchive(join(folder, 'nowhere', 'other.tar'))).to.equal(undefined);
+  });
+
+  it('is not opened with another size than it was found with', async () => {
+    await write(['aa', 'bb']);
+    await writeFile(path, 'whole');
+    for (const [file, size] of [
+      [volumeName(path, 1), 2],
+      [path, 5],
+    ] as const) {
+      await (await openVolume({ path: file, size }, false)).close();
+      await writeFile(file, 'longer');
+      const { message } = await failureOf(openVolume({ path: file, size }, false), 'not-readable');
+      expect(message).to.equal(`${file} was replaced while it was opened`);
+    }
   });
 
   it('knows the sets in a folder', async () => {

@@ -10,6 +10,7 @@ import { digestOf } from '../../lib/oci/digest.ts';
 import { readContent } from '../../lib/store/store.ts';
 import { volumeName } from '../../lib/archive/volumes.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { repack } from '../support/archive/repack.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 
@@ -149,13 +150,56 @@ describe('a bundle in volumes', () => {
     expect((await failureOf(openBundle(path, makeContext()), 'invalid-bundle')).message).to.include(at(1));
   });
 
-  it('leaves volumes alone that are not its own', async () => {
-    await writeFile(at(names.length), Buffer.alloc(volumeSize, 1));
-    const context = makeContext();
-    const bundle = await openBundle(path, context);
-    expect(context.lines.join('\n')).to.include(`${at(names.length)} is not a volume of this bundle`);
-    await bundle[Symbol.asyncDispose]();
+  it('has a volume named that is not its own, next to the others and further on', async () => {
+    for (const index of [names.length, names.length + 3]) {
+      const stray = at(index);
+      await writeFile(stray, Buffer.alloc(volumeSize, 1));
+      const words = `the volume ${stray} does not belong to the bundle, which has ${names.length} volumes`;
+      const { message, hint } = await failureOf(openBundle(path, makeContext()), 'invalid-bundle');
+      expect(message).to.equal(words);
+      expect(hint).to.equal('Move this file to another folder.');
+      expect(await problemsOf()).to.deep.include(['unexpected', 'volume', basename(stray)]);
+      await rm(stray);
+    }
     expect(await problemsOf()).to.deep.equal([]);
+  });
+
+  it('has metadata refused that names other volumes than create writes', async () => {
+    const { size } = made.result.metadata;
+    const name = basename(path);
+    const other = (...sizes: number[]) => sizes.map((each, index) => ({ name: volumeName(name, index), size: each }));
+    const lists = {
+      'no volume': [],
+      'the only volume': other(size),
+      'too few': other(volumeSize, volumeSize),
+      'other sizes': other(10, size - 10),
+      'a folder': [
+        { name: `../../etc/${volumeName(name, 0)}`, size: volumeSize },
+        { name: '../../etc/passwd', size: size - volumeSize },
+      ],
+      'two names': other(size - 10, 10).map((each, index) => ({ ...each, name: `${index}.tar.00${index}` })),
+      'a wrong number': other(size - 10, 10).map((each) => ({ ...each, name: volumeName(name, 0) })),
+      'another name': other(size - 10, 10).map((each, index) => ({ ...each, name: `passwd${index}` })),
+    };
+    for (const [what, volumes] of Object.entries(lists)) {
+      // A whole second bundle after the first must never be left out of the digest.
+      const lying = await repack(made.path.concat('.000'), join(folder, 'lying.tar'), (bundle) => {
+        bundle.metadata = { ...bundle.metadata, volumes };
+      });
+      await appendFile(lying, joined);
+      const verdict = await problemsOf(lying).catch((error: unknown) => error);
+      const found = Array.isArray(verdict) ? verdict.flat() : verdict;
+      if (Array.isArray(found)) expect(found, what).to.include('inconsistent').and.include('metadata');
+      else expect(found, what).to.have.property('message').that.includes('malformed volumes');
+    }
+  });
+
+  it('names the volumes of a joined file, whose every byte is hashed', async () => {
+    const whole = join(folder, 'joined.tar');
+    await writeFile(whole, Buffer.concat([joined, joined]));
+    const { problems, digest } = await verify(whole);
+    expect(problems.map(({ message }) => message)).to.deep.equal([`${joined.length} bytes follow the end of the tar`]);
+    expect(digest).to.equal(digestOf(Buffer.concat([joined, joined])));
   });
 
   it('is the same after it was joined, or split by another tool', async () => {

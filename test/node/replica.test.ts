@@ -11,7 +11,9 @@ import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import type { ArchiveFile } from '../../lib/archive/archive.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
+import { openRemoteTar } from '../../lib/bundle/openTar.ts';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
 import { openBaseBlobs } from '../../lib/node/baseBlobs.ts';
 import {
@@ -188,15 +190,25 @@ describe('fetchBundle', () => {
     await failureOf(fetchBaseBlobs(wanted, blobs.slice(1), folder, connections, context), 'size-mismatch');
   });
 
-  it('checks the digest of a bundle on a device, in a file or in volumes, and of nothing that follows it', async () => {
+  it('checks the digest of a tar on a device, and of every byte of a file or of volumes', async () => {
     await checkWholeDigest(made.path, digest, makeContext());
-    const device = join(folder, 'device');
-    await writeFile(device, Buffer.concat([bytes, Buffer.alloc(100_000)]));
+    const longer = Buffer.concat([bytes, Buffer.alloc(100_000)]);
+    const file = join(folder, 'longer.tar');
+    await writeFile(file, longer);
+    const device: ArchiveFile = {
+      size: Infinity,
+      read: (buffer, offset, length, position) =>
+        Promise.resolve({ bytesRead: longer.copy(buffer, offset, position, position + length), buffer }),
+      pieces: () => [{ path: '/dev/sdz' }],
+      close: () => Promise.resolve(),
+    };
+    await using onDevice = await openRemoteTar('/dev/sdz', device, makeContext());
+    await checkBundleDigest(onDevice, digest, makeContext());
     const split = await makeBundle({ volumeSize: 40_000 });
     cleanups.push(() => split.remove());
     const whole = split.result.digest ?? digestOf('');
     for (const [path, wanted] of [
-      [device, digest],
+      [file, digestOf(longer)],
       [split.path, whole],
     ] as const) {
       await using bundle = await openBundle(path, makeContext());

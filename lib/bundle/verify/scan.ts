@@ -53,7 +53,10 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
   const findings = new Findings();
   const manifestFiles = listConfig(bundle);
   const wanted = new Set(findExcess(manifestFiles) ? [] : manifestFiles.map(({ path }) => path));
-  for (const file of bundle.files) if (file.target !== undefined) findings.addLink(file, file.target);
+  for (const file of bundle.files) {
+    if (file.target !== undefined) findings.addLink(file, file.target);
+    if (file.isSpecial) findings.others.push(file);
+  }
   if (bundle.cutEntry !== undefined) findings.addCut(bundle.cutEntry);
 
   let bytes = 0;

@@ -3,7 +3,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { isReleaseTag } from '../../release/version.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent } from './scan.ts';
-import type { Bundle } from '../bundle.ts';
+import type { Bundle, BundleFile } from '../bundle.ts';
 import type { Walk } from './walk.ts';
 
 /**
@@ -47,10 +47,10 @@ export function checkTags(
   ];
 }
 
-/** Lists the content that no image needs. If manifests are missing, skips content that they may need. */
+/** Lists the content that no image needs, and special files. If manifests are missing, skips content that they may need. */
 export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: Walk): Problem[] {
-  if (isUnpackedDelta(bundle)) return [];
   const { manifests, blobs, others } = scanned;
+  if (isUnpackedDelta(bundle)) return others.filter(({ isSpecial }) => isSpecial).map(describeOther);
   const expected = new Set(bundle.metadata.blobs.map(({ digest }) => digest));
   const mayBeNeeded = (digest: Digest): boolean => walk.isPartial && (!bundle.described || expected.has(digest));
   const spare =
@@ -64,14 +64,14 @@ export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: 
       .filter((digest) => !walk.blobs.has(digest) && !(bundle.form === 'directory' && manifests.has(digest)))
       .filter((digest) => !mayBeNeeded(digest))
       .map(spare('blob')),
-    ...others.map(({ path, target }) => {
-      const words =
-        target === undefined
-          ? 'does not belong in a bundle'
-          : `is a link to ${target}, which does not belong in a bundle`;
-      return describeProblem('unexpected', 'file', path, `${path} ${words}`);
-    }),
+    ...others.map(describeOther),
   ];
+}
+
+function describeOther({ path, target, isSpecial }: BundleFile): Problem {
+  const what = isSpecial ? 'is a pipe, socket or device' : target !== undefined ? `is a link to ${target}` : undefined;
+  const words = what === undefined ? 'does not belong in a bundle' : `${what}, which does not belong in a bundle`;
+  return describeProblem('unexpected', 'file', path, `${path} ${words}`);
 }
 
 /** Returns whether a bundle is a delta in a mirror directory, which also has the content of its base. */

@@ -1,3 +1,6 @@
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
 import { getCACertificates } from 'node:tls';
 import { expect } from 'chai';
 import { appendFile, link, mkdir, readdir, rename, rm, symlink, truncate, unlink, writeFile } from 'node:fs/promises';
@@ -11,6 +14,7 @@ import { verifyBundle, type VerifyOptions, type VerifyReport } from '../../../li
 import { digestOf, hexOf, type Digest } from '../../../lib/oci/digest.ts';
 import { mediaTypes } from '../../../lib/oci/descriptor.ts';
 import { Archive } from '../../../lib/archive/archive.ts';
+import { directoryLock } from '../../../lib/store/directoryNames.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
@@ -584,6 +588,26 @@ describe('verifyBundle', () => {
       expect(report.problems.filter(({ kind }) => kind === 'unexpected')).to.have.length(2);
       await appendFile(release('blobs', third), Buffer.alloc(20_000));
       expect(sortsOf(await check(root))).to.include('corrupt blob');
+    });
+
+    it('names each pipe and socket, and never waits for one', async () => {
+      const paths = [
+        'config/pipe.yaml',
+        'config/signature/pipe',
+        `v2/openshift/release/blobs/${digestOf('a pipe')}`,
+        'v2/openshift/release/manifests/pipe',
+        'pipe',
+        directoryLock,
+      ];
+      for (const path of paths) execFileSync('mkfifo', [at(path)]);
+      const server = createServer().listen(at('config', 'socket.json'));
+      await once(server, 'listening');
+      const { problems } = await check(root);
+      server.close();
+      const words = 'is a pipe, socket or device, which does not belong in a bundle';
+      expect(problems.map(({ message }) => message)).to.have.members(
+        [...paths, 'config/socket.json'].map((path) => `${path} ${words}`),
+      );
     });
 
     it('does not take a blob out of a link that leads elsewhere', async () => {
