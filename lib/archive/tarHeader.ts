@@ -131,6 +131,24 @@ export function quote(name: string): string {
   return /^(?:metadata\.json|(?:config|v2)\/[\w:./-]{1,200})$/.test(name) ? JSON.stringify(name) : 'an entry';
 }
 
+/** The first bytes of gzip, zstd (with a frame to skip, too), xz, bzip2 and lz4, in Latin-1. */
+const packed = /^(?:\x1f\x8b|\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18|\xfd7zXZ|BZh|\x04\x22\x4d\x18)/;
+
+/**
+ * Returns whether some content is a tar of any tar program, or compressed, by its first 512 bytes. Some runtimes unpack
+ * both under any media type.
+ */
+export function looksPacked(head: Buffer): boolean {
+  if (packed.test(head.toString('latin1', 0, 8))) return true;
+  if (head.length < 512) return false;
+  const field = head.subarray(148, 156);
+  const digits = field.toString('latin1').replace(/^[ \0]+|[ \0]+$/g, '');
+  const blanks = field.length * 0x20;
+  const signed = (bytes: Buffer): number => bytes.reduce((total, byte) => total + ((byte << 24) >> 24), 0);
+  const sums = [sum(head) - sum(field) + blanks, signed(head) - signed(field) + blanks];
+  return /^[0-7]+$/.test(digits) && sums.includes(Number.parseInt(digits, 8));
+}
+
 /** Returns whether all bytes are zero. */
 export function isZero(bytes: Buffer): boolean {
   // Compares each byte with the next, which is much faster than a loop.

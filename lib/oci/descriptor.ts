@@ -1,5 +1,6 @@
 import vocabulary from 'oci-registry-client/build/common.js';
 import { PluginError } from '../errors.ts';
+import { fieldsOf } from '../fields.ts';
 import { isDigest, type Digest } from './digest.ts';
 import { parseJson } from './syntax.ts';
 
@@ -53,6 +54,8 @@ export interface Manifest {
   readonly layers: readonly Descriptor[];
   /** The manifests of a manifest list; empty in an image. */
   readonly manifests: readonly Descriptor[];
+  /** The manifest that an artifact refers to (OCI 1.1); undefined if it refers to none. */
+  readonly subject?: Digest;
 }
 
 const imageConfigs = new Set([
@@ -63,6 +66,18 @@ const imageConfigs = new Set([
 /** Returns whether a manifest is of a container image, and not of another OCI artifact. False for a manifest list. */
 export function isContainerImage({ config }: Manifest): boolean {
   return config !== undefined && imageConfigs.has(config.mediaType);
+}
+
+/** The media types of layers that runtimes unpack: of OCI and Docker, with any compression. */
+const layerType = /^application\/vnd\.(?:oci\.image\.layer|docker\.(?:container\.)?image\.rootfs)\./;
+
+/**
+ * Returns whether a runtime may run a manifest, by the media types of its layers. Some runtimes ignore the type of the
+ * configuration. A layer without a type is one of an image if the configuration is.
+ */
+export function hasImageLayers(manifest: Manifest): boolean {
+  const untyped = isContainerImage(manifest) ? 'application/octet-stream' : undefined;
+  return manifest.layers.some(({ mediaType }) => layerType.test(mediaType) || mediaType === untyped);
 }
 
 /** Returns the total size of descriptors, or of other things with a size. */
@@ -89,7 +104,9 @@ export function parseManifest(bytes: Uint8Array, where: string): Manifest {
       hint: 'Only Docker schema 2 and OCI images and lists can be copied without changing their digests.',
     });
   }
-  return { mediaType, ...(config && { config }), layers, manifests };
+  const { digest: subject } = fieldsOf(value['subject']);
+  const refers = typeof subject === 'string' && isDigest(subject) && { subject };
+  return { mediaType, ...(config && { config }), layers, manifests, ...refers };
 }
 
 /**

@@ -1,6 +1,13 @@
 import { isPluginError, PluginError } from '../errors.ts';
-import { attachmentKinds, attachmentTag, type AttachmentKind } from '../oci/attachment.ts';
-import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
+import { attachmentKinds, attachmentTag, parseAttachmentTag, type AttachmentKind } from '../oci/attachment.ts';
+import {
+  childrenOf,
+  hasImageLayers,
+  isManifest,
+  parseManifest,
+  type Descriptor,
+  type Manifest,
+} from '../oci/descriptor.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
 import { formatReferrers, KnownTags, listReferrers, usableReferrers } from './attachments.ts';
 import { readContent, type ContentSource } from './store.ts';
@@ -22,6 +29,8 @@ export interface ImageGraph {
   readonly manifests: StoredManifests;
   /** The attachments by their tags, in the order of their manifests. */
   readonly attachments: ReadonlyMap<string, Descriptor>;
+  /** The tags of attachments that lead to images. They are not in `attachments`. */
+  readonly notAttached: readonly string[];
 }
 
 /** A manifest found by walkManifests; `manifest` is undefined if it is missing. */
@@ -54,13 +63,17 @@ export class ImageGraphReader {
     const own = listManifests(root.digest, found);
     const attachments = await this.#findAttachments(source, own, onError);
     await Promise.all([...attachments.values()].map(readBelow));
+    const notAttached = [...attachments].flatMap(([tag, { digest: each }]) =>
+      isAttachment(tag, each, (below) => found.get(below)?.manifest) ? [] : [tag],
+    );
+    for (const tag of notAttached) attachments.delete(tag);
     const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, found));
     const manifests = new Map<Digest, StoredManifest>();
     for (const each of [...own, ...attached]) {
       const stored = found.get(each);
       if (stored) manifests.set(each, stored);
     }
-    return { root, manifests, attachments };
+    return { root, manifests, attachments, notAttached };
   }
 
   /** Finds what is attached to some manifests, in their order. */
@@ -103,7 +116,7 @@ export class ImageGraphReader {
     );
     const list = formatReferrers(
       subject,
-      reads.filter((stored) => stored !== undefined),
+      reads.flatMap((stored) => (stored && !hasImageLayers(stored.manifest) ? [stored] : [])),
     );
     if (!list) return undefined;
     const { descriptor, bytes } = list;
@@ -168,6 +181,25 @@ export function* walkManifests(
     yield { digest, manifest, children };
     for (const child of children.toReversed()) if (isManifest(child)) pending.push(child.digest);
   }
+}
+
+/**
+ * Returns whether what a tag attaches to an image is an attachment: no runtime can run it, and what a list of referrers
+ * names refers to the image. Some tools give an image its own digest as a tag.
+ */
+export function isAttachment(
+  tag: string,
+  root: Digest,
+  manifestOf: (digest: Digest) => Manifest | undefined,
+  isRunnable: (manifest: Manifest) => boolean = hasImageLayers,
+): boolean {
+  const { subject, kind } = parseAttachmentTag(tag) ?? {};
+  if (root === subject) return true;
+  for (const { digest, manifest } of walkManifests(root, manifestOf)) {
+    if (manifest && isRunnable(manifest)) return false;
+    if (manifest && kind === 'referrers' && digest !== root && manifest.subject !== subject) return false;
+  }
+  return subject !== undefined;
 }
 
 /** Lists the blobs that some manifests name, each as often as they name it. */

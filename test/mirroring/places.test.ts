@@ -22,7 +22,10 @@ describe('checkDirectorySpace', () => {
     const source = new Directory(root, place.repository, {}, context);
     const image = { name: 'release', digest: descriptor.digest, source, target: { place } };
     const manifests = new Map([[descriptor.digest, stored]]);
-    return { place, images: [{ image, graph: { root: descriptor, manifests, attachments: new Map() } }] };
+    return {
+      place,
+      images: [{ image, graph: { root: descriptor, manifests, attachments: new Map(), notAttached: [] } }],
+    };
   };
 
   it('finds before the copy that a mirror directory has no space, with both sizes', async () => {

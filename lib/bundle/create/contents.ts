@@ -1,6 +1,7 @@
 import type { Context } from '../../context.ts';
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
 import type { Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
@@ -29,6 +30,8 @@ export interface Contents {
   readonly tags: ReadonlyMap<string, Digest>;
   /** Blobs that are already read: payloads of sigstore signatures. */
   readonly payloads?: ReadonlyMap<Digest, Buffer>;
+  /** The tags of attachments that lead to images, and are left out. */
+  readonly notAttached?: readonly string[];
 }
 
 /**
@@ -115,5 +118,12 @@ function orderContents(images: readonly BundleImage[], graphs: readonly ImageGra
       blob.images.add(image);
     }
   }
-  return { images, manifests, blobs, tags };
+  const notAttached = [...new Set(graphs.flatMap((graph) => graph.notAttached))];
+  return { images, manifests, blobs, tags, notAttached };
+}
+
+/** Warns of attachments that are images. */
+export function warnOfImages(tags: readonly string[], context: Pick<Context, 'log'>): void {
+  if (tags.length === 0) return;
+  context.log('warn', `${nameSome(tags)}: left out, because no attachment is an image that can run`);
 }

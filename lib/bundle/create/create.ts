@@ -11,7 +11,7 @@ import { withAdvice } from './advice.ts';
 import { listArtifacts } from './artifacts.ts';
 import { leaveOut, readBase } from './base.ts';
 import { gatherAdditions, type Additions, type BundledCatalog } from './catalogs.ts';
-import { gatherContents } from './contents.ts';
+import { gatherContents, warnOfImages } from './contents.ts';
 import { checkContents } from './contentsCheck.ts';
 import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { checkExisting } from './existing.ts';
@@ -106,6 +106,7 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   context.log('info', `reading the manifests of ${lists.flat().length} images`);
   const sourceOf = (reference: Reference): ContentSource => origin.sourceOf(reference);
   const gathered = await gatherContents(lists.flat(), sourceOf, context);
+  warnOfImages(gathered.notAttached ?? [], context);
   const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
   const { contents: checked, policies } = await checkContents(gathered, judged, origin, context);
   requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);

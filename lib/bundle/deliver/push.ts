@@ -6,11 +6,13 @@ import { CopyTally } from '../../copy/tally.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { attachedTo, attachmentName } from '../../oci/attachment.ts';
-import type { Descriptor } from '../../oci/descriptor.ts';
+import { isContainerImage, type Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
-import type { ContentStore } from '../../store/store.ts';
+import { walkManifests } from '../../store/imageGraph.ts';
+import type { ContentSource, ContentStore } from '../../store/store.ts';
+import { looksPacked } from '../../archive/tarHeader.ts';
 import { listSignedImages } from '../bundleTags.ts';
-import { gatherContents, type Contents } from '../create/contents.ts';
+import { gatherContents, warnOfImages, type Contents } from '../create/contents.ts';
 import { type BundleImage } from '../images.ts';
 import type { Bundle } from '../bundle.ts';
 import type { SignedBundle } from '../signedBundle.ts';
@@ -54,10 +56,13 @@ export async function pushBundle(
   context: Context,
 ): Promise<PushResult> {
   const images = listSignedImages(bundle, signed.releases).flat();
-  const contents = await withHint(
+  const gathered = await withHint(
     bundle,
     gatherContents(images, () => bundle.content, context),
   );
+  const hidden = await withHint(bundle, findPackedAttachments(gathered, bundle.content));
+  warnOfImages([...(gathered.notAttached ?? []), ...hidden], context);
+  const contents = { ...gathered, tags: new Map([...gathered.tags].filter(([tag]) => !hidden.includes(tag))) };
   const listed = listCopies(images, contents, signed, bundle);
   const distinct = listed.filter(({ isAttachment }) => isAttachment !== true).length;
   // A registry that is unreachable or denies access fails here once, instead of for every image.
@@ -107,6 +112,25 @@ function listCopies(
     const kind = { isAttachment: attachments.has(digest), isRelease: roots.has(digest) };
     return root ? [{ name, source: bundle.content, root, manifests, tags: own, ...kind }] : [];
   });
+}
+
+/** Finds attachments whose layers are packed. Some runtimes unpack such layers under any media type. */
+async function findPackedAttachments({ tags, manifests }: Contents, content: ContentSource): Promise<string[]> {
+  const found: string[] = [];
+  for (const [tag, digest] of tags) {
+    if (!attachedTo(tag)) continue;
+    const below = [...walkManifests(digest, (each) => manifests.get(each)?.manifest)];
+    const layers = below.flatMap(({ manifest }) => (manifest && isContainerImage(manifest) ? manifest.layers : []));
+    for (const layer of layers) {
+      let head = Buffer.alloc(0);
+      for await (const chunk of await content.fetch(layer))
+        if (head.length < 512) head = Buffer.concat([head, chunk as Buffer]);
+      if (!looksPacked(head.subarray(0, 512))) continue;
+      found.push(tag);
+      break;
+    }
+  }
+  return found;
 }
 
 /** Checks that the destination has the pushed tags. */

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { attachedTo } from '../../oci/attachment.ts';
-import { isIndex } from '../../oci/descriptor.ts';
+import { isIndex, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import { isDigest, type Digest } from '../../oci/digest.ts';
 import { parseReference } from '../../oci/reference.ts';
 import { releaseRepository } from '../../store/directory.ts';
@@ -12,6 +12,8 @@ import {
   type ServeOptions,
   type SizedContent,
 } from '../../server/server.ts';
+import { isAttachment } from '../../store/imageGraph.ts';
+import { warnOfImages } from '../create/contents.ts';
 import { readImageManifest, type ContentSource, type LocalContent } from '../../store/store.ts';
 import { entryKindOf } from '../entryKind.ts';
 import type { Bundle } from '../bundle.ts';
@@ -43,7 +45,7 @@ export async function serveBundle(
   context: Context,
 ): Promise<BundleServer> {
   const { content } = bundle;
-  const attached = (await content.tags()).filter(attachedTo);
+  const attached = await listAttachments(content, context);
   const sizes = readSizes(bundle);
   const views = new Map<string, ContentSource & LocalContent & SizedContent>();
   const serve = (repository: string, names: readonly string[]): void => {
@@ -75,6 +77,30 @@ export async function serveBundle(
   const files = new Map<string, ServedFile>(chunks ? [[servedTar, { size, chunks }]] : []);
   const options = { ...listen, repositories: () => repositories, files };
   return { ...(await serveContent((name) => views.get(name), options, context)), repositories };
+}
+
+/** Lists the tags of attachments. Leaves out tags that lead to images. */
+async function listAttachments(content: ContentSource, context: Context): Promise<string[]> {
+  const manifests = new Map<Digest, Manifest>();
+  const read = async (descriptor: Descriptor): Promise<void> => {
+    if (manifests.has(descriptor.digest)) return;
+    const manifest = await readImageManifest(content, descriptor);
+    manifests.set(descriptor.digest, manifest);
+    for (const child of manifest.manifests) await read(child);
+  };
+  const found: string[] = [];
+  for (const tag of (await content.tags()).filter(attachedTo)) {
+    try {
+      const root = await content.resolve(tag);
+      await read(root);
+      if (isAttachment(tag, root.digest, (digest) => manifests.get(digest))) found.push(tag);
+      else warnOfImages([tag], context);
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      context.log('warn', `${tag} cannot be served: ${error.message}`);
+    }
+  }
+  return found;
 }
 
 /** Returns the original repositories with the digests of their images, also of images in manifest lists. */

@@ -103,7 +103,7 @@ interface Walk {
   readonly notes: readonly string[];
 }
 
-const emptyGraph: Pick<ImageGraph, 'manifests' | 'attachments'> = { manifests: new Map(), attachments: new Map() };
+const emptyGraph: Omit<ImageGraph, 'root'> = { manifests: new Map(), attachments: new Map(), notAttached: [] };
 
 /**
  * Lists the contents of a bundle without verifying it. Reads the metadata, the manifests and the signatures in place,
@@ -232,7 +232,7 @@ async function walkImage(
   const platforms = new Map<Digest, string>();
   const notes = new Set<string>();
   const note = (error: unknown): void => void notes.add(passOver(error).message);
-  const { manifests, attachments } = (await reader.read(content, root, note).catch(note)) ?? emptyGraph;
+  const { manifests, attachments, notAttached } = (await reader.read(content, root, note).catch(note)) ?? emptyGraph;
   const walked = [...walkManifests(root, (digest) => manifests.get(digest)?.manifest)];
   const own = new Set(walked.map(({ digest }) => digest));
   let missing = 0;
@@ -251,7 +251,10 @@ async function walkImage(
   }
   const attachedTags = [...own]
     .flatMap((digest) => attachmentKinds.map((kind) => attachmentTag(digest, kind)))
-    .filter((tag) => tags.has(tag));
+    .filter((tag) => tags.has(tag) && !notAttached.includes(tag))
+    // A list of referrers is read without the images in it.
+    .filter((tag) => attachments.has(tag) || parseAttachmentTag(tag)?.kind !== 'referrers');
+  for (const tag of notAttached) notes.add(`the tag ${tag} leads to an image that can run`);
   for (const tag of attachedTags) if (!attachments.has(tag)) await content.resolve(tag).catch(note);
   if (missing > 0) notes.add(`${missing === 1 ? 'a blob is' : `${missing} blobs are`} missing`);
   return { pieces, platforms, attachments: attachedTags, notes: [...notes] };

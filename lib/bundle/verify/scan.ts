@@ -3,7 +3,7 @@ import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import { manifestSizeLimit, parseManifest, type Manifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { isZero } from '../../archive/tarHeader.ts';
+import { isZero, looksPacked } from '../../archive/tarHeader.ts';
 import { findExcess, listConfig, type ConfigText } from '../bundledConfig.ts';
 import type { Bundle, BundleFile } from '../bundle.ts';
 import { digestNamed } from '../../store/directoryNames.ts';
@@ -18,6 +18,8 @@ export interface ScannedItem {
   readonly fault?: 'corrupt' | 'truncated' | 'malformed';
   /** The manifest; undefined for a blob, and if there is a fault. */
   readonly manifest?: Manifest;
+  /** Whether a blob is a tar or compressed, by its first bytes. */
+  readonly isPacked?: boolean;
 }
 
 /** A tag with its manifest; undefined if the tag points to other content. */
@@ -79,6 +81,7 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
     current ??= openFile(file, wanted);
     current.read += chunk.length;
     current.hash.update(chunk);
+    if (current.head.length < 512) current.head = Buffer.concat([current.head, chunk.subarray(0, 512)]);
     current.kept?.push(Buffer.from(chunk));
   });
   if (current) findings.addFile(current);
@@ -98,13 +101,15 @@ interface OpenFile {
   readonly hash: Hash;
   /** The content, if it is small and needed. */
   readonly kept: Buffer[] | undefined;
+  /** The first 512 bytes, or more. */
+  head: Buffer;
   read: number;
 }
 
 function openFile(file: BundleFile, config: ReadonlySet<string>): OpenFile {
   const place = entryKindOf(file);
   const isKept = config.has(file.path) || (place.kind === 'manifest' && file.size <= manifestSizeLimit);
-  return { file, place, hash: createHash('sha256'), kept: isKept ? [] : undefined, read: 0 };
+  return { file, place, hash: createHash('sha256'), kept: isKept ? [] : undefined, head: Buffer.alloc(0), read: 0 };
 }
 
 class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 'config' | 'others'> {
@@ -127,7 +132,7 @@ class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 
     if (place.kind === 'blob') this.blobs.set(place.digest, { path, size: 0, fault: 'truncated' });
   }
 
-  addFile({ file, place, hash, kept, read }: OpenFile): void {
+  addFile({ file, place, hash, kept, head, read }: OpenFile): void {
     const { path } = file;
     const actual: Digest = `sha256:${hash.digest('hex')}`;
     const content = kept && Buffer.concat(kept);
@@ -137,7 +142,8 @@ class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 
         const item = { path, size: read };
         const fault = read < file.size ? 'truncated' : actual === place.digest ? undefined : 'corrupt';
         if (fault) this[`${place.kind}s`].set(place.digest, { ...item, fault });
-        else if (place.kind === 'blob') this.blobs.set(place.digest, item);
+        else if (place.kind === 'blob')
+          this.blobs.set(place.digest, { ...item, ...(looksPacked(head.subarray(0, 512)) && { isPacked: true }) });
         else this.manifests.set(place.digest, { ...item, ...readManifest(content, path) });
         break;
       }

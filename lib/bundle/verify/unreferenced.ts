@@ -1,19 +1,20 @@
-import { attachedTo } from '../../oci/attachment.ts';
+import { attachedTo, attachmentName } from '../../oci/attachment.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { isReleaseTag } from '../../release/version.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent } from './scan.ts';
 import type { Bundle, BundleFile } from '../bundle.ts';
-import type { Walk } from './walk.ts';
+import type { VisitedAttachments, Walk } from './walk.ts';
 
 /**
- * Checks that each image has its tag, that each tag points to its image, and that there are no other tags. `expected`
- * has the tags of the releases and of the extra images.
+ * Checks that each image has its tag, that each tag points to its image or an attachment, and that there are no other
+ * tags. `expected` has the tags of the releases and of the extra images.
  */
 export function checkTags(
   bundle: Bundle,
   { tags }: ScannedContent,
   expected: ReadonlyMap<string, Digest>,
+  { images }: VisitedAttachments,
   walk: Walk,
 ): Problem[] {
   const problems: Problem[] = [];
@@ -25,6 +26,9 @@ export function checkTags(
       problems.push(
         describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${leadsTo}, which is not a manifest`),
       );
+    } else if (images.has(name)) {
+      const words = `the tag ${name} leads to an image that can run, and not to the ${attachmentName(name)}`;
+      problems.push(describeProblem('unexpected', 'tag', path, `${words} of ${attached ?? ''}`));
     } else if (wanted !== undefined && wanted !== digest) {
       problems.push(describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${digest} instead of ${wanted}`));
     } else if (

@@ -130,10 +130,10 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const contents = [...roots].map(([image, names]) => {
     return { digest: image, names, isWhole: names.map((name) => walk.visit(image, name)).every(Boolean) };
   });
-  const attachmentTags = visitAttachments(scanned, walk);
+  const attached = visitAttachments(scanned, walk);
   problems.push(walk.problems.map((problem) => explainByBase(bundle, problem)));
   const isRead = releases.length === found.length;
-  if (isRead) problems.push(checkTags(bundle, scanned, listExpectedTags(bundle, releases), walk));
+  if (isRead) problems.push(checkTags(bundle, scanned, listExpectedTags(bundle, releases), attached, walk));
   for (const { metadata: stated, release } of found)
     if (release && described) problems.push(checkReleaseFacts(stated, release));
   if (described && !walk.isPartial)
@@ -173,8 +173,8 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     confirmedBy: compared.confirmedBy,
     images: { expected: roots.size, whole: contents.filter(({ isWhole }) => isWhole).length },
     contents,
-    attachments: attachmentTags.length,
-    attachmentTags,
+    attachments: attached.tags.length,
+    attachmentTags: attached.tags,
     manifests: walk.manifests.size,
     blobs: walk.blobs.size,
     extraImages: metadata.extraImages,

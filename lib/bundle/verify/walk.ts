@@ -1,7 +1,7 @@
 import { attachedTo, attachmentName } from '../../oci/attachment.ts';
-import { isManifest, type Descriptor } from '../../oci/descriptor.ts';
+import { hasImageLayers, isContainerImage, isManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { walkManifests } from '../../store/imageGraph.ts';
+import { isAttachment, walkManifests } from '../../store/imageGraph.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
 
@@ -66,15 +66,28 @@ export class Walk {
   }
 }
 
-/** Follows what is attached to the images so far. Returns the tags. */
-export function visitAttachments({ tags }: ScannedContent, walk: Walk): string[] {
+/** The tags that have the names of attachments: those of attachments, and those of images. */
+export interface VisitedAttachments {
+  readonly tags: readonly string[];
+  readonly images: ReadonlySet<string>;
+}
+
+/** Follows what is attached to the images so far, except for images that a runtime may run. */
+export function visitAttachments({ tags, manifests, blobs }: ScannedContent, walk: Walk): VisitedAttachments {
+  const isRunnable = (manifest: Manifest): boolean =>
+    hasImageLayers(manifest) ||
+    (isContainerImage(manifest) && manifest.layers.some(({ digest }) => blobs.get(digest)?.isPacked === true));
   const attachments = [...tags].flatMap(([tag, { digest }]) => {
     const subject = attachedTo(tag);
     const image = subject && walk.manifests.get(subject);
-    return digest && image !== undefined ? [{ tag, digest, image }] : [];
+    if (!digest || image === undefined) return [];
+    return [
+      { tag, digest, image, isOne: isAttachment(tag, digest, (each) => manifests.get(each)?.manifest, isRunnable) },
+    ];
   });
-  for (const { tag, digest, image } of attachments) walk.visit(digest, `the ${attachmentName(tag)} of ${image}`);
-  return attachments.map(({ tag }) => tag);
+  const { true: own = [], false: images = [] } = Object.groupBy(attachments, ({ isOne }) => `${isOne}`);
+  for (const { tag, digest, image } of own) walk.visit(digest, `the ${attachmentName(tag)} of ${image}`);
+  return { tags: own.map(({ tag }) => tag), images: new Set(images.map(({ tag }) => tag)) };
 }
 
 type Fault = 'missing' | 'truncated' | 'corrupt' | 'malformed' | 'resized';

@@ -58,6 +58,8 @@ export async function planMirror(images: readonly MirrorImage[], context: Contex
     images.map(async ({ source, digest }) => {
       const graph = await reader.read(source, digest);
       context.onEvent({ kind: 'manifests', read: (done += 1), images: images.length });
+      for (const tag of graph.notAttached)
+        context.log('warn', `${tag} in ${source.name} is left out, because no attachment is an image that can run`);
       return graph;
     }),
   );
