@@ -23,14 +23,19 @@ export function describeRelease(
     extraImages: extras,
     osImages: osImages.flatMap((name) => components[name] ?? []),
     previous,
-    signatures: Object.fromEntries(
-      [...signatures].map(([digest, good]) => [
-        digest,
-        good.map(({ fingerprint, userId }) => ({ fingerprint, signer: userId })),
-      ]),
-    ),
+    signatures: describeSignatures(signatures),
     tool,
   };
+}
+
+/** Returns verified signatures in the form of metadata.json. */
+export function describeSignatures(signatures: SignedRelease['signatures']): BundleMetadata['signatures'] {
+  return Object.fromEntries(
+    [...signatures].map(([digest, good]) => [
+      digest,
+      good.map(({ fingerprint, userId }) => ({ fingerprint, signer: userId })),
+    ]),
+  );
 }
 
 /**

@@ -28,12 +28,18 @@ export function formatCreated(
   const { device, fromDir } = args;
   if (format === 'json') return formatJson({ ...toPlain(result, keys), ...(device !== undefined && { device }) });
   const isWritten = device !== undefined && result.outcome !== 'planned';
-  const transport = result.outcome === 'created' || isWritten ? [describeTransport(result, args)] : [];
-  return [toWords(result, keys, fromDir !== undefined), ...transport].join('\n');
+  const isUnread = result.isRead === false && device === undefined;
+  const next =
+    result.outcome === 'created' || isWritten
+      ? [describeTransport(result, args)]
+      : isUnread
+        ? ['Verify every byte of it', `  ${formatVerify(shellWord(result.path), args, (file) => file)}`]
+        : [];
+  return [toWords(result, keys, fromDir !== undefined), ...next].join('\n');
 }
 
 function toPlain(
-  { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
+  { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [] }: CreateResult,
   expectedKeys: ExpectedKeys,
 ): Record<string, unknown> {
   const { version, arch, release, size, images, blobs, signatures } = metadata;
@@ -47,7 +53,8 @@ function toPlain(
     ...(releases && { releases: releases.map(toPlainRelease) }),
     ...operators,
   };
-  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures, ...sigstore };
+  const about = { path, outcome, version, arch, release, size, digest, ...(isRead !== undefined && { isRead }) };
+  return { ...about, fetched, ...counts, ...parts, signatures, ...sigstore };
 }
 
 function toPlainRelease({ version, release, risks, bytes }: BundledRelease): Record<string, unknown> {
@@ -55,7 +62,7 @@ function toPlainRelease({ version, release, risks, bytes }: BundledRelease): Rec
 }
 
 function toWords(
-  { path, outcome, digest, fetched, metadata, policies, catalogs = [] }: CreateResult,
+  { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [] }: CreateResult,
   expectedKeys: ExpectedKeys,
   isLocal: boolean,
 ): string {
@@ -64,14 +71,16 @@ function toWords(
   const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
   const title = {
     created: 'Created',
-    unchanged: 'Nothing to do: the bundle exists and is complete',
+    unchanged: `Nothing to do: the bundle exists, and was ${isRead ? 'read and verified' : 'not read again'}`,
     planned: 'Would create',
   }[outcome];
   const rows = [
     ['Bundle', path],
     ...(metadata.volumes ? [['Volumes', formatVolumes(metadata.volumes)]] : []),
     ['Size', `${formatBytes(metadata.size)} (${metadata.size} bytes)`],
-    ...(digest === undefined ? [] : [['Digest', digest]]),
+    ...(digest === undefined
+      ? []
+      : [['Digest', isRead === false ? `${digest} (from ${basename(path)}.sha256)` : digest]]),
     ['Release', metadata.release],
     ['Version', `${nameReleases(metadata)} ${metadata.arch}`],
     ['Signed by', signer],
@@ -84,27 +93,34 @@ function toWords(
   return `${title}\n${formatFields(rows)}`;
 }
 
-/** Lists what a site needs, with the command to verify the bundle there. */
-function describeTransport(
-  { path, metadata }: CreateResult,
-  { signatureKeyring, trustFingerprint, trustKey, device }: CreatedArguments,
+/** Returns the command that verifies a bundle. `nameOf` returns the name of a key file where the command runs. */
+function formatVerify(
+  place: string,
+  { signatureKeyring, trustFingerprint, trustKey }: CreatedArguments,
+  nameOf: (file: string) => string,
 ): string {
+  const keys = [
+    ...signatureKeyring.map((key) => `--signature-keyring=${shellWord(nameOf(key))}`),
+    ...trustKey.map((key) => `--trust-key=${shellWord(nameOf(key))}`),
+  ];
+  const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
+  return ['oc adm-upgrade-bundle verify', place, ...options].join(' ');
+}
+
+/** Lists what a site needs, with the command to verify the bundle there. */
+function describeTransport({ path, metadata }: CreateResult, args: CreatedArguments): string {
+  const { signatureKeyring, trustKey, device } = args;
   const { volumes, base } = metadata;
   const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;
   const medium = device === undefined ? bundle : `the drive in ${device}`;
   const place = device === undefined ? shellWord(basename(path)) : 'DEVICE';
-  const keys = [
-    ...signatureKeyring.map((key) => `--signature-keyring=${shellWord(basename(key))}`),
-    ...trustKey.map((key) => `--trust-key=${shellWord(basename(key))}`),
-  ];
-  const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
   return [
     'Files to carry to the site',
     ...[medium, `${path}.sha256`, `${path}.yaml`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
     ...(base && !base.images ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
     '  oc-adm_upgrade_bundle, the executable for a machine of the site',
     'At the site, verify the bundle',
-    `  ${['oc adm-upgrade-bundle verify', place, ...options].join(' ')}`,
+    `  ${formatVerify(place, args, (file) => basename(file))}`,
     ...(device === undefined ? [] : [`The bundle is on ${device}, read back and verified. Remove the drive.`]),
   ].join('\n');
 }

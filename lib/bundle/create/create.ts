@@ -34,6 +34,8 @@ export interface CreateResult {
   readonly metadata: BundleMetadata;
   /** The digest of the whole file; undefined if nothing was written. */
   readonly digest?: Digest;
+  /** Whether every byte of an unchanged bundle was read. If not, the digest is that of its .sha256 file. */
+  readonly isRead?: boolean;
   /** The bytes that were fetched from the source; in a dry run, the bytes to fetch. */
   readonly fetched: number;
   /**

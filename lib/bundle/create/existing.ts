@@ -7,6 +7,7 @@ import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
 import { findArchive } from '../../archive/volumes.ts';
 import type { Base } from './base.ts';
 import type { CreateRequest } from './request.ts';
+import { describeSignatures } from '../facts.ts';
 import { type BundleMetadata, splitReleases } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../sidecars.ts';
@@ -25,10 +26,20 @@ interface ExpectedBundle {
   readonly base: Base | undefined;
 }
 
+/** A finished bundle with the expected content. */
+interface ExistingBundle {
+  /** The metadata, with the verified signatures. */
+  readonly metadata: BundleMetadata;
+  readonly digest: Digest;
+  /** Whether every byte was read. */
+  readonly isRead: boolean;
+}
+
 /**
  * Checks whether a finished bundle has the expected content, by its metadata, its entries and its size. Reads every
- * byte if requested, or if the .sha256 or .yaml file is missing or older, and then rewrites these files. An unsigned
- * bundle counts only if unsigned releases are allowed. Returns undefined if there is no such bundle.
+ * byte if requested, or if the .sha256 or .yaml file is missing or older, and then rewrites these files. Otherwise the
+ * digest is that of the .sha256 file. An unsigned bundle counts only if unsigned releases are allowed. Returns undefined
+ * if there is no such bundle.
  */
 export async function checkExisting(
   path: string,
@@ -36,12 +47,13 @@ export async function checkExisting(
   { verifyExisting, dryRun, volumeSize = Infinity }: Pick<CreateRequest, 'verifyExisting' | 'dryRun' | 'volumeSize'>,
   trust: VerifyTrust,
   context: Context,
-): Promise<{ metadata: BundleMetadata; digest: Digest } | undefined> {
+): Promise<ExistingBundle | undefined> {
   const archive = await findArchive(path).catch(() => undefined);
   if (!archive) return undefined;
   try {
     await using bundle = await openBundle(path, context);
-    const { metadata, size } = bundle;
+    const { size } = bundle;
+    let { metadata } = bundle;
     const volumes = describeVolumes({ name: basename(path), volumeSize }, metadata.size);
     const difference = differenceOf(metadata, size, { ...expected, volumes });
     if (difference !== undefined) {
@@ -49,11 +61,12 @@ export async function checkExisting(
       return undefined;
     }
     // The signatures that metadata.json names prove nothing, because anyone can write them.
-    await checkSigned(bundle, trust, context);
+    const { signatures } = await checkSigned(bundle, trust, context);
+    metadata = { ...metadata, signatures: describeSignatures(signatures) };
     const known = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
     if (known) {
       if (!dryRun) await removeLeftovers(path);
-      return { metadata, digest: known };
+      return { metadata, digest: known, isRead: false };
     }
     const report = await verifyBundle(bundle, { assumeBase: true }, context);
     if (!report.digest || report.problems.length > 0) {
@@ -63,7 +76,7 @@ export async function checkExisting(
     if (!dryRun) {
       await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
     }
-    return { metadata, digest: report.digest };
+    return { metadata, digest: report.digest, isRead: true };
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
     context.log('warn', `${error.message}; creating it again`);

@@ -18,6 +18,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { Archive } from '../../../lib/archive/archive.ts';
 import { releaseRepository } from '../../../lib/store/directory.ts';
+import { repack } from '../../support/archive/repack.ts';
 import { makeContext } from '../../support/context.ts';
 import {
   blobBytes,
@@ -281,13 +282,39 @@ describe('create, again', () => {
       await file.close();
       // As if it had never been written.
       await utimes(path, 1, 1);
-      expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
+      const unread = await workshop.create();
+      expect(unread.stdout).to.match(/^Nothing to do: the bundle exists, and was not read again\n/);
+      const digest = await digestOfFile(reference);
+      expect(unread.stdout).to.match(
+        new RegExp(`^ *Digest +${digest} \\(from upgrade-4.12.4-x86_64.tar.sha256\\)$`, 'm'),
+      );
+      expect(unread.stdout).to.include(
+        `\nVerify every byte of it\n  oc adm-upgrade-bundle verify ${path} --trust-fingerprint=`,
+      );
+      const asJson = async (more = {}): Promise<unknown> =>
+        (JSON.parse((await workshop.create({ format: 'json', ...more })).stdout) as { isRead: boolean }).isRead;
+      expect(await asJson()).to.equal(false);
       const { code, stdout, stderr } = await workshop.create({ 'verify-existing': true });
       expect(code, stderr).to.equal(0);
       expect(stderr).to.match(/^warning: .*corrupt.*creating it again/m);
       expect(stdout).to.match(/^Created/);
       await expectReference();
-      expect((await workshop.create({ 'verify-existing': true })).stdout).to.match(/^Nothing to do/);
+      const again = await workshop.create({ 'verify-existing': true });
+      expect(again.stdout).to.match(/^Nothing to do: the bundle exists, and was read and verified\n/);
+      expect(again.stdout).not.to.include('Verify every byte');
+      expect(await asJson({ 'verify-existing': true })).to.equal(true);
+    });
+
+    it('prints the signer that it verified, and not the one in metadata.json', async () => {
+      const path = await putFinished();
+      await repack(reference, path, (bundle) => {
+        const signatures = { [workshop.release.digest]: [{ fingerprint: 'F00D', signer: 'Nobody' }] };
+        bundle.metadata = { ...bundle.metadata, signatures };
+      });
+      await utimes(path, 1, 1);
+      const { stdout } = await workshop.create();
+      expect(stdout).to.match(/^Nothing to do/);
+      expect(stdout).to.include(workshop.key.fingerprint).and.not.include('Nobody');
     });
 
     it('recreates a bundle that must have another image', async () => {
