@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsOf, isFields, listOf, textsOf } from '../fields.ts';
+import { fieldsOf, isFields, listOf, textsOf, type Fields } from '../fields.ts';
 import { PluginError, messageOf } from '../errors.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import type { UpdateRisk } from '../release/graph/updateGraph.ts';
 
@@ -85,8 +85,9 @@ export interface BundleMetadata {
 }
 
 /**
- * Formats metadata.json. Its `size` is the size of the whole tar, which `tarSize` computes from the length of
- * metadata.json. `split` computes the volumes of a tar of that size.
+ * Formats metadata.json, with the keys in the order of the one form that parseMetadata accepts. Its `size` is the size
+ * of the whole tar, which `tarSize` computes from the length of metadata.json. `split` computes the volumes of a tar of
+ * that size.
  */
 export function formatMetadata(
   metadata: Omit<BundleMetadata, 'size'>,
@@ -95,12 +96,17 @@ export function formatMetadata(
 ): Buffer {
   let size = 0;
   for (;;) {
-    const bytes = Buffer.from(`${JSON.stringify({ ...metadata, size, volumes: split(size) }, null, 2)}\n`);
+    const bytes = encodeMetadata({ ...metadata, size, volumes: split(size) });
     const actual = tarSize(bytes.length);
     // More digits or volumes may make metadata.json longer, and so the tar. The next round then settles.
     if (actual === size) return bytes;
     size = actual;
   }
+}
+
+/** Returns the only bytes of metadata.json that parseMetadata reads as this metadata. */
+export function encodeMetadata(metadata: BundleMetadata): Buffer {
+  return Buffer.from(`${JSON.stringify(whole.arrange(metadata), null, 2)}\n`);
 }
 
 /**
@@ -116,7 +122,10 @@ export function splitReleases(metadata: BundleMetadata): [BundleMetadata, ...Bun
   return first ? [first, ...others] : [metadata];
 }
 
-/** Parses metadata.json. Throws `invalid-bundle` with the invalid field, and `too-large`. `where` is for messages. */
+/**
+ * Parses metadata.json. Accepts only the bytes that formatMetadata writes, so that no reader can find another meaning.
+ * Throws `invalid-bundle` with the invalid field, and `too-large`. `where` is for messages.
+ */
 export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   if (bytes.length > metadataSizeLimit) {
     const sizes = `${bytes.length} bytes, more than the limit of ${metadataSizeLimit}`;
@@ -129,7 +138,12 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
     throw invalid(where, `is not JSON: ${messageOf(cause)}`, cause);
   }
   checkMetadata(value, where);
-  return value;
+  const written = encodeMetadata(value);
+  if (written.equals(bytes)) return value;
+  const end = written.findIndex((byte, index) => byte !== bytes[index]);
+  const line = written.subarray(0, end).toString().split('\n').length;
+  const why = `from line ${line} on it has unknown or repeated keys, or another order or spelling`;
+  throw invalid(where, `is not in the form that create writes: ${why}`);
 }
 
 function checkMetadata(value: unknown, where: string): asserts value is BundleMetadata {
@@ -142,136 +156,145 @@ function checkMetadata(value: unknown, where: string): asserts value is BundleMe
         : 'no formatVersion';
     throw invalid(where, `has ${which}; this program reads 1 and 2`);
   }
-  if ((format === 2) !== (value['releases'] !== undefined)) throw invalid(where, 'has malformed releases');
-  if (!isText(value['tool'])) throw invalid(where, 'has no tool');
-  const fault = findBadName(value);
-  if (fault !== undefined) throw invalid(where, `has a malformed ${fault}`);
-  if (!isSize(value['size'])) throw invalid(where, 'has a malformed size');
-  if (!isList(value['blobs'], isBlob)) throw invalid(where, 'has malformed blobs');
-  if (value['base'] !== undefined && !isBase(value['base'])) throw invalid(where, 'has a malformed base');
-  if (value['volumes'] !== undefined && !isVolumes(value['volumes'])) throw invalid(where, 'has malformed volumes');
-  if (
-    !isFields(value['signatures']) ||
-    !isList(Object.values(value['signatures']), (list) => isList(list, isSignature))
-  ) {
-    throw invalid(where, 'has malformed signatures');
-  }
+  const fault = whole.findFault(value) ?? (isReleases(value) ? undefined : 'releases');
+  if (fault !== undefined) throw invalid(where, `has malformed ${fault}`);
+  const strange = textsOf(value['artifacts']).find((image) => !textsOf(value['extraImages']).includes(image));
+  if (strange !== undefined) throw invalid(where, 'has malformed artifacts');
+  if (Array.isArray(value['volumes']) && value['volumes'].length < 2) throw invalid(where, 'has malformed volumes');
+  const empty = ['risks', 'artifacts'].find((field) => Array.isArray(value[field]) && value[field].length === 0);
+  if (empty !== undefined) throw invalid(where, `has malformed ${empty}`);
 }
 
-const version = /^\d{1,5}\.\d{1,5}\.\d{1,6}(?:[-+][0-9A-Za-z][0-9A-Za-z.+-]{0,80})?$/;
-const pullspec = /^[0-9A-Za-z[][0-9A-Za-z._:[\]/-]{0,400}@sha256:[0-9a-f]{64}$/;
-const component = /^[0-9A-Za-z][\w.-]{0,127}$/;
-const releaseNames = { version, arch: /^[a-z][a-z0-9_]{1,15}$/, release: pullspec };
-
-/**
- * Returns the field of some metadata with an invalid version, architecture, pullspec or component name; undefined if
- * all are valid. These texts become names of objects and parts of messages before anything is verified.
- */
-function findBadName(value: Record<string, unknown>): string | undefined {
-  const { components, base } = value;
-  const lists = { previous: version, images: pullspec, extraImages: pullspec, osImages: pullspec };
-  if (value['artifacts'] !== undefined && !isList(value['artifacts'], matches(pullspec))) return 'artifacts';
-  const bad =
-    Object.entries(releaseNames).find(([field, pattern]) => !matches(pattern)(value[field])) ??
-    Object.entries(lists).find(([field, pattern]) => !isList(value[field], matches(pattern)));
-  if (bad) return bad[0];
-  if (!isComponents(components)) return 'components';
-  if (value['risks'] !== undefined && !isList(value['risks'], isRisk)) return 'risks';
-  if (value['releases'] !== undefined && !isReleases(value)) return 'releases';
-  const isGood = (each: Record<string, unknown>): boolean =>
-    Object.entries(releaseNames).every(([field, pattern]) => matches(pattern)(each[field]));
-  return base === undefined || (isFields(base) && isGood(base)) ? undefined : 'base';
+/** The form of a value in metadata.json. */
+interface Form {
+  isValid(value: unknown): boolean;
+  /** Returns a value with the known keys only, in the order in which `create` writes them. */
+  arrange(value: unknown): unknown;
+  /** The paths of the single values in it, such as `[].digest`. `*` is any key. */
+  readonly paths: readonly string[];
 }
 
-function isComponents(value: unknown): boolean {
-  if (!isFields(value) || !isList(Object.keys(value), matches(component))) return false;
-  return isList(Object.values(value), matches(pullspec));
+function single(isValid: (value: unknown) => boolean): Form {
+  return { isValid, arrange: (value) => value, paths: [''] };
 }
+
+/** `identify`: entries must differ in what it returns. */
+function list(entry: Form, identify?: (value: unknown) => unknown): Form {
+  return {
+    isValid: (value) =>
+      Array.isArray(value) &&
+      value.every((each) => entry.isValid(each)) &&
+      (!identify || new Set(value.map(identify)).size === value.length),
+    arrange: (value) => (Array.isArray(value) ? value.map((each) => entry.arrange(each)) : value),
+    paths: entry.paths.map((path) => `[]${path}`),
+  };
+}
+
+function mapping(isKey: (key: unknown) => boolean, entry: Form): Form {
+  return {
+    isValid: (value) =>
+      isFields(value) && Object.entries(value).every(([key, each]) => isKey(key) && entry.isValid(each)),
+    arrange: (value) =>
+      isFields(value)
+        ? Object.fromEntries(Object.entries(value).map(([key, each]) => [key, entry.arrange(each)]))
+        : value,
+    paths: entry.paths.map((path) => `.*${path}`),
+  };
+}
+
+/** `optional`: the fields that may be absent. */
+function record<Key extends string>(
+  fields: Readonly<Record<Key, Form>>,
+  optional: readonly Key[] = [],
+): Form & { findFault(value: Fields): string | undefined } {
+  const all = Object.entries<Form>(fields);
+  const isPresent = (value: Fields, name: string): boolean =>
+    value[name] !== undefined || !optional.some((each) => each === name);
+  const findFault = (value: Fields): string | undefined =>
+    all.find(([name, form]) => isPresent(value, name) && !form.isValid(value[name]))?.[0];
+  return {
+    findFault,
+    isValid: (value) => isFields(value) && findFault(value) === undefined,
+    arrange: (value) =>
+      isFields(value)
+        ? Object.fromEntries(
+            all.filter(([name]) => value[name] !== undefined).map(([name, form]) => [name, form.arrange(value[name])]),
+          )
+        : value,
+    paths: all.flatMap(([name, form]) => form.paths.map((path) => `.${name}${path}`)),
+  };
+}
+
+const itself = (value: unknown): unknown => value;
+// These texts become names of objects and parts of messages before anything is verified.
+const version = single(matches(/^\d{1,5}\.\d{1,5}\.\d{1,6}(?:[-+][0-9A-Za-z][0-9A-Za-z.+-]{0,80})?$/));
+const arch = single(matches(/^[a-z][a-z0-9_]{1,15}$/));
+const isPullspec = matches(/^[0-9A-Za-z[][0-9A-Za-z._:[\]/-]{0,400}@sha256:[0-9a-f]{64}$/);
+const pullspec = single(isPullspec);
+const digest = single(matches(/^sha256:[0-9a-f]{64}$/));
+const components = mapping(matches(/^[0-9A-Za-z][\w.-]{0,127}$/), pullspec);
+// Texts of a bundle are printed on a terminal, so they must not have control characters.
+const text = single((value) => typeof value === 'string' && value.length <= 1000 && !/\p{Cc}/u.test(value));
+const size = single((value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0);
+const blobs = list(
+  record({ digest, size } satisfies Record<keyof BlobRecord, Form>),
+  (each) => fieldsOf(each)['digest'],
+);
+const risks = list(record({ name: text, message: text, url: text } satisfies Record<keyof UpdateRisk, Form>));
+const signature: Record<keyof SignatureRecord, Form> = { fingerprint: text, signer: text };
+const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Form> = {
+  name: single((value) => text.isValid(value) && /^[^/]+\.tar\.\d{3}$/.test(String(value))),
+  size,
+};
+const base: Record<keyof BundleBase, Form> = {
+  ...{ version, arch, release: pullspec, blobs },
+  images: mapping(isPullspec, list(digest, itself)),
+};
+const release: Record<keyof BundledRelease, Form> = {
+  ...{ version, release: pullspec, components, osImages: list(pullspec), previous: list(version), risks, bytes: size },
+};
+
+/** The form of metadata.json, with its keys in the order in which `create` writes them. */
+const fields: Record<keyof BundleMetadata, Form> = {
+  formatVersion: single((value) => value === 1 || value === 2),
+  ...{ version, arch, release: pullspec, images: list(pullspec, itself), components },
+  ...{ extraImages: list(pullspec, itself), osImages: list(pullspec), previous: list(version) },
+  signatures: mapping(digest.isValid, list(record(signature))),
+  ...{ tool: text, risks, releases: list(record(release)), artifacts: list(pullspec, itself) },
+  ...{ base: record(base, ['images']), blobs, size, volumes: list(record(volume)) },
+};
+const whole = record(fields, ['risks', 'releases', 'artifacts', 'base', 'volumes']);
+
+/** The paths of all values in metadata.json, such as `blobs[].digest`. docs/trust.md says what each one proves. */
+export const metadataValues: readonly string[] = whole.paths.map((path) => path.slice(1));
 
 /** The largest number of releases in a bundle. */
 export const releaseLimit = 16;
 
 /**
- * Returns whether the releases are well formed and distinct, the last one is the release of the other fields, and
- * `images` has the images of all of them.
+ * Returns whether the releases are distinct, the last one is the release of the other fields, and `images` has the
+ * images of all of them. A bundle with one release has no list of them.
  */
-function isReleases(value: Record<string, unknown>): boolean {
-  const { releases, extraImages, images } = value;
-  if (!isList(releases, isRelease)) return false;
+function isReleases({ formatVersion, releases, ...last }: Fields): boolean {
+  if (formatVersion === 1 || releases === undefined) return formatVersion === 1 && releases === undefined;
   const all = listOf(releases);
-  if (all.length < 2 || all.length > releaseLimit) return false;
+  if (all.length < 2 || all.length > releaseLimit || last['risks'] !== undefined) return false;
   const isDistinct = ['version', 'release'].every(
     (field) => new Set(all.map((each) => each[field])).size === all.length,
   );
-  const fields = ['version', 'release', 'components', 'osImages', 'previous'];
-  const last = all.at(-1) ?? {};
-  const needed = all.flatMap(({ release, components }) => [release, ...Object.values(fieldsOf(components))]);
-  const listed = new Set(textsOf(images));
+  const shared = ['version', 'release', 'components', 'osImages', 'previous'];
+  const needed = all.flatMap((each) => [each['release'], ...Object.values(fieldsOf(each['components']))]);
   return (
     isDistinct &&
-    fields.every((field) => isDeepStrictEqual(last[field], value[field])) &&
-    isDeepStrictEqual(listed, new Set([...needed, ...textsOf(extraImages)]))
+    shared.every((field) => isDeepStrictEqual(all.at(-1)?.[field], last[field])) &&
+    isDeepStrictEqual(new Set(textsOf(last['images'])), new Set([...needed, ...textsOf(last['extraImages'])]))
   );
 }
 
-function isRelease(value: unknown): boolean {
-  if (!isFields(value)) return false;
-  const lists = { previous: version, osImages: pullspec };
-  return (
-    matches(version)(value['version']) &&
-    matches(pullspec)(value['release']) &&
-    isComponents(value['components']) &&
-    Object.entries(lists).every(([field, pattern]) => isList(value[field], matches(pattern))) &&
-    isList(value['risks'], isRisk) &&
-    isSize(value['bytes'])
-  );
-}
-
-function isRisk(value: unknown): boolean {
-  return isFields(value) && isText(value['name']) && isText(value['message']) && isText(value['url']);
-}
-
-function matches(pattern: RegExp): (text: unknown) => boolean {
-  return (text) => typeof text === 'string' && pattern.test(text);
+function matches(pattern: RegExp): (value: unknown) => boolean {
+  return (value) => typeof value === 'string' && pattern.test(value);
 }
 
 function invalid(where: string, why: string, cause?: unknown): PluginError {
   return new PluginError('invalid-bundle', `metadata.json in ${where} ${why}`, { cause });
-}
-
-// Texts of a bundle are printed on a terminal, so they must not have control characters.
-function isText(value: unknown): value is string {
-  return typeof value === 'string' && value.length <= 1000 && !/\p{Cc}/u.test(value);
-}
-
-function isList(value: unknown, isEntry: (entry: unknown) => boolean): boolean {
-  return Array.isArray(value) && value.every(isEntry);
-}
-
-function isSize(value: unknown): boolean {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0;
-}
-
-function isBlob(value: unknown): boolean {
-  return isFields(value) && typeof value['digest'] === 'string' && isDigest(value['digest']) && isSize(value['size']);
-}
-
-function isBase(value: unknown): boolean {
-  if (!isFields(value) || !isList(value['blobs'], isBlob)) return false;
-  const { images } = value;
-  if (images === undefined) return true;
-  if (!isFields(images) || !isList(Object.keys(images), matches(pullspec))) return false;
-  return isList(Object.values(images), (blobs) => isList(blobs, matches(/^sha256:[0-9a-f]{64}$/)));
-}
-
-function isVolumes(value: unknown): boolean {
-  return isList(value, isVolume) && listOf(value).length > 1;
-}
-
-function isVolume(value: unknown): boolean {
-  return isFields(value) && isText(value['name']) && /^[^/]+\.tar\.\d{3}$/.test(value['name']) && isSize(value['size']);
-}
-
-function isSignature(value: unknown): boolean {
-  return isFields(value) && isText(value['fingerprint']) && isText(value['signer']);
 }

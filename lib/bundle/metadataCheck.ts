@@ -1,8 +1,10 @@
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import { nameSome } from '../failures.ts';
+import { sumSizes } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
+import { entryKindOf } from './entryKind.ts';
 import { describeRelease } from './facts.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './bundle.ts';
@@ -26,6 +28,31 @@ export function checkReleaseFacts(metadata: BundleMetadata, release: Release): P
   const lists = components.length > 0 ? (['previous'] as const) : (['images', 'osImages', 'previous'] as const);
   const others = lists.flatMap((field) => compareLists(field, metadata[field], facts[field]));
   return [...words, ...components, ...others].map(contradiction);
+}
+
+/**
+ * Compares the sizes and the blobs in metadata.json with the entries of a tar, without reading them. None for a
+ * directory, which may have more blobs.
+ */
+export function checkListing({ form, metadata, files, size, isRepacked }: Bundle): Problem[] {
+  if (form !== 'tar') return [];
+  const { blobs, base, releases } = metadata;
+  const listed = blobs.map((blob) => `${blob.digest} of ${blob.size} bytes`);
+  const actual = files.flatMap((file) => {
+    const kind = entryKindOf(file);
+    return kind.kind === 'blob' ? [`${kind.digest} of ${file.size} bytes`] : [];
+  });
+  const added = releases?.reduce((total, { bytes }) => total + bytes, 0);
+  const whole = sumSizes([...blobs, ...(base?.blobs ?? [])]);
+  return [
+    ...(isRepacked || metadata.size === size
+      ? []
+      : [`says that the tar has ${metadata.size} bytes, and it has ${size}`]),
+    ...compareLists('blobs', listed, actual),
+    ...(added === undefined || added === whole
+      ? []
+      : [`says that the releases add ${added} bytes, and the blobs have ${whole}`]),
+  ].map(contradiction);
 }
 
 /**
@@ -80,6 +107,7 @@ function compareLists(field: string, stated: readonly string[], actual: readonly
   return [
     ...(lacking.length > 0 ? [`leaves out of ${field}: ${nameSome(lacking)}`] : []),
     ...(extra.length > 0 ? [`has in ${field} what the release does not: ${nameSome(extra)}`] : []),
+    ...(stated.length > has.size && actual.length === needs.size ? [`lists some of ${field} twice`] : []),
   ];
 }
 

@@ -6,7 +6,7 @@ import type { Digest } from '../oci/digest.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import type { ContentSource } from '../store/store.ts';
 import { type BundleMetadata, splitReleases } from './metadata.ts';
-import { checkReleaseFacts } from './metadataCheck.ts';
+import { checkListing, checkReleaseFacts } from './metadataCheck.ts';
 import { readBundledConfig } from './bundledConfig.ts';
 import { readBundleTags } from './bundleTags.ts';
 import { announceMirrors, judgeConfig, signatureSubjectOf, type ConfigVerdict } from './configCheck.ts';
@@ -47,6 +47,7 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     const { metadata, content, form, path } = bundle;
     const config = await readBundledConfig(bundle, context);
     refuse(bundle, config.problems);
+    requireListing(bundle);
     const known = config.signatures;
     const releases = await checkReleases({ path, metadata, content, signatures: known }, trust, context);
     checkExtraImages(bundle, trust);
@@ -85,6 +86,11 @@ export async function checkAttachments(
   const policies = await checkPolicies(bundle, releases, context);
   requireVerified(policies, bundle.path, allowUnsigned, context);
   return policies;
+}
+
+/** Throws `invalid-bundle` if metadata.json of a bundle contradicts its entries. */
+export function requireListing(bundle: Bundle): void {
+  refuse(bundle, checkListing(bundle));
 }
 
 /** The input of checkReleases: a bundle, or the stored part of one. */

@@ -1,10 +1,10 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { isFields } from '../fields.ts';
-import { type BundleMetadata, parseMetadata, splitReleases } from '../bundle/metadata.ts';
+import { encodeMetadata, parseMetadata, splitReleases, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import { readBundledSignatures } from '../bundle/bundledConfig.ts';
-import { checkAttachments, checkReleases } from '../bundle/signedBundle.ts';
+import { checkAttachments, checkReleases, requireListing } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
@@ -54,12 +54,13 @@ export async function gatherFacts(
   context: Context,
 ): Promise<BundleFacts> {
   const { path, metadata } = bundle;
+  requireListing(bundle);
   const contents = new Map<Digest, Buffer>();
   const signatures = await readBundledSignatures(bundle, context);
   const content = keepContent(bundle.content, contents);
   const releases = await checkReleases({ path, metadata, content, signatures }, trust, context);
   await checkAttachments(bundle, releases, trust, context);
-  const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };
+  const evidence = { digest, metadata: encodeMetadata(metadata), signatures, contents };
   await writeAtomically(file, formatEvidence(evidence), { mode: 0o600 });
   return joinFacts(digest, metadata, releases);
 }

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { formatMetadata, parseMetadata, type BundleMetadata } from '../../lib/bundle/metadata.ts';
+import { encodeMetadata, formatMetadata, parseMetadata, type BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { isPluginError } from '../../lib/errors.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
 
@@ -38,7 +38,7 @@ describe('formatMetadata', () => {
 
 describe('parseMetadata', () => {
   const parse = (changes: Record<string, unknown>): BundleMetadata =>
-    parseMetadata(Buffer.from(JSON.stringify({ ...metadata, size: 10, ...changes })), 'x.tar');
+    parseMetadata(encodeMetadata({ ...metadata, size: 10, ...changes } as BundleMetadata), 'x.tar');
   const refusal = (action: () => unknown): string => {
     try {
       action();
@@ -51,10 +51,6 @@ describe('parseMetadata', () => {
 
   it('reads what formatMetadata writes', () => {
     expect(parse({})).to.deep.equal({ ...metadata, size: 10 });
-  });
-
-  it('takes fields that it does not know', () => {
-    expect(parse({ something: 3 }).version).to.equal('4.12.4');
   });
 
   it('refuses what is not JSON, or not an object', () => {
@@ -106,7 +102,7 @@ describe('parseMetadata', () => {
     it(`refuses a malformed ${field}, names it and quotes nothing`, () => {
       for (const value of values) {
         expect(refusal(() => parse({ [field]: value }))).to.match(
-          new RegExp(`^metadata\\.json in x\\.tar has (?:a )?malformed ${field}$`),
+          new RegExp(`^metadata\\.json in x\\.tar has malformed ${field}$`),
         );
       }
     });
