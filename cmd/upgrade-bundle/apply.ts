@@ -6,6 +6,7 @@ import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/kubernetes/client.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
+import { shellWord } from '../../lib/shellWord.ts';
 import { listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
 import { readDigest } from '../cli/values/checks.ts';
@@ -19,8 +20,9 @@ export const command = defineCommand({
     'Allows the cluster to update itself from one bundle, which an UpgradeBundle names by its digest. The bundle itself is not ' +
     'uploaded. The agents find it on a USB drive in a node, or at the place that --device names. They load it on every node, ' +
     'and start the update unless it is on hold. Agents that have already found a bundle wait for this permission. The argument ' +
-    'can be the bundle, or the .yaml or .sha256 file beside it. The release signature of a bundle is checked first, without a ' +
-    'network, and a bundle that the agents would refuse is refused here. The agents check the signature and every byte again.',
+    'can be the bundle, or the .yaml or .sha256 file beside it. Of a bundle, every byte is read for its digest, and the release ' +
+    'signature is checked without a network. A bundle that the agents would refuse is refused here, and so is one that differs ' +
+    'from a file beside it. Of a file beside a bundle, nothing is verified. The agents check the signature and every byte again.',
   positionals: {
     bundle: {
       type: 'string',
@@ -56,6 +58,11 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
     },
+    'accept-risk': {
+      type: 'string',
+      repeatable: true,
+      describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
+    },
     ...outputOption(['json']),
     ...offlineTrustOptions,
     ...signedImagesOption,
@@ -87,7 +94,12 @@ export const command = defineCommand({
     const { bundle, outcome } = await allowBundle(cluster, request);
     warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
     for (const { version, risks = [] } of evidence?.releases ?? [])
-      for (const risk of risks) context.log('warn', `${describeRisk(risk, version)}; the bundle accepts it`);
+      for (const risk of risks) {
+        const isAccepted = bundle.spec.acceptRisks?.includes(risk.name) === true;
+        const words = isAccepted ? 'it is accepted' : `to accept it, add --accept-risk=${shellWord(risk.name)}`;
+        const about = `the bundle says, not covered by its signature: ${describeRisk(risk, version)}`;
+        context.log(isAccepted ? 'info' : 'warn', `${about}; ${words}`);
+      }
     if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
     const { name } = bundle.metadata;
     const phase = bundle.status && phaseOf(bundle);
@@ -112,6 +124,7 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
   readonly store: BundleRequest['store'];
   readonly allowExtraImages: readonly string[];
   readonly acknowledge: readonly string[];
+  readonly acceptRisk: readonly string[];
 }
 
 async function readRequest(
@@ -131,6 +144,13 @@ async function readRequest(
       hint: 'One of the two is wrong. Do not apply the bundle before you know which.',
     });
   }
+  if (own && !own.evidence) {
+    const stated = [own.version, own.digest].filter((each) => each !== undefined).join(', ');
+    context.log(
+      'warn',
+      `nothing is verified: ${String(bundle)} only states ${stated}. Give the bundle itself to check it`,
+    );
+  }
   const hold = args.hold ? true : undefined;
   const holdBetween = args.holdBetween ? true : undefined;
   const allowed = own?.digest ?? digest;
@@ -138,8 +158,10 @@ async function readRequest(
   const allowExtraImages = chooseExtras(args.allowExtraImages, own?.evidence?.extraImages, context);
   const acknowledge = args.acknowledge.length === 0 ? undefined : [...new Set(args.acknowledge)];
   const controlPlaneOnly = args.controlPlaneOnly ? true : undefined;
-  const options = { hold, holdBetween, controlPlaneOnly, store, allowExtraImages, acknowledge };
-  const request = { name: own?.name, digest: allowed, file, ...options };
+  const acceptRisks = args.acceptRisk.length === 0 ? undefined : [...new Set(args.acceptRisk)];
+  const options = { hold, holdBetween, controlPlaneOnly, store, allowExtraImages, acknowledge, acceptRisks };
+  const { name, version, releaseDigest } = own ?? {};
+  const request = { name, digest: allowed, version, releaseDigest, file, ...options };
   return { request, evidence: own?.evidence };
 }
 

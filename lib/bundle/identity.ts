@@ -1,24 +1,31 @@
-import { createHash } from 'node:crypto';
-import { basename } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { readObjects } from '../config/objects.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import { fieldsAt, textOf } from '../fields.ts';
+import { ignoreMissing } from '../files/fileContent.ts';
+import { RootFolder } from '../files/rootFolder.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../files/smallFile.ts';
-import { type BundleBase, type BundleMetadata, splitReleases } from './metadata.ts';
+import type { Bundle } from './bundle.ts';
+import { encodeMetadata, metadataPath, splitReleases, type BundleBase, type BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { readBundledSignatures } from './bundledConfig.ts';
 import { checkSigned, type SignedBundle } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
 import type { VerifyTrust } from './signatureCheck.ts';
 
-/** The name and the digest of a bundle. */
+/** The name and the digest of a bundle, and the facts that an UpgradeBundle states beside them. */
 export interface BundleIdentity {
   /** The name of its UpgradeBundle: `4.12.4-x86-64`. */
   readonly name: string;
   /** The digest of the whole file. */
   readonly digest: Digest;
-  /** The proof; undefined if only a file beside the bundle was read. */
+  /** The version of its last release; undefined if only a file beside the bundle was read, and does not state it. */
+  readonly version?: string | undefined;
+  /** The digest of the last release; undefined like the version. */
+  readonly releaseDigest?: Digest | undefined;
+  /** The proof; undefined if only a file beside the bundle was read, so that nothing was verified. */
   readonly evidence?: BundleEvidence;
 }
 
@@ -31,58 +38,98 @@ export interface BundleEvidence {
   readonly extraImages: readonly string[];
   /** What the bundle leaves out. */
   readonly base?: BundleBase | undefined;
-  /** The releases in the order of the updates, with the known risks that the bundle accepts. */
+  /** The releases in the order of the updates, with the known risks that the bundle claims. */
   readonly releases: readonly Pick<BundleMetadata, 'version' | 'risks'>[];
 }
 
 const sizeLimit = 1024 * 1024;
 
 /**
- * Returns the identity of a bundle, from the `.yaml` or `.sha256` beside it or from the bundle itself. Computes the
- * digest of a bundle if there is no `.sha256`. For a bundle itself, checks the release signature and that the metadata
- * agrees with the release, but does not read every byte. Throws `not-readable`, `invalid-file`, `invalid-bundle`, the
- * errors of checkSigned, and `usage` for a mirror directory, which has no digest.
+ * Returns the identity of a bundle, from the `.yaml` or `.sha256` beside it or from the bundle itself. Of a bundle
+ * itself, reads every byte for its digest, and checks the release signature and that the metadata agrees with the
+ * release. Throws `digest-mismatch` if a file beside the bundle differs from it, `not-readable`, `invalid-file`,
+ * `invalid-bundle`, the errors of checkSigned, and `usage` for a mirror directory, which has no digest.
  */
 export async function identifyBundle(path: string, trust: VerifyTrust, context: Context): Promise<BundleIdentity> {
-  if (/\.(ya?ml|json)$/.test(path)) return readManifest(path);
+  if (/\.(ya?ml|json)$/.test(path)) return parseIdentity(String(await readSmallFile(path, sizeLimit)), path);
   if (path.endsWith('.sha256')) {
     const bundle = path.slice(0, -'.sha256'.length);
-    return { name: nameFrom(bundle), digest: await findDigest(path, bundle) };
+    return { ...identityFrom(bundle), digest: await findDigest(path, bundle) };
   }
   await using bundle = await openBundle(path, context);
-  const name = upgradeBundleName(bundle.metadata);
-  if (!bundle.chunks) {
+  if (bundle.form === 'directory') {
     throw new PluginError('usage', `${path} is a mirror directory, which has no digest to allow`, {
       hint: 'Create a bundle from it with oc adm-upgrade-bundle create.',
     });
   }
+  const { metadata } = bundle;
   const signed = await checkSigned(bundle, trust, context);
   const signatures = (await readBundledSignatures(bundle, context)).get(signed.release.digest) ?? [];
-  const { extraImages, base } = bundle.metadata;
-  const evidence = { signed, signatures, extraImages, base, releases: splitReleases(bundle.metadata) };
-  const known = await readDigestFile(path);
-  if (known !== undefined) return { name, digest: known, evidence };
-  context.log('info', `computing the digest of ${path}, because ${basename(path)}.sha256 is missing`);
-  const hash = createHash('sha256');
-  const size = bundle.metadata.size;
-  context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: 0 });
-  for await (const chunk of bundle.chunks(0, size)) {
-    hash.update(chunk);
-    context.onEvent({ kind: 'bytes', digest: '', bytes: chunk.length });
-  }
-  return { name, digest: `sha256:${hash.digest('hex')}`, evidence };
+  const { extraImages, base } = metadata;
+  const identity = {
+    ...{ name: upgradeBundleName(metadata), version: signed.release.version, releaseDigest: signed.release.digest },
+    digest: await readDigest(bundle, context),
+    evidence: { signed, signatures, extraImages, base, releases: splitReleases(metadata) },
+  };
+  await compareSidecars(bundle.path, identity);
+  return identity;
 }
 
-async function readManifest(path: string): Promise<BundleIdentity> {
-  const objects = readObjects(String(await readSmallFile(path, sizeLimit)), path);
+/** Reads a whole bundle, and returns its digest. Throws `invalid-bundle` if its metadata has changed since it was opened. */
+async function readDigest(bundle: Bundle, context: Context): Promise<Digest> {
+  const { path, metadata, size, trailing } = bundle;
+  context.log('info', `computing the digest of ${path}`);
+  context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size + trailing, present: 0 });
+  const read: Buffer[] = [];
+  const digests = await bundle.scan((part, chunk) => {
+    context.onEvent({ kind: 'bytes', digest: '', bytes: chunk.length });
+    if (typeof part === 'object' && part.path === metadataPath) read.push(Buffer.from(chunk));
+  });
+  if (digests && Buffer.concat(read).equals(encodeMetadata(metadata))) return digests.digest;
+  throw new PluginError('invalid-bundle', `${path} has changed while it was read`, {
+    hint: 'Copy the bundle to another medium, and verify it there.',
+  });
+}
+
+/** Throws `digest-mismatch` if a file beside a bundle states another digest, version or release. */
+async function compareSidecars(path: string, own: BundleIdentity): Promise<void> {
+  const manifest = await new RootFolder(dirname(path)).read(`${basename(path)}.yaml`, sizeLimit).catch(ignoreMissing);
+  const digest = await readDigestFile(path);
+  const noted: readonly (readonly [file: string, stated: Partial<BundleIdentity>])[] = [
+    [`${path}.sha256`, { ...(digest && { digest }) }],
+    [`${path}.yaml`, manifest ? parseIdentity(String(manifest), `${path}.yaml`) : {}],
+  ];
+  for (const [file, stated] of noted)
+    for (const [field, what] of facts) {
+      const [wanted, actual] = [stated[field], own[field]];
+      if (wanted === undefined || wanted === actual) continue;
+      throw new PluginError(
+        'digest-mismatch',
+        `${file} states the ${what} ${wanted}, and ${path} has ${actual ?? ''}`,
+        {
+          hint: `One of the two belongs to another bundle, or is corrupt. Use neither before you know which.`,
+        },
+      );
+    }
+}
+
+const facts = [
+  ['digest', 'digest'],
+  ['version', 'version'],
+  ['releaseDigest', 'release digest'],
+] as const;
+
+function parseIdentity(text: string, path: string): BundleIdentity {
+  const objects = readObjects(text, path);
   const [object] = objects.filter(({ kind }) => kind === 'UpgradeBundle');
-  const { metadata, spec } = (object ?? {}) as {
-    metadata?: { name?: unknown };
-    spec?: { bundle?: { digest?: unknown } };
-  };
-  const [name, digest] = [metadata?.name, spec?.bundle?.digest];
-  if (objects.length === 1 && typeof name === 'string' && typeof digest === 'string' && isDigest(digest)) {
-    return { name, digest };
+  const { digest, version, releaseDigest } = fieldsAt(object, 'spec', 'bundle');
+  const name = textOf(fieldsAt(object, 'metadata')['name']);
+  if (objects.length === 1 && name !== undefined && typeof digest === 'string' && isDigest(digest)) {
+    const release = textOf(releaseDigest);
+    return {
+      ...{ name, digest, version: textOf(version) },
+      releaseDigest: release !== undefined && isDigest(release) ? release : undefined,
+    };
   }
   throw new PluginError(
     'invalid-file',
@@ -94,13 +141,13 @@ async function readManifest(path: string): Promise<BundleIdentity> {
 }
 
 /**
- * Returns the name of the UpgradeBundle by the name of a file: `upgrade-4.12.4-x86_64.tar`, for a delta bundle
+ * Returns the name of the UpgradeBundle and the version by the name of a file: `upgrade-4.12.4-x86_64.tar`, for a delta bundle
  * `upgrade-4.12.4-x86_64-from-4.12.3.tar`, for several releases `upgrade-4.12.4-x86_64-via-4.11.9.tar`.
  */
-function nameFrom(path: string): string {
+function identityFrom(path: string): Pick<BundleIdentity, 'name' | 'version'> {
   const pattern = /^upgrade-(\d+\.\d+\.\d+.*?)-([a-z0-9_]+)(?:-(?:via|from)-\d+\.\d+\.\d+[^/]*)?\.tar$/;
   const [, version, arch] = pattern.exec(basename(path)) ?? [];
-  if (version !== undefined && arch !== undefined) return upgradeBundleName({ version, arch });
+  if (version !== undefined && arch !== undefined) return { name: upgradeBundleName({ version, arch }), version };
   throw new PluginError('usage', `${path} does not have the name of a bundle: upgrade-VERSION-ARCH.tar`, {
     hint: 'Give the .yaml file beside the bundle.',
   });

@@ -3,6 +3,7 @@ import { basename, dirname } from 'node:path';
 import { formatManifest, type KubernetesObject } from '../config/manifest.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { digestIn } from '../oci/reference.ts';
 import { renameDurably, writeDurably } from '../files/atomicWrite.ts';
 import { describeWriteError, syncFolder } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
@@ -142,7 +143,7 @@ function upgradeBundleOf(digest: Digest, metadata: BundleMetadata): KubernetesOb
     apiVersion: 'upgrade-bundle.openshift.io/v1alpha1',
     kind: 'UpgradeBundle',
     metadata: { name: upgradeBundleName(metadata) },
-    spec: { bundle: { digest } },
+    spec: { bundle: { digest, version: metadata.version, releaseDigest: digestIn(metadata.release) } },
   };
 }
 

@@ -1,4 +1,5 @@
 import type { Context } from '../context.ts';
+import { fieldsOf, type Fields } from '../fields.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Cluster } from '../kubernetes/client.ts';
@@ -24,6 +25,9 @@ export interface BundleRequest {
   readonly name?: string | undefined;
   /** The digest of the whole bundle, which the request allows. */
   readonly digest: Digest;
+  /** The version and the digest of the last release, which the bundle must have too. */
+  readonly version?: string | undefined;
+  readonly releaseDigest?: Digest | undefined;
   /** A device or a file on any node. */
   readonly file?: string | undefined;
   /** Stop before the update itself starts. Undefined keeps the field. */
@@ -37,6 +41,8 @@ export interface BundleRequest {
   readonly allowExtraImages?: readonly Digest[] | undefined;
   /** Names of the acknowledgements to give to the cluster. Undefined keeps the field. */
   readonly acknowledge?: readonly string[] | undefined;
+  /** Names of the known risks that the cluster may accept. Undefined keeps the field. */
+  readonly acceptRisks?: readonly string[] | undefined;
 }
 
 /** The result of a request. */
@@ -121,36 +127,33 @@ export async function allowBundle(
   request: BundleRequest,
   { dryRun = false }: { readonly dryRun?: boolean } = {},
 ): Promise<RecordChange> {
-  const { digest, file, hold, holdBetween, controlPlaneOnly, store, allowExtraImages, acknowledge } = request;
+  const { name: wanted, digest, version, releaseDigest, file, ...settings } = request;
   const known = await listRecords(cluster);
   const active = activeBundle(known);
   const allowed = active?.spec.bundle.digest === undefined ? undefined : active;
   const isAllowed = allowed?.spec.bundle.digest === digest;
-  const name = request.name ?? (isAllowed ? allowed.metadata.name : `bundle-${hexOf(digest).slice(0, 12)}`);
+  const name = wanted ?? (isAllowed ? allowed.metadata.name : `bundle-${hexOf(digest).slice(0, 12)}`);
   const found = known.find(({ metadata }) => metadata.name === name);
   if (allowed && allowed !== found) throw isAllowed ? duplicate(allowed) : occupied(allowed);
   if (found && hasEnded(found)) throw ended(found);
-  const isWrong = found?.spec.bundle.digest !== undefined && found.spec.bundle.digest !== digest;
+  const stated = withoutAbsent({ digest, version, releaseDigest });
+  const before = fieldsOf(found?.spec.bundle);
+  const isWrong = Object.entries(stated).some(([field, value]) => (before[field] ?? value) !== value);
   if (found && isWrong && phaseOf(found) !== 'Detected') throw another(found);
-  // A digest cannot be changed, so the record is created again.
+  // What is allowed cannot be changed, so the record is created again.
   if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } }, { dryRun });
-  const before = isWrong ? undefined : found;
-  const stated = {
-    ...(hold !== undefined && { hold }),
-    ...(holdBetween !== undefined && { holdBetween }),
-    ...(controlPlaneOnly !== undefined && { controlPlaneOnly }),
-    ...(store !== undefined && { store }),
-    ...(allowExtraImages !== undefined && { allowExtraImages }),
-    ...(acknowledge !== undefined && { acknowledge }),
-  };
-  const bundle = { digest, ...(file !== undefined && { file }) };
-  if (!before) {
-    const object = { apiVersion, kind, metadata: { name }, spec: { bundle, ...stated } };
+  const spec = withoutAbsent({ ...settings, bundle: withoutAbsent({ ...stated, file }) });
+  const object = { apiVersion, kind, metadata: { name }, spec };
+  if (!found || isWrong) {
     const created = isWrong && dryRun ? object : await cluster.create(object, { dryRun });
     return { bundle: created as UpgradeBundle, outcome: 'created' };
   }
-  const after = await change(cluster, before, { spec: { bundle, ...stated } }, { dryRun });
-  return { bundle: after, outcome: isSame(before, after) ? 'unchanged' : 'configured' };
+  const after = await change(cluster, found, { spec }, { dryRun });
+  return { bundle: after, outcome: isSame(found, after) ? 'unchanged' : 'configured' };
+}
+
+function withoutAbsent(fields: Fields): Fields {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }
 
 /** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended. */
@@ -270,9 +273,13 @@ function duplicate({ metadata: { name }, ...bundle }: UpgradeBundle): PluginErro
 }
 
 function another({ metadata, spec }: UpgradeBundle): PluginError {
-  return new PluginError('conflict', `${metadata.name} is allowed with another digest, ${String(spec.bundle.digest)}`, {
-    hint: 'Check which digest is right. To allow the other one, abort and clean this update first.',
-  });
+  return new PluginError(
+    'conflict',
+    `${metadata.name} is allowed with another digest, version or release: ${JSON.stringify(spec.bundle)}`,
+    {
+      hint: 'Check which one is right. To allow the other one, abort and clean this update first.',
+    },
+  );
 }
 
 function ended(bundle: UpgradeBundle): PluginError {

@@ -1,6 +1,7 @@
 import { fieldsOf, listOf } from '../fields.ts';
 import { listContainerImages } from '../bundle/images.ts';
 import { digestIn } from '../oci/reference.ts';
+import { describeMismatch } from './allowedBundle.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import { listNames, type BundleCondition } from './conditions.ts';
 import { selectHop } from './hops.ts';
@@ -32,12 +33,13 @@ export function leaveOutExtras(facts: BundleFacts, { spec }: Pick<UpgradeBundle,
 
 /**
  * Returns the facts about the release that the cluster updates to now, without extra images that are not allowed.
- * Undefined if the bundle does not have that release.
+ * Undefined if the bundle does not have that release, or is not the allowed one.
  */
 export function chooseFacts(
   facts: BundleFacts,
   bundle: Pick<UpgradeBundle, 'spec' | 'status'>,
 ): AllowedFacts | undefined {
+  if (describeMismatch(bundle, facts) !== undefined) return undefined;
   const own = selectHop(facts, bundle.status?.version);
   return own && leaveOutExtras(own, bundle);
 }

@@ -90,6 +90,9 @@ export interface UpgradeBundle extends KubernetesObject {
       readonly file?: string;
       /** The digest of the whole file. Without it, the phase stays `Detected`. */
       readonly digest?: string;
+      /** The version and the digest of the last release, as the administrator saw them. Another bundle is refused. */
+      readonly version?: string;
+      readonly releaseDigest?: string;
     };
     /** Stop before the update itself starts. */
     readonly hold: boolean;
@@ -102,6 +105,8 @@ export interface UpgradeBundle extends KubernetesObject {
     readonly allowExtraImages?: readonly string[];
     /** The names of the acknowledgements that may be given to the cluster. */
     readonly acknowledge?: readonly string[];
+    /** The names of the known risks of updates that the cluster may accept. */
+    readonly acceptRisks?: readonly string[];
   };
   readonly status?: UpgradeBundleStatus;
 }

@@ -76,6 +76,7 @@ function duringPhases(self: 'self' | 'oldSelf', allowed: readonly Phase[]): stri
 const digest = { type: 'string', pattern: '^sha256:[0-9a-f]{64}$' };
 const count = { type: 'integer', format: 'int64', minimum: 0 };
 const message = { type: 'string', maxLength: 32768 };
+const version = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' };
 
 const bundle: Schema = {
   type: 'object',
@@ -95,11 +96,19 @@ const bundle: Schema = {
       description:
         'Digest of the whole bundle, as in the .sha256 file beside it. Without it, the update does not go past Detected.',
     },
+    version: { ...version, description: 'Version of the last release of the bundle. Another bundle is refused.' },
+    releaseDigest: { ...digest, description: 'Digest of the last release of the bundle. Another bundle is refused.' },
   },
   [rulesField]: [
     rule(
       '!has(oldSelf.digest) || (has(self.digest) && self.digest == oldSelf.digest)',
       'digest cannot be changed: another bundle is another UpgradeBundle',
+    ),
+    ...['version', 'releaseDigest'].map((field) =>
+      rule(
+        `!has(oldSelf.${field}) || (has(self.${field}) && self.${field} == oldSelf.${field})`,
+        `${field} cannot be changed: another bundle is another UpgradeBundle`,
+      ),
     ),
   ],
 };
@@ -147,6 +156,14 @@ const spec: Schema = {
       maxItems: 64,
       'x-kubernetes-list-type': 'set',
     },
+    acceptRisks: {
+      type: 'array',
+      description:
+        'Names of the known risks of updates that the cluster may accept. An update with another known risk does not begin.',
+      items: { type: 'string', minLength: 1, maxLength: 256, pattern: '^[^\\x00-\\x1f\\x7f]+$' },
+      maxItems: 64,
+      'x-kubernetes-list-type': 'set',
+    },
   },
 };
 
@@ -177,8 +194,6 @@ const node: Schema = {
   },
   [rulesField]: [rule('self.imagesLoaded <= self.imagesTotal', 'imagesLoaded exceeds imagesTotal')],
 };
-
-const version = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' };
 
 const release = { type: 'string', maxLength: 1024, pattern: '^[^@\\s]+@sha256:[0-9a-f]{64}$' };
 

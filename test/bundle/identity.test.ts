@@ -1,7 +1,8 @@
-import { copyFile, rename, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { appendFile, copyFile, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { identifyBundle, type BundleIdentity } from '../../lib/bundle/identity.ts';
+import { hexOf, type Digest } from '../../lib/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { digestOfFile } from '../support/content/creation.ts';
@@ -22,10 +23,11 @@ describe('identifyBundle', () => {
     identifyBundle(path, { ...nobody, keyrings: [bundle.keyFile], fingerprints: [bundle.key.fingerprint] }, context);
 
   it('is the same for a bundle and for what stands beside it', async () => {
-    const expected = { name: '4.19.4-x86-64', digest: await digestOfFile(bundle.path) };
-    for (const path of [`${bundle.path}.yaml`, `${bundle.path}.sha256`]) {
-      expect(await identify(path), path).to.deep.equal(expected);
-    }
+    const digest = await digestOfFile(bundle.path);
+    const expected = { name: '4.19.4-x86-64', digest, version: '4.19.4', releaseDigest: bundle.release.digest };
+    const { releaseDigest: _, ...noted } = expected;
+    expect(await identify(`${bundle.path}.yaml`)).to.deep.equal(expected);
+    expect(await identify(`${bundle.path}.sha256`)).to.deep.equal(noted);
     const { evidence, ...own } = await identify(bundle.path);
     expect(own).to.deep.equal(expected);
     const [signature] = evidence?.signed.signatures.get(bundle.release.digest) ?? [];
@@ -43,18 +45,67 @@ describe('identifyBundle', () => {
     for (const [file, name] of Object.entries(names)) {
       const path = join(bundle.folder, `${file}.sha256`);
       await writeFile(path, `${hex}  ${file}\n`);
-      expect(await identify(path)).to.deep.equal({ name, digest: `sha256:${hex}` });
+      const [, version] = /^upgrade-(\d+\.\d+\.\d+(?:-rc\.1|-0\.okd-scos)?)-/.exec(file) ?? [];
+      expect(await identify(path)).to.deep.equal({ name, version, digest: `sha256:${hex}` });
     }
   });
 
   it('takes the digest of a bundle with nothing beside it', async () => {
     const path = join(bundle.folder, 'alone.tar');
     await copyFile(bundle.path, path);
-    const context = makeContext();
-    expect(await identify(path, context)).to.deep.include({
+    expect(await identify(path)).to.deep.include({
       ...{ name: '4.19.4-x86-64', digest: await digestOfFile(bundle.path) },
     });
-    expect(context.lines.join('\n')).to.contain('because alone.tar.sha256 is missing');
+  });
+
+  describe('of a genuine bundle beside a file of another genuine bundle', () => {
+    let later: TestBundle;
+    let path: string;
+    let [own, other]: Digest[] = [];
+    before(async () => {
+      later = await makeBundle({ version: '4.19.5', seed: 'later' });
+      path = join(later.folder, basename(bundle.path));
+      await copyFile(bundle.path, path);
+      [own, other] = [await digestOfFile(bundle.path), await digestOfFile(later.path)];
+    });
+    after(() => later.remove());
+    afterEach(() => Promise.all([`${path}.sha256`, `${path}.yaml`].map((file) => rm(file, { force: true }))));
+
+    it('refuses the digest of a .sha256 file, and names both', async () => {
+      await writeFile(`${path}.sha256`, `${hexOf(other ?? 'sha256:')}  ${basename(path)}\n`);
+      const { message } = await failureOf(identify(path), 'digest-mismatch');
+      expect(message).to.equal(`${path}.sha256 states the digest ${String(other)}, and ${path} has ${String(own)}`);
+    });
+
+    it('refuses a .yaml file with another digest, version or release', async () => {
+      const yaml = await readFile(`${bundle.path}.yaml`, 'utf8');
+      const changes = [
+        [String(own), String(other)],
+        ['version: 4.19.4', 'version: 4.19.5'],
+        [bundle.release.digest, later.release.digest],
+      ] as const;
+      for (const [right, wrong] of changes) {
+        const changed = yaml.replace(right, wrong);
+        expect(changed).not.to.equal(yaml);
+        await writeFile(`${path}.yaml`, changed);
+        const { message } = await failureOf(identify(path), 'digest-mismatch');
+        expect(message).to.contain(`${path}.yaml states the `);
+        expect(message).to.contain(wrong.replace('version: ', ''));
+      }
+      await writeFile(`${path}.yaml`, yaml);
+      expect((await identify(path)).digest).to.equal(own);
+    });
+
+    it('counts every byte, also after the size in metadata.json and after the end', async () => {
+      await appendFile(path, Buffer.alloc(512));
+      expect((await identify(path)).digest).to.equal(await digestOfFile(path));
+      await appendFile(path, await readFile(later.path));
+      const found = await identify(path).then(
+        ({ digest }) => digest,
+        () => undefined,
+      );
+      expect([undefined, await digestOfFile(path)]).to.include(found);
+    });
   });
 
   it('refuses what says nothing about a bundle', async () => {

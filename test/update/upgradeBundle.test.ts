@@ -69,7 +69,9 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       const object = parse(await readFile(`${made.path}.yaml`, 'utf8')) as KubernetesObject;
       await made.remove();
       const stored = await cluster.create(object);
-      expect(stored['spec']).to.deep.equal({ bundle: { digest: made.result.digest }, hold: false, store: 'auto' });
+      const { digest: own, metadata } = made.result;
+      const stated = { digest: own, version: metadata.version, releaseDigest: made.release.digest };
+      expect(stored['spec']).to.deep.equal({ bundle: stated, hold: false, store: 'auto' });
       const bare = await cluster.create(bundleOf('bare', {}));
       expect(bare['spec']).to.deep.equal({ bundle: {}, hold: false, store: 'auto' });
     });
@@ -81,6 +83,9 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       }
       await refused(bundleOf('a', { bundle: { digest }, store: 'other' }), 'spec.store');
       await refused(bundleOf('a', { bundle: { digest }, hold: 'yes' }), 'spec.hold');
+      await refused(bundleOf('a', { bundle: { digest, version: 'latest' } }), 'spec.bundle.version');
+      await refused(bundleOf('a', { bundle: { digest, releaseDigest: 'sha256:1' } }), 'spec.bundle.releaseDigest');
+      await refused(bundleOf('a', { bundle: { digest }, acceptRisks: ['a\nb'] }), 'spec.acceptRisks');
       const stored = await cluster.create(bundleOf('a', { bundle: { digest, file: '/dev/sdb' }, stray: 1 }));
       expect(stored['spec']).not.to.have.property('stray');
     });

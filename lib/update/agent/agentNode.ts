@@ -6,6 +6,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { serveBaseBlobs } from '../../node/baseBlobs.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { NodeReport } from '../nodeReport.ts';
+import { describeMismatch } from '../allowedBundle.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentImages } from './agentImages.ts';
@@ -138,7 +139,8 @@ export class AgentNode {
       const version = bundle.status?.version;
       const stage = [phaseOf(bundle), version, ...(bundle.spec.allowExtraImages ?? [])].join();
       const facts = this.facts && chooseFacts(this.facts, bundle);
-      if (!facts || this.#countedFor === stage) return fault;
+      if (!facts) return fault ?? (this.facts && describeMismatch(bundle, this.facts));
+      if (this.#countedFor === stage) return fault;
       if (this.#state.version !== version) this.#set({ isPinned: false, version });
       this.#set({ images: await images.count(facts, bundle.spec.store) });
       if (this.#state.base !== 'offered') this.#set(await this.#findBase(bundle));

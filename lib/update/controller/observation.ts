@@ -16,8 +16,10 @@ export interface Observation {
   readonly otherBundles: readonly string[];
   readonly site: Site;
   readonly load: LoadState;
-  /** Reads the facts of the bundle, when they are needed. */
+  /** Reads the facts of the allowed bundle, when they are needed. */
   readonly facts: () => Promise<AllowedFacts | undefined>;
+  /** Describes how the bundle that was found differs from the one that the UpgradeBundle allows. */
+  readonly mismatch: () => Promise<string | undefined>;
   /** Pauses objects that would replace, remove or add nodes. */
   readonly pause: () => Promise<void>;
   /** Restores the paused objects, with or without the pools. */

@@ -7,12 +7,13 @@ import { checkControlPlaneOnly } from './controlPlaneOnly.ts';
 import type { BaseGaps } from './loadState.ts';
 import type { Observation } from './observation.ts';
 import { describeObstacle, findObstacles } from './readiness.ts';
+import { checkRisks } from './riskCheck.ts';
 
 /** What prevents the next update. */
 export interface Obstacle {
   /** The condition `Ready` that names it; undefined if nothing prevents the update. */
   readonly obstacle: BundleCondition | undefined;
-  /** The condition about acknowledgements; empty if it stays as it is. */
+  /** The conditions about acknowledgements and known risks; empty if they stay as they are. */
   readonly acknowledged: readonly BundleCondition[];
 }
 
@@ -33,10 +34,10 @@ export async function findObstacle(observation: Observation, { loads }: { loads:
   const unfit = checkControlPlaneOnly(observation.bundle, version, facts);
   if (unfit) return stop(unfit);
   const { lacks, conditions } = await acknowledge(observation, facts);
-  const [required] = conditions;
-  const obstacle =
-    lacks && required ? blocked(required.reason, required.message) : await checkSite(observation, facts, loads);
-  return { obstacle, acknowledged: conditions };
+  const risks = checkRisks(observation, facts);
+  const [required] = [...(lacks ? conditions : []), ...(risks.lacks ? risks.conditions : [])];
+  const obstacle = required ? blocked(required.reason, required.message) : await checkSite(observation, facts, loads);
+  return { obstacle, acknowledged: [...conditions, ...risks.conditions] };
 }
 
 async function checkSite(

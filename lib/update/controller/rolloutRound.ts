@@ -7,6 +7,7 @@ import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import type { ClusterView } from '../../kubernetes/clusterView.ts';
+import { describeMismatch } from '../allowedBundle.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { AgentImage } from './agentImage.ts';
 import { readLoadState } from './loadState.ts';
@@ -96,6 +97,7 @@ export class Rollout {
     // The controller learns about the bundle from its own node only, so this node fetches it first.
     const lacksFacts = isAllowed && needsFacts(bundle) && !(await this.#read(digest));
     const load = readLoadState(bundle, site.nodes, reports);
+    const read = () => (isAllowed ? this.#read(digest) : Promise.resolve(undefined));
     const observation: Observation = {
       ...{ cluster: this.#cluster, bundle, site },
       load: lacksFacts ? { ...load, turn: this.#options.identity } : load,
@@ -103,8 +105,12 @@ export class Rollout {
         .filter((each) => isActive(each) && each.spec.bundle.digest !== undefined)
         .map(({ metadata }) => metadata.name),
       facts: async () => {
-        const whole = isAllowed ? await this.#read(digest) : undefined;
+        const whole = await read();
         return whole && chooseFacts(whole, bundle);
+      },
+      mismatch: async () => {
+        const whole = await read();
+        return whole && describeMismatch(bundle, whole);
       },
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: ({ pools } = { pools: true }) => this.#pause(bundle, undefined, pools),

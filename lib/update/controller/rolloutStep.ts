@@ -16,7 +16,7 @@ import { readProgress } from './updateProgress.ts';
 import { requestUpdate } from './updateRequest.ts';
 import { nextHop, planHops } from '../hops.ts';
 import { beginNextHop, findCompleted, isHeld } from './nextHop.ts';
-import { abortAnnotation, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
+import { abortAnnotation, hasEnded, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
 import type { LoadState } from './loadState.ts';
 import type { Observation } from './observation.ts';
@@ -37,6 +37,8 @@ export async function takeStep(observation: Observation): Promise<Step> {
   // An earlier controller ended between its last two writes.
   if (begun && phase !== 'Upgrading')
     return { phase: 'Upgrading', progress: '0%', conditions: [updated('Updating', 'the update has begun')] };
+  const mismatch = begun || hasEnded(bundle) ? undefined : await observation.mismatch();
+  if (mismatch !== undefined) return stay(observation, falseCondition('Verified', 'OtherBundle', mismatch));
   const taken = withPausedPools(await steps[phase](observation), observation);
   const facts = await observation.facts();
   const step = facts ? { ...taken, conditions: [...taken.conditions, ...describeExtras(bundle, facts)] } : taken;
@@ -78,8 +80,6 @@ async function detect(observation: Observation): Promise<Step> {
   const facts = await observation.facts();
   if (!facts)
     return wait('NotFound', `the node of the controller has not verified a bundle with the digest ${digest} yet`);
-  if (facts.digest !== digest)
-    return wait('OtherBundle', `the bundle that was found has the digest ${facts.digest}, and ${digest} is allowed`);
   const hops = planHops(facts, readClusterVersion(observation.site.clusterVersion).version);
   const { version, release } = hops?.find(({ phase }) => phase === 'Pending') ?? facts.metadata;
   const { base } = facts.metadata;
@@ -145,7 +145,9 @@ async function update(observation: Observation): Promise<Step> {
       await pausePools(cluster, bundle.metadata.name, (pool) => lacksPins || isWorkerPool(pool));
     for (const { object } of signatureManifests({ release: facts.metadata, signatures: facts.signatures }))
       await cluster.apply(object, { manager: 'controller', force: true });
-    conditions.unshift(...(await requestUpdate(cluster, site.clusterVersion, facts.metadata)));
+    conditions.unshift(
+      ...(await requestUpdate(cluster, site.clusterVersion, facts.metadata, bundle.spec.acceptRisks ?? [])),
+    );
   }
   return { phase: 'Upgrading', progress: '0%', conditions };
 }

@@ -158,8 +158,9 @@ const limits: readonly Limit[] = [
     ...{ resource: 'upgradebundles', operations: ['CREATE', 'UPDATE', 'DELETE'] },
     validations: [
       [
-        '(object == null || oldObject == null) && [object, oldObject].all(o, o == null || (!has(o.spec.bundle.digest) && !has(o.spec.allowExtraImages)))',
-        'may create and delete UpgradeBundles without a digest only: administrators allow a bundle',
+        '(object == null || oldObject == null) && [object, oldObject].all(o, o == null || (!has(o.spec.bundle.digest) && ' +
+          '!has(o.spec.allowExtraImages) && !has(o.spec.acknowledge) && !has(o.spec.acceptRisks)))',
+        'may create and delete UpgradeBundles without a digest only: administrators allow a bundle, and what it may accept',
       ],
       [
         `object != null || (has(oldObject.metadata.annotations) && '${proposalAnnotation}' in oldObject.metadata.annotations)`,

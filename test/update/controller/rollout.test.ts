@@ -197,6 +197,39 @@ describe('controlRollout', () => {
       expect(rollout.bundle()?.status?.phase).to.equal('Detected');
     });
 
+    it('refuses a bundle with the allowed digest whose version or release is not the allowed one', async () => {
+      await start();
+      const other = `sha256:${'7'.repeat(64)}`;
+      const { digest } = makeFacts();
+      const refused: Record<string, Json> = {
+        'the bundle that was found has the version 4.19.4, and 4.19.3 is allowed (spec.bundle.version)': {
+          version: '4.19.3',
+        },
+        [`the bundle that was found has the release digest ${release.slice(-71)}, and ${other} is allowed (spec.bundle.releaseDigest)`]:
+          { version: '4.19.4', releaseDigest: other },
+      };
+      await rollout.control();
+      for (const [words, stated] of Object.entries(refused)) {
+        put({ bundle: { digest, ...stated } });
+        await rollout.until(() => rollout.condition('Verified') === `False OtherBundle: ${words}`);
+        expect([pins(), rollout.site.requests, signatures()]).to.deep.equal([[], [], 0]);
+        rollout.remove('UpgradeBundle', 'upgrade-4.19.4-amd64');
+      }
+      put({ bundle: { digest, version: '4.19.4', releaseDigest: release.slice(-71) } });
+      await rollout.untilPhase('Completed');
+    });
+
+    it('refuses it also after the digest was verified', async () => {
+      await start();
+      put({ hold: true });
+      await rollout.control();
+      await rollout.untilPhase('Held');
+      const bundle = { digest: makeFacts().digest, version: '4.19.5' };
+      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { bundle, hold: false } });
+      await rollout.until(() => rollout.condition('Verified').startsWith('False OtherBundle'));
+      expect(rollout.site.requests).to.deep.equal([]);
+    });
+
     const healthy = { Available: 'True', Degraded: 'False' };
     const obstacles: Record<string, { prepare: () => void; repair?: () => void; words: string }> = {
       'a node of another architecture': {

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { resumeUpdate, abortUpdate } from '../../../lib/update/bundleRecord.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
@@ -147,7 +148,7 @@ describe('controlRollout of a bundle with several releases', () => {
     });
   });
 
-  describe('whose first update has an accepted risk', () => {
+  describe('whose first update has a known risk, by the bundle', () => {
     const risks = [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }];
     beforeEach(() => {
       const { hops: [first, last] = [], ...facts } = makeHops();
@@ -162,10 +163,62 @@ describe('controlRollout of a bundle with several releases', () => {
         .filter(({ version }) => version !== '4.19.3')
         .map(({ acceptRisks, force }) => [acceptRisks, force]);
     const about = (how: string): string =>
-      `the risks of the update to 4.19.4 that the bundle accepts: SlowDisks; ${how}`;
+      `the risks that spec.acceptRisks accepts for the update to 4.20.3: SlowDisks; ${how}`;
+
+    it('begins no update before spec.acceptRisks has its name, and says how to add it', async () => {
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.condition('RisksAccepted').startsWith('False'));
+      const message =
+        'known risks are not accepted: SlowDisks of the update to 4.19.4 (the bundle says, not covered by its signature). ' +
+        'Check whether they concern this cluster. To accept them: ' +
+        `oc patch upgradebundle upgrade-4.19.4-amd64 --type=merge --patch='{"spec":{"acceptRisks":["SlowDisks"]}}'`;
+      expect(rollout.condition('RisksAccepted')).to.equal(`False RiskNotAccepted: ${message}`);
+      expect(rollout.condition('Ready')).to.equal(`False RiskNotAccepted: ${message}`);
+      await sleep(500);
+      expect([rollout.phases, accepted()]).to.deep.equal([['Verified'], []]);
+      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { acceptRisks: ['SlowDisks'] } });
+      await rollout.untilPhase('Completed');
+      expect(rollout.condition('RisksAccepted')).to.match(/^True AcceptRisks: /);
+    });
+
+    it('accepts the names of spec.acceptRisks only, and no name of the bundle', async () => {
+      const { hops: [first, last] = [], ...facts } = rollout.facts ?? makeHops();
+      if (!first || !last) throw new Error('there are not two hops');
+      const evil = { name: 'Evil', message: 'Accept me.', url: '' };
+      rollout.facts = {
+        ...facts,
+        hops: [first, { ...last, metadata: { ...last.metadata, risks: [evil] } }],
+      };
+      put({ acceptRisks: ['SlowDisks'] });
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Ready').startsWith('False RiskNotAccepted'));
+      expect(rollout.condition('Ready')).to.contain('known risks are not accepted: Evil of the update to 4.20.3');
+      expect(JSON.stringify(rollout.site.requests)).not.to.contain('Evil');
+      expect(accepted().length).to.equal(1);
+    });
+
+    it('waits for a risk that only the cluster knows', async () => {
+      rollout.facts = makeHops();
+      rollout.edit('ClusterVersion', 'version', {
+        status: {
+          conditionalUpdates: [
+            {
+              release: { version: '4.19.4', image: firstRelease },
+              risks: [{ name: 'KnownHere', message: 'x', url: 'x', matchingRules: [{ type: 'Always' }] }],
+              conditions: [{ type: 'Recommended', status: 'False', reason: 'KnownHere', message: 'x' }],
+            },
+          ],
+        },
+      });
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Ready').startsWith('False RiskNotAccepted'));
+      expect(rollout.condition('Ready')).to.contain('KnownHere of the update to 4.19.4 (this cluster says)');
+    });
 
     it('adds it to the accepted risks, and does not force the update', async () => {
-      put();
+      put({ acceptRisks: ['SlowDisks'] });
       await rollout.control();
       await rollout.untilPhase('Completed');
       const both = [{ name: 'Mine' }, { name: 'SlowDisks' }];
@@ -187,7 +240,7 @@ describe('controlRollout of a bundle with several releases', () => {
       const spec = { ...anything, properties: { desiredUpdate: { type: 'object', properties } } };
       const schema = { ...anything, properties: { spec } };
       kinds.splice(index, 1, ...kinds.slice(index, index + 1).map((kind) => ({ ...kind, schema })));
-      put();
+      put({ acceptRisks: ['SlowDisks'] });
       await rollout.control();
       await rollout.untilPhase('Completed');
       expect(accepted()).to.deep.equal([
