@@ -54,7 +54,8 @@ export const command = defineCommand({
   details:
     'create downloads the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar. An interrupted run resumes. ' +
     'inspect shows the contents of such a bundle. push copies a bundle into a registry, which may be the one to be upgraded. One tag is the whole ' +
-    'release there: any tool can mirror it, and upgrade --bundle accepts it.',
+    'release there: any tool can mirror it, and upgrade --bundle accepts it. Checks no signature, because none covers these images: ' +
+    'keep the digest that create prints, and give it to upgrade as --digest.',
   positionals: {
     action: { type: 'string', required: true, choices: ['create', 'inspect', 'push'], describe: 'What to do' },
     file: { type: 'string', describe: 'Bundle to inspect or push', suggest: 'files' },

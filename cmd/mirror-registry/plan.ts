@@ -8,7 +8,7 @@ import { upgradeOptions } from './target.ts';
 export const command = defineCommand({
   details:
     'Compares the images, units and certificates of the host with the given release. Asks podman which images it has, and changes nothing. ' +
-    'Everything that the plan does not list stays as it is, byte for byte.',
+    'Everything that the plan does not list stays as it is, byte for byte. Checks no signature: none covers the images of a mirror registry.',
   options: {
     ...upgradeOptions,
     timer: {

@@ -18,7 +18,8 @@ const {
 export const command = defineCommand({
   details:
     'Asks the public update graph, or the one of --graph-url. Channels and versions can also come from an archive of graph data, without ' +
-    'a network. Which updates exist is in the releases, so paths from an archive need --from-dir too.',
+    'a network. Which updates exist is in the releases, so paths from an archive need --from-dir too. Checks no signature, and ' +
+    'changes nothing.',
   positionals: {
     what: { type: 'string', required: true, choices: ['versions', 'channels', 'paths'], describe: 'What to list' },
   },

@@ -16,7 +16,7 @@ export const command = defineCommand({
     'Compares the components of two releases, their sizes and source commits, and counts the blobs that both have. Of a bundle ' +
     'with several releases the last one counts, and each is compared with the one before it too. Reads only payloads and ' +
     'manifests, so it takes seconds for bundles of any size. Leaves out operators and other extra images. Checks no ' +
-    'signature: the verify command does that.',
+    'signature, and changes nothing: the verify command checks them.',
   positionals: {
     from: { ...side, describe: 'Earlier bundle, device, mirror directory, version or release image' },
     to: { ...side, describe: 'Later one' },

@@ -1,10 +1,13 @@
 import { listContainerImages } from '../../../lib/bundle/images.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
+import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { outputOption } from '../../cli/options.ts';
+import { warnOfExtraImages } from '../../cli/extraImages.ts';
+import { outputOption, signedImagesOption } from '../../cli/options.ts';
+import { offlineTrustOf, offlineTrustOptions } from '../../cli/trust.ts';
 import { hostOptions } from './host.ts';
 
 /** `pin`: prevents the removal of a bundle’s images. */
@@ -12,7 +15,8 @@ export const command = defineCommand({
   details:
     'Writes a drop-in of CRI-O that lists the release image and all other images of the bundle. The kubelet removes unused images ' +
     'from a full disk, but not the images in this list. Images that were pinned before stay pinned. On clusters with PinnedImageSets ' +
-    '(4.19 and later) use one of those. If another file has such a list, a second list is refused, because CRI-O reads only one.',
+    '(4.19 and later) use one of those. If another file has such a list, a second list is refused, because CRI-O reads only one. ' +
+    'The signatures of the bundle are checked first, without a network, because its names and digests are those of the list.',
   positionals: {
     bundle: {
       type: 'string',
@@ -27,6 +31,8 @@ export const command = defineCommand({
     },
     ...hostOptions,
     ...outputOption(['json']),
+    ...offlineTrustOptions,
+    ...signedImagesOption,
   },
   examples: [
     ['/dev/sdb', 'Pin the images of a bundle'],
@@ -36,15 +42,21 @@ export const command = defineCommand({
     const { writePins, unpinImages } = await import('../../../lib/node/runtime/pins.ts');
     const { formatResult } = await import('../../cli/format.ts');
     const host = { root: args.root, environment };
-    const images = args.bundle === undefined ? undefined : await readImages(args.bundle, context);
+    const images = args.bundle === undefined ? undefined : await readImages(args.bundle, args, context);
     if (!images && !args.remove) throw new PluginError('usage', 'name the bundle whose images are to be kept');
     const result = args.remove ? await unpinImages(host, images ?? 'all') : await writePins(host, images ?? []);
     terminal.print(await formatResult(args.output, result, toWords(result)));
   },
 });
 
-async function readImages(path: string, context: Context): Promise<string[]> {
+async function readImages(
+  path: string,
+  trust: Parameters<typeof offlineTrustOf>[0],
+  context: Context,
+): Promise<string[]> {
   await using bundle = await openBundle(path, context);
+  const { extraImages } = await checkSigned(bundle, offlineTrustOf(trust), context);
+  warnOfExtraImages(extraImages, context);
   return [...new Set([bundle.metadata.release, ...listContainerImages(bundle.metadata)])];
 }
 

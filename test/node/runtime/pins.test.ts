@@ -86,13 +86,21 @@ describe('pinImages', () => {
   it('pins the release image and all others of a bundle, as a command', async () => {
     await using made = await makeBundle();
     const call = (...args: string[]) => executeProgram(program, ['pin', ...args, `--root=${root}`]);
-    const pinned = await call(made.path);
+    const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+    const refused = await call(made.path);
+    expect([refused.code, existsSync(join(root, pinFile))], refused.stderr).to.deep.equal([1, false]);
+    const pinned = await call(made.path, ...trust);
     expect(pinned.code, pinned.stderr).to.equal(0);
     expect(pinned.stdout).to.contain('systemctl reload crio');
     const text = await readFile(join(root, pinFile), 'utf8');
     for (const name of [made.release.pullspec, ...made.result.metadata.images]) expect(text).to.contain(`"${name}"`);
-    const { file, changed } = JSON.parse((await call(made.path, '-o', 'json')).stdout) as Record<string, unknown>;
+    const { file, changed } = JSON.parse((await call(made.path, ...trust, '-o', 'json')).stdout) as Record<
+      string,
+      unknown
+    >;
     expect({ file, changed }).to.deep.equal({ file: pinFile, changed: false });
+    expect((await call(made.path, '--remove')).code).to.equal(1);
+    expect(await readFile(join(root, pinFile), 'utf8')).to.equal(text);
     const removed = await call('--remove');
     expect(removed.stdout).to.contain('No images are pinned');
     expect((await call()).code).to.equal(2);
