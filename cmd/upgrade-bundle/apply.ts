@@ -6,7 +6,6 @@ import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/kubernetes/client.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
-import { shellWord } from '../../lib/shellWord.ts';
 import { listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
 import { readDigest } from '../cli/values/checks.ts';
@@ -79,9 +78,9 @@ export const command = defineCommand({
     const { findLeftOut } = await import('../../lib/preflight/preflight.ts');
     const { checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
-    const { describeRisk } = await import('../../lib/release/graph/updatePath.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatResult } = await import('../cli/format.ts');
+    const { warnOfClaimedRisks } = await import('../cli/claimedRisks.ts');
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };
@@ -93,13 +92,7 @@ export const command = defineCommand({
       context.log('warn', `${formatSubject(subject)} ${message}`);
     const { bundle, outcome } = await allowBundle(cluster, request);
     warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
-    for (const { version, risks = [] } of evidence?.releases ?? [])
-      for (const risk of risks) {
-        const isAccepted = bundle.spec.acceptRisks?.includes(risk.name) === true;
-        const words = isAccepted ? 'it is accepted' : `to accept it, add --accept-risk=${shellWord(risk.name)}`;
-        const about = `the bundle says, not covered by its signature: ${describeRisk(risk, version)}`;
-        context.log(isAccepted ? 'info' : 'warn', `${about}; ${words}`);
-      }
+    warnOfClaimedRisks(evidence?.releases ?? [], bundle.spec.acceptRisks ?? [], context);
     if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
     const { name } = bundle.metadata;
     const phase = bundle.status && phaseOf(bundle);

@@ -8,6 +8,7 @@ import { shellWord } from '../../lib/shellWord.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatCount, formatJson, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
+import { warnOfRisksIn } from '../cli/claimedRisks.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
 /** The number of findings of one kind that the table shows. */
@@ -85,6 +86,7 @@ async function readPlan(
   context: Context,
 ): Promise<UpdatePlan> {
   await using bundle = await openBundle(path, context);
+  warnOfRisksIn(bundle.metadata, context);
   return await planUpdate(bundle, offlineTrustOf(args), context);
 }
 

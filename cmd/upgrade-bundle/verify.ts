@@ -66,6 +66,7 @@ export const command = defineCommand({
     const { listOtherKeys, loadExpectedKeys } = await import('../../lib/release/sigstore/policyKeys.ts');
     const { Registries } = await import('../../lib/registry/registries.ts');
     const { openAccess } = await import('../cli/access.ts');
+    const { warnOfRisksIn } = await import('../cli/claimedRisks.ts');
     const { fetcherOf, trustOf } = await import('../cli/trust.ts');
     if (args.signKey !== undefined && args.output !== 'json') {
       throw new PluginError('usage', '--sign-key needs -o json');
@@ -85,6 +86,7 @@ export const command = defineCommand({
     terminal.print(text, args.output === undefined ? verdictAccents : undefined);
     for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
     for (const { message } of report.warnings) context.log('warn', message);
+    warnOfRisksIn(bundle.metadata, context);
     const verdict = verdictOf(report);
     if (verdict.word !== 'Verified') throw verdictError(report, verdict);
   },

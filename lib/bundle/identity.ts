@@ -78,7 +78,7 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
 /** Reads a whole bundle, and returns its digest. Throws `invalid-bundle` if its metadata has changed since it was opened. */
 async function readDigest(bundle: Bundle, context: Context): Promise<Digest> {
   const { path, metadata, size, trailing } = bundle;
-  context.log('info', `computing the digest of ${path}`);
+  context.log('debug', `computing the digest of ${path}`);
   context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size + trailing, present: 0 });
   const read: Buffer[] = [];
   const digests = await bundle.scan((part, chunk) => {

@@ -194,7 +194,7 @@ describe('a bundle with several releases', () => {
     const { stdout } = await runProgram(workshop.folder, 'inspect', [planned]);
     expect(stdout)
       .to.match(/^4\.19\.12 .* SlowDisks$/m)
-      .and.to.match(/^SlowDisks: Disks are slow\.$/m);
+      .and.to.match(/^SlowDisks: Disks are slow\. \(the bundle says, not verified\)$/m);
   });
 
   it('is refused if a known risk of its updates is not accepted', async () => {
@@ -225,7 +225,7 @@ describe('a bundle with several releases', () => {
     expect(carried).to.deep.equal([risks[0], { ...risks[1], url: '' }]);
     const [made = ''] = await readdir(join(workshop.folder, 'risky'));
     const { stdout } = await runProgram(workshop.folder, 'inspect', [join(workshop.folder, 'risky', made)]);
-    expect(stdout).to.match(/^ *Risk +SlowDisks: Disks are slow\. https:\/\/a\.test$/m);
+    expect(stdout).to.match(/^ *Risk +SlowDisks: Disks are slow\. https:\/\/a\.test \(the bundle says, not verified\)$/m);
   });
 
   it('has a plan for the update to each release', async () => {

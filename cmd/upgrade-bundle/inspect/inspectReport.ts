@@ -66,7 +66,7 @@ function describe(inspection: ReleaseInspection, wide: boolean): string {
     ...(previous.length === 0
       ? []
       : [['Updates', `from ${versions.join(', ')}${older > 0 ? ` and ${older} more` : ''}`]]),
-    ...(inspection.risks ?? []).map((risk) => ['Risk', formatRisk(risk)]),
+    ...(inspection.risks ?? []).map((risk) => ['Risk', `${formatRisk(risk)} (the bundle says, not verified)`]),
     ['Made by', tool],
     ...noted.map((note) => ['Note', note]),
     ...(notes.length > noted.length ? [['', `… and ${notes.length - noted.length} more notes`]] : []),
@@ -86,7 +86,9 @@ function listReleases({ releases = [] }: ReleaseInspection): string {
     ['IMAGES', 'ADDS', 'TOTAL'],
   );
   const risks = new Map(releases.flatMap((each) => each.risks.map((risk) => [risk.name, risk])));
-  return [table, ...[...risks.values()].map(formatRisk)].join('\n');
+  return [table, ...[...risks.values()].map((risk) => `${formatRisk(risk)} (the bundle says, not verified)`)].join(
+    '\n',
+  );
 }
 
 function describeBase(

@@ -1,4 +1,5 @@
-import { join } from 'node:path';
+import { copyFile, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
@@ -10,7 +11,7 @@ import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiSe
 import { repack } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
-import { type Running, runProgram, startProgram, until } from '../../support/content/creation.ts';
+import { digestOfFile, type Running, runProgram, startProgram, until } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
@@ -94,14 +95,46 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
         made.metadata = { ...made.metadata, releases: made.metadata.releases?.map((each) => ({ ...each, risks })) };
       },
     );
-    expect((await run('apply', risky, ...trust)).stderr).to.contain(
-      'warning: the update to 4.20.3 has the risk SlowDisks: Disks are slow.; the bundle accepts it\n',
+    const claim =
+      'the bundle says, not covered by its signature: the update to 4.20.3 has the risk SlowDisks: Disks are slow.; ';
+    expect((await runProgram(kubeconfigs.folder, 'verify', [risky, ...trust])).stderr).to.contain(
+      `warning: ${claim}to accept it, give apply --accept-risk=SlowDisks\n`,
     );
+    const specOf = (): unknown => server.find(api.apiVersion, api.kind, '4.21.1-x86-64')?.['spec'];
+    expect((await run('apply', risky, ...trust)).stderr).to.contain(
+      `warning: ${claim}to accept it, add --accept-risk=SlowDisks\n`,
+    );
+    expect(specOf()).not.to.have.property('acceptRisks');
+    const accepted = await run('apply', risky, ...trust, '--accept-risk=SlowDisks', '--accept-risk=SlowDisks');
+    expect(accepted.stderr).to.contain(`${claim}it is accepted\n`).and.not.to.contain(`warning: ${claim}`);
+    expect(specOf()).to.deep.include({ acceptRisks: ['SlowDisks'] });
+    const byDigest = await run('apply', `--digest=${await digestOfFile(risky)}`, '--accept-risk=Another');
+    expect(byDigest.code, byDigest.stderr).to.equal(0);
+    expect(specOf()).to.deep.include({ acceptRisks: ['Another'] });
+  });
+
+  it('allows nothing if the file beside a bundle is of another genuine bundle, and names both', async () => {
+    await using later = await makeBundle({ version: '4.19.5', seed: 'later' });
+    const path = join(later.folder, basename(bundle.path));
+    await copyFile(bundle.path, path);
+    const [own, other] = [await digestOfFile(path), await digestOfFile(later.path)];
+    await writeFile(`${path}.sha256`, `${hexOf(other)}  ${basename(path)}\n`);
+    const { code, stderr } = await run('apply', path, ...trusting());
+    expect(code).to.equal(1);
+    expect(stderr).to.contain(`${path}.sha256 states the digest ${other}, and ${path} has ${own}\n`);
+    expect(spec()).to.equal(undefined);
+    await writeFile(`${path}.sha256`, `${hexOf(own)}  ${basename(path)}\n`);
+    expect((await run('apply', path, ...trusting())).code).to.equal(0);
+    const stated = { digest: own, version: '4.19.4', releaseDigest: bundle.release.digest };
+    expect(spec()).to.deep.include({ bundle: stated });
   });
 
   it('allows a bundle by what stands beside it, and holds it', async () => {
     const { code, stdout, stderr } = await run('apply', `${bundle.path}.yaml`, '--hold');
     expect(code, stderr).to.equal(0);
+    expect(stderr).to.contain(
+      `warning: nothing is verified: ${bundle.path}.yaml only states 4.19.4, ${bundle.result.digest ?? ''}. Give the bundle itself to check it\n`,
+    );
     expect(stdout).to.equal(
       `upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. Follow it: oc adm-upgrade-bundle status -w ${kubeconfig}\n`,
     );
@@ -148,7 +181,9 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(stderr).to.match(new RegExp(`: oc adm-upgrade-bundle install --trust-fingerprint=${fingerprint}\n$`));
     // The file beside the bundle does not name its signer.
     const beside = await run('apply', `${bundle.path}.yaml`, ...trusting());
-    expect(beside.stderr).to.match(new RegExp(`^warning: the agents do not trust the key ${fingerprint}\\. Run this`));
+    expect(beside.stderr).to.match(
+      new RegExp(`^warning: the agents do not trust the key ${fingerprint}\\. Run this`, 'm'),
+    );
     expect(beside.code).to.equal(0);
     expect((await run('apply', bundle.path, '--allow-unsigned')).stderr).to.match(/ install --allow-unsigned\n$/);
     const wanted = { fingerprints: [fingerprint], keyrings: [], allowUnsigned: false };
