@@ -201,7 +201,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [/^lib\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
   [/^lib\/update\/install\/(agentTrust|metricsObjects)\.ts$/, 'the agent: the arguments of its container'],
-  [/^lib\/update\/controller\/rolloutStep\.ts$/, 'oc'],
+  [/^lib\/update\/controller\/(riskCheck|rolloutStep)\.ts$/, 'oc'],
 ];
 
 const forbiddenNames = /^(utils?|helpers?|managers?|types|constants|common|misc|index)\.ts$/i;

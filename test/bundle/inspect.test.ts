@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect/inspect.ts';
+import { encodeMetadata, type BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { childrenOf, isManifest, parseManifest } from '../../lib/oci/descriptor.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
@@ -199,9 +200,11 @@ describe('inspectBundle', () => {
   it('counts components that are one image once', async () => {
     const root = await made.unpack();
     const file = join(root, 'metadata.json');
-    const metadata = JSON.parse(await readFile(file, 'utf8')) as { components: Record<string, string> };
+    const metadata = JSON.parse(await readFile(file, 'utf8')) as BundleMetadata & {
+      components: Record<string, string>;
+    };
     metadata.components['z-cli'] = metadata.components['cli'] ?? '';
-    await writeFile(file, JSON.stringify(metadata));
+    await writeFile(file, encodeMetadata(metadata));
     const inspection = await inspect(root);
     expect(sizesOf(inspection)).to.deep.equal(expectedSizes(made.release));
     expect(inspection.images.find(({ name }) => name === 'cli')?.aliases).to.deep.equal(['z-cli']);
@@ -210,9 +213,11 @@ describe('inspectBundle', () => {
   it('omits components with control characters in their names', async () => {
     const root = await made.unpack();
     const file = join(root, 'metadata.json');
-    const metadata = JSON.parse(await readFile(file, 'utf8')) as { components: Record<string, string> };
+    const metadata = JSON.parse(await readFile(file, 'utf8')) as BundleMetadata & {
+      components: Record<string, string>;
+    };
     metadata.components['\u001b[2J'] = metadata.components['cli'] ?? '';
-    await writeFile(file, JSON.stringify(metadata));
+    await writeFile(file, encodeMetadata(metadata));
     await failureOf(inspect(root), 'invalid-bundle');
   });
 

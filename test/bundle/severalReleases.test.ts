@@ -225,7 +225,9 @@ describe('a bundle with several releases', () => {
     expect(carried).to.deep.equal([risks[0], { ...risks[1], url: '' }]);
     const [made = ''] = await readdir(join(workshop.folder, 'risky'));
     const { stdout } = await runProgram(workshop.folder, 'inspect', [join(workshop.folder, 'risky', made)]);
-    expect(stdout).to.match(/^ *Risk +SlowDisks: Disks are slow\. https:\/\/a\.test \(the bundle says, not verified\)$/m);
+    expect(stdout).to.match(
+      /^ *Risk +SlowDisks: Disks are slow\. https:\/\/a\.test \(the bundle says, not verified\)$/m,
+    );
   });
 
   it('has a plan for the update to each release', async () => {

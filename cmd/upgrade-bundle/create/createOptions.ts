@@ -45,7 +45,7 @@ export const createOptions = {
   'accept-risk': {
     type: 'string',
     repeatable: true,
-    describe: 'With a path: include updates with the known risk of this name, and have the cluster accept it',
+    describe: 'With a path: include updates with the known risk of this name; at the site, apply accepts it',
   },
   ...channelOptions,
   'graph-url': {

@@ -18,7 +18,7 @@ export interface Observation {
   readonly load: LoadState;
   /** Reads the facts of the allowed bundle, when they are needed. */
   readonly facts: () => Promise<AllowedFacts | undefined>;
-  /** Describes how the bundle that was found differs from the one that the UpgradeBundle allows. */
+  /** Describes how the bundle that was found differs from the allowed bundle. */
   readonly mismatch: () => Promise<string | undefined>;
   /** Pauses objects that would replace, remove or add nodes. */
   readonly pause: () => Promise<void>;

@@ -10,7 +10,7 @@ import type { Observation } from './observation.ts';
 
 /** The known risks of the next update, and of the updates after it. */
 export interface RiskVerdict {
-  /** Whether the next update has a risk that nobody has accepted. */
+  /** Whether the next update has a risk that is not accepted. */
   readonly lacks: boolean;
   /** The condition about all of them; empty if it stays as it is. */
   readonly conditions: readonly BundleCondition[];

@@ -151,7 +151,13 @@ describe('create', () => {
         apiVersion: 'upgrade-bundle.openshift.io/v1alpha1',
         kind: 'UpgradeBundle',
         metadata: { name: '4.12.4-x86-64' },
-        spec: { bundle: { digest: await digestOfFile(path) } },
+        spec: {
+          bundle: {
+            digest: await digestOfFile(path),
+            version: '4.12.4',
+            releaseDigest: workshop.release.digest,
+          },
+        },
       });
     });
 

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { commandNameOf } from '../../cmd/cli/command.ts';
-import { programs } from '../support/project/docs.ts';
+import { commandNameOf } from '../../../cmd/cli/command.ts';
+import { programs } from '../../support/project/docs.ts';
 
 /** The commands that read a bundle or a mirror directory and check no signature. They change nothing. */
 const unchecked = [
