@@ -167,9 +167,9 @@ function checkMetadata(value: unknown, where: string): asserts value is BundleMe
 
 /** The form of a value in metadata.json. */
 interface Form {
-  isValid(value: unknown): boolean;
+  readonly isValid: (value: unknown) => boolean;
   /** Returns a value with the known keys only, in the order in which `create` writes them. */
-  arrange(value: unknown): unknown;
+  readonly arrange: (value: unknown) => unknown;
   /** The paths of the single values in it, such as `[].digest`. `*` is any key. */
   readonly paths: readonly string[];
 }

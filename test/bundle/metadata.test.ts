@@ -38,7 +38,7 @@ describe('formatMetadata', () => {
 
 describe('parseMetadata', () => {
   const parse = (changes: Record<string, unknown>): BundleMetadata =>
-    parseMetadata(encodeMetadata({ ...metadata, size: 10, ...changes } as BundleMetadata), 'x.tar');
+    parseMetadata(encodeMetadata({ ...metadata, size: 10, ...changes }), 'x.tar');
   const refusal = (action: () => unknown): string => {
     try {
       action();

@@ -51,6 +51,11 @@ describe('metadata.json of each kind of bundle', () => {
   const each = function* (): Generator<readonly [string, Bundle, Buffer]> {
     for (const [kind, bundle] of opened) yield [kind, bundle, encodeMetadata(bundle.metadata)];
   };
+  /** The bytes of a usual bundle. */
+  const usual = (): Buffer => {
+    for (const [, , bytes] of each()) return bytes;
+    throw new Error('there is no bundle');
+  };
   const accepts = (bytes: Buffer): BundleMetadata | undefined => {
     try {
       return parseMetadata(bytes, 'x.tar');
@@ -110,7 +115,7 @@ describe('metadata.json of each kind of bundle', () => {
   });
 
   it('is refused with the line of the first difference', async () => {
-    const [, , bytes] = each().next().value ?? ['', undefined, Buffer.alloc(0)];
+    const bytes = usual();
     const text = bytes.toString().replace('  "release":', '  "Release": "evil",\n  "release":');
     const error = await failureOf(
       new Promise((resolve) => void resolve(parseMetadata(Buffer.from(text), 'x.tar'))),
@@ -121,8 +126,8 @@ describe('metadata.json of each kind of bundle', () => {
     );
   });
 
-  it('is refused within a second at its largest size', () => {
-    const [, , bytes] = each().next().value ?? ['', undefined, Buffer.alloc(0)];
+  it('is refused within two seconds at its largest size', () => {
+    const bytes = usual();
     const fill = (part: (index: number) => string): Buffer => {
       const count = Math.floor((metadataSizeLimit - bytes.length) / part(1_000_000).length);
       const parts = Array.from({ length: count }, (_, index) => part(index));
@@ -133,9 +138,10 @@ describe('metadata.json of each kind of bundle', () => {
       () => '"version": "4.1.1",\n',
       () => '"blobs": [],\n',
     ]) {
-      const begin = performance.now();
+      const begin = process.cpuUsage();
       expect(accepts(fill(part))).to.equal(undefined);
-      expect(performance.now() - begin).to.be.below(3000);
+      // The time of the processor, because a busy machine takes longer.
+      expect(process.cpuUsage(begin).user).to.be.below(2_000_000);
     }
   });
 
@@ -160,17 +166,14 @@ describe('metadata.json of each kind of bundle', () => {
     const count = Number(process.env['MUTATIONS'] ?? 2000);
     const seed = Number(process.env['MUTATION_SEED'] ?? 1);
     const claims = claimedValues();
-    const tally = { same: 0, malformed: 0, contradicted: 0, claims: 0 };
+    const tally = { malformed: 0, contradicted: 0, claims: 0 };
     const bundles = [...each()];
     const mutations = new MetadataMutations(seed);
     for (let index = 0; index < count; index += 1) {
       const [kind, bundle, bytes] = bundles[index % bundles.length] ?? [];
       if (!kind || !bundle || !bytes) throw new Error('there is no bundle');
-      const mutated = mutations.mutate(bytes);
-      if (mutated.equals(bytes)) {
-        tally.same += 1;
-        continue;
-      }
+      let mutated = mutations.mutate(bytes);
+      while (mutated.equals(bytes)) mutated = mutations.mutate(bytes);
       const metadata = accepts(mutated);
       if (!metadata) {
         tally.malformed += 1;

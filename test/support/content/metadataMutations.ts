@@ -3,7 +3,10 @@ import { digestIn } from '../../../lib/oci/reference.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { makeRandom } from '../archive/tarValues.ts';
 
-type Place = { readonly parent: Record<string, unknown>; readonly key: string };
+interface Place {
+  readonly parent: Record<string, unknown>;
+  readonly key: string;
+}
 
 /** Values that take the place of others. */
 // prettier-ignore
@@ -90,7 +93,8 @@ export class MetadataMutations {
     if (how === 'take') parent[key] = structuredClone(other.parent[other.key]);
     if (how === 'spell') parent[key] = this.#respell(before);
     if (how === 'add' && !Array.isArray(parent)) parent[this.#pick(names)] = structuredClone(this.#pick(values));
-    if (how === 'remove') Array.isArray(parent) ? parent.splice(Number(key), 1) : delete parent[key];
+    if (how === 'remove' && Array.isArray(parent)) parent.splice(Number(key), 1);
+    else if (how === 'remove') Reflect.deleteProperty(parent, key);
     if (how === 'repeat' && Array.isArray(parent)) parent.splice(this.#random(parent.length + 1), 0, before);
     if (how === 'swap') {
       const siblings = Object.keys(parent);
@@ -106,7 +110,7 @@ export class MetadataMutations {
 
   #misspell(word: string): string {
     const at = this.#random(word.length);
-    const letter = this.#pick([...'0123456789abcdefxyz']);
+    const letter = this.#pick(Array.from('0123456789abcdefxyz'));
     return word.slice(0, at) + letter + word.slice(at + 1);
   }
 
