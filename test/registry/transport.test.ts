@@ -328,6 +328,26 @@ describe('Transport', () => {
       ]);
     });
 
+    for (const [title, request] of [
+      ['a download', {}],
+      ['an upload', { method: 'POST', target: 'blobs/uploads/', body: Buffer.from('x'), actions: 'pull,push' }],
+    ] as const) {
+      it(`does not log in at the target of a redirect of ${title} that answers 401`, async () => {
+        const server = await start({ basic: user });
+        const host = await startContent(server);
+        server.fault(/a\/b/, { redirect: { status: 307, to: `${host.url}/away` } }, { after: 1 });
+        for (const challenge of [`Bearer realm="${host.url}/token",service="s"`, 'Basic realm="r"']) {
+          const headers = { 'www-authenticate': challenge };
+          host.fault(/away/, { answer: { status: 401, headers } });
+          const transport = await open(server);
+          await failureOf(transport.send(get(server, request)));
+          host.clearFaults();
+        }
+        expect(new Set(host.requests.map(({ path }) => path))).to.deep.equal(new Set(['/away']));
+        expect(host.requests.every(({ headers }) => headers.authorization === undefined)).to.equal(true);
+      });
+    }
+
     it('stops after too many redirects', async () => {
       const server = await start();
       server.fault(/blobs/, { redirect: { status: 302, to: `/v2/a/b/blobs/${digest}` } });

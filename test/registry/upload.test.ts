@@ -10,7 +10,7 @@ import { Credentials } from '../../lib/registry/auth/credentials.ts';
 import { Registry } from '../../lib/registry/registry.ts';
 import { Tokens } from '../../lib/registry/auth/tokens.ts';
 import { Transport } from '../../lib/registry/transport.ts';
-import type { UploadOptions } from '../../lib/registry/upload.ts';
+import { locationOf, type UploadOptions } from '../../lib/registry/upload.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
@@ -142,6 +142,32 @@ describe('BlobUpload', () => {
       expect(server.uploads.count).to.equal(0);
     }
     await failureOf(push({ chunked: true }, bytes.subarray(0, 2_000_000)), 'size-mismatch');
+  });
+
+  it('keeps https at the next place of an upload of the same host, and at no other', () => {
+    const next = (location: string): string | undefined =>
+      locationOf({ url: new URL('https://registry.example/v2/'), headers: { location } } as Parameters<
+        typeof locationOf
+      >[0])?.href;
+    expect(next('http://registry.example/v2/a/b/blobs/uploads/1?x=y')).to.equal(
+      'https://registry.example/v2/a/b/blobs/uploads/1?x=y',
+    );
+    expect(next('/v2/a')).to.equal('https://registry.example/v2/a');
+    expect(next('http://other.example/v2/a')).to.equal('http://other.example/v2/a');
+  });
+
+  it('does not log in at the next place of an upload that is of another host', async () => {
+    const other = await startRegistry();
+    try {
+      const realm = `Bearer realm="${other.url}/token",service="s"`;
+      other.fault(/./, { answer: { status: 401, headers: { 'www-authenticate': realm } } });
+      server.fault(/^POST/, { answer: { status: 202, headers: { location: `${other.url}/elsewhere` } } });
+      await failureOf(push());
+      expect(new Set(other.requests.map(({ path }) => path))).to.deep.equal(new Set(['/elsewhere']));
+      expect(other.requests.every(({ headers }) => headers.authorization === undefined)).to.equal(true);
+    } finally {
+      await other.stop();
+    }
   });
 
   it('does not try again what cannot be read', async () => {
