@@ -6,17 +6,17 @@ import { identifyProcess, processState, type ProcessIdentity } from './process.t
 
 /**
  * Takes a lock file for this process, until it is disposed. Takes over a lock whose process has
- * ended. Throws `busy` if this or another process has it, `disk-full` and `not-writable`.
+ * ended. `shown` is its path in messages. Throws `busy` if this or another process has it, `disk-full` and `not-writable`.
  */
-export async function takeLock(path: string, what: string): Promise<AsyncDisposable> {
+export async function takeLock(path: string, what: string, shown = path): Promise<AsyncDisposable> {
   const mine = JSON.stringify(identifyProcess());
   try {
     while (!(await create(path, mine))) {
-      const theirs = await readLock(path, what);
+      const theirs = await readLock(path, what, shown);
       if (theirs !== undefined) await removeStale(path, theirs);
     }
   } catch (error) {
-    throw describeWriteError(error, path);
+    throw describeWriteError(error, shown);
   }
   return { [Symbol.asyncDispose]: () => rm(path, { force: true }) };
 }
@@ -37,10 +37,10 @@ export async function readHolder(path: string): Promise<number | undefined> {
 }
 
 /** Returns the content of a lock file whose process has ended; undefined if there is no lock file. Throws `busy`. */
-async function readLock(path: string, what: string): Promise<string | undefined> {
+async function readLock(path: string, what: string, shown = path): Promise<string | undefined> {
   const content = (await readFile(path, 'utf8').catch(ignoreMissing)) ?? ((await isLink(path)) ? '' : undefined);
   if (content === undefined) return undefined;
-  if (stateOf(content) !== 'ended' || (content === '' && (await isRecent(path)))) throw busy(path, what);
+  if (stateOf(content) !== 'ended' || (content === '' && (await isRecent(path)))) throw busy(shown, what);
   return content;
 }
 

@@ -1,4 +1,7 @@
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { basename, dirname, join } from 'node:path';
+import { ignoreMissing } from '../files/fileContent.ts';
+import { openMachineFolder } from './hostFiles.ts';
 import { readCommand, runCommand, type RunOptions } from './programs.ts';
 
 /** The programs of a host, by name or path, and their environment. */
@@ -78,7 +81,7 @@ export class HostCommands {
 
   /** Copies the content of a folder with owners and modes into another one, which is created. Throws `command-failed`. */
   async copyFolder(from: string, to: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['cp', '-a', `${from}/.`, to], signal);
+    await this.#hold(from, (held) => this.#act(['cp', '-a', `${held}/.`, to], signal));
   }
 
   /**
@@ -87,17 +90,21 @@ export class HostCommands {
    */
   async replaceFolder(from: string, to: string, signal: AbortSignal): Promise<void> {
     const owner = this.scope === 'user' ? '0:0' : `${process.geteuid?.() ?? 0}:${process.getegid?.() ?? 0}`;
-    await this.setAttributes(to, owner, '0700', signal);
-    await this.#act(['find', to, '-xdev', '-mindepth', '1', '-delete'], signal);
-    const all = ['find', from, '-mindepth', '1', '-maxdepth', '1', '-exec', 'cp', '-a', '-t', to, '{}', '+'] as const;
-    await this.#act([...all], signal);
-    await this.#act(['sync', '-f', to], signal);
-    await this.copyAttributes(from, to, signal);
+    await this.#hold(to, async (held) => {
+      const target = `${held}/.`;
+      await this.setAttributes(target, owner, '0700', signal);
+      await this.#act(['find', target, '-xdev', '-mindepth', '1', '-delete'], signal);
+      const copy = ['-exec', 'cp', '-a', '-t', target, '{}', '+'];
+      await this.#act(['find', from, '-mindepth', '1', '-maxdepth', '1', ...copy], signal);
+      await this.#act(['sync', '-f', target], signal);
+      await this.copyAttributes(from, target, signal);
+    });
   }
 
   /** Returns the size of a folder with everything in it, in bytes. Throws `command-failed`. */
   async sizeOfFolder(path: string, signal: AbortSignal): Promise<number> {
-    return parseInt(await this.#act(['du', '--summarize', '--bytes', path], signal), 10);
+    const measure = (held: string): Promise<string> => this.#act(['du', '--summarize', '--bytes', `${held}/.`], signal);
+    return parseInt(await this.#hold(path, measure), 10);
   }
 
   /**
@@ -111,7 +118,9 @@ export class HostCommands {
 
   /** Removes a folder with all its content, on its own file system only. Throws `command-failed`. */
   async removeFolder(path: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['rm', '-rf', '--one-file-system', path], signal);
+    const remove = (parent: string): Promise<string> =>
+      this.#act(['rm', '-rf', '--one-file-system', join(parent, basename(path))], signal);
+    await this.#hold(dirname(path), remove).catch(ignoreMissing);
   }
 
   /** Lists the files of a folder with the rights of `copy`. Throws `command-failed`. */
@@ -126,6 +135,11 @@ export class HostCommands {
     return [...printed.matchAll(/^(\S) (\d+) (.*)$/gm)].map(([, type, size = '0', name = '']) => {
       return { name, size: Number(size), isFile: type === 'f' };
     });
+  }
+
+  /** Does what `setAttributes` does for a folder that another user may replace meanwhile. */
+  async setFolderAttributes(path: string, owner: string, mode: string, signal: AbortSignal): Promise<void> {
+    await this.#hold(path, (held) => this.setAttributes(`${held}/.`, owner, mode, signal));
   }
 
   /** Gives a file an owner and group, as containers see them, and a mode. Throws `command-failed`. */
@@ -150,21 +164,33 @@ export class HostCommands {
     signal: AbortSignal,
     input?: AsyncIterable<Buffer>,
   ): Promise<string> {
-    return this.#act([...asQuay, folder, ...words], signal, input);
+    return this.#hold(folder, (held) => this.#act([...asQuay, held, ...words], signal, input));
   }
 
   /**
    * Runs a program in a folder, which Quay may write but not list, and yields its output. The program must not follow
    * links. Exit codes other than `codes` are errors. Throws `command-failed`, `interrupted`.
    */
-  readInFolder(
-    folder: string,
+  async *readInFolder(
+    path: string,
     words: readonly string[],
     signal: AbortSignal,
     codes?: readonly number[],
-  ): AsyncIterable<Buffer> {
+  ): AsyncGenerator<Buffer> {
     const act = this.scope === 'user' ? [this.#programs.podman, 'unshare'] : [];
-    return readCommand([...act, ...inFolder, folder, ...words], { environment: this.#environment, signal }, codes);
+    await using folder = this.scope === 'user' ? undefined : await openMachineFolder(path);
+    const command = [...act, ...inFolder, folder?.held ?? path, ...words];
+    yield* readCommand(command, { environment: this.#environment, signal }, codes);
+  }
+
+  /**
+   * Calls `use` with a path of a folder that leads to the same folder until `use` ends, for programs that root runs.
+   * Another user may own the folder, and replace it by a link meanwhile.
+   */
+  async #hold<T>(path: string, use: (held: string) => Promise<T>): Promise<T> {
+    if (this.scope === 'user') return use(path);
+    await using folder = await openMachineFolder(path);
+    return await use(folder.held);
   }
 
   /** Runs a program as the user that owns the containers. */

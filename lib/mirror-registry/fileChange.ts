@@ -4,8 +4,8 @@ import { dirname } from 'node:path';
 import { isPluginError } from '../errors.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
 import { describeWriteError } from '../files/disk.ts';
-import type { HostFiles } from '../machine/hostFiles.ts';
-import { HostFolder, type ConfinedPath } from './hostFolder.ts';
+import { readWhole } from '../files/smallFile.ts';
+import { fileLimit, type ConfinedPath, type HostFiles } from '../machine/hostFiles.ts';
 
 /** New content of a file of the host. */
 export interface FileChange {
@@ -46,7 +46,7 @@ export async function replaceFile(
   { mode = 0o644, attributes }: { readonly mode?: number | undefined; readonly attributes?: FileAttributes } = {},
 ): Promise<void> {
   try {
-    const { folder, name } = await HostFolder.openParent(files, target, true);
+    const { folder, name } = await files.openParent(target, true);
     await using _open = folder;
     const old = attributes ?? (await folder.find(name));
     await writeAtomically(folder.at(name), content, {
@@ -64,16 +64,19 @@ export async function replaceFile(
   }
 }
 
-/** Reads a regular file with its owner and permissions; undefined if it does not exist. Throws `not-readable` and `not-writable`. */
+/**
+ * Reads a regular file with its owner and permissions; undefined if it does not exist. Throws `not-readable`,
+ * `not-writable` and `too-large`.
+ */
 export async function readWithAttributes(files: HostFiles, target: ConfinedPath): Promise<FileCopy | undefined> {
-  const opened = await HostFolder.openParent(files, target).catch(passMissing);
+  const opened = await files.openParent(target).catch(passMissing);
   if (!opened) return undefined;
   await using folder = opened.folder;
   const file = await folder.openFile(opened.name);
   if (!file) return undefined;
   await using _open = file;
   const { mode, uid, gid } = await file.stat();
-  return { content: await file.readFile(), mode: mode & 0o777, uid, gid };
+  return { content: await readWhole(file, files.locate(target.path), fileLimit), mode: mode & 0o777, uid, gid };
 }
 
 /** Removes a file if it exists, and the leftovers of an interrupted write beside it. Throws `not-writable`. */
@@ -88,7 +91,7 @@ export function removePartial(files: HostFiles, target: ConfinedPath): Promise<v
 
 async function remove(files: HostFiles, target: ConfinedPath, list: (name: string) => string[]): Promise<void> {
   try {
-    const opened = await HostFolder.openParent(files, target).catch(passMissing);
+    const opened = await files.openParent(target).catch(passMissing);
     if (!opened) return;
     await using folder = opened.folder;
     for (const name of list(opened.name)) await folder.remove(name);
@@ -103,7 +106,7 @@ async function remove(files: HostFiles, target: ConfinedPath, list: (name: strin
  */
 export async function checkWritable(files: HostFiles, { path, within }: ConfinedPath): Promise<void> {
   try {
-    const opened = await HostFolder.openParent(files, { path, within }).catch(passMissing);
+    const opened = await files.openParent({ path, within }).catch(passMissing);
     // Its folder is missing too.
     if (!opened) {
       await checkWritable(files, { path: dirname(path), within });

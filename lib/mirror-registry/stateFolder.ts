@@ -5,8 +5,8 @@ import { PluginError } from '../errors.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
 import { replaceFile } from './fileChange.ts';
-import type { HostFiles } from '../machine/hostFiles.ts';
-import { HostFolder, type ConfinedPath } from './hostFolder.ts';
+import type { ConfinedPath, HostFiles } from '../machine/hostFiles.ts';
+import type { HostFolder } from '../machine/hostFolder.ts';
 import type { Installation } from './installation.ts';
 
 /** Files and folders in the state of this program that only a run in progress needs. */
@@ -43,9 +43,13 @@ export class StateFolder {
     this.path = stateFolderOf(installation);
   }
 
-  /** Returns the path of a file on this machine, for other programs. Throws `not-readable`. */
+  /**
+   * Returns the path of a file on this machine, for other programs. While root has the state locked, it leads to the
+   * same folder, even if the owner of a parent folder moves that. Throws `not-readable`.
+   */
   async locate(name = ''): Promise<string> {
-    return this.#files.locate(await this.#files.resolve(join(this.path, name)));
+    const held = this.#files.heldAt(this.path);
+    return held ? join(held.held, name) : this.#files.locate(await this.#files.resolve(join(this.path, name)));
   }
 
   /** Reads a file; undefined if it does not exist. Throws `not-readable`, also for files of other users. */
@@ -56,7 +60,7 @@ export class StateFolder {
     const file = await folder.openFile(basename(name));
     if (!file) return undefined;
     await using _file = file;
-    checkOwner(await file.stat(), this.#show(name));
+    checkOwner(await file.stat(), this.show(name));
     return await file.readFile();
   }
 
@@ -66,9 +70,21 @@ export class StateFolder {
     await replaceFile(this.#files, this.#confine(name), content, { mode: 0o600 });
   }
 
+  /** Keeps the folder open for `locate`, until it is disposed. Throws `not-readable` and `not-writable`. */
+  async hold(): Promise<AsyncDisposable> {
+    const folder = await this.#files.openFolder(this.#confine('.'));
+    try {
+      await this.#check(folder, '.');
+      return this.#files.hold(this.path, folder);
+    } catch (error) {
+      await folder[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
   /** Creates a folder, if it does not exist. Throws `disk-full`, `not-writable` and `not-readable`. */
   async makeFolder(name: string): Promise<void> {
-    await using folder = await HostFolder.open(this.#files, this.#confine(name), true);
+    await using folder = await this.#files.openFolder(this.#confine(name), true);
     await this.#check(folder, name);
   }
 
@@ -88,7 +104,7 @@ export class StateFolder {
     try {
       await folder.remove(basename(name));
     } catch (error) {
-      throw describeWriteError(error, this.#show(name));
+      throw describeWriteError(error, this.show(name));
     }
   }
 
@@ -108,13 +124,13 @@ export class StateFolder {
       }
       return to;
     } catch (error) {
-      throw describeWriteError(error, this.#show(to));
+      throw describeWriteError(error, this.show(to));
     }
   }
 
   async #openParent(name: string): Promise<HostFolder | undefined> {
     const above = join(name, '..');
-    const folder = await HostFolder.open(this.#files, this.#confine(above)).catch((error: unknown) => {
+    const folder = await this.#files.openFolder(this.#confine(above)).catch((error: unknown) => {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
       throw error;
     });
@@ -130,14 +146,14 @@ export class StateFolder {
 
   /** Checks the owner of a folder, and of the state folder above it. */
   async #check(folder: HostFolder, name: string): Promise<void> {
-    checkOwner(await folder.stat(), this.#show(name));
+    checkOwner(await folder.stat(), this.show(name));
     if (join(name) === '.') return;
-    await using top = await HostFolder.open(this.#files, this.#confine('.'));
-    checkOwner(await top.stat(), this.#show());
+    await using top = await this.#files.openFolder(this.#confine('.'));
+    checkOwner(await top.stat(), this.show());
   }
 
-  /** Returns a name for messages. */
-  #show(name = ''): string {
+  /** Returns the path of a file for messages. */
+  show(name = ''): string {
     return this.#files.locate(join(this.path, name));
   }
 
@@ -153,7 +169,21 @@ export async function takeStateLock(
 ): Promise<AsyncDisposable> {
   const state = new StateFolder(files, installation);
   await state.makeFolder('.');
-  return takeLock(await state.locate('lock'), `the mirror registry in ${installation.quayRoot.value}`);
+  // Only root acts in folders of other users.
+  const held = process.geteuid?.() === 0 ? await state.hold() : undefined;
+  try {
+    const what = `the mirror registry in ${installation.quayRoot.value}`;
+    const lock = await takeLock(await state.locate('lock'), what, state.show('lock'));
+    return {
+      [Symbol.asyncDispose]: async () => {
+        await lock[Symbol.asyncDispose]();
+        await held?.[Symbol.asyncDispose]();
+      },
+    };
+  } catch (error) {
+    await held?.[Symbol.asyncDispose]();
+    throw error;
+  }
 }
 
 /**

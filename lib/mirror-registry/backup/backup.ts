@@ -1,6 +1,7 @@
 import { createReadStream } from 'node:fs';
 import { lstat, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { formatBytes } from '../../byteSize.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { writeDurably } from '../../files/atomicWrite.ts';
@@ -22,6 +23,9 @@ import { databaseEntries, isBackupPath, type BackupManifest, type PackedFile } f
 import { writeBackup } from './backupWriter.ts';
 import { findImageStorage, listContent, packStorage } from './imageStorage.ts';
 import { scratchNames, takeStateLock } from '../stateFolder.ts';
+
+/** The limit of the configuration and certificates together, in bytes: they are packed from memory. */
+const smallLimit = 64 * 1024 * 1024;
 
 /** Input of a backup. */
 export interface BackupRequest extends ExecutionRequest {
@@ -153,8 +157,19 @@ async function readSmallFiles(files: HostFiles, detected: DetectedInstallation):
     ...(await files.list(extra)).map((name) => join(extra, name)),
   ];
   const small = new Map<string, Buffer>();
+  let size = 0;
   for (const path of paths) {
     const content = await files.read(path);
+    size += content?.length ?? 0;
+    if (size > smallLimit) {
+      throw new PluginError(
+        'too-large',
+        `the files in ${quayRoot.value}/quay-config exceed ${formatBytes(smallLimit)}`,
+        {
+          hint: `Move what is not a certificate out of ${extra}.`,
+        },
+      );
+    }
     if (content) small.set(path.slice(quayRoot.value.length + 1), content);
   }
   for (const { files: parts } of detected.units.values()) {

@@ -149,7 +149,11 @@ function requireSameKind({ database }: Installation, detected: DetectedInstallat
   );
 }
 
-/** Permissions of a new file. The user of Quay’s container reads all but the key of the CA. */
+/**
+ * Permissions of a new file. The user of Quay’s container is in the group 0, and reads all but the key of the CA. Other
+ * users read certificates only.
+ */
 function modeOf(path: string): number {
-  return path.endsWith('rootCA.key') ? 0o600 : 0o644;
+  if (path.endsWith('rootCA.key')) return 0o600;
+  return /\.(?:cert|crt|pem)$/.test(path) ? 0o644 : 0o640;
 }

@@ -2,8 +2,7 @@ import { join } from 'node:path';
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
-import { HostFiles } from '../../machine/hostFiles.ts';
-import { HostFolder } from '../hostFolder.ts';
+import { openMachineFolder, type HostFiles } from '../../machine/hostFiles.ts';
 import type { Installation } from '../installation.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
 
@@ -65,7 +64,7 @@ export async function removeDatabase(commands: HostCommands, folder: string, sig
 /** Checks that a folder has a copy of a database. Throws `invalid-file`. */
 export async function requireDatabaseCopy(folder: string): Promise<void> {
   if ((await readdir(folder)).includes(mainName)) return;
-  throw new PluginError('invalid-file', `the backup ${folder} is incomplete: ${mainName} is missing`);
+  throw new PluginError('invalid-file', `the backup of the database is incomplete: ${mainName} is missing`);
 }
 
 /**
@@ -172,16 +171,6 @@ function partialOf(name: string): string {
   return `${name}.partial`;
 }
 
-/**
- * Opens a folder for access by its descriptor, so that its owner cannot replace the folder or a file in it with a link.
- */
-function openFolder(path: string): Promise<HostFolder> {
-  return HostFolder.open(new HostFiles(), { path, within: path }).catch((error: unknown) => {
-    if (isPluginError(error)) throw error;
-    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(error)}`, { cause: error });
-  });
-}
-
 /** Copies files with owners and modes. In the scope of a user, podman copies them as the users of the containers. */
 async function copyFiles(
   commands: HostCommands,
@@ -195,8 +184,8 @@ async function copyFiles(
     for (const name of names) await commands.copy(join(from, name), join(to, rename(name)), signal);
     return;
   }
-  await using source = await openFolder(from);
-  await using target = await openFolder(to);
+  await using source = await openMachineFolder(from);
+  await using target = await openMachineFolder(to);
   for (const name of names) await source.copyFile(name, target, signal, rename(name));
 }
 
@@ -211,7 +200,7 @@ async function renameIn(
     await commands.rename(join(path, from), join(path, to), signal);
     return;
   }
-  await using folder = await openFolder(path);
+  await using folder = await openMachineFolder(path);
   await folder.rename(from, to);
 }
 
@@ -220,7 +209,7 @@ async function removeFrom(commands: HostCommands, path: string, name: string, si
     await commands.remove(join(path, name), signal);
     return;
   }
-  await using folder = await openFolder(path);
+  await using folder = await openMachineFolder(path);
   await folder.remove(name);
 }
 
@@ -230,7 +219,7 @@ async function listFiles(
   signal: AbortSignal,
 ): Promise<{ readonly name: string; readonly size: number; readonly isFile: boolean }[]> {
   if (commands.scope === 'user') return commands.list(path, signal);
-  await using folder = await openFolder(path);
+  await using folder = await openMachineFolder(path);
   const all = (await folder.list()).map(async (name) => ({ name, found: await folder.find(name) }));
   return (await Promise.all(all)).flatMap(({ name, found }) => {
     return found ? [{ name, size: found.size, isFile: found.isFile() }] : [];

@@ -68,7 +68,7 @@ const postgres: DatabaseKind = {
       });
       if (names.some(({ name }) => name === 'PG_VERSION')) return;
     }
-    throw new PluginError('invalid-file', `the backup ${copy} is incomplete: PG_VERSION is missing`);
+    throw new PluginError('invalid-file', 'the backup of the database is incomplete: PG_VERSION is missing');
   },
   digest: (commands, copy, signal) => commands.digestOf(join(copy, copyName), [], signal),
   restore: async (commands, copy, folder, signal) => {

@@ -6,7 +6,6 @@ import { checkSpace } from '../../files/disk.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
-import { HostFolder } from '../hostFolder.ts';
 import { importDump } from '../migration/sqliteImport.ts';
 import { scratchNames, type StateFolder } from '../stateFolder.ts';
 import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
@@ -99,7 +98,7 @@ export async function createStorage(
   }
   const folder = await locateStorage(files, commands, storage, signal);
   // The user and the group of Quay’s image.
-  if (creates && storage.startsWith('/')) await commands.setAttributes(folder, '1001:0', '0770', signal);
+  if (creates && storage.startsWith('/')) await commands.setFolderAttributes(folder, '1001:0', '0770', signal);
   return folder;
 }
 
@@ -124,7 +123,7 @@ export async function undoMigration(
 }
 
 async function makeFolder(files: HostFiles, path: string): Promise<void> {
-  await using _created = await HostFolder.open(files, { path, within: path }, true);
+  await using _created = await files.openFolder({ path, within: path }, true);
 }
 
 async function removeMigrationContainer(commands: HostCommands, signal: AbortSignal): Promise<void> {

@@ -45,7 +45,7 @@ export async function requireRestorable(
   if (!journal.replacesDatabase) await kind.requireCopy(commands, copy, signal);
   const { copyDigest } = journal;
   if (!force && copyDigest !== undefined && (await kind.digest(commands, copy, signal)) !== copyDigest) {
-    throw new PluginError('invalid-file', `the backup of the database in ${copy} is corrupt`, {
+    throw new PluginError('invalid-file', `the backup of the database in ${records.showFolder(journal)} is corrupt`, {
       hint: 'Keep the registry as it is, and check the disk. Or force it, with the database of the backup as it is.',
       settings: ['force'],
     });
@@ -106,7 +106,7 @@ export async function restoreRegistry(
     if (!isStarted || !journal.wasHealthy) return;
   } catch (cause) {
     throw new PluginError('rollback-failed', `the registry could not be restored: ${messageOf(cause)}`, {
-      hint: `Fix that and run 'rollback'. The backup is in ${await records.folderOf(begun)}.${context.signal.aborted ? ' It was interrupted.' : ''}`,
+      hint: `Fix that and run 'rollback'. The backup is in ${records.showFolder(begun)}.${context.signal.aborted ? ' It was interrupted.' : ''}`,
       cause,
     });
   }

@@ -5,7 +5,6 @@ import { PluginError } from '../../errors.ts';
 import { checkWritable, removeFile } from '../fileChange.ts';
 import type { HostCommands, Scope } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
-import { resolveTrusted } from '../hostFolder.ts';
 import type { Inherited } from '../installation.ts';
 import { configMountOf, findCommand, mountOf } from '../detect/detect.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
@@ -157,7 +156,7 @@ export async function uninstallRegistry(
     for (const name of plan.keptImages) await commands.podman(['untag', name, name], signal);
     for (const path of folders) await commands.removeFolder(path, signal);
     // The folder may have archives of the installer.
-    await rmdir(files.locate(await resolveTrusted(files, quayRoot.value))).catch(() => undefined);
+    await removeEmptyFolder(files, quayRoot.value);
   }
   // The unit of Quay is last, so that the next run still finds the installation.
   for (const path of plan.unitFiles) await removeFile(files, { path, within: unitFolder });
@@ -184,9 +183,15 @@ async function listFolders(files: HostFiles, paths: readonly string[]): Promise<
   return existing;
 }
 
+async function removeEmptyFolder(files: HostFiles, path: string): Promise<void> {
+  const { folder, name } = await files.openParent({ path, within: '/' });
+  await using _open = folder;
+  await rmdir(folder.at(name)).catch(() => undefined);
+}
+
 /** Returns the path of a folder on this machine. Throws `unsupported` if other programs use it too. */
 async function requireRemovable(files: HostFiles, path: string, home: string): Promise<string> {
-  const resolved = await resolveTrusted(files, path);
+  const resolved = await files.resolve(path);
   const isShared = ['/etc', '/usr', '/var/lib', home].some((other) => `${other}/`.startsWith(`${resolved}/`));
   if (!isShared && resolved.split('/').length > 2) return files.locate(resolved);
   throw new PluginError('unsupported', `${resolved} is not removed, because it has more than the registry`, {

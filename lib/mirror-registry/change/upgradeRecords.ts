@@ -8,8 +8,7 @@ import {
   replaceFile,
   type FileChange,
 } from '../fileChange.ts';
-import type { HostFiles } from '../../machine/hostFiles.ts';
-import type { ConfinedPath } from '../hostFolder.ts';
+import type { ConfinedPath, HostFiles } from '../../machine/hostFiles.ts';
 import { StateFolder } from '../stateFolder.ts';
 import {
   folderOfFile,
@@ -41,6 +40,11 @@ export class UpgradeRecords {
   /** Returns the folder of a change on this machine. */
   folderOf(journal: Pick<UpgradeJournal, 'id'>): Promise<string> {
     return this.state.locate(nameOf(journal));
+  }
+
+  /** Returns the path of a change’s folder for messages. */
+  showFolder(journal: Pick<UpgradeJournal, 'id'>): string {
+    return this.state.show(nameOf(journal));
   }
 
   /** Reads the unfinished change; undefined if there is none. Throws `invalid-file` and `not-readable`. */
@@ -203,7 +207,7 @@ export class UpgradeRecords {
     const name = await this.state.rename(nameOf(journal), `abandoned-${journal.id}`);
     await this.state.write(join(name, 'journal.json'), JSON.stringify(journal));
     await this.state.remove(journalName);
-    return this.state.locate(name);
+    return this.state.show(name);
   }
 
   /** Removes a backup. */
@@ -242,10 +246,7 @@ export class UpgradeRecords {
   async #read(journal: UpgradeJournal, name: string): Promise<Buffer> {
     const content = await this.state.read(join(nameOf(journal), name));
     if (content) return content;
-    throw new PluginError(
-      'invalid-file',
-      `the backup ${await this.folderOf(journal)} is incomplete: ${name} is missing`,
-    );
+    throw new PluginError('invalid-file', `the backup ${this.showFolder(journal)} is incomplete: ${name} is missing`);
   }
 
   async #readOld(journal: UpgradeJournal, index: number): Promise<Buffer> {
@@ -254,13 +255,13 @@ export class UpgradeRecords {
     if (file?.old?.sha256 === sha256Of(content)) return content;
     throw new PluginError(
       'invalid-file',
-      `the backup of ${file?.path ?? ''} in ${await this.folderOf(journal)} is corrupt`,
+      `the backup of ${file?.path ?? ''} in ${this.showFolder(journal)} is corrupt`,
     );
   }
 
   async #readJournal(name: string): Promise<UpgradeJournal | undefined> {
     const text = (await this.state.read(name))?.toString();
-    return text === undefined ? undefined : parseJournal(text, await this.state.locate(name), this.#installation);
+    return text === undefined ? undefined : parseJournal(text, this.state.show(name), this.#installation);
   }
 
   /** Removes folders of interrupted runs that changed nothing. */

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import childProcess from 'node:child_process';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import fs, { type FileHandle } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { basename } from 'node:path';
@@ -52,7 +52,8 @@ export class KilledRun {
   /** Notes an open file. */
   hold(handle: FileHandle, path: string): void {
     this.#handles.add(handle);
-    if (basename(path) === 'lock') this.#locks.add(path);
+    // The path may lead through a descriptor that the end closes.
+    if (basename(path) === 'lock') this.#locks.add(realpathSync(path));
   }
 
   /** Does what the kernel does for a process that ended. */

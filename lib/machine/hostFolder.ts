@@ -1,31 +1,26 @@
-import { closeSync, constants, openSync, type Stats } from 'node:fs';
-import { lstat, mkdir, open, readdir, rm, type FileHandle } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { closeSync, constants, openSync, readlinkSync, type Stats } from 'node:fs';
+import { lstat, mkdir, open, opendir, rm, type FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
 import { checkInterrupted } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import { renameDurably } from '../files/atomicWrite.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { isMissing } from '../files/fileContent.ts';
-import type { HostFiles } from '../machine/hostFiles.ts';
 
 // Node.js has no name for it. The value is the same on all architectures of OpenShift.
 const openPathOnly = 0o10000000;
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
-/** A file of a host, and the folder of the installation that it must not leave. Paths are paths of the host. */
-export interface ConfinedPath {
-  readonly path: string;
-  readonly within: string;
-}
+/** The number of names that a folder may have. */
+const namesLimit = 10_000;
 
 /**
  * An open folder of a host. Its files are accessed through its descriptor, so no user can replace a parent folder
- * meanwhile. Follows symbolic links only if root or the current user created them, and only within `within`. Linux
- * only.
+ * meanwhile. Linux only.
  */
-export class HostFolder {
-  /** The path on the host, without symbolic links. */
+export class HostFolder implements AsyncDisposable {
+  /** The path, for messages. */
   readonly path: string;
   readonly #handle: FileHandle;
 
@@ -35,37 +30,29 @@ export class HostFolder {
   }
 
   /**
-   * Opens the folder of a file. Returns it with the name of the file. `create` creates missing folders. Throws
-   * `not-writable`.
+   * Opens a folder below `root`, each folder on the way without following a link. `create` creates missing folders.
+   * Throws the system’s errors.
    */
-  static async openParent(
-    files: HostFiles,
-    target: ConfinedPath,
-    create = false,
-  ): Promise<{ readonly folder: HostFolder; readonly name: string }> {
-    const resolved = await confine(files, target);
-    return { folder: await HostFolder.#open(files, dirname(resolved), create), name: basename(resolved) };
-  }
-
-  /** Opens a folder. `create` creates missing folders. Throws `not-writable`. */
-  static async open(files: HostFiles, target: ConfinedPath, create = false): Promise<HostFolder> {
-    return HostFolder.#open(files, await confine(files, target), create);
-  }
-
-  static async #open(files: HostFiles, path: string, create: boolean): Promise<HostFolder> {
-    let descriptor = openSync(files.root, O_DIRECTORY | openPathOnly);
+  static async open(root: string, path: string, create = false): Promise<HostFolder> {
+    const held = heldFolderOf(path);
+    let descriptor = openSync(held ?? root, O_DIRECTORY | openPathOnly);
     try {
-      for (const name of path.split('/').filter((each) => each !== '')) {
+      const names = path.slice(held?.length ?? 0).split('/');
+      for (const name of names.filter((each) => each !== '')) {
         const next = await openChild(descriptor, name, create);
         closeSync(descriptor);
         descriptor = next;
       }
-      return new HostFolder(await open(pathOf(descriptor), O_DIRECTORY | openPathOnly), path);
-    } catch (error) {
-      throw (error as NodeJS.ErrnoException).code === 'ENOENT' ? error : describeWriteError(error, files.locate(path));
+      const shown = held === undefined ? path : readlinkSync(held) + path.slice(held.length);
+      return new HostFolder(await open(pathOf(descriptor), O_DIRECTORY | openPathOnly), shown);
     } finally {
       closeSync(descriptor);
     }
+  }
+
+  /** The path of this folder for this process and for programs that it runs, valid while the folder is open. */
+  get held(): string {
+    return `/proc/${process.pid}/fd/${this.#handle.fd}`;
   }
 
   /** Returns the path of a file on this machine, valid while the folder is open. */
@@ -96,9 +83,9 @@ export class HostFolder {
       await file.close();
     } catch (error) {
       if (isMissing(error)) return undefined;
-      throw new PluginError('not-readable', `${join(this.path, name)} cannot be read: ${messageOf(error)}`, {
-        cause: error,
-      });
+      // Only this process knows the path in the message.
+      const words = messageOf(error).replace(/, \w+ '.*$/s, '');
+      throw new PluginError('not-readable', `${join(this.path, name)} cannot be read: ${words}`, { cause: error });
     }
     throw new PluginError('not-readable', `${join(this.path, name)} is not a regular file`);
   }
@@ -136,9 +123,14 @@ export class HostFolder {
     await renameDurably(this.at(from), this.at(to));
   }
 
-  /** Lists the names in this folder, sorted. */
+  /** Lists the names in this folder, sorted. Throws `too-large` above the limit. */
   async list(): Promise<string[]> {
-    return (await readdir(this.at('.'))).sort();
+    const names: string[] = [];
+    for await (const { name } of await opendir(this.at('.'))) {
+      if (names.push(name) > namesLimit)
+        throw new PluginError('too-large', `${this.path} has more than ${namesLimit} files`);
+    }
+    return names.sort();
   }
 
   /** Removes a file or folder, if it exists. */
@@ -167,24 +159,7 @@ function pathOf(descriptor: number): string {
   return `/proc/self/fd/${descriptor}`;
 }
 
-/**
- * Resolves the symbolic links of a path of the host. Throws `not-writable` for a link that neither root nor the current
- * user created.
- */
-export function resolveTrusted(files: HostFiles, path: string): Promise<string> {
-  return files.resolve(path, ({ uid }, link) => {
-    if (uid === 0 || uid === process.geteuid?.()) return;
-    throw new PluginError('not-writable', `${files.locate(link)} is a symbolic link of another user, ${uid}`, {
-      hint: 'Replace it with the file or folder that it leads to.',
-    });
-  });
-}
-
-/** Resolves a path, and checks that it stays within its folder. */
-async function confine(files: HostFiles, { path, within }: ConfinedPath): Promise<string> {
-  const [resolved, folder] = [await resolveTrusted(files, path), await resolveTrusted(files, within)];
-  if (resolved === folder || resolved.startsWith(join(folder, '/'))) return resolved;
-  throw new PluginError('not-writable', `${files.locate(path)} leads to ${resolved}, outside of ${folder}`, {
-    hint: 'Replace the symbolic link with the file that it leads to.',
-  });
+/** Returns the part of a path that is `held` of an open folder of this process; undefined for other paths. */
+export function heldFolderOf(path: string): string | undefined {
+  return new RegExp(`^/proc/${process.pid}/fd/\\d+(?=/|$)`).exec(path)?.[0];
 }
