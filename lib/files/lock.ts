@@ -1,8 +1,17 @@
 import { lstat, open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { PluginError } from '../errors.ts';
+import { fieldsWith, isCount, isText } from '../fields.ts';
 import { describeWriteError } from './disk.ts';
 import { ignoreMissing } from './fileContent.ts';
 import { identifyProcess, processState, type ProcessIdentity } from './process.ts';
+
+const isIdentity = fieldsWith({
+  host: isText,
+  kernel: isText,
+  // 0 and negative numbers name groups of processes.
+  pid: (value) => isCount(value) && Number(value) > 0,
+  started: isText,
+});
 
 /**
  * Takes a lock file for this process, until it is disposed. Takes over a lock whose process has
@@ -33,7 +42,7 @@ export async function checkLock(path: string, what: string): Promise<void> {
 /** Returns the process ID of the running process that has a lock file; undefined if there is none, or if it is not visible. */
 export async function readHolder(path: string): Promise<number | undefined> {
   const content = await readFile(path, 'utf8').catch(() => '');
-  return stateOf(content) === 'running' ? (JSON.parse(content) as ProcessIdentity).pid : undefined;
+  return stateOf(content) === 'running' ? parseIdentity(content)?.pid : undefined;
 }
 
 /** Returns the content of a lock file whose process has ended; undefined if there is no lock file. Throws `busy`. */
@@ -68,11 +77,18 @@ async function removeStale(path: string, content: string): Promise<void> {
   else await rename(aside, path).catch(ignoreMissing);
 }
 
+/** Returns the state of the process that wrote a lock. A lock that no process can have written is of none. */
 function stateOf(content: string): ReturnType<typeof processState> {
+  const identity = parseIdentity(content);
+  return identity ? processState(identity) : 'ended';
+}
+
+function parseIdentity(content: string): ProcessIdentity | undefined {
   try {
-    return processState(JSON.parse(content) as ProcessIdentity);
+    const value: unknown = JSON.parse(content);
+    return isIdentity(value) ? (value as ProcessIdentity) : undefined;
   } catch {
-    return 'ended';
+    return undefined;
   }
 }
 

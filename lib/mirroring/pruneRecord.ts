@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { Readable } from 'node:stream';
 import { isPluginError, PluginError } from '../errors.ts';
-import { fieldsOf, textsOf } from '../fields.ts';
+import { fieldsOf, textsOf, type Fields } from '../fields.ts';
 import { hideMachine, identifyProcess, processState, type ProcessIdentity } from '../files/process.ts';
 import { mediaTypes, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
@@ -127,7 +127,7 @@ async function readOne(
   const manifest = parseManifest(await readContent(store, root), `${tag} in ${store.name}`);
   const [layer] = manifest.layers;
   if (!layer || !isRecord(manifest)) return undefined;
-  const fields = fieldsOf(parseJson((await readContent(store, layer, recordLimit)).toString()));
+  const fields = parseRecord(await readContent(store, layer, recordLimit), `${tag} in ${store.name}`);
   const config = manifest.config ? [manifest.config.digest] : [];
   return {
     tag,
@@ -138,6 +138,17 @@ async function readOne(
     blobs: textsOf(fields['blobs']).filter(isDigest),
     run: readRun(fields['run']),
   };
+}
+
+function parseRecord(bytes: Buffer, where: string): Fields {
+  try {
+    return fieldsOf(parseJson(bytes.toString()));
+  } catch (cause) {
+    throw new PluginError('invalid-file', `the record of a prune run, ${where}, is not JSON`, {
+      hint: 'Remove that tag from the registry, and prune again.',
+      cause,
+    });
+  }
 }
 
 function readRun(value: unknown): PruneRun | undefined {

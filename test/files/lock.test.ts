@@ -32,6 +32,18 @@ describe('takeLock', () => {
     expect(await readdir(folder)).to.deep.equal([]);
   };
 
+  it('takes over a lock that no process can have written', async () => {
+    const own = await mine();
+    for (const pid of [0, -1, '1', null, 1.5]) {
+      await leave({ ...own, pid, started: '' });
+      await expectTaken();
+    }
+    for (const content of ['null', '[]', '7', '"x"']) {
+      await leave(content);
+      await expectTaken();
+    }
+  });
+
   it('refuses a second taker until the first lets go', async () => {
     const lock = await takeLock(path, 'the bundle');
     const error = await failureOf(takeLock(path, 'the bundle'), 'busy');

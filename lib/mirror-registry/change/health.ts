@@ -4,6 +4,8 @@ import { request, type RequestOptions } from 'node:https';
 import { isIP, isIPv6 } from 'node:net';
 import { checkServerIdentity, TLSSocket } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { fieldsAt } from '../../fields.ts';
+import { parseJson } from '../../oci/syntax.ts';
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import type { HostCertificates } from '../certificates/certificates.ts';
@@ -105,7 +107,7 @@ export async function waitForHealth(check: HealthCheck, seconds: number, signal:
 
 function readServices(body: string): Record<string, unknown> {
   try {
-    return (JSON.parse(body) as { data: { services: Record<string, unknown> } }).data.services;
+    return fieldsAt(parseJson(body), 'data', 'services');
   } catch {
     return {};
   }

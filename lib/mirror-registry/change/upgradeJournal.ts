@@ -1,6 +1,8 @@
 import type { ImageRename } from '../releases/images.ts';
 import { dirname, join } from 'node:path';
 import { PluginError } from '../../errors.ts';
+import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '../../fields.ts';
+import { parseJson } from '../../oci/syntax.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
 import type { FileAttributes } from '../fileChange.ts';
 import type { Installation } from '../installation.ts';
@@ -86,6 +88,36 @@ export interface JournaledFile {
   readonly isRemoved?: boolean;
 }
 
+const isSha256: Test = (value) => /^[0-9a-f]{64}$/.test(String(value));
+const isMode: Test = (value) => isCount(value) && Number(value) <= 0o777;
+
+/** The test of a journal that is read back. */
+const isJournal = fieldsWith({
+  id: (value) => isText(value) && /^\d{6}-\d{8}T\d{6}Z$/.test(String(value)),
+  title: isText,
+  phase: (value) => phases.includes(String(value)),
+  files: listWith(
+    fieldsWith({
+      path: isText,
+      old: optional(fieldsWith({ mode: isMode, uid: isCount, gid: isCount, sha256: isSha256 })),
+      mode: optional(isMode),
+      isRemoved: optional(isFlag),
+    }),
+  ),
+  restart: listWith(isText),
+  database: optional((value) => isText(value) && String(value).startsWith('/')),
+  copyDigest: optional(isSha256),
+  isPostgres: optional(isFlag),
+  replacesDatabase: optional(isFlag),
+  migration: optional(fieldsWith({ image: isText, storage: isText, creates: isFlag })),
+  secrets: optional(listWith(isText)),
+  retired: optional(fieldsWith({ units: listWith(isText), secrets: listWith(isText) })),
+  containers: listWith(fieldsWith({ name: isText, image: isText })),
+  names: listWith(fieldsWith({ name: isText, to: isText, from: optional(isText) })),
+  replaced: listWith(fieldsWith({ name: isText, id: isText })),
+  wasHealthy: isFlag,
+});
+
 /** Tells whether a change goes forward: its rollback has not begun. */
 export function isForward({ phase }: Pick<UpgradeJournal, 'phase'>): boolean {
   return forwardPhases.includes(phase);
@@ -114,17 +146,18 @@ export function folderOfFile(installation: InstallationPaths, path: string): str
 export function parseJournal(text: string, path: string, installation: InstallationPaths): UpgradeJournal {
   const refuse = (why: string, cause?: unknown): PluginError =>
     new PluginError('invalid-file', `${path} is not a journal of this registry: ${why}`, {
-      hint: 'Nothing was changed. Move the file away if no upgrade or renewal is unfinished.',
+      hint: 'Nothing was changed. Restore the file, or move it away if no upgrade or renewal is unfinished.',
       cause,
     });
-  let journal: UpgradeJournal;
+  let value: unknown;
   try {
-    journal = JSON.parse(text) as UpgradeJournal;
+    value = parseJson(text);
   } catch (cause) {
     throw refuse('it is not JSON', cause);
   }
-  const { id, phase, files, restart, retired } = journal;
-  if (!/^\d{6}-\d{8}T\d{6}Z$/.test(id) || !phases.includes(phase)) throw refuse('its name or phase is unknown');
+  if (!isJournal(value)) throw refuse('a field is missing, or has an unknown value');
+  const journal = value as UpgradeJournal;
+  const { files, restart, retired } = journal;
   const stray = files.find((file) => folderOfFile(installation, file.path) === undefined);
   if (stray) throw refuse(`it names ${stray.path}`);
   const unit = [...restart, ...(retired?.units ?? [])].find((name) => !unitNames.includes(name));

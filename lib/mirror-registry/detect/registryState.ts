@@ -1,6 +1,7 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
-import { isFields } from '../../fields.ts';
+import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
+import { parseJson } from '../../oci/syntax.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
 import type { FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
@@ -45,17 +46,35 @@ export interface StateChange {
 
 const stateName = 'state.json';
 
+const isTime: Test = (value) => isText(value) && !Number.isNaN(Date.parse(String(value)));
+const valuesOf = (test: Test): Test => {
+  const isEach = listWith(test);
+  return (value) => isFields(value) && isEach(Object.values(value));
+};
+const isState = fieldsWith({
+  version: optional(isText),
+  images: valuesOf(fieldsWith({ ref: isText, id: isText })),
+  certs: optional(
+    fieldsWith({
+      leafSha256: isText,
+      caSha256: optional(isText),
+      notAfter: isTime,
+      origin: (value) => value === 'auto' || value === 'own',
+    }),
+  ),
+  unitSha256: valuesOf(isText),
+  lastUpgrade: optional(isTime),
+});
+
 /**
  * Reads the record; undefined if it is missing, corrupt or of another user, because the files of the host have the same
  * facts.
  */
 export async function readState(files: HostFiles, installation: Installation): Promise<RegistryState | undefined> {
   try {
-    const value: unknown = JSON.parse(
-      (await new StateFolder(files, installation).read(stateName))?.toString() ?? 'null',
-    );
-    const { images, unitSha256 } = (value ?? {}) as Partial<Record<keyof RegistryState, unknown>>;
-    return isFields(images) && isFields(unitSha256) ? (value as RegistryState) : undefined;
+    const text = (await new StateFolder(files, installation).read(stateName))?.toString() ?? 'null';
+    const value: unknown = parseJson(text);
+    return isState(value) ? (value as RegistryState) : undefined;
   } catch {
     return undefined;
   }

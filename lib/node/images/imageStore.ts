@@ -2,6 +2,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf, PluginError } from '../../errors.ts';
 import { digestOf, type Digest } from '../../oci/digest.ts';
+import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import { isMissing } from '../../files/fileContent.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
@@ -136,10 +137,24 @@ export class StoreIndex {
   }
 }
 
+const isTextOrNull: Test = (value) => value === null || isText(value);
+const isIndex = listWith(
+  fieldsWith({
+    id: isText,
+    names: optional((value) => value === null || listWith(isText)(value)),
+    layer: optional(isText),
+    parent: optional(isText),
+    'diff-digest': optional(isTextOrNull),
+    'compressed-diff-digest': optional(isTextOrNull),
+    'big-data-digests': optional((value) => value === null || isFields(value)),
+    flags: optional((value) => value === null || isFields(value)),
+  }),
+);
+
 async function readRecords<T>(host: Host, path: string): Promise<T[]> {
   try {
     const value: unknown = parseJson(await readFile(pathOnHost(host, path), 'utf8'));
-    if (Array.isArray(value)) return value as T[];
+    if (isIndex(value)) return value as T[];
   } catch (cause) {
     if (isMissing(cause)) return [];
     if (!(cause instanceof SyntaxError)) {

@@ -1,3 +1,4 @@
+import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import { parseJson } from '../../oci/syntax.ts';
 
 /** A disk, a partition or a drive of this machine. */
@@ -58,44 +59,31 @@ const labels = /^(?:OCPUPG|upgrade_)/;
 const remoteTransports = /^(?:iscsi|fc|fcoe|tcp|rdma)$/;
 const remoteNames = /^(?:nbd|rbd|drbd)\d/;
 
-interface ListedDevice {
-  readonly name?: unknown;
-  readonly kname?: unknown;
-  readonly type?: unknown;
-  readonly rm?: unknown;
-  readonly hotplug?: unknown;
-  readonly size?: unknown;
-  readonly tran?: unknown;
-  readonly mountpoint?: unknown;
-  readonly children?: readonly ListedDevice[];
-}
-
 /**
  * Parses the output of `lsblk --json --bytes --paths --output` with `deviceColumns`. Throws a SyntaxError if it is not
  * JSON.
  */
 export function parseBlockDevices(json: string): BlockDevice[] {
-  const { blockdevices = [] } = parseJson(json) as { blockdevices?: readonly ListedDevice[] };
-  const devices = blockdevices.flatMap((listed) => readDevice(listed));
+  const devices = listOf(fieldsOf(parseJson(json))['blockdevices']).flatMap((listed) => readDevice(listed));
   // lsblk lists a device below each disk that it is built on.
   return [...new Map(devices.map((device) => [device.path, device])).values()];
 }
 
-function readDevice(listed: ListedDevice, parent?: BlockDevice): BlockDevice[] {
-  const { children = [] } = listed;
-  const type = text(listed.type) ?? '';
-  const path = text(listed.name) ?? '';
-  const kernelName = (text(listed.kname) ?? path).replace(/^.*\//, '');
-  const transport = text(listed.tran) ?? '';
-  const removable = isSet(listed.rm) || isSet(listed.hotplug) || type === 'rom' || transport === 'usb';
+function readDevice(listed: Fields, parent?: BlockDevice): BlockDevice[] {
+  const children = listOf(listed['children']);
+  const type = text(listed['type']) ?? '';
+  const path = text(listed['name']) ?? '';
+  const kernelName = (text(listed['kname']) ?? path).replace(/^.*\//, '');
+  const transport = text(listed['tran']) ?? '';
+  const removable = isSet(listed['rm']) || isSet(listed['hotplug']) || type === 'rom' || transport === 'usb';
   const device: BlockDevice = {
     path,
     kernelName,
     type,
     // lsblk states it for the whole disk only.
     removable: removable || parent?.removable === true,
-    size: Number(listed.size ?? 0),
-    mountpoint: text(listed.mountpoint),
+    size: Number(listed['size'] ?? 0),
+    mountpoint: text(listed['mountpoint']),
     inUse: isInUse(listed),
     divided: children.length > 0,
     remote: remoteTransports.test(transport) || remoteNames.test(kernelName) || parent?.remote === true,
@@ -103,8 +91,8 @@ function readDevice(listed: ListedDevice, parent?: BlockDevice): BlockDevice[] {
   return [device, ...children.flatMap((child) => readDevice(child, device))];
 }
 
-function isInUse({ mountpoint, children = [] }: ListedDevice): boolean {
-  return text(mountpoint) !== undefined || children.some(isInUse);
+function isInUse(listed: Fields): boolean {
+  return text(listed['mountpoint']) !== undefined || listOf(listed['children']).some(isInUse);
 }
 
 /** Parses the output of `blkid --probe --output export`; empty for a device without signatures. */

@@ -1,3 +1,4 @@
+import { PluginError } from '../../errors.ts';
 import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -132,11 +133,24 @@ async function restoreAll(
   for (const { kind, object } of await listPausables(cluster, scope)) {
     const owner = noteOf(object, pausedFor);
     if (owner === undefined || !isSelected(object, owner)) continue;
-    const undo = fieldsOf(parseJson(noteOf(object, before) ?? '{}'));
+    const undo = readUndo(object, kind.kind);
     await patchWith(cluster, kind, object, undo, { [pausedFor]: null, [before]: null });
     restored.push(object);
   }
   return restored;
+}
+
+/** Reads the state of an object before its pause. Any account that may edit the object may have changed it. */
+function readUndo(object: StoredObject, kind: string): Fields {
+  try {
+    return fieldsOf(parseJson(noteOf(object, before) ?? '{}'));
+  } catch (cause) {
+    const { name } = object.metadata;
+    throw new PluginError('invalid-object', `the annotation ${before} of the ${kind} ${name} is not JSON`, {
+      hint: `Resume the ${kind} by hand, and remove the annotations ${before} and ${pausedFor}.`,
+      cause,
+    });
+  }
 }
 
 async function listPausables(cluster: Cluster, wanted: Scope) {

@@ -81,7 +81,7 @@ describe('StoreIndex', () => {
     });
   }
 
-  for (const text of ['[{"id":', '', '{}']) {
+  for (const text of ['[{"id":', '', '{}', 'null', '[null]', '[{"id":7}]', '[{"id":"1","names":7}]']) {
     it(`refuses an index that reads ${text === '' ? 'nothing' : text}`, async () => {
       await write('overlay-images/images.json', text);
       const error = await failureOf(StoreIndex.read(host, store), 'incomplete');

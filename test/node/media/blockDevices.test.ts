@@ -37,6 +37,12 @@ const laptop = JSON.stringify({
 });
 
 describe('parseBlockDevices', () => {
+  for (const text of ['null', '7', '{}', '{"blockdevices":null}', '{"blockdevices":[null,7]}']) {
+    it(`finds no devices in ${text}`, () => {
+      expect(parseBlockDevices(text)).to.deep.equal([]);
+    });
+  }
+
   it('lists disks, partitions and USB drives, and finds removable ones', () => {
     const devices = parseBlockDevices(laptop);
     expect(devices.filter(({ removable }) => removable).map(({ path }) => path)).to.deep.equal([
