@@ -43,7 +43,7 @@ export const command = defineCommand({
     'control-plane-only': {
       type: 'boolean',
       describe:
-        'From an even minor version to the next one, pause the other pools until the control plane has both updates',
+        'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
     },
     hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
     store: { type: 'string', choices: stores, describe: 'Image store of the nodes' },

@@ -88,7 +88,7 @@ function checkKubelet({ kubelet }: ClusterNode, { version }: BundleNeeds, find: 
   const [, minor] = /^v1\.(\d+)\./.exec(kubelet) ?? [];
   const oldest = oldestKubelet(version);
   if (minor === undefined || oldest === undefined || Number(minor) >= oldest) return [];
-  const message = `has kubelet ${kubelet}, and the API server of ${version} works with 1.${oldest} and later`;
+  const message = `has kubelet ${kubelet}, and the API server of ${version} supports 1.${oldest} and later`;
   return [find('nodes', 'blocker', message, advice.kubelet)];
 }
 

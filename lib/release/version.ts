@@ -93,21 +93,40 @@ export function minorsBetween(version: string, other: string): number {
   return a.major === b.major ? b.minor - a.minor : a.major < b.major ? Infinity : 0;
 }
 
-/** Returns whether an update leads from one even minor version to the next even one, such as from 4.18 to 4.20. */
-export function isEvenUpdate(version: string, to: string): boolean {
-  return minorsBetween(version, to) === 2 && (semver.parse(version)?.minor ?? 1) % 2 === 0;
+/**
+ * Returns whether updates lead from one extended release (EUS) to the next one, such as from 4.18 to 4.20 or from 4.22
+ * to 5.2. Workers can skip the releases between them.
+ */
+export function isExtendedUpdate(version: string, to: string): boolean {
+  const [from, last] = [semver.parse(version), semver.parse(to)];
+  if (from === null || last === null || !isExtended(from)) return false;
+  // 4.22 and 4.23 both lead to 5.2: the graph has updates from 4.22 to 4.23 and 5.0, and from both of these to 5.1
+  // (openshift/cincinnati-graph-data, build-suggestions, September 2026). That 5.1 leads to 5.2 is inferred.
+  const [major, minor] =
+    from.major === 4 ? (from.minor < 22 ? [4, from.minor + 2] : [5, 2]) : [from.major, from.minor + 3];
+  return last.major === major && last.minor === minor;
 }
 
 /**
- * Returns the oldest kubelet that works with the API server of a release, as the minor version of Kubernetes 1. That is
- * three minor versions before the API server from 1.28 on, else two. Undefined for other major versions than 4 and 5.
+ * Extended releases are the even ones of 4, then 4.23, which is the last one of 4, and 5.2, 5.5, 5.8
+ * (openshift/cluster-kube-apiserver-operator c813e820b, comments of kubelet_version_skew_controller.go).
+ */
+function isExtended({ major, minor }: semver.SemVer): boolean {
+  return major === 4 ? minor % 2 === 0 || minor === 23 : major === 5 && minor % 3 === 2;
+}
+
+/**
+ * Returns the oldest kubelet that OpenShift supports with the API server of a release, as the minor version of
+ * Kubernetes 1. Upstream allows older ones. Undefined for other major versions than 4 and 5.
  */
 export function oldestKubelet(version: string): number | undefined {
   const release = semver.parse(version);
   if (release?.major !== 4 && release?.major !== 5) return undefined;
-  // 4.12 has Kubernetes 1.25, and 5.0 has 1.36.
+  // 4.12 has Kubernetes 1.25. 4.23 and 5.0 both have 1.36.
   const server = release.minor + (release.major === 4 ? 13 : 36);
-  return server - (server >= 28 ? 3 : 2);
+  // The rule of openshift/cluster-kube-apiserver-operator c813e820b, minSupportedKubeletSkewForOpenShiftVersion.
+  const behind = release.major === 4 ? 2 - (release.minor % 2) : 1 + (release.minor % 3);
+  return server - behind;
 }
 
 /** Returns the tag of a release: `4.12.4-x86_64`. */
@@ -134,11 +153,12 @@ export function componentTag(version: string, arch: Architecture, component: str
 
 /**
  * Returns the update channels that may have a version, the most stable first. Every release is in `candidate`; final
- * releases can also be in `fast` and `stable`, and even minor versions in `eus`.
+ * releases can also be in `fast` and `stable`, and extended releases in `eus`.
  */
 export function channelsOf(version: string): string[] {
-  const { major, minor, prerelease } = new semver.SemVer(version);
-  const final = ['stable', 'fast', ...(minor % 2 === 0 ? ['eus'] : [])];
+  const release = new semver.SemVer(version);
+  const { major, minor, prerelease } = release;
+  const final = ['stable', 'fast', ...(isExtended(release) ? ['eus'] : [])];
   const stages = prerelease.length === 0 ? [...final, 'candidate'] : ['candidate'];
   return stages.map((stage) => `${stage}-${major}.${minor}`);
 }

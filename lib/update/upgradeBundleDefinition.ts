@@ -131,7 +131,7 @@ const spec: Schema = {
     controlPlaneOnly: {
       type: 'boolean',
       description:
-        'Update from one even minor version to the next one with all pools paused, except master, until the control plane runs ' +
+        'Update from one extended (EUS) release to the next one with all pools paused, except master, until the control plane runs ' +
         'the last release. Nodes of the other pools then restart once. If it is removed, the pools are resumed.',
     },
     store: {

@@ -430,18 +430,18 @@ describe('runPreflight', () => {
       const put = (kubeletVersion: string): void =>
         void server.put(node('worker-1', 'worker', { nodeInfo: { architecture: 'amd64', kubeletVersion } }));
       const minor = { ...plan, version: '4.20.3', previous: ['4.19.3'] };
-      put('v1.29.14+7cf4c05');
+      put('v1.30.14+7cf4c05');
       expect(await messageOf('blocker nodes node/worker-1', minor)).to.equal(
-        'has kubelet v1.29.14+7cf4c05, and the API server of 4.20.3 works with 1.30 and later',
+        'has kubelet v1.30.14+7cf4c05, and the API server of 4.20.3 supports 1.31 and later',
       );
-      put('v1.30.11');
+      put('v1.31.11');
       expect((await run(minor)).ready).to.equal(true);
       put('v1.24.0');
       const { findings } = await run({ ...plan, version: '4.14.3' });
-      expect(findings.map(({ message }) => message).join(' ')).to.contain('4.14.3 works with 1.25 and later');
+      expect(findings.map(({ message }) => message).join(' ')).to.contain('4.14.3 supports 1.25 and later');
       put('v1.32.9');
       const major = await run({ ...plan, version: '5.0.1' });
-      expect(major.findings.map(({ message }) => message).join(' ')).to.contain('5.0.1 works with 1.33 and later');
+      expect(major.findings.map(({ message }) => message).join(' ')).to.contain('5.0.1 supports 1.35 and later');
     });
 
     it('says what a target before 4.19 means', async () => {

@@ -5,7 +5,10 @@ import {
   channelSeries,
   componentTag,
   goArchitecture,
+  isExtendedUpdate,
   minorsBetween,
+  oldestKubelet,
+  channelsOf,
   nearVersions,
   parseArchitecture,
   parseVersion,
@@ -148,6 +151,61 @@ describe('minorsBetween', () => {
       expect(minorsBetween(from, to)).to.equal(count);
     });
   }
+});
+
+describe('oldestKubelet', () => {
+  // minSupportedKubeletSkewForOpenShiftVersion of openshift/cluster-kube-apiserver-operator c813e820b.
+  for (const [version, oldest] of [
+    ['4.12.4', 23],
+    ['4.13.0', 25],
+    ['4.19.3', 31],
+    ['4.20.3', 31],
+    ['4.21.0', 33],
+    ['4.22.7', 33],
+    ['4.23.0', 35],
+    ['5.0.0', 35],
+    ['5.1.0', 35],
+    ['5.2.0', 35],
+    ['5.3.0', 38],
+    ['5.5.0', 38],
+    ['6.0.0', undefined],
+  ] as const) {
+    it(`is 1.${oldest ?? '?'} for ${version}`, () => {
+      expect(oldestKubelet(version)).to.equal(oldest);
+    });
+  }
+});
+
+describe('isExtendedUpdate', () => {
+  const paths: readonly (readonly [from: string, to: readonly string[]])[] = [
+    ['4.18.3', ['4.20.1']],
+    ['4.20.1', ['4.22.1']],
+    ['4.22.7', ['5.2.0']],
+    ['4.23.1', ['5.2.0']],
+    ['5.2.4', ['5.5.0']],
+    ['5.5.0', ['5.8.0']],
+    ...['4.19.1', '4.21.1', '5.0.1', '5.1.1', '5.3.0', '5.4.0'].map((from) => [from, []] as const),
+  ];
+  const all = [...['4.19.1', '4.20.1', '4.21.1', '4.22.1', '4.23.1', '4.24.0'], ...['5.0.1', '5.2.0', '5.4.0']];
+  for (const [from, to] of paths) {
+    it(`leads from ${from} to ${to.join() || 'none'}`, () => {
+      expect([...all, '5.5.0', '5.8.0', '6.0.0'].filter((each) => isExtendedUpdate(from, each))).to.deep.equal(to);
+      // OpenShift’s own rule for kubelets allows what this allows, at each release on the way.
+      for (const target of to) expect(kubernetesOf(from)).to.be.at.least(oldestKubelet(target) ?? Infinity);
+    });
+  }
+  const kubernetesOf = (version: string): number => {
+    const [major, minor] = version.split('.').map(Number);
+    return (minor ?? 0) + (major === 4 ? 13 : 36);
+  };
+});
+
+describe('channelsOf', () => {
+  it('has the channel eus for extended releases only', () => {
+    const versions = ['4.18.3', '4.19.3', '4.22.3', '4.23.0', '5.0.0', '5.1.0', '5.2.0', '5.4.0', '5.5.0'];
+    const extended = versions.filter((version) => channelsOf(version).some((name) => name.startsWith('eus-')));
+    expect(extended).to.deep.equal(['4.18.3', '4.22.3', '4.23.0', '5.2.0', '5.5.0']);
+  });
 });
 
 describe('channelSeries', () => {

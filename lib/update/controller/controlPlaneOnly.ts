@@ -1,6 +1,6 @@
 import { fieldsOf } from '../../fields.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { isEvenUpdate } from '../../release/version.ts';
+import { isExtendedUpdate } from '../../release/version.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
@@ -33,9 +33,9 @@ export function checkControlPlaneOnly(
   { hops = [], metadata }: BundleFacts,
 ): BundleCondition | undefined {
   const { version } = hops.at(-1)?.metadata ?? metadata;
-  if (spec.controlPlaneOnly !== true || findCompleted(status?.hops) || isEvenUpdate(running, version)) return undefined;
+  if (spec.controlPlaneOnly !== true || findCompleted(status?.hops) || isExtendedUpdate(running, version)) return undefined;
   const message =
-    `spec.controlPlaneOnly is for updates from one even minor version to the next one, and the bundle leads from ${running} to ` +
+    `spec.controlPlaneOnly is for updates from one extended (EUS) release to the next one, and the bundle leads from ${running} to ` +
     `${version}: remove it from the spec`;
   return falseCondition('Ready', 'NotControlPlaneOnly', message);
 }

@@ -169,7 +169,7 @@ describe('controlRollout of updates of the control plane only', () => {
     expect(seen).to.include('4.20.3: worker').and.not.to.include('4.20.3: infra worker');
   });
 
-  it('refuses other paths than from one even minor version to the next one', async () => {
+  it('refuses other paths than from one extended release to the next one', async () => {
     await start('4.19.3');
     put();
     await rollout.control();
