@@ -76,7 +76,7 @@ function checkPolicies(
   images: readonly Reference[],
   context: Context,
 ): Finding[] {
-  const targets = readPayloadPolicies(manifests, context).filter(isEnforcedByDefault);
+  const targets = readPayloadPolicies(manifests, version, context).filter(isEnforcedByDefault);
   return policies.flatMap(({ subject, policy }): Finding[] => {
     const covered = images.filter((image) => policiesFor(image, [policy]).length > 0);
     if (covered.length === 0) return [];

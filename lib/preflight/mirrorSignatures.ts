@@ -33,10 +33,11 @@ export async function checkMirrorSignatures(
   { registries, pushCommand }: MirrorAccess,
   context: Context,
 ): Promise<Finding[]> {
-  const planned = readPayloadPolicies(release.manifests ?? new Map(), context).filter(isEnforcedByDefault);
+  const planned = readPayloadPolicies(release.manifests ?? new Map(), release.version, context).filter(
+    isEnforcedByDefault,
+  );
   const own = survey.imagePolicies.map((object) => readImagePolicy(object, 'the cluster'));
-  // What the cluster has is enforced there, in any feature set.
-  const policies = [...own, ...planned].map((policy) => ({ ...policy, featureSets: undefined }));
+  const policies = [...own, ...planned];
   if (policies.length === 0) return [];
   const mirrors = new Mirrors(mirrorSetsOf(survey), registries);
   const images = await mirrors.attempt(() => listImages(release, mirrors, context));

@@ -1,8 +1,7 @@
 import type { Context } from '../context.ts';
-import { messageOf } from '../errors.ts';
-import { fieldsOf, isFields } from '../fields.ts';
-import { readDocuments } from './documents.ts';
+import { fieldsOf } from '../fields.ts';
 import type { PayloadFiles } from './payload.ts';
+import { readPayloadObjects } from './payloadObjects.ts';
 import { compareVersions, isOlder, isSameMinor } from './version.ts';
 
 /**
@@ -43,13 +42,10 @@ export function describeGate({ name, text, version }: RequiredGate): string {
   return `the update to ${version} requires the acknowledgement ${name}: “${text}”`;
 }
 
-// The real one has 1 KB. It is read before the signature of the payload is checked.
-const limits = { length: 1024 * 1024, tokens: 20_000 };
 const longest = 900;
 
 // The version operator evaluates only names of this form (cluster-version-operator, adminack.go).
 const gateName = /^ack-([45]\.\d{1,5})-[^-][-._a-zA-Z0-9]{0,200}$/;
-const nameLine = /^\s*"?name"?: *["']?admin-gates["']?,?\s*$/m;
 
 /** Returns the gates in the data of the ConfigMap that hold for updates from a version, sorted by name. */
 export function listGates(data: unknown, version: string): AdminGate[] {
@@ -70,18 +66,7 @@ export function listGates(data: unknown, version: string): AdminGate[] {
  * read, with a warning.
  */
 export function readPayloadGates(files: PayloadFiles, version: string, context: Context): AdminGate[] {
-  return [...files].flatMap(([file, content]) => {
-    const text = content.toString('utf8');
-    if (!nameLine.test(text)) return [];
-    try {
-      const objects = readDocuments(text, limits).values.filter(isFields);
-      const found = objects.filter(
-        ({ kind, metadata }) => kind === 'ConfigMap' && fieldsOf(metadata)['name'] === 'admin-gates',
-      );
-      return found.flatMap(({ data }) => listGates(data, version));
-    } catch (error) {
-      context.log('warn', `${file} of the release payload is skipped: ${messageOf(error)}`);
-      return [];
-    }
-  });
+  return readPayloadObjects(files, 'admin-gates', context)
+    .filter(({ object: { kind, metadata } }) => kind === 'ConfigMap' && fieldsOf(metadata)['name'] === 'admin-gates')
+    .flatMap(({ object }) => listGates(object['data'], version));
 }

@@ -90,7 +90,7 @@ export async function readPayload(
     previous,
     children,
     verification: readVerification(files, context),
-    imagePolicies: readPayloadPolicies(files, context),
+    imagePolicies: readPayloadPolicies(files, version, context),
     gates: readPayloadGates(files, version, context),
     provenance: readProvenance(files),
   };

@@ -70,6 +70,11 @@ export function satisfiesRange(version: string, range: string): boolean {
   });
 }
 
+/** Returns the major version; 0 for a text that is not a version. */
+export function majorOf(version: string): number {
+  return semver.parse(version)?.major ?? 0;
+}
+
 /** Compares two versions: negative if the first is older. A text that is not a version is older than every version. */
 export function compareVersions(a: string, b: string): number {
   const [first, second] = [semver.parse(a), semver.parse(b)];

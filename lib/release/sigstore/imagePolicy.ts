@@ -16,18 +16,14 @@ export interface ImagePolicy {
   readonly trust:
     { readonly kind: 'key'; readonly key: PolicyKey } | { readonly kind: 'unsupported'; readonly reason: string };
   readonly identity: IdentityRule;
-  /** The feature sets in which a payload enables it; undefined for every cluster. */
-  readonly featureSets: readonly string[] | undefined;
+  /** Why a cluster with the default feature set does not have this policy of a payload; undefined if it has it. */
+  readonly excluded?: string | undefined;
 }
 
 interface PolicyObject {
   readonly apiVersion?: unknown;
   readonly kind?: unknown;
-  readonly metadata?: {
-    readonly name?: unknown;
-    readonly namespace?: unknown;
-    readonly annotations?: Record<string, unknown>;
-  };
+  readonly metadata?: { readonly name?: unknown; readonly namespace?: unknown };
   readonly spec?: {
     readonly scopes?: unknown;
     readonly policy?: { readonly rootOfTrust?: RootOfTrust; readonly signedIdentity?: unknown };
@@ -56,7 +52,6 @@ export function isImagePolicy(object: unknown): boolean {
 export function readImagePolicy(object: unknown, source: string): ImagePolicy {
   const { kind, metadata, spec } = object as PolicyObject;
   const identity = identityRuleOf(spec?.policy?.signedIdentity);
-  const featureSets = metadata?.annotations?.['release.openshift.io/feature-set'];
   return {
     name: String(metadata?.name),
     namespace: kind === 'ImagePolicy' ? String(metadata?.namespace) : undefined,
@@ -66,13 +61,12 @@ export function readImagePolicy(object: unknown, source: string): ImagePolicy {
       ? trustOf(spec?.policy?.rootOfTrust)
       : { kind: 'unsupported', reason: 'its signedIdentity is of an unknown kind' },
     identity: identity ?? { kind: 'repository' },
-    featureSets: typeof featureSets === 'string' ? featureSets.split(',').map((name) => name.trim()) : undefined,
   };
 }
 
 /** Returns whether a cluster without feature gates enforces a policy of a payload. */
-export function isEnforcedByDefault({ featureSets }: ImagePolicy): boolean {
-  return featureSets === undefined || featureSets.includes('Default');
+export function isEnforcedByDefault({ excluded }: ImagePolicy): boolean {
+  return excluded === undefined;
 }
 
 /**

@@ -32,7 +32,7 @@ describe('checkReleaseImages', () => {
         Promise.resolve(payloads.get(digest)),
     };
     const files = Object.entries(imagePolicyFiles()).map(([name, text]) => [name, Buffer.from(text)] as const);
-    const policies = readPayloadPolicies(new Map(files), makeContext());
+    const policies = readPayloadPolicies(new Map(files), '4.21.0', makeContext());
     const before = process.cpuUsage();
     const results = await checkReleaseImages(images, policies, reader, new AbortController().signal);
     const { user, system } = process.cpuUsage(before);
