@@ -1,11 +1,13 @@
-import { fieldsAt, type Fields } from '../fields.ts';
+import type { Fields } from '../fields.ts';
+import { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '../release/manifestFilter.ts';
 
-const profile = 'include.release.openshift.io/';
-
-/** Returns whether the version operator applies an object to self-managed clusters: it skips other profiles, and removes some objects. */
-export function isForClusters({ metadata }: Fields): boolean {
-  const marks = fieldsAt(metadata, 'annotations');
-  if (marks['release.openshift.io/delete'] === 'true') return false;
-  const profiles = Object.keys(marks).filter((mark) => mark.startsWith(profile));
-  return profiles.length === 0 || marks[`${profile}self-managed-high-availability`] === 'true';
+/**
+ * Returns whether the version operator creates an object in self-managed clusters. `filter` is for the objects of a
+ * release, of which those without annotations are left out. Other objects count unless their annotations exclude them.
+ */
+export function isForClusters(object: Fields, filter: ManifestFilter | undefined): boolean {
+  if (filter) return exclusionOf(object, filter) === undefined;
+  const { any, profiles } = releaseMarksOf(object);
+  const known = { featureSet: 'Default', ...(profiles && { profile: selfManaged }) };
+  return !any || exclusionOf(object, known) === undefined;
 }

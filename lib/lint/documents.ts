@@ -5,6 +5,8 @@ import { templateWord } from './image.ts';
 /** How much YAML is still parsed. A YAML parser needs a second for 60,000 tokens. */
 export interface Budget {
   tokens: number;
+  /** The number of documents that were left out, because their kind runs nothing. */
+  inert: number;
 }
 
 /** Of one document. The largest YAML of a release has 100,000 tokens; lists of whole clusters are better as JSON. */
@@ -27,10 +29,10 @@ export function readManifest(text: string, budget: Budget): unknown[] {
       if (text.length > 1024 * 1024) throw error;
     }
   }
-  return text
-    .split(/^---(?=\s|$)/m)
-    .filter((document) => /\S/.test(document) && !isInert(document))
-    .flatMap((document) => readDocument(document, budget));
+  const documents = text.split(/^---(?=\s|$)/m).filter((document) => /\S/.test(document));
+  const read = documents.filter((document) => !isInert(document));
+  budget.inert += documents.length - read.length;
+  return read.flatMap((document) => readDocument(document, budget));
 }
 
 function readDocument(text: string, budget: Budget): unknown[] {

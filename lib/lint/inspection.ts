@@ -18,6 +18,7 @@ export function inspectFile(text: string, file: string, state: LintState): void 
   const object = { kind: 'File', name: file };
   const place = { file, object, field: '', name: file, hasTexts: true, depth: 0 };
   if (!/\.(?:ya?ml|json|ign|bu)$/.test(file) && !looksLikeManifest(text, '')) {
+    state.objects += 1;
     inspectCommands(text, place, state);
     return;
   }
@@ -56,6 +57,7 @@ function inspectObject(value: unknown, place: ManifestPlace, state: LintState): 
   const object = fieldsOf(value);
   const { kind, items, metadata, spec } = object;
   if (textOf(kind) === undefined || object['apiVersion'] === undefined) {
+    if (place.field === '' && isPart(object)) state.objects += 1;
     if (typeof value === 'object') inspectFields(object, place, state);
     else inspectValue(value, place, state);
     return;
@@ -64,8 +66,11 @@ function inspectObject(value: unknown, place: ManifestPlace, state: LintState): 
     for (const item of items) inspectObject(item, inner, state);
     return;
   }
-  if (!isForClusters(object)) return;
-  state.objects += 1;
+  // An object within another one is created by what reads that.
+  const isCreated = isForClusters(object, place.field === '' ? state.filter : undefined);
+  if (isCreated) state.objects += 1;
+  else state.excluded += 1;
+  if (!isCreated) return;
   const { name, namespace } = fieldsOf(metadata);
   const own = {
     kind: oneLine(String(kind)),
@@ -88,6 +93,11 @@ function inspectObject(value: unknown, place: ManifestPlace, state: LintState): 
     if (isEncoded) inspectEncoded(fieldsOf(field), within(at, key), state);
     else inspectValue(field, within(at, key), state);
   }
+}
+
+/** Returns whether an object without a kind is a pod template, an Ignition file, or a file or unit of one. */
+function isPart(object: Fields): boolean {
+  return ['containers', 'contents', 'ignition', 'spec', 'storage', 'systemd', 'template'].some((key) => key in object);
 }
 
 function reportDepth(place: ManifestPlace, state: LintState): void {

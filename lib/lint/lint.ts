@@ -4,6 +4,7 @@ import { severities, type Severity } from '../kubernetes/finding.ts';
 import { inspectFile, reportUnreadable } from './inspection.ts';
 import { indexLines } from './lines.ts';
 import { keyOfFinding, type LintFinding } from './lintFinding.ts';
+import type { ManifestFilter } from '../release/manifestFilter.ts';
 import type { LintState } from './report.ts';
 import { imageReferences, readReleaseImages } from './releaseImages.ts';
 import { allRules } from './rules.ts';
@@ -18,6 +19,8 @@ export interface ManifestSet {
   readonly folder?: string | undefined;
   /** The release image by digest, if it is a release. */
   readonly release?: string | undefined;
+  /** Chooses the objects of a release that a cluster has. */
+  readonly filter?: ManifestFilter | undefined;
   /** The texts by the names of the files; the reason for a file that cannot be read. */
   readonly files: ReadonlyMap<string, string | { readonly unreadable: string }>;
 }
@@ -28,9 +31,11 @@ export interface LintReport {
   readonly root: string | undefined;
   /** The version, if it is a release. */
   readonly version: string | undefined;
-  /** The number of files and of objects that were read. */
+  /** The number of files, and of objects, scripts and units that were checked. */
   readonly files: number;
   readonly objects: number;
+  /** The number of objects that the cluster does not have, such as those of other profiles and feature sets. */
+  readonly excluded: number;
   /** The image-references were read: images that the release lacks are among the findings. */
   readonly knowsImages: boolean;
   /** The most severe first. */
@@ -39,7 +44,7 @@ export interface LintReport {
 
 /** Finds the parts of manifests that need a registry. Throws `too-large` and `interrupted`. */
 export async function lintManifests(
-  { name, root, release, files }: ManifestSet,
+  { name, root, release, files, filter }: ManifestSet,
   context: Context,
 ): Promise<LintReport> {
   const isList = (file: string): boolean => file === imageReferences || file.endsWith(`/${imageReferences}`);
@@ -48,10 +53,12 @@ export async function lintManifests(
   const version = release === undefined ? undefined : images?.version;
   const state: LintState = {
     release: images,
-    budget: { tokens: 6_000_000, values: 20_000_000 },
+    budget: { tokens: 6_000_000, values: 20_000_000, inert: 0 },
     findings: [],
     seen: new WeakSet(),
+    filter,
     objects: 0,
+    excluded: 0,
   };
   const manifests = [...files].filter(([file]) => !isList(file) && file !== 'release-metadata');
   for (const [file, text] of manifests) {
@@ -70,7 +77,8 @@ export async function lintManifests(
       root,
       version,
       files: manifests.length,
-      objects: state.objects,
+      objects: state.objects + state.budget.inert,
+      excluded: state.excluded,
       knowsImages: images !== undefined,
     },
     findings: sortLintFindings(state.findings),
@@ -79,13 +87,14 @@ export async function lintManifests(
 
 /**
  * Finds the parts of the manifests of several releases and operators that need a registry. The files of each are in its
- * folder. Throws the errors of lintManifests.
+ * folder. Throws `not-found` for a set in which nothing can be checked, and the errors of lintManifests.
  */
 export async function lintSets(sets: readonly ManifestSet[], context: Context): Promise<LintReport> {
   const reports: LintReport[] = [];
   const findings: LintFinding[] = [];
   for (const set of sets) {
     const report = await lintManifests(set, context);
+    if (report.objects === 0 && report.findings.length === 0) throw nothingToCheck(set, report);
     const folder = set.folder ?? report.version ?? '';
     reports.push(report);
     findings.push(...report.findings.map((finding) => ({ ...finding, file: `${folder}/${finding.file}` })));
@@ -93,13 +102,22 @@ export async function lintSets(sets: readonly ManifestSet[], context: Context): 
   const [first, ...others] = reports;
   if (!first) throw new PluginError('internal', 'there are no manifests');
   if (others.length === 0) return first;
-  const sum = (field: 'files' | 'objects'): number => reports.reduce((total, report) => total + report[field], 0);
+  const sum = (field: 'files' | 'objects' | 'excluded'): number =>
+    reports.reduce((total, report) => total + report[field], 0);
   return {
     ...{ target: first.target, root: undefined, version: reports.flatMap(({ version }) => version ?? []).join(', ') },
-    ...{ files: sum('files'), objects: sum('objects') },
+    ...{ files: sum('files'), objects: sum('objects'), excluded: sum('excluded') },
     knowsImages: first.knowsImages,
     findings: sortLintFindings(findings),
   };
+}
+
+function nothingToCheck({ name, folder }: ManifestSet, { files, excluded }: LintReport): PluginError {
+  const where = folder === undefined ? name : `${name} (${folder})`;
+  const others = excluded > 0 ? `: ${excluded} objects are not for self-managed clusters by default` : '';
+  return new PluginError('not-found', `nothing in ${where} can be checked (files: ${files})${others}`, {
+    hint: 'Name manifests with kind and apiVersion, machine configurations, scripts or units, or a release.',
+  });
 }
 
 /** Returns the findings that are at least so severe. */

@@ -12,10 +12,13 @@ import { readSmallFile, readSmallInput } from '../files/smallFile.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import { findRelease, type ReleaseRequest } from '../release/load.ts';
+import { makeManifestFilter } from '../release/featureGates.ts';
+import type { PayloadFiles } from '../release/payload.ts';
 import { readPayloadManifests } from '../release/release.ts';
 import { isVersion, type Architecture } from '../release/version.ts';
 import type { ContentSource } from '../store/store.ts';
 import type { ManifestSet } from './lint.ts';
+import { imageReferences, readReleaseImages } from './releaseImages.ts';
 import { readOperatorManifests } from './operatorManifests.ts';
 
 /** Where manifests are read that a text names. */
@@ -100,12 +103,24 @@ async function readRelease(
   descriptor: Descriptor,
   context: Context,
 ): Promise<ManifestSet> {
-  return payloadSet(name, release, await readPayloadManifests(source, descriptor, context));
+  return payloadSet(name, release, await readPayloadManifests(source, descriptor, context), context);
 }
 
-/** Makes a set of the files of a payload. `release` is the release image by digest. */
-export function payloadSet(name: string, release: string, files: ReadonlyMap<string, Buffer>): ManifestSet {
-  return { name, release, files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])) };
+/**
+ * Makes a set of the files of a payload, with the objects that self-managed clusters with a feature set have. `release`
+ * is the release image by digest.
+ */
+export function payloadSet(
+  name: string,
+  release: string,
+  files: PayloadFiles,
+  context: Context,
+  featureSet = 'Default',
+): ManifestSet {
+  const list = files.get(imageReferences)?.toString('utf8');
+  const { version = '' } = readReleaseImages(list === undefined ? [] : [list], release) ?? {};
+  const filter = makeManifestFilter(files, version, context, featureSet);
+  return { name, release, filter, files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])) };
 }
 
 /** Reads the files of a folder, at any depth, sorted by path. Links are not followed, and hidden folders are left out. */

@@ -4,6 +4,7 @@ import { describeContainers, type Container } from './container.ts';
 import type { Budget } from './documents.ts';
 import { templateWord } from './image.ts';
 import type { LintFinding } from './lintFinding.ts';
+import type { ManifestFilter } from '../release/manifestFilter.ts';
 import type { ReleaseImages } from './releaseImages.ts';
 import { problemOf, type Rule } from './rule.ts';
 
@@ -14,7 +15,12 @@ export interface LintState {
   readonly findings: LintFinding[];
   /** Values that aliases share, or lead back to, are read once. */
   readonly seen: WeakSet<object>;
+  /** Chooses the objects of a release that a cluster has. */
+  readonly filter: ManifestFilter | undefined;
+  /** The objects, parts of machine configurations, scripts and units that were checked. */
   objects: number;
+  /** The objects that a cluster does not have. */
+  excluded: number;
 }
 
 /** Where something is: in a file, in an object, below a field. */

@@ -8,7 +8,7 @@ import { isOlder, isSameMinor } from '../release/version.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
-import { sortFindings, type Finding } from '../kubernetes/finding.ts';
+import { sortFindings, subjectOf, type Finding } from '../kubernetes/finding.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
 import { checkAgentImage } from './agentImage.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
@@ -66,6 +66,7 @@ export async function runPreflight(
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
   const findings = [
     ...survey.findings,
+    ...checkSurvey(survey, templates.length, clusterVersion),
     ...(plan ? await checkPlan(plan, clusterVersion, survey, context) : []),
     ...(planned ? await checkAcknowledgements(cluster, version, listReleases(planned, context)) : []),
     ...checkState(clusterVersion, plan),
@@ -89,6 +90,32 @@ export async function runPreflight(
   };
 }
 
+/** Finds a cluster that shows too little to be checked: nothing would be found in it. */
+function checkSurvey({ nodes }: ClusterSurvey, workloads: number, clusterVersion: StoredObject): Finding[] {
+  const { version } = readClusterVersion(clusterVersion);
+  const lacks: readonly (readonly [boolean, Finding['check'], Finding['subject'], string])[] = [
+    [version === '', 'version', subjectOf(clusterVersion), 'does not say which version the cluster runs'],
+    [
+      nodes.length === 0,
+      'nodes',
+      { kind: 'Node', name: '' },
+      'the cluster shows no node, and at least one is expected',
+    ],
+    [
+      workloads === 0,
+      'rights',
+      { kind: 'Pod', name: '' },
+      'the cluster shows no workload, and those of OpenShift are expected',
+    ],
+  ];
+  return lacks.flatMap(([isLacking, check, subject, message]) =>
+    isLacking ? [{ check, severity: 'blocker' as const, subject, message, advice: emptyAdvice }] : [],
+  );
+}
+
+const emptyAdvice =
+  'Run this as a user with the role cluster-reader, when the cluster runs: what it does not show cannot be checked.';
+
 async function checkPlan(
   plan: UpdatePlan,
   clusterVersion: StoredObject,
@@ -96,12 +123,14 @@ async function checkPlan(
   context: Context,
 ): Promise<Finding[]> {
   const { path, version, release, distrust, manifests } = plan;
-  const report = await lintManifests(payloadSet(path, release, manifests), context);
   const gate = survey.featureGates.find(({ metadata }) => metadata.name === 'cluster');
+  const named = textOf(fieldsOf(gate?.['spec'])['featureSet']);
+  const featureSet = named === '' ? undefined : named;
+  const report = await lintManifests(payloadSet(path, release, manifests, context, featureSet), context);
   const supply = {
     mirrored: hasMirrors(plan, survey),
     pinsImages: survey.pinsImages,
-    featureSet: textOf(fieldsOf(gate?.['spec'])['featureSet']),
+    featureSet,
   };
   const untrusted: Finding[] = distrust
     ? [

@@ -54,6 +54,13 @@ export function exclusionOf(object: Fields, filter: ManifestFilter): string | un
   );
 }
 
+/** Returns whether an object has annotations of a release, and whether they name cluster profiles. */
+export function releaseMarksOf(object: Fields): { readonly any: boolean; readonly profiles: boolean } {
+  const names = Object.keys(annotationsOf(object) ?? {});
+  const profiles = names.some((name) => name.startsWith(marks.include));
+  return { any: profiles || names.some((name) => name.startsWith('release.openshift.io/')), profiles };
+}
+
 /** The API server’s library reads no annotations at all if one of them is not a string. */
 function annotationsOf({ metadata }: Fields): Readonly<Record<string, string>> | undefined {
   const { annotations } = fieldsOf(metadata);

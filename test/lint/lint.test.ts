@@ -2,8 +2,10 @@ import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { stringify } from 'yaml';
 import { PluginError } from '../../lib/errors.ts';
-import { lintManifests, type LintReport } from '../../lib/lint/lint.ts';
+import { lintManifests, lintSets, type LintReport } from '../../lib/lint/lint.ts';
+import { payloadSet } from '../../lib/lint/manifestSource.ts';
 import { makeContext } from '../support/context.ts';
+import { featureGateFile } from '../support/release/pinning.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const image = `quay.io/x/y@sha256:${'a'.repeat(64)}`;
@@ -99,6 +101,58 @@ describe('lintManifests', () => {
     expect(
       await find(marked({ 'kubectl.kubernetes.io/last-applied-configuration': JSON.stringify(pod) })),
     ).to.have.length(1);
+  });
+
+  it('leaves out objects of a release that clusters do not have by default, and counts what it read', async () => {
+    const own = { 'include.release.openshift.io/self-managed-high-availability': 'true' };
+    const marked = (name: string, annotations?: object): string =>
+      stringify({
+        ...pod,
+        kind: 'Deployment',
+        metadata: { name, ...(annotations && { annotations }) },
+        spec: template,
+      });
+    const files = {
+      'a.yaml': marked('a', own),
+      'b.yaml': marked('b', { ...own, 'release.openshift.io/feature-set': 'DevPreviewNoUpgrade' }),
+      'c.yaml': marked('c', { ...own, 'release.openshift.io/feature-gate': 'Off' }),
+      'd.yaml': marked('d', { ...own, 'release.openshift.io/feature-gate': 'On' }),
+      'e.yaml': marked('e', { ...own, 'release.openshift.io/major-version': '4' }),
+      'f.yaml': marked('f'),
+      'g.yaml': stringify({ apiVersion: 'v1', kind: 'Service', metadata: { name: 'g', annotations: own } }),
+      ...featureGateFile('Default', ['On'], ['Off']),
+    };
+    const buffers = new Map(Object.entries(files).map(([name, text]) => [name, Buffer.from(text)]));
+    const checked = async (featureSet?: string): Promise<unknown> => {
+      const { findings, objects, excluded } = await lintManifests(
+        payloadSet('x', `quay.io/x/y@sha256:${'b'.repeat(64)}`, buffers, makeContext(), featureSet),
+        makeContext(),
+      );
+      return [findings.map(({ object }) => object.name).join(' '), objects, excluded];
+    };
+    expect(await checked()).to.deep.equal(['a d', 3, 5]);
+    expect(await checked('DevPreviewNoUpgrade')).to.deep.equal(['a b c d', 5, 3]);
+    // Manifests of a folder may have no annotations at all.
+    const { findings, objects } = await lint(files);
+    expect([findings.map(({ object }) => object.name).join(' '), objects]).to.deep.equal(['a c d e f', 6]);
+  });
+
+  it('counts definitions, parts of machine configurations, units and scripts as objects', async () => {
+    const files = {
+      'crd.yaml': 'apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: x\n',
+      'part.yaml': 'mode: 0644\npath: /etc/x\ncontents:\n  inline: x\n',
+      'x.service': '[Service]\nExecStart=/bin/true\n',
+      'values.yaml': 'some: value\n',
+    };
+    expect(await lint(files)).to.include({ files: 4, objects: 3 });
+  });
+
+  it('refuses a set in which nothing can be checked', async () => {
+    for (const text of ['', '# nothing\n', 'some: value\n', '[]\n'])
+      expect(
+        await failureOf(lintSets([{ name: 'dir', files: new Map([['x.yaml', text]]) }], makeContext())),
+        text,
+      ).to.include({ code: 'not-found', message: 'nothing in dir can be checked (files: 1)' });
   });
 
   it('names the component by the image, or by the file', async () => {

@@ -68,6 +68,15 @@ describe('runPreflight', () => {
 
   afterEach(() => connected.close());
 
+  it('passes no cluster that shows no version, no node or no workload', async () => {
+    await start();
+    server.put({ apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } });
+    expect(await find()).to.deep.equal(['blocker version clusterversion/version']);
+    await connected.close();
+    connected = await startCluster({ openshift: '4.19.3' });
+    expect(await find()).to.deep.equal(['blocker nodes node/', 'blocker rights pod/']);
+  });
+
   it('finds nothing in a healthy cluster, and changes nothing', async () => {
     await start();
     const before = server.objects.revision;
@@ -212,7 +221,11 @@ describe('runPreflight', () => {
     it('reads the manifests of the release that is to come', async () => {
       await start();
       const object = {
-        ...{ apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name: 'new', namespace: 'openshift-new' } },
+        ...{ apiVersion: 'apps/v1', kind: 'Deployment' },
+        metadata: {
+          ...{ name: 'new', namespace: 'openshift-new' },
+          annotations: { 'include.release.openshift.io/self-managed-high-availability': 'true' },
+        },
         // Here the object has no defaults.
         spec: { template: { spec: { containers: [{ name: 'a', image: 'quay.io/x/y' }] } } },
       };

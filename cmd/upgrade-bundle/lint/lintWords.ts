@@ -1,4 +1,5 @@
 import { formatSubject } from '../../../lib/kubernetes/finding.ts';
+import { formatCount } from '../../cli/format.ts';
 import { allRules } from '../../../lib/lint/rules.ts';
 import type { LintResult } from '../../../lib/lint/lintResult.ts';
 
@@ -9,10 +10,11 @@ const shown = 20;
 
 /** Formats a result as plain words: the findings by severity and rule, each rule with its remedy and reason. */
 export function toWords(result: LintResult): string {
-  const { target, version, against, files, objects, knowsImages, findings, unused } = result;
+  const { target, version, against, files, objects, excluded, knowsImages, findings, unused } = result;
   const name = version === undefined || version === target ? target : `${target}: OpenShift ${version}`;
-  const title = `${name}; ${objects} objects in ${files} files checked`;
+  const title = `${name}; ${formatCount(objects, 'object')} in ${formatCount(files, 'file')} checked`;
   const notes = [
+    ...(excluded > 0 ? [`${formatCount(excluded, 'object')} left out: not for self-managed clusters by default.`] : []),
     ...(knowsImages ? [] : ['Images are not compared with a release, because there is no image-references.']),
     ...unused.map(({ rule, object }) => `The baseline has an entry without a finding: ${rule} of ${object}.`),
   ];

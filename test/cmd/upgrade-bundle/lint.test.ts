@@ -8,9 +8,11 @@ import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
+const annotations = { 'include.release.openshift.io/self-managed-high-availability': 'true' };
+
 const manifest = (name: string, policy: string, image = 'quay.io/x/y:v1'): string =>
   stringify({
-    ...{ apiVersion: 'apps/v1', kind: 'DaemonSet', metadata: { name, namespace: 'openshift-x' } },
+    ...{ apiVersion: 'apps/v1', kind: 'DaemonSet', metadata: { name, namespace: 'openshift-x', annotations } },
     spec: { template: { spec: { containers: [{ name: 'c', image, imagePullPolicy: policy }] } } },
   });
 
@@ -38,6 +40,8 @@ describe('oc adm-upgrade-bundle lint', () => {
     folder = await makeFolder();
     await mkdir(join(folder, 'manifests'));
     await writeFile(join(folder, 'manifests', 'a.yaml'), manifest('a', 'Always'));
+    await mkdir(join(folder, 'empty'));
+    await writeFile(join(folder, 'empty', 'values.yaml'), 'some: value\n');
   });
   afterEach(() => removeFolder(folder));
 
@@ -72,6 +76,7 @@ describe('oc adm-upgrade-bundle lint', () => {
     for (const [target, message] of [
       ['absent.tar', 'there is no absent.tar'],
       ['.', /needs a registry/],
+      ['empty', 'nothing in empty can be checked'],
       ['manifests --fail-on=never', '--fail-on cannot be “never”'],
     ] as const) {
       const { code, stderr } = await lint(target);
@@ -86,7 +91,7 @@ describe('oc adm-upgrade-bundle lint', () => {
     expect(stdout).to.contain(
       '\nblocker pull-always (1)\n  The kubelet asks a registry at each start of the container, even if the node has the image.\n' +
         '  Set imagePullPolicy: IfNotPresent, or image.pullPolicy of an image volume.\n  - container c pulls from a registry at every start (pull policy: Always)\n' +
-        '    daemonset/a -n openshift-x of openshift-x, a.yaml:12 spec.template.spec.containers[c].imagePullPolicy\n',
+        '    daemonset/a -n openshift-x of openshift-x, a.yaml:14 spec.template.spec.containers[c].imagePullPolicy\n',
     );
     expect(stderr).to.contain('error: manifests needs a registry: 1 finding');
     const tagged = manifest('a', 'IfNotPresent');

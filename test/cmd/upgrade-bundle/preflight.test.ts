@@ -84,8 +84,11 @@ describe('oc adm-upgrade-bundle preflight', () => {
     await using secure = await startApiServer({ openshift: '4.19.3', tls: { key, cert } });
     const cluster = { server: secure.url, 'insecure-skip-tls-verify': true };
     const file = `--kubeconfig=${await kubeconfigs.write({ file: 'insecure', cluster })}`;
-    const { stderr } = await runProgram(kubeconfigs.folder, 'preflight', [file]);
-    expect(stderr).to.equal('');
+    const { code, stdout, stderr } = await runProgram(kubeconfigs.folder, 'preflight', [file]);
+    // It was read, and has neither nodes nor workloads.
+    expect(stderr).to.match(/^error: The cluster cannot boot without a registry: 2 blockers/);
+    expect(stdout).to.contain('0 nodes and 0 workloads checked').and.not.to.contain('Nothing was found');
+    expect(code).to.equal(1);
   });
 
   it('finds images without a signature in a docker-registry, and prints the command that adds them', async function () {
