@@ -4,7 +4,7 @@ import { openBundle } from '../../bundle/open.ts';
 import { metadataPath, type BundleMetadata } from '../../bundle/metadata.ts';
 import { readDigestFile } from '../../bundle/sidecars.ts';
 import { baseHint } from '../../bundle/complete.ts';
-import type { Context } from '../../context.ts';
+import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { digestOf, type Digest } from '../../oci/digest.ts';
 import { digestIn } from '../../oci/reference.ts';
@@ -123,15 +123,22 @@ function listBundles(names: Iterable<string>): string[] {
   return [...new Set([...names].map((name) => parseVolumeName(name)?.path ?? name))];
 }
 
-/** Opens the possible bundles in a folder. */
+/**
+ * The time for reading headers and metadata.json of all files of a medium, in milliseconds. Nothing of them is
+ * verified. 64 bundles on a slow drive need less.
+ */
+const usualTimeLimit = 120_000;
+
+/** Opens the possible bundles in a folder. After the time limit in milliseconds, rejects the rest. */
 export async function examineFiles(
   folder: string,
   names: Iterable<string>,
   place: MediumSource,
   context: Context,
+  timeLimit = usualTimeLimit,
 ): Promise<Findings> {
   const paths = listBundles(names).map((name) => join(folder, name));
-  return examine(paths, place, context);
+  return examine(paths, place, context, timeLimit);
 }
 
 /** Opens the tar on a device. */
@@ -146,19 +153,38 @@ export async function examineTar(
   return { bundles: [], rejected: [{ device: place.device, path, reason, hint: undefined }] };
 }
 
-async function examine(paths: readonly string[], place: MediumSource, context: Context): Promise<Findings> {
+async function examine(
+  paths: readonly string[],
+  place: MediumSource,
+  context: Context,
+  timeLimit = usualTimeLimit,
+): Promise<Findings> {
   const bundles: FoundBundle[] = [];
   const rejected: Rejected[] = [];
+  const late = AbortSignal.timeout(timeLimit);
+  const limited = { ...context, signal: AbortSignal.any([context.signal, late]) };
   for (const path of paths) {
     try {
-      bundles.push(await describe(path, place, context));
+      checkInterrupted(limited.signal);
+      bundles.push(await describe(path, place, limited));
     } catch (error) {
-      if (isPluginError(error, 'interrupted')) throw error;
-      const hint = isPluginError(error) ? error.hint : undefined;
-      rejected.push({ device: place.device, path, reason: messageOf(error), hint });
+      checkInterrupted(context.signal);
+      const { reason, hint } = isPluginError(error, 'interrupted') ? describeLate(timeLimit) : describeError(error);
+      rejected.push({ device: place.device, path, reason, hint });
     }
   }
   return { bundles, rejected };
+}
+
+function describeError(error: unknown): Pick<Rejected, 'reason' | 'hint'> {
+  return { reason: messageOf(error), hint: isPluginError(error) ? error.hint : undefined };
+}
+
+function describeLate(timeLimit: number): Pick<Rejected, 'reason' | 'hint'> {
+  return {
+    reason: `it was not read, because finding the bundles of one medium may take ${timeLimit / 1000} s`,
+    hint: 'Keep only the bundles that are needed on the medium, or use a faster one.',
+  };
 }
 
 async function describe(path: string, place: MediumSource, context: Context): Promise<FoundBundle> {
