@@ -77,7 +77,7 @@ export async function findRelease(
 
 /**
  * Reads a release, and verifies its signature. Verifies before it reads the payload if keys and signatures are
- * available, else with the trusted keys and the stores in the payload. Throws `unsigned` and `untrusted`, or only warns
+ * available, or if there can be no signature; else with the trusted keys and the stores in the payload. Throws `unsigned` and `untrusted`, or only warns
  * if unsigned releases are allowed.
  */
 export async function loadRelease(
@@ -88,7 +88,9 @@ export async function loadRelease(
 ): Promise<SignedRelease> {
   const early = await gatherKeys(trust, [], context);
   const known = trust.known.get(descriptor.digest) ?? [];
-  const canCheckFirst = early.trusted.length > 0 && (trust.store !== undefined || known.length > 0);
+  const hasSignatures = trust.store !== undefined || known.length > 0;
+  // Without any signature and any store, the keys of the payload do not matter.
+  const canCheckFirst = hasSignatures ? early.trusted.length > 0 : trust.offline === true;
   const checked = canCheckFirst ? await check(descriptor.digest, early, [], trust, context) : undefined;
 
   const options = { ...wanted, repository: `${reference.registry}/${reference.repository}` };

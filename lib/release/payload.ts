@@ -12,21 +12,17 @@ export type PayloadFiles = ReadonlyMap<string, Buffer>;
 const folder = /^(?:\.?\/)*release-manifests\/([^/]+)$/;
 const wanted = /^(?:image-references|release-metadata)$|\.(?:ya?ml|json)$/;
 
-// Real sizes: image-references 120 KB, the largest manifest below 1 MB, all manifests 10 MB, layers
-// up to 200 MB.
+// Real sizes: image-references 120 KB, the largest manifest below 1 MB, all manifests 10 MB in a thousand files. They
+// are in the last layer. All layers together have 200 MB, and 600 MB unpacked.
 const fileLimit = 16 * 1024 * 1024;
 const totalLimit = 128 * 1024 * 1024;
-const layerLimits = {
-  packed: 2 * 1024 * 1024 * 1024,
-  unpacked: 16 * 1024 * 1024 * 1024,
-  of: 'a release payload',
-  code: 'invalid-release',
-} as const;
+/** For all layers of a payload together. A payload may be read before its signature is judged. */
+const payloadLimits = { packed: 512 * 1024 * 1024, unpacked: 1024 * 1024 * 1024, headers: 200_000 };
 
 /**
  * Reads the metadata and the manifests of a release payload, from the last layer down to the layer with
- * `image-references`. Uses a layer only after its digest is verified. Throws `invalid-release`, `too-large` and the
- * errors of the source.
+ * `image-references`. Uses a layer only after its digest is verified. Throws `invalid-release`, `too-large` (512 MiB of
+ * layers, 1 GiB of unpacked bytes) and the errors of the source.
  */
 export async function readPayloadFiles(
   source: ContentSource,
@@ -34,9 +30,13 @@ export async function readPayloadFiles(
   context: Context,
 ): Promise<PayloadFiles> {
   const files = new Map<string, Buffer>();
+  const left = { ...payloadLimits };
   for (const layer of manifest.layers.toReversed()) {
     context.log('debug', `looking for release-manifests in ${layer.digest}`);
-    for (const [name, content] of await readManifestFiles(source, layer, context)) {
+    const read = await readManifestFiles(source, layer, left, context);
+    left.packed -= layer.size;
+    left.unpacked -= read.unpacked;
+    for (const [name, content] of read.files) {
       if (!files.has(name)) files.set(name, content);
     }
     if (files.has('image-references')) return files;
@@ -49,8 +49,9 @@ export async function readPayloadFiles(
 async function readManifestFiles(
   source: ContentSource,
   layer: Descriptor,
+  left: typeof payloadLimits,
   context: Context,
-): Promise<Map<string, Buffer>> {
+): Promise<{ readonly files: ReadonlyMap<string, Buffer>; readonly unpacked: number }> {
   const files = new Map<string, Buffer>();
   let total = 0;
   const visit = (entry: LayerEntry): EntryContent | undefined => {
@@ -64,6 +65,6 @@ async function readManifestFiles(
     const chunks: Buffer[] = [];
     return { write: (chunk) => chunks.push(chunk), end: () => files.set(name, Buffer.concat(chunks)) };
   };
-  await readLayer(source, layer, layerLimits, context, visit);
-  return files;
+  const limits = { ...left, of: 'a release payload', code: 'invalid-release' } as const;
+  return { files, unpacked: await readLayer(source, layer, limits, context, visit) };
 }

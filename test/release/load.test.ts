@@ -123,6 +123,14 @@ describe('loadRelease', () => {
     expect(workshop.registry.requests.slice(before).some(({ path }) => path.includes('/blobs/'))).to.equal(false);
   });
 
+  it('reads no payload that can have no signature', async () => {
+    await open({ signed: false });
+    const before = workshop.registry.requests.length;
+    await failureOf(load({ offline: true }), 'unsigned');
+    expect(workshop.registry.requests.slice(before).some(({ path }) => path.includes('/blobs/'))).to.equal(false);
+    expect((await load({ offline: true, allowUnsigned: true })).release.version).to.equal('4.12.4');
+  });
+
   it('asks the given store and no other', async () => {
     await open();
     await failureOf(load({ store: workshop.folder }), 'unsigned');

@@ -3,7 +3,7 @@ import { failureOf } from '../support/program/failure.ts';
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
+import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { Header } from 'tar';
 import { makeContext } from '../support/context.ts';
 import { parseManifest, type Descriptor } from '../../lib/oci/descriptor.ts';
@@ -251,7 +251,7 @@ describe('readPayload', () => {
     const entry = (
       path: string,
       content: Buffer,
-      type: 'File' | 'SymbolicLink' = 'File',
+      type: 'File' | 'SymbolicLink' | 'ExtendedHeader' = 'File',
       size = content.length,
     ): Buffer => {
       const header = new Header({
@@ -334,6 +334,39 @@ describe('readPayload', () => {
       expect(['invalid-release']).to.include((await failureOf(readLayers([layerOf(bomb)]))).code);
       const huge = gzipSync(entry('big', Buffer.alloc(1024), 'File', 2 ** 35));
       expect((await failureOf(readLayers([layerOf(huge)]))).message).to.contain('too large when it is unpacked');
+    });
+
+    it('counts every byte that leaves gzip, of headers that are skipped too, and of all layers together', async () => {
+      // A pax header of more than 1 MiB is not read. Each is a gzip member of its own.
+      const member = gzipSync(entry('PaxHeader', Buffer.alloc(64 * 1024 * 1024), 'ExtendedHeader'), { level: 1 });
+      const layer = (count: number): TestLayer =>
+        layerOf(Buffer.concat([...Array<Buffer>(count).fill(member), gzipSync(end)]));
+      for (const layers of [[layer(17)], [payload, layer(9), layer(9)]]) {
+        const error = await failureOf(readLayers(layers), 'too-large');
+        expect(error.message).to.match(/^layer \S+ in .* is too large when it is unpacked$/);
+      }
+      expect((await readLayers([payload, layer(2)])).version).to.equal('4.12.4');
+    });
+
+    it('limits the number of headers, also of skipped ones', async () => {
+      for (const type of ['File', 'ExtendedHeader'] as const) {
+        const few = Buffer.concat(
+          Array<Buffer>(1000).fill(entry('x', Buffer.alloc(type === 'File' ? 0 : 1, 'x'), type)),
+        );
+        const bytes = Buffer.concat([...Array<Buffer>(201).fill(gzipSync(few)), gzipSync(end)]);
+        const error = await failureOf(readLayers([layerOf(bytes)]), 'too-large');
+        expect(error.message).to.match(/has more than 200000 headers$/);
+      }
+    });
+
+    it('unpacks no layer that is compressed twice', async () => {
+      const tar = Buffer.concat([entry('release-manifests/image-references', Buffer.from(good)), end]);
+      for (const inner of [gzipSync(tar), zstdCompressSync(tar)]) {
+        const error = await failureOf(readLayers([layerOf(gzipSync(inner))]), 'invalid-release');
+        expect(error.message).to.match(/it is compressed twice$/);
+      }
+      for (const bytes of [tar, gzipSync(tar), zstdCompressSync(tar)])
+        expect((await readLayers([layerOf(bytes)])).version).to.equal('4.12.4');
     });
 
     it('pays no attention to what follows the end, however much', async () => {
