@@ -8,7 +8,7 @@ import { informationalLimit, tooManyInformational, UnsupportedResponse } from '.
 import type { Certificates } from './certificates.ts';
 import { explainNetworkError, interrupted } from './networkErrors.ts';
 import { proxyFor, type Environment } from './proxy.ts';
-import { watchIdleTime, type IdleTimeoutOptions } from './idleTimeout.ts';
+import { watchIdleTime, type IdleTimeoutOptions, type SmallResponseLimits } from './idleTimeout.ts';
 import { RequestLimiter } from './requestLimiter.ts';
 import { Sockets, type SocketTls } from './socket.ts';
 import { Trace } from './trace.ts';
@@ -31,6 +31,7 @@ export interface ExchangeRequest {
   readonly url: URL;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: Buffer | (() => Promise<Readable>);
+  readonly small?: SmallResponseLimits | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -42,9 +43,7 @@ export interface ExchangeResponse {
 }
 
 /** A response with its body, up to the limit of the caller. */
-export interface ReadResponse {
-  readonly status: number;
-  readonly headers: IncomingHttpHeaders;
+export interface ReadResponse extends Omit<ExchangeResponse, 'body'> {
   readonly body: Buffer;
 }
 
@@ -212,7 +211,7 @@ export class Connections {
     body: Readable | undefined,
     trace: Trace,
   ): Promise<IncomingMessage> {
-    const { url, signal } = request;
+    const { url, signal, small } = request;
     return new Promise((resolve, reject) => {
       const outgoing = (url.protocol === 'https:' ? https : http).request({ ...this.#head(request), agent });
       let incoming: IncomingMessage | undefined;
@@ -228,7 +227,7 @@ export class Connections {
         const hint = 'Check the network, then try again.';
         fail(new PluginError('unreachable', `${url.host} ${problem}`, { hint }));
       };
-      const unwatch = watchIdleTime(outgoing, () => incoming ?? body, this.#options, report);
+      const unwatch = watchIdleTime(outgoing, () => incoming ?? body, { ...this.#options, small }, report);
       signal.addEventListener('abort', fail, { once: true });
       const settle = (): void => {
         signal.removeEventListener('abort', fail);

@@ -15,6 +15,15 @@ export interface IdleTimeoutOptions {
   readonly idleTimeout?: number;
 }
 
+/** Stricter limits for a small response, such as a manifest. Times are in milliseconds. */
+export interface SmallResponseLimits {
+  /** The time over which it must average 1 KiB/s, if it is shorter than the idle timeout. */
+  readonly window: number;
+  /** The time after which `warn` is called if it is incomplete. */
+  readonly warnAfter: number;
+  readonly warn: () => void;
+}
+
 /**
  * Watches a request. Calls `report` with words for a message if the connection takes too long, if the server neither
  * sends nor accepts data, or if a response is below the minimum throughput. `stream` returns the body in transfer: of
@@ -23,13 +32,18 @@ export interface IdleTimeoutOptions {
 export function watchIdleTime(
   outgoing: ClientRequest,
   stream: () => Readable | undefined,
-  { connectTimeout = 30_000, idleTimeout = 60_000 }: IdleTimeoutOptions,
+  {
+    connectTimeout = 30_000,
+    idleTimeout = 60_000,
+    small,
+  }: IdleTimeoutOptions & { readonly small?: SmallResponseLimits | undefined },
   report: (problem: string) => void,
 ): () => void {
   let connected: Socket | undefined;
   let seen = 0;
   let since = performance.now();
-  const throughput = new MinimumThroughput(idleTimeout);
+  const throughput = new MinimumThroughput(Math.min(idleTimeout, small?.window ?? idleTimeout));
+  const warning = small && setTimeout(small.warn, small.warnAfter).unref();
   let before = 0;
   outgoing.once('socket', (socket) => {
     const connect = (): void => {
@@ -69,5 +83,6 @@ export function watchIdleTime(
   timer.unref();
   return () => {
     clearInterval(timer);
+    clearTimeout(warning);
   };
 }

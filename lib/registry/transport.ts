@@ -3,6 +3,7 @@ import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { errorBodyLimit, readBody } from '../http/responseBody.ts';
 import type { Connections } from '../http/connections.ts';
+import type { SmallResponseLimits } from '../http/idleTimeout.ts';
 import { AuthenticatedClient, type RegistryRequest } from './authenticatedClient.ts';
 import { CircuitBreaker } from './circuitBreaker.ts';
 import { networkCode } from '../http/networkErrors.ts';
@@ -17,7 +18,17 @@ export interface TransportOptions extends RetryOptions {
   readonly insecure?: boolean;
   /** The time without requests to a registry after its failure, in milliseconds; default one minute. */
   readonly pause?: number;
+  /** The time after which a small response that is incomplete causes a warning, in milliseconds; default 10 s. */
+  readonly slowAfter?: number;
+  /** The time over which a small response must average 1 KiB/s, in milliseconds; default 30 s. */
+  readonly smallWindow?: number;
 }
+
+/** The largest content that counts as small, in bytes: manifests, configurations and signatures, but no layers. */
+const smallSize = 1024 * 1024;
+
+/** The shortest time between two warnings about one registry, in milliseconds. */
+const slowInterval = 60_000;
 
 /** A request for content. */
 export type ContentRequest = Omit<RegistryRequest, 'method' | 'body' | 'accept' | 'limit'>;
@@ -34,6 +45,8 @@ export class Transport {
   readonly #circuitBreaker: CircuitBreaker;
   /** The time of the last warning of each registry. */
   readonly #warnings = new Map<string, WaitWarnings>();
+  /** The time of the last warning of a slow response, by registry. */
+  readonly #slow = new Map<string, number>();
   /** The number of responses of a registry at the first failure of each budget. */
   readonly #responses = new WeakMap<RetryBudget, number>();
 
@@ -52,8 +65,9 @@ export class Transport {
 
   /** Sends a request once (except for a login and redirects), as a part of an action of `persist`. */
   async sendOnce(request: RegistryRequest): Promise<Reply> {
+    const small = typeof request.body === 'function' ? undefined : this.#smallLimits(request);
     const reply = await this.#client.send(request, async (exchange) => {
-      const response = await this.#connections.exchange(exchange);
+      const response = await this.#connections.exchange({ ...exchange, small });
       const limit = isSuccess(response.status) ? (request.limit ?? errorBodyLimit) : errorBodyLimit;
       return { ...response, body: await readBody(response, limit) };
     });
@@ -85,7 +99,8 @@ export class Transport {
     const noteResponse = (): void => {
       this.#circuitBreaker.noteResponse(request.registry);
     };
-    const connect = (): Promise<Readable> => retry(() => this.#openOnce(request, resumption), waitAfter);
+    const small = size <= smallSize ? this.#smallLimits(request) : undefined;
+    const connect = (): Promise<Readable> => retry(() => this.#openOnce(request, resumption, small), waitAfter);
     async function* read(): AsyncGenerator<Buffer> {
       for (;;) {
         try {
@@ -158,17 +173,34 @@ export class Transport {
     });
   }
 
+  /** Without a warning, a slow server would hold a command in silence. */
+  #smallLimits({ registry, repository, what }: ContentRequest): SmallResponseLimits {
+    const { slowAfter: warnAfter = 10_000, smallWindow: window = 30_000 } = this.#options;
+    const warn = (): void => {
+      const now = performance.now();
+      if (now - (this.#slow.get(registry) ?? -Infinity) < slowInterval) return;
+      this.#slow.set(registry, now);
+      const name = `${what} of ${registry}/${repository}`;
+      this.#context.log('warn', `waiting for ${name}: it is incomplete after ${Math.ceil(warnAfter / 1000)} s`);
+    };
+    return { window, warnAfter, warn };
+  }
+
   #budgetFor(registry: string): RetryBudget {
     const warnings = this.#warnings.get(registry) ?? { last: -Infinity };
     this.#warnings.set(registry, warnings);
     return new RetryBudget(this.#options, this.#context, warnings);
   }
 
-  async #openOnce(request: ContentRequest, resumption: Resumption): Promise<Readable> {
+  async #openOnce(
+    request: ContentRequest,
+    resumption: Resumption,
+    small: SmallResponseLimits | undefined,
+  ): Promise<Readable> {
     const content = toGet(request, resumption);
     let stream: Readable | undefined;
     const reply = await this.#client.send(content, async (exchange) => {
-      const response = await this.#connections.exchange(exchange);
+      const response = await this.#connections.exchange({ ...exchange, small });
       try {
         if (this.#begin(request, resumption, [response.status, response.headers])) stream = response.body;
         return { ...response, body: stream ? Buffer.alloc(0) : await readBody(response, errorBodyLimit) };

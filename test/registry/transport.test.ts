@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
@@ -420,6 +421,36 @@ describe('Transport', () => {
       const error = await failureOf(download(strict, server), 'tls');
       expect(error.message).to.contain('not encrypted').and.not.contain('do-not-print-me');
       expect((await download(await open(server), server)).equals(bytes)).to.equal(true);
+    });
+  });
+
+  describe('a small response', () => {
+    const limits = { slowAfter: 50, smallWindow: 200, attempts: 2 };
+
+    it('is named in one warning if it is slow, and has the minimum throughput over a shorter time', async () => {
+      const server = await start();
+      server.fault(/blobs/, { bytesPerSecond: 20 });
+      const reads = [
+        (transport: Transport) => transport.send(get(server)),
+        (transport: Transport) => stream(transport, server),
+      ];
+      for (const read of reads) {
+        context = makeContext();
+        const error = await failureOf(read(await open(server, limits)), 'unreachable');
+        expect(error.message).to.include(`${server.host} sent less than 1 KiB/s for 1 s`);
+        expect(context.lines.filter((line) => line.startsWith('warn: '))).to.deep.equal([
+          `warn: waiting for blob ${digest} of ${server.host}/a/b: it is incomplete after 1 s`,
+        ]);
+      }
+    });
+
+    it('causes no warning if it is complete in time', async () => {
+      const server = await start();
+      const transport = await open(server, { slowAfter: 300 });
+      await transport.send(get(server));
+      await stream(transport, server);
+      await sleep(600);
+      expect(context.lines.filter((line) => line.startsWith('warn: '))).to.deep.equal([]);
     });
   });
 
