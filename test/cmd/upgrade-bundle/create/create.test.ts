@@ -73,6 +73,7 @@ describe('oc adm-upgrade-bundle create', () => {
       version: '4.12.4',
       arch: 'x86_64',
       images: 5,
+      isRead: true,
     });
     expect(result).to.have.keys(
       'outputVersion',
@@ -83,6 +84,7 @@ describe('oc adm-upgrade-bundle create', () => {
       'release',
       'size',
       'digest',
+      'isRead',
       'fetched',
       'images',
       'blobs',
