@@ -70,7 +70,10 @@ const isState = fieldsWith({
  * Reads the record; undefined if it is missing, corrupt or of another user, because the files of the host have the same
  * facts.
  */
-export async function readState(files: HostFiles, installation: Installation): Promise<RegistryState | undefined> {
+export async function readState(
+  files: HostFiles,
+  installation: Pick<Installation, 'quayRoot'>,
+): Promise<RegistryState | undefined> {
   try {
     const text = (await new StateFolder(files, installation).read(stateName))?.toString() ?? 'null';
     const value: unknown = parseJson(text);

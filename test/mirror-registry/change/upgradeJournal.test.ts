@@ -6,7 +6,6 @@ import { HostFiles } from '../../../lib/machine/hostFiles.ts';
 import { parseJournal } from '../../../lib/mirror-registry/change/upgradeJournal.ts';
 import { readWritten } from '../../../lib/mirror-registry/change/writtenFiles.ts';
 import { readState } from '../../../lib/mirror-registry/detect/registryState.ts';
-import type { Installation } from '../../../lib/mirror-registry/installation.ts';
 import { StateFolder } from '../../../lib/mirror-registry/stateFolder.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -100,7 +99,7 @@ describe('the records beside a registry', () => {
       unitSha256: { '/units/quay-app.service': sha256 },
     };
     await put('state.json', JSON.stringify(state));
-    expect(await readState(files(), installation as unknown as Installation)).to.deep.equal(state);
+    expect(await readState(files(), installation)).to.deep.equal(state);
     for (const text of [
       'null',
       '{"images":{"quay":null},"unitSha256":{}}',
@@ -110,7 +109,7 @@ describe('the records beside a registry', () => {
       '{"images":{},"unitSha256":{},"lastUpgrade":{}}',
     ]) {
       await put('state.json', text);
-      expect(await readState(files(), installation as unknown as Installation), text).to.equal(undefined);
+      expect(await readState(files(), installation), text).to.equal(undefined);
     }
   });
 });
