@@ -3,7 +3,7 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import { digestOf, hexOf, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { architectures, type Architecture } from '../release/version.ts';
-import { agentNamespace, nodePhases, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
+import { nodePhases, reportNamespace, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
 
 /**
  * The places of the base blobs of a delta bundle on a node. `offered`: all in files, which other nodes can fetch.
@@ -58,7 +58,7 @@ const longest = 4000;
 export const reportKind = {
   apiVersion: 'coordination.k8s.io/v1',
   kind: 'Lease',
-  namespace: agentNamespace,
+  namespace: reportNamespace,
   labelSelector: labels.part,
 } as const;
 

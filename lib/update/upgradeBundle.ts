@@ -212,3 +212,9 @@ function sum(values: readonly number[]): number {
 
 /** The namespace of the agents, and the prefix of most of their names. */
 export const agentNamespace = 'oc-upgrade-bundle';
+
+/**
+ * The namespace of the agents’ reports. Roles cannot limit `create` to names, so the Lease of the controller is in
+ * another one: no role of an agent covers it.
+ */
+export const reportNamespace = `${agentNamespace}-reports`;

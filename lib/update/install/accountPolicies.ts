@@ -2,7 +2,7 @@ import { signatureLabel } from '../../config/signatures.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { acknowledgements } from '../../preflight/acknowledgements.ts';
 import { userOf } from './agentAccess.ts';
-import { agentNamespace, proposalAnnotation, upgradeBundleApi } from '../upgradeBundle.ts';
+import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
 const api = 'admissionregistration.k8s.io/v1';
 /** The key in the token of a pod that names its node, since Kubernetes 1.30. */
@@ -103,7 +103,7 @@ const limits: readonly Limit[] = [
   {
     ...{ name: 'reports', group: 'coordination.k8s.io', version: 'v1', resource: 'leases' },
     operations: ['CREATE', 'UPDATE', 'DELETE'],
-    namespace: agentNamespace,
+    namespace: reportNamespace,
     variables: {
       name: 'object == null ? oldObject.metadata.name : object.metadata.name',
       holder: "object == null || !has(object.spec.holderIdentity) ? '' : object.spec.holderIdentity",
@@ -121,8 +121,19 @@ const limits: readonly Limit[] = [
         'an agent may write the Lease of its own node only',
       ],
       [
-        `request.userInfo.username != '${userOf('controller')}' || (object == null ? variables.name.startsWith('agent-') : variables.name == 'controller')`,
-        'the controller may write its own Lease only, and delete those of agents',
+        `request.userInfo.username != '${userOf('controller')}' || object == null`,
+        'the controller may delete reports only',
+      ],
+    ],
+  },
+  {
+    ...{ name: 'lease', group: 'coordination.k8s.io', version: 'v1', resource: 'leases' },
+    operations: ['CREATE', 'UPDATE', 'DELETE'],
+    namespace: agentNamespace,
+    validations: [
+      [
+        `request.userInfo.username == '${userOf('controller')}' && object != null && object.metadata.name == 'controller'`,
+        'only the controller may write a Lease here, and only its own',
       ],
     ],
   },

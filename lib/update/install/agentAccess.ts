@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { machineConfigDaemon } from '../../preflight/agentImage.ts';
 import { acknowledgements, adminGates } from '../../preflight/acknowledgements.ts';
-import { agentNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
+import { agentNamespace, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
 /** The account of the agents on every node, or of the controllers on the control plane. */
 export type Account = 'agent' | 'controller';
@@ -31,11 +31,8 @@ const agentEverywhere: readonly Rule[] = [
   rule('config.openshift.io', ['clusterversions'], ['get'], ['version']),
 ];
 
-/**
- * The rules of an agent in its own namespace: for the Lease with its report, and for the Leases of other agents, to
- * find them.
- */
-const agentAtHome: readonly Rule[] = [rule('coordination.k8s.io', ['leases'], ['list', 'create', 'patch']), privileged];
+/** The rules of an agent for reports: for the Lease with its own, and for those of other agents, to find them. */
+const agentReports: readonly Rule[] = [rule('coordination.k8s.io', ['leases'], ['list', 'create', 'patch'])];
 
 /** The cluster-wide rules of the controller. */
 const controllerEverywhere: readonly Rule[] = [
@@ -59,13 +56,13 @@ const controllerEverywhere: readonly Rule[] = [
   rule('machineconfiguration.openshift.io', ['machineconfigpools'], ['patch']),
 ];
 
-/**
- * The rules of the controller in its own namespace: for the Lease that it holds, and for the reports of agents. It
- * deletes reports of nodes that are gone.
- */
+/** The rules of the controller for the reports of agents. It deletes reports of nodes that are gone. */
+const controllerReports: readonly Rule[] = [rule('coordination.k8s.io', ['leases'], [...watching, 'delete'])];
+
+/** The rules of the controller in its own namespace: for the Lease that it holds, and creates if it is missing. */
 const controllerAtHome: readonly Rule[] = [
   rule('coordination.k8s.io', ['leases'], ['get', 'update'], ['controller']),
-  rule('coordination.k8s.io', ['leases'], [...watching, 'create', 'delete']),
+  rule('coordination.k8s.io', ['leases'], ['create']),
   // To keep agents and controllers on the image of the machine config daemon.
   rule('apps', ['daemonsets'], ['get', 'patch'], ['agent', 'controller']),
   privileged,
@@ -94,9 +91,10 @@ export function userOf(account: Account): string {
 /** Returns the accounts of the agents and of the controller, with only the rights that they use. */
 export function agentAccess(): KubernetesObject[] {
   return [
-    ...accountObjects('agent', agentEverywhere, { [agentNamespace]: agentAtHome }),
+    ...accountObjects('agent', agentEverywhere, { [agentNamespace]: [privileged], [reportNamespace]: agentReports }),
     ...accountObjects('controller', controllerEverywhere, {
       [agentNamespace]: controllerAtHome,
+      [reportNamespace]: controllerReports,
       [adminGates.metadata.namespace]: [...signatures, ...gates],
       [acknowledgements.metadata.namespace]: acknowledging,
       [machineConfigDaemon.metadata.namespace]: daemonImage,

@@ -3,7 +3,7 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { executablePath } from '../../machine/paths.ts';
 import { accountPolicies } from './accountPolicies.ts';
 import { agentAccess, type Account } from './agentAccess.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
+import { agentNamespace, reportNamespace } from '../upgradeBundle.ts';
 import {
   describeExecutables,
   executablePort,
@@ -61,6 +61,8 @@ export function agentObjects(options: AgentOptions): KubernetesObject[] {
   return [
     upgradeBundleDefinition({ rules }),
     namespace,
+    // No pod runs there.
+    { apiVersion: 'v1', kind: 'Namespace', metadata: { name: reportNamespace } },
     ...agentAccess(),
     networkPolicy(metrics),
     { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec(metrics) },

@@ -4,6 +4,8 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import { metricsToken } from '../agent/agentMetrics.ts';
+import { reportKind } from '../nodeReport.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
 import { formerAccess } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
@@ -80,6 +82,7 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   const token = await makeTokens(cluster, options);
   // The agents already have the new access.
   const removed = await deleteObjects(cluster, unneeded, options, context);
+  await deleteObjects(cluster, await listFormerReports(cluster), options, context);
   const agents = await applyObjects(cluster, sets, options, context).catch((error: unknown) => {
     // In a dry run, their namespace does not exist yet.
     if (options.dryRun && isPluginError(error, 'not-found')) return sets.map(asCreated);
@@ -89,6 +92,13 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   if (options.dryRun || !options.startup) return { objects: all, removed };
   const { pods } = await startAgents(cluster, options.executables, options.startup, context);
   return { objects: all, removed, nodes: pods.length };
+}
+
+/** Lists the reports of versions whose agents wrote them beside the Lease of the controller. */
+async function listFormerReports(cluster: Cluster): Promise<ObjectReference[]> {
+  const { apiVersion, kind, labelSelector } = reportKind;
+  const leases = await cluster.list(apiVersion, kind, { namespace: agentNamespace, labelSelector });
+  return leases.map(({ metadata: { name } }) => ({ apiVersion, kind, metadata: { name, namespace: agentNamespace } }));
 }
 
 async function warnOfLostImages(cluster: Cluster, context: Context): Promise<void> {

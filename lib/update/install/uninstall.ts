@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { formerAccess } from './agentAccess.ts';
-import { agentNamespace, hasEnded, phaseOf } from '../upgradeBundle.ts';
+import { agentNamespace, hasEnded, phaseOf, reportNamespace } from '../upgradeBundle.ts';
 import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
 import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
@@ -92,7 +92,10 @@ export async function uninstallAgents(
   const gone = await deleteObjects(cluster, ordered.map(referenceOf), { dryRun }, context);
   // After the deletion, because a running controller would pause them again.
   if (dryRun === undefined) await restorePauses(cluster, context);
-  if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
+  if (dryRun === undefined && timeout !== undefined) {
+    for (const name of [agentNamespace, reportNamespace])
+      await awaitNamespace(cluster, name, { ...options, timeout }, context);
+  }
   return [...controllers, ...store, ...gone].map(referenceOf);
 }
 
@@ -135,8 +138,8 @@ async function cleanNodes(
   await awaitDone(check, wait, context);
 }
 
-async function awaitNamespace(cluster: Cluster, wait: WaitOptions, context: Context): Promise<void> {
-  const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: agentNamespace } };
+async function awaitNamespace(cluster: Cluster, name: string, wait: WaitOptions, context: Context): Promise<void> {
+  const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name } };
   const check = async (): Promise<PluginError | undefined> => {
     const namespace = await cluster.read(reference);
     if (!namespace) return undefined;
@@ -144,8 +147,8 @@ async function awaitNamespace(cluster: Cluster, wait: WaitOptions, context: Cont
       ({ status, message }) => status === 'True' && message !== '',
     );
     const text = reasons.map(({ message }) => message).join(' ');
-    return new PluginError('not-ready', `The namespace ${agentNamespace} is not gone yet. ${text}`.trim(), {
-      hint: 'The cluster continues to remove it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
+    return new PluginError('not-ready', `The namespace ${name} is not gone yet. ${text}`.trim(), {
+      hint: `The cluster continues to remove it: oc get namespace ${name} -o yaml says what it waits for.`,
     });
   };
   await awaitDone(check, wait, context);

@@ -302,6 +302,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       const renewTime = new Date(Date.now() - age).toISOString().replace('Z', '000Z');
       server.put({ ...formatNodeReport({ bundle: '', progress }), spec: { holderIdentity: 'a', renewTime } });
     };
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     lease(3_600_000);
     expect((await run('status')).stderr).to.contain('no agent has reported since 20');
     lease(60_000);

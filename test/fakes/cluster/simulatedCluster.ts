@@ -172,7 +172,7 @@ export class SimulatedCluster {
   /** Returns the report of a node. */
   progress(node: string): NodeProgress | undefined {
     const uid = this.bundle()?.metadata.uid;
-    const lease = this.api.find(reportKind.apiVersion, reportKind.kind, `agent-${node}`, namespace);
+    const lease = this.api.find(reportKind.apiVersion, reportKind.kind, `agent-${node}`, reportKind.namespace);
     const report = lease && parseReport(lease);
     return report?.bundle === uid ? report?.progress : undefined;
   }

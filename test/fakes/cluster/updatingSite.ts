@@ -98,7 +98,7 @@ export class UpdatingSite {
     const definition = upgradeBundleDefinition();
     server.put(definition);
     furnish(server);
-    for (const name of ['oc-upgrade-bundle', 'openshift-machine-api']) {
+    for (const name of ['oc-upgrade-bundle', 'oc-upgrade-bundle-reports', 'openshift-machine-api']) {
       server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
     }
     server.put({

@@ -23,7 +23,7 @@ import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 const token = '0123456789abcdef0123';
-const namespace = 'oc-upgrade-bundle';
+const namespace = 'oc-upgrade-bundle-reports';
 
 /** Yields a chunk repeatedly, up to a length. */
 function* cut(chunk: Buffer, length: number): Generator<Buffer> {

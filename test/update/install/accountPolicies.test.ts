@@ -227,7 +227,7 @@ describe('accountPolicies', () => {
         object,
         oldObject,
         user,
-        namespace: 'oc-upgrade-bundle',
+        namespace: String(((object ?? oldObject)?.['metadata'] as Json)['namespace']),
       });
     const controllerLease = {
       metadata: { name: 'controller', namespace: 'oc-upgrade-bundle' },
@@ -253,6 +253,8 @@ describe('accountPolicies', () => {
       const stranger = { ...controllerLease, metadata: { name: 'other', namespace: 'oc-upgrade-bundle' } };
       expect(write(stranger, asController)).not.to.deep.equal([]);
       expect(write(lease('a'), asController)).not.to.deep.equal([]);
+      const misplaced = { ...lease('a'), metadata: { name: 'agent-a', namespace: 'oc-upgrade-bundle' } };
+      expect(write(misplaced, asAgent('a'))).not.to.deep.equal([]);
       expect(write(null, asController, lease('a'))).to.deep.equal([]);
       expect(write(null, asController, controllerLease)).not.to.deep.equal([]);
     });

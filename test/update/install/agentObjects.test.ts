@@ -1,7 +1,10 @@
 import { expect } from 'chai';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
-import { startCluster } from '../../support/cluster.ts';
+import { connectTo, startCluster } from '../../support/cluster.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { readRights } from '../../fakes/cluster/simulatedCluster.ts';
+import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 
@@ -18,7 +21,7 @@ describe('agentObjects', () => {
 
   it('come in an order in which they can be applied: what others need first, the agents last', () => {
     const order = kinds(agentObjects({ ...options, admission: 'warn' }));
-    expect(order.slice(0, 3)).to.deep.equal(['CustomResourceDefinition', 'Namespace', 'ServiceAccount']);
+    expect(order.slice(0, 4)).to.deep.equal(['CustomResourceDefinition', 'Namespace', 'Namespace', 'ServiceAccount']);
     expect(order.slice(-3)).to.deep.equal([...['ValidatingAdmissionPolicyBinding', 'DaemonSet', 'DaemonSet']]);
     expect(kinds(agentObjects({ ...options, policies: false }))).not.to.include('ValidatingAdmissionPolicy');
   });
@@ -44,11 +47,46 @@ describe('agentObjects', () => {
     const rules = roles.flatMap(({ rules: own }) => (own ?? []) as Record<string, string[]>[]);
     const writing = rules.filter(({ verbs = [] }) => verbs.some((verb) => !['get', 'list', 'watch'].includes(verb)));
     expect(writing.map(({ resources, verbs }) => [resources, verbs])).to.deep.equal([
-      [['leases'], ['list', 'create', 'patch']],
       [['securitycontextconstraints'], ['use']],
+      [['leases'], ['list', 'create', 'patch']],
     ]);
     const bound = roles.filter(({ kind }) => kind === 'RoleBinding').map(({ metadata }) => metadata.namespace);
-    expect(bound).to.deep.equal(['oc-upgrade-bundle']);
+    expect(bound).to.deep.equal(['oc-upgrade-bundle', 'oc-upgrade-bundle-reports']);
+  });
+
+  it('keep the token of an agent from the Lease of the controller, by roles alone, before OpenShift 4.17', async () => {
+    const objects = agentObjects({ ...options, policies: false });
+    const mayDo = readRights(objects);
+    const [administrator, agent] = ['system:admin', 'system:serviceaccount:oc-upgrade-bundle:agent'];
+    const allow = (attempt: Parameters<typeof mayDo>[0]): boolean => attempt.user === administrator || mayDo(attempt);
+    const tokens = new Map([
+      ['t', administrator],
+      ['a', agent],
+    ]);
+    await using started = await startCluster({ openshift: '4.12.4', tokens, allow });
+    for (const object of objects) await started.cluster.apply(object);
+    const progress = { name: 'a', phase: 'Loaded', imagesLoaded: 1, imagesTotal: 1, bytes: 1 } as const;
+    const report = formatNodeReport({ bundle: 'x', progress });
+    await using worker = await connectTo(started.server, { user: { token: 'a' } });
+    await worker.cluster.apply(report);
+    await worker.cluster.apply(report);
+
+    const lease = {
+      ...{ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease' },
+      metadata: { name: 'controller', namespace: 'oc-upgrade-bundle' },
+    };
+    const spec = { holderIdentity: 'a worker' };
+    for (const act of [
+      () => worker.cluster.patch(lease, { spec }),
+      () => worker.cluster.apply({ ...lease, spec }, { force: true }),
+      () => worker.cluster.update({ ...lease, spec }),
+      () => worker.cluster.delete(lease),
+      () => worker.cluster.create({ ...lease, metadata: { ...lease.metadata, name: 'other' } }),
+    ]) {
+      await failureOf(act(), 'denied');
+    }
+    const { server } = started;
+    expect(server.find(lease.apiVersion, 'Lease', 'controller', 'oc-upgrade-bundle')?.['spec']).to.deep.equal({});
   });
 
   it('run controllers on the control plane only, by an account of their own', () => {
