@@ -79,6 +79,11 @@ export class Backup {
     if (held) yield held;
   }
 
+  /** Reads the first bytes of a file. Throws `not-readable`. */
+  head({ path }: BackupEntry, size: number, signal: AbortSignal): Promise<Buffer> {
+    return readFully(this.#file, this.path, this.#starts.get(path) ?? 0, size, signal);
+  }
+
   /** Checks the digests of all files. Throws as `content`. */
   async verify(signal: AbortSignal): Promise<void> {
     for (const entry of this.manifest.files) for await (const _ of this.content(entry, signal));

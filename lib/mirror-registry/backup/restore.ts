@@ -11,7 +11,7 @@ import { kindOf } from '../change/databaseKind.ts';
 import { changeRegistry, openRecords, resumeUnfinished } from '../change/execution.ts';
 import { requireHealth } from '../change/health.ts';
 import { readAccount } from '../change/migrationPlan.ts';
-import { checkDump } from '../change/postgres.ts';
+import { checkDump, checkDumpVersion } from '../change/postgres.ts';
 import type { ExecutionRequest } from '../change/restart.ts';
 import type { UpgradeRecords } from '../change/upgradeRecords.ts';
 import type { Installation } from '../installation.ts';
@@ -22,6 +22,9 @@ import { addContent, findImageStorage, listMissingContent } from './imageStorage
 import { planFiles, type RestoredFiles } from './restoredFiles.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
 import { scratchNames, takeStateLock } from '../stateFolder.ts';
+
+/** The bytes at the start of a dump in which pg_dump states versions. */
+const headSize = 4096;
 
 /** Input of a restore. */
 export interface RestoreRequest extends ExecutionRequest {
@@ -112,11 +115,18 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   requireSameKind(entries, installation);
   const isPostgres = installation.database === 'postgres';
   const database = await findDatabase(files, commands, installation, signal);
-  if (database === undefined || (isPostgres && !readAccount(detected))) {
+  const account = isPostgres ? readAccount(detected) : undefined;
+  if (database === undefined || (isPostgres && !account)) {
     throw new PluginError('unsupported', 'the database of this registry is not the one of its installer');
   }
   log('info', `verifying ${backup.path}`);
   await backup.verify(signal);
+  const dump = entries.find(({ path }) => path === databaseEntries.postgres);
+  if (account && dump) {
+    const head = await backup.head(dump, Math.min(dump.size, headSize), signal);
+    const isKnown = await checkDumpVersion(commands, account, head.toString('latin1'), signal);
+    if (!isKnown) log('warn', 'it is unknown whether the PostgreSQL of this host is older than the one of the backup');
+  }
   const restored = await planFiles({ ...request, small: await backup.readSmall(signal) });
   const storage = await findImageStorage(files, commands, installation, signal);
   const missing = facts.hasImages ? await listMissingContent(backup, commands, storage, signal) : [];
@@ -145,7 +155,8 @@ function requireSameKind(entries: readonly BackupEntry[], { database }: Installa
   throw new PluginError('unsupported', `the database in the backup is of ${backup}, and that of this host of ${host}`, {
     hint:
       database === 'sqlite'
-        ? 'Upgrade the registry of the backup to 2.x, and make a new backup. Or install its release, 1.x, on this host.'
+        ? 'Upgrade the registry of the backup to 2.x, and make a new backup. Or install its release, 1.x, on this host, ' +
+          'restore the backup, and then upgrade.'
         : 'Upgrade the registry of this host to 2.x first.',
   });
 }

@@ -80,6 +80,39 @@ export async function checkDump(path: string): Promise<void> {
 }
 
 /**
+ * Checks that the PostgreSQL of this host can read a dump, whose first bytes are `head`: its major version is not older.
+ * Returns false if that is unknown, because the server does not answer. Throws `unsupported`.
+ */
+export async function checkDumpVersion(
+  commands: HostCommands,
+  { user, database }: PostgresAccount,
+  head: string,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const [, dumped] = /^-- Dumped from database version (\S+)/m.exec(head) ?? [];
+  if (dumped === undefined) return false;
+  const query = ['--no-psqlrc', '--no-align', '--tuples-only', '--command=SHOW server_version'];
+  const words = ['exec', container, 'psql', ...query, `--username=${user}`, `--dbname=${database}`];
+  const present = await commands.podman(words, signal).catch((error: unknown) => {
+    if (isPluginError(error, 'command-failed')) return undefined;
+    throw error;
+  });
+  if (present === undefined) return false;
+  if (majorOf(dumped) <= majorOf(present)) return true;
+  throw new PluginError(
+    'unsupported',
+    `the database in the backup is of PostgreSQL ${dumped}, which is newer than ${present.trim()} of this host`,
+    { hint: 'Nothing was changed. Install the mirror-registry release of the backup on this host, and restore again.' },
+  );
+}
+
+/** Returns the major version of PostgreSQL as a number: 10 of `10.23`, 9.6 of `9.6.24`. */
+function majorOf(version: string): number {
+  const number = parseFloat(version);
+  return number >= 10 ? Math.floor(number) : number;
+}
+
+/**
  * Starts PostgreSQL, and replaces Quay’s tables by those of a dump, all or none of them. Quay must be stopped. Throws
  * `command-failed`, and `unreachable` if PostgreSQL does not start.
  */

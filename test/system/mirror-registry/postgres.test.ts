@@ -170,9 +170,34 @@ describe('a registry with PostgreSQL', function () {
     await backUp();
     await using other = await startMirrorRegistry();
     const before = await other.snapshot();
-    const { code, stderr } = await other.call('restore', [file, '--hostname=new.example.com']);
-    expect([code, stderr.includes('is of PostgreSQL'), stderr.includes('2.x')], stderr).to.deep.equal([1, true, true]);
+    for (const more of [['--dry-run'], []]) {
+      const { code, stderr } = await other.call('restore', [file, '--hostname=new.example.com', ...more]);
+      expect([code, stderr.includes('is of PostgreSQL'), stderr.includes('2.x')], stderr).to.deep.equal([
+        1,
+        true,
+        true,
+      ]);
+    }
     expect(await other.snapshot()).to.deep.equal(before);
+    expect(other.host.calls.filter((line) => /^systemctl (?!show)/.test(line))).to.deep.equal([]);
+  });
+
+  it('is not restored into an older PostgreSQL, and nothing stops', async () => {
+    const withVersion = (version: string) => (text: string) =>
+      text.replace(/^(-- Dumped from database version ).*$/m, `$1${version}`);
+    host.dumpOf = withVersion('99.1 (Debian 99.1-1)');
+    await backUp();
+    const before = changes().length;
+    for (const more of [['--dry-run'], []]) {
+      const { code, stderr } = await registry.call('restore', [file, '--hostname=localhost', ...more]);
+      expect([code, stderr.includes('is of PostgreSQL 99.1, which is newer than')], stderr).to.deep.equal([1, true]);
+    }
+    expect([changes().length, await snapshot()]).to.deep.equal([before, original]);
+    host.dumpOf = withVersion('9.6.24');
+    await rm(file);
+    await backUp();
+    const older = await registry.call('restore', [file, '--hostname=localhost', '--dry-run']);
+    expect(older.code, older.stderr).to.equal(0);
   });
 
   it('is not upgraded to another minor version, nor backed up without its own PostgreSQL', async () => {
