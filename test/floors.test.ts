@@ -33,7 +33,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
-  ['lib/release', 'adminGates documents featureGates load manifestFilter payload payloadPolicies provenance release version'],
+  [
+    'lib/release',
+    'adminGates documents featureGates load manifestFilter payload payloadPolicies provenance release version',
+  ],
   ['lib/release/graph', 'archivedPath channels graph graphData updateGraph updatePath'],
   ['lib/catalog', 'catalogImage selection'],
   ['lib/release/mirror', 'destination filledRepositories measure mirror mirrorGroup'],

@@ -7,7 +7,7 @@ import type { Cluster } from '../kubernetes/client.ts';
 import type { ClusterSurvey } from './survey.ts';
 
 /**
- * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.
+ * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.12.
  */
 export const pinnedImageSetKind = {
   apiVersion: 'machineconfiguration.openshift.io/v1',

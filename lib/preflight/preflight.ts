@@ -4,6 +4,7 @@ import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { readPayloadGates, type GatedRelease } from '../release/adminGates.ts';
+import { readPinningFeatureSets } from '../release/featureGates.ts';
 import { isOlder, isSameMinor } from '../release/version.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
@@ -24,7 +25,7 @@ import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkPullAdmission } from './pullAdmission.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
-import { imageLimitsOf, surveyCluster, type ClusterSurvey } from './survey.ts';
+import { featureSetOf, imageLimitsOf, surveyCluster, type ClusterSurvey } from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 
 /** The result of preflight: whether a cluster can boot and, if planned, update without a registry. */
@@ -123,9 +124,7 @@ async function checkPlan(
   context: Context,
 ): Promise<Finding[]> {
   const { path, version, release, distrust, manifests } = plan;
-  const gate = survey.featureGates.find(({ metadata }) => metadata.name === 'cluster');
-  const named = textOf(fieldsOf(gate?.['spec'])['featureSet']);
-  const featureSet = named === '' ? undefined : named;
+  const featureSet = featureSetOf(survey.featureGates);
   const report = await lintManifests(payloadSet(path, release, manifests, context, featureSet), context);
   const supply = {
     mirrored: hasMirrors(plan, survey),
@@ -143,7 +142,8 @@ async function checkPlan(
         },
       ]
     : [];
-  return [...untrusted, ...checkPath(clusterVersion, plan, supply), ...checkManifests(report, version)];
+  const target = { ...plan, pinsIn: readPinningFeatureSets(manifests, version, context) };
+  return [...untrusted, ...checkPath(clusterVersion, target, supply), ...checkManifests(report, version)];
 }
 
 async function checkMirrors(

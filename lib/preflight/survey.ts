@@ -145,6 +145,13 @@ export function imageLimitsOf({ kubeletConfigs }: Pick<ClusterSurvey, 'kubeletCo
   return [50, ...given];
 }
 
+/** Returns the feature set of a cluster; undefined for the default one. */
+export function featureSetOf(featureGates: readonly StoredObject[]): string | undefined {
+  const gate = featureGates.find(({ metadata }) => metadata.name === 'cluster');
+  const featureSet = textOf(fieldsOf(gate?.['spec'])['featureSet']);
+  return featureSet === '' ? undefined : featureSet;
+}
+
 /** Returns the mirrors of images by digest that a cluster has. */
 export function mirrorSetsOf({
   digestMirrors,

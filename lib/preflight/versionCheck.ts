@@ -11,6 +11,8 @@ export interface UpdateTarget {
   readonly arch: string;
   /** The versions that can be updated to it; empty if the release does not state them. */
   readonly previous: readonly string[];
+  /** The feature sets with which its clusters pin images; undefined if its manifests do not say. */
+  readonly pinsIn?: readonly string[] | undefined;
 }
 
 /** The ways in which nodes of a cluster get the images of a release. */
@@ -26,9 +28,9 @@ export interface ImageSupply {
 /**
  * The first versions whose machine config operator takes the operating system of a node from the node’s own storage if
  * its pool has pinned images (updateLayeredOS, isPinnedImageSetConfigured). `preview`: with the feature gate
- * PinnedImages.
+ * PinnedImages, which is enabled by default since 4.19.12 (openshift/api d37c9b385, release-4.19).
  */
-const firstLocalSystem = { byDefault: '4.19.0-0', preview: '4.17.0-0' };
+const firstLocalSystem = { byDefault: '4.19.12-0', preview: '4.17.0-0' };
 
 const advice = {
   busy: 'Wait until the cluster version operator is done (oc adm upgrade), or fix what blocks it: nothing else is updated meanwhile.',
@@ -42,16 +44,19 @@ const advice = {
   arch: 'Take the bundle for multi.',
   system:
     'Keep a registry within reach of the nodes until all pools are updated: the push and serve commands make one of the bundle. ' +
-    'Without one, update to 4.19 or later only.',
+    'Without one, update to 4.19.12 or later only.',
   pins: 'Pause the machine config pools until the cluster serves PinnedImageSet v1 and the images are pinned, then resume them.',
 };
 
 /**
- * Returns whether nodes that update to a version take its operating system from their own storage, if it has pinned
- * images.
+ * Returns whether nodes that update to a release take its operating system from their own storage, if it has pinned
+ * images. The manifests of the release decide, and its version only if they do not say.
  */
-export function takesLocalSystem(version: string): boolean {
-  return !isOlder(version, firstLocalSystem.byDefault);
+export function takesLocalSystem(
+  { version, pinsIn }: Pick<UpdateTarget, 'version' | 'pinsIn'>,
+  featureSet = 'Default',
+): boolean {
+  return pinsIn?.includes(featureSet) ?? !isOlder(version, firstLocalSystem.byDefault);
 }
 
 /** Checks the conditions of the cluster version operator. `target` is undefined if no update is planned. */
@@ -120,8 +125,8 @@ function checkSystem(
   { mirrored, pinsImages, featureSet }: ImageSupply,
   find: (severity: Severity, message: string, advised: string) => Finding,
 ): Finding[] {
-  if (!takesLocalSystem(target.version)) {
-    const what = `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only 4.19 and later take it from their own storage`;
+  if (!takesLocalSystem(target, featureSet)) {
+    const what = `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only 4.19.12 and later take it from their own storage`;
     if (featureSet !== undefined && !isOlder(target.version, firstLocalSystem.preview)) {
       return [find('warning', `${what}; ${featureSet} may change that`, advice.system)];
     }

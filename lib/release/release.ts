@@ -10,6 +10,7 @@ import { readImageReferences, readReleaseMetadata, type ComponentImage } from '.
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
 import type { ImagePolicy } from './sigstore/imagePolicy.ts';
 import { readProvenance, type Provenance } from './provenance.ts';
+import { readPinningFeatureSets } from './featureGates.ts';
 import { readPayloadPolicies } from './payloadPolicies.ts';
 import { readVerification, type Verification } from './verification.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
@@ -36,6 +37,8 @@ export interface Release {
   readonly verification: Verification;
   /** The image policies that the release adds to clusters (ClusterImagePolicy). */
   readonly imagePolicies: readonly ImagePolicy[];
+  /** The feature sets with which clusters pin images; undefined if the manifests do not say. */
+  readonly pinsIn?: readonly string[] | undefined;
   /** The acknowledgements that an update from it to another minor version requires. */
   readonly gates: readonly AdminGate[];
   readonly provenance: Provenance;
@@ -91,6 +94,7 @@ export async function readPayload(
     children,
     verification: readVerification(files, context),
     imagePolicies: readPayloadPolicies(files, version, context),
+    pinsIn: readPinningFeatureSets(files, version, context),
     gates: readPayloadGates(files, version, context),
     provenance: readProvenance(files),
   };

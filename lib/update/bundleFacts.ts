@@ -27,6 +27,8 @@ export interface BundleFacts {
   readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
   /** The acknowledgements that an update from this release to another minor version requires. */
   readonly gates?: readonly AdminGate[];
+  /** The feature sets with which clusters of the release pin images; undefined if its manifests do not say. */
+  readonly pinsIn?: readonly string[] | undefined;
   /** The facts about each release of a bundle with several, in the order of the updates. */
   readonly hops?: readonly BundleFacts[] | undefined;
   /** Of one of several releases: the bytes that it and the later ones add to the releases before it. */
@@ -94,7 +96,8 @@ export async function readFacts(
 
 function joinFacts(digest: Digest, metadata: BundleMetadata, releases: readonly SignedRelease[]): BundleFacts {
   const signatures = new Map(releases.flatMap((each) => [...each.signatures]));
-  return { digest, metadata, signatures, hops: splitFacts(digest, metadata, releases) };
+  const pinsIn = releases.at(-1)?.release.pinsIn;
+  return { digest, metadata, signatures, pinsIn, hops: splitFacts(digest, metadata, releases) };
 }
 
 /** Splits the facts about a bundle with several releases into the facts about each; undefined for one release. */
@@ -109,6 +112,7 @@ function splitFacts(
     splitReleases(metadata).map((own, index) => ({
       ...{ digest, metadata: own, signatures: releases[index]?.signatures ?? new Map<never, never>() },
       gates: releases[index]?.release.gates ?? [],
+      pinsIn: releases[index]?.release.pinsIn,
       bytes: sizes.slice(index).reduce((total, size) => total + size, 0),
     }))
   );

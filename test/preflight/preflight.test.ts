@@ -9,6 +9,7 @@ import { isJson, type Json } from '../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
+import { pinningFiles } from '../support/release/pinning.ts';
 import {
   furnish,
   node,
@@ -23,6 +24,9 @@ import {
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';
 const next = platformImage('b');
+const manifestsOf = (files: Readonly<Record<string, string>>): Map<string, Buffer> =>
+  new Map(Object.entries(files).map(([name, text]) => [name, Buffer.from(text)]));
+
 const plan: UpdatePlan = {
   path: 'upgrade-4.19.4-x86_64.tar',
   version: '4.19.4',
@@ -32,7 +36,7 @@ const plan: UpdatePlan = {
   components: {},
   size: 16 * 1024 ** 3,
   release: platformImage('b'),
-  manifests: new Map(),
+  manifests: manifestsOf(pinningFiles(true)),
   distrust: undefined,
 };
 
@@ -230,6 +234,7 @@ describe('runPreflight', () => {
         spec: { template: { spec: { containers: [{ name: 'a', image: 'quay.io/x/y' }] } } },
       };
       const manifests = new Map([
+        ...plan.manifests,
         ['0000_50_new.yaml', Buffer.from(JSON.stringify(object))],
         ['0000_51_bad.yaml', Buffer.from('kind: Pod\n  : [')],
       ]);
@@ -457,9 +462,9 @@ describe('runPreflight', () => {
       expect(major.findings.map(({ message }) => message).join(' ')).to.contain('5.0.1 supports 1.35 and later');
     });
 
-    it('says what a target before 4.19 means', async () => {
+    it('says what a target before 4.19.12 means', async () => {
       await start({ openshift: '4.12.3' });
-      const old = { ...plan, version: '4.12.4', previous: ['4.12.3'] };
+      const old = { ...plan, manifests: manifestsOf(pinningFiles(false)), version: '4.12.4', previous: ['4.12.3'] };
       expect(await find(old)).to.deep.equal(['blocker version clusterversion/version']);
       const { findings } = await run(old);
       expect(findings[0]?.message).to.contain('nodes fetch the operating system of 4.12.4 from a registry');
@@ -475,11 +480,30 @@ describe('runPreflight', () => {
       expect(await messageOf('warning version clusterversion/version', { ...plan, previous: ['4.18.20'] })).to.contain(
         'cannot pin images yet',
       );
-      const preview = { ...plan, version: '4.18.21', previous: ['4.18.20'] };
+      const preview = {
+        ...plan,
+        version: '4.18.21',
+        previous: ['4.18.20'],
+        manifests: manifestsOf(pinningFiles(false)),
+      };
       expect(await find(preview)).to.deep.equal(['blocker version clusterversion/version']);
       const spec = { featureSet: 'TechPreviewNoUpgrade' };
       server.put({ apiVersion: config, kind: 'FeatureGate', metadata: { name: 'cluster' }, spec });
       expect(await find(preview)).to.deep.equal(['warning version clusterversion/version']);
+    });
+
+    it('asks the release whether its clusters pin images, and not its version', async () => {
+      await start({ openshift: '4.18.20' });
+      const early = { ...plan, previous: ['4.18.20'], manifests: manifestsOf(pinningFiles(false)) };
+      expect(await messageOf('blocker version clusterversion/version', { ...early, version: '4.19.11' })).to.match(
+        /^nodes fetch the operating system of 4\.19\.11 from a registry, .* only 4\.19\.12 and later take it/,
+      );
+      expect((await run({ ...early, version: '4.20.1' })).ready).to.equal(false);
+      expect((await run({ ...early, manifests: plan.manifests, version: '4.19.11' })).ready).to.equal(true);
+      // Without such manifests the version decides.
+      const unknown = { ...early, manifests: new Map<string, Buffer>() };
+      expect((await run({ ...unknown, version: '4.19.11' })).ready).to.equal(false);
+      expect((await run({ ...unknown, version: '4.19.12' })).ready).to.equal(true);
     });
 
     it('reports a release that no trusted key signed', async () => {

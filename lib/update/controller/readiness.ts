@@ -1,4 +1,3 @@
-import { fieldsOf, textOf } from '../../fields.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -11,6 +10,7 @@ import { hasMirrors } from '../../preflight/preflight.ts';
 import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { LoadState } from './loadState.ts';
+import { featureSetOf } from '../../preflight/survey.ts';
 import { checkPath, checkState } from '../../preflight/versionCheck.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
 
@@ -31,11 +31,11 @@ export interface Site {
 export async function findObstacles(
   cluster: Cluster,
   site: Site,
-  { metadata, bytes }: Pick<BundleFacts, 'metadata' | 'bytes'>,
+  { metadata, bytes, pinsIn }: Pick<BundleFacts, 'metadata' | 'bytes' | 'pinsIn'>,
   load: Pick<LoadState, 'nodes' | 'base'> | undefined,
 ): Promise<Finding[]> {
   const { version, previous, images, blobs, base } = metadata;
-  const target = { version, previous, arch: parseArchitecture(metadata.arch) };
+  const target = { version, previous, pinsIn, arch: parseArchitecture(metadata.arch) };
   const isMinor = !isSameMinor(readClusterVersion(site.clusterVersion).version, version);
   const free = (load?.nodes ?? []).flatMap((each) =>
     each.free === undefined ? [] : [[each.name, each.free] as const],
@@ -59,20 +59,25 @@ export function describeObstacle({ subject, message }: Finding): string {
   return `${formatSubject(subject)} ${message}`;
 }
 
+/** Reads the feature set of the cluster; undefined for the default one. Throws the errors of the cluster. */
+export async function readFeatureSet(cluster: Cluster): Promise<string | undefined> {
+  const kind = ['config.openshift.io/v1', 'FeatureGate'] as const;
+  return featureSetOf((await cluster.findKind(...kind)) ? await cluster.list(...kind) : []);
+}
+
 async function readSupply(cluster: Cluster, images: readonly string[]) {
   const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> =>
     (await cluster.findKind(apiVersion, kind)) ? await cluster.list(apiVersion, kind) : [];
   const config = 'config.openshift.io/v1';
-  const [digestMirrors, contentPolicies, gates, pinning] = await Promise.all([
+  const [digestMirrors, contentPolicies, featureSet, pinning] = await Promise.all([
     list(config, 'ImageDigestMirrorSet'),
     list('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
-    list(config, 'FeatureGate'),
+    readFeatureSet(cluster),
     cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind),
   ]);
-  const gate = gates.find(({ metadata }) => metadata.name === 'cluster');
   return {
     mirrored: hasMirrors({ images }, { digestMirrors, contentPolicies }),
     pinsImages: pinning !== undefined,
-    featureSet: textOf(fieldsOf(gate?.['spec'])['featureSet']),
+    featureSet,
   };
 }

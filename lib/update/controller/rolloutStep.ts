@@ -9,7 +9,7 @@ import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { findObstacle } from './obstacle.ts';
-import type { Site } from './readiness.ts';
+import { readFeatureSet, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
@@ -139,7 +139,9 @@ async function update(observation: Observation): Promise<Step> {
     await observation.pause();
     // Nodes take the operating system from their own storage only if its images are pinned. The
     // target release can pin them, but this cluster cannot yet.
-    const lacksPins = !(await servesPins(cluster)) && takesLocalSystem(version);
+    const lacksPins =
+      !(await servesPins(cluster)) &&
+      takesLocalSystem({ version, pinsIn: facts.pinsIn }, await readFeatureSet(cluster));
     const isControlPlaneOnly = bundle.spec.controlPlaneOnly === true && nextHop(bundle.status ?? {}) !== undefined;
     if (lacksPins || isControlPlaneOnly)
       await pausePools(cluster, bundle.metadata.name, (pool) => lacksPins || isWorkerPool(pool));
@@ -167,8 +169,9 @@ async function follow(observation: Observation): Promise<Step> {
   const pins = facts && (await servesPins(cluster)) ? await applySets(observation, facts) : undefined;
   const waiting = listWaitingPools(bundle, site.pools);
   const pools = site.pools.filter((pool) => !waiting.includes(pool));
-  // Before 4.19 no node needs pins to update.
-  const isPinned = pins ? pins.waiting.length === 0 : !takesLocalSystem(version);
+  // No node needs pins to update to a release that does not serve them.
+  const target = { version, pinsIn: facts?.pinsIn };
+  const isPinned = pins ? pins.waiting.length === 0 : !takesLocalSystem(target, await readFeatureSet(cluster));
   if (isPinned && pools.some(isPaused))
     await restorePools(cluster, (pool) => waiting.every(({ metadata }) => metadata.name !== pool.metadata.name));
   const { done, reason, message } = readProgress(site.clusterVersion, release, pools, site.nodes);

@@ -35,6 +35,7 @@ export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): Bund
       ...metadata,
     },
     signatures: new Map([[signed, [goodSignature(signed)]]]),
+    pinsIn: ['Default'],
   };
 }
 

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { stringify } from 'yaml';
 import { created } from '../content/layers.ts';
+import { pinningFiles } from './pinning.ts';
 import type { ReleaseOptions, TestImage } from './release.ts';
 
 /** The content of a payload's `release-manifests/`. */
@@ -21,6 +22,8 @@ export function payloadFiles(options: PayloadOptions): [name: string, text: stri
     '0000_90_cluster-update-keys_note.json': JSON.stringify(namespace('openshift-config-managed'), null, 2),
     'image-references': JSON.stringify(imageReferences(options), null, 2),
     'release-metadata': JSON.stringify(releaseMetadata(options), null, 2),
+    // The test releases of 4.19 pin images, as those from 4.19.12 on do.
+    ...(/^(?:4\.(?:19|2\d)|5)\./.test(options.version) && pinningFiles(true)),
     ...options.files,
   };
   return Object.entries(files).filter((entry): entry is [string, string] => entry[1] !== undefined);

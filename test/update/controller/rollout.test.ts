@@ -746,6 +746,27 @@ describe('controlRollout', () => {
     expect(specs()).to.deep.equal([{}, {}]);
   });
 
+  it('pauses no pool for pins that the release never serves, and refuses it without a mirror', async () => {
+    await start({ openshift: '4.18.3' });
+    rollout.facts = { ...makeFacts({ previous: ['4.18.3'] }), pinsIn: ['TechPreviewNoUpgrade'] };
+    rollout.site.pinning = false;
+    put();
+    await rollout.control();
+    await rollout.until(() => rollout.condition('Ready').startsWith('False Blocked'));
+    expect(rollout.condition('Ready')).to.contain('nodes fetch the operating system of 4.19.4 from a registry');
+    const spec = {
+      imageDigestMirrors: [{ source: 'quay.io/openshift-release-dev', mirrors: ['mirror.example.com/a'] }],
+    };
+    const kind = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet' };
+    rollout.server.put({ ...kind, metadata: { name: 'site' }, spec });
+    rollout.site.updating = false;
+    await rollout.untilPhase('Upgrading');
+    expect(rollout.all('MachineConfigPool').map(({ spec: own }) => own)).to.deep.equal([{}, {}]);
+    rollout.site.updating = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+  });
+
   it('names the images that no set can hold', async () => {
     await start();
     rollout.facts = makeFacts({ images: [release, `registry.example.com:5000/a/b/c@sha256:${'c'.repeat(64)}`] });
