@@ -129,6 +129,8 @@ export interface UpgradeBundleStatus {
   readonly progress?: string;
   /** The control plane node that may load now. */
   readonly turn?: string;
+  /** When the update last made progress, in ISO 8601. */
+  readonly lastProgressTime?: string;
   readonly observedGeneration?: number;
   readonly conditions?: readonly object[];
   /** The updates in their order, if the bundle has several releases. */

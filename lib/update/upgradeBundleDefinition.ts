@@ -213,6 +213,7 @@ const status: Schema = {
     nodesReady: { type: 'string', pattern: '^[0-9]+/[0-9]+$', maxLength: 20 },
     progress: { type: 'string', pattern: '^(100|[0-9]{1,2})%$', maxLength: 4 },
     turn: { type: 'string', maxLength: 253, description: 'The control-plane node whose turn it is to load.' },
+    lastProgressTime: { type: 'string', format: 'date-time', description: 'When the update last made progress.' },
     observedGeneration: count,
     conditions: listByKey(condition, 'type', 32),
     hops: listByKey(hop, 'version', 16),

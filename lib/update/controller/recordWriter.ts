@@ -8,6 +8,7 @@ import { clearCondition, mergeConditions, type BundleCondition } from '../condit
 import { withPhase } from '../hops.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './step.ts';
+import { describeLongWait, ProgressClock } from './waits.ts';
 import {
   summarizeNodes,
   upgradeBundleKind,
@@ -32,6 +33,7 @@ export class RecordWriter {
   readonly #cluster: Cluster;
   readonly #identity: string;
   readonly #context: Context;
+  readonly #clock = new ProgressClock();
   #writtenAt = -Infinity;
 
   /** `identity` is the name of the controller’s node. */
@@ -45,10 +47,13 @@ export class RecordWriter {
    * Writes changes to the status. `stall`: why the controller cannot continue. The event goes first, because a written
    * phase is not written again. Returns whether the phase is new. Throws the errors of the cluster.
    */
-  async write({ bundle, load }: Observation, step: Step, stall: string | undefined): Promise<boolean> {
+  async write(observation: Observation, step: Step, stall: string | undefined): Promise<boolean> {
+    const { bundle, load } = observation;
     const { metadata, status = {} } = bundle;
     const generation = metadata.generation ?? 0;
     const { version = status.version, release = status.release, base = status.base, hops = status.hops, phase } = step;
+    const since = this.#clock.observe(observation, step);
+    const stalled = stall === undefined ? describeLongWait(step, since) : undefined;
     const own = {
       phase,
       ...(version !== undefined && { version }),
@@ -58,7 +63,12 @@ export class RecordWriter {
       ...summarizeNodes(load.nodes),
       ...(step.progress !== undefined && { progress: step.progress }),
       ...(load.turn !== undefined && { turn: load.turn }),
-      conditions: mergeConditions(status.conditions, [...step.conditions, ...describeStall(status, stall)], generation),
+      conditions: mergeConditions(
+        status.conditions,
+        [...step.conditions, ...describeStall(status, stall ?? stalled, stalled ? 'NoProgress' : 'Failing')],
+        generation,
+      ),
+      lastProgressTime: new Date(since).toISOString().replace(/\.\d+/, ''),
       observedGeneration: generation,
       nodes: shorten(step.nodes ?? load.known),
     };
@@ -129,8 +139,8 @@ export class RecordWriter {
 }
 
 /** Returns the condition that says why the controller is stalled, or that it continues. */
-function describeStall(status: UpgradeBundleStatus, stall: string | undefined): BundleCondition[] {
-  if (stall !== undefined) return [{ type: 'Stalled', status: 'True', reason: 'Failing', message: stall }];
+function describeStall(status: UpgradeBundleStatus, stall: string | undefined, reason = 'Failing'): BundleCondition[] {
+  if (stall !== undefined) return [{ type: 'Stalled', status: 'True', reason, message: stall }];
   return clearCondition(status, 'Stalled', 'Progressing', 'the rollout continues');
 }
 

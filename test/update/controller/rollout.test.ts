@@ -767,6 +767,31 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed');
   });
 
+  it('says after a limit what it waits for, since when, and what to do', async () => {
+    await start();
+    rollout.site.silent.add('worker-0');
+    put();
+    const first = await rollout.control();
+    await rollout.until(() => rollout.condition('Loaded').includes('worker-0 does not have all images yet'));
+    await rollout.until(() => rollout.bundle()?.status?.lastProgressTime !== undefined);
+    expect(rollout.condition('Stalled')).to.equal(' : ');
+    await first.stop();
+    // The next controller continues with the time in the status.
+    const time = new Date(Date.now() - 61 * 60_000).toISOString().replace(/\.\d+/, '');
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', {
+      status: { ...(rollout.bundle()?.status as Json), lastProgressTime: time },
+    });
+    await rollout.control('master-1');
+    await rollout.until(() => rollout.condition('Stalled').startsWith('True NoProgress'));
+    expect(rollout.condition('Stalled'))
+      .to.contain(`no progress since ${time} (limit: 60 minutes); waiting: `)
+      .and.contain('worker-0 does not have all images yet; check the agents of these nodes');
+    rollout.site.silent.clear();
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+    expect(rollout.condition('Stalled')).to.match(/^False Progressing/);
+  });
+
   it('names the images that no set can hold', async () => {
     await start();
     rollout.facts = makeFacts({ images: [release, `registry.example.com:5000/a/b/c@sha256:${'c'.repeat(64)}`] });
