@@ -13,7 +13,10 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib', 'byteSize context errors failures fields shellWord waiting workerThread'],
   ['lib/oci', 'attachment descriptor digest reference syntax'],
-  ['lib/files', 'atomicWrite disk fileContent fileRange lock partials process rootFolder smallFile'],
+  [
+    'lib/files',
+    'atomicWrite disk fileContent fileRange lock openedFolder partials process regularFile rootFolder smallFile',
+  ],
   [
     'lib/http',
     'certificates connections fetchFile idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',

@@ -62,6 +62,7 @@ export const command = defineCommand({
         destination: parseDestination(args),
         keep,
         configFolder: configFolderOf(args),
+        configRoot: args.configToDir ?? args.toDir,
         isConfirmed: args.yes,
         resume: args.resume,
         ignoreCluster: args.ignoreCluster,

@@ -55,6 +55,7 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
     imageStream: toImageStream,
     insecure: args.insecure,
     configFolder: configFolderOf(args),
+    configRoot: args.configToDir ?? toDir,
     signatureFolder: args.releaseImageSignatureToDir,
     mirrorSet: kind === 'none' ? undefined : kind,
     graphData: args.graphData,

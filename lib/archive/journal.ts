@@ -1,7 +1,14 @@
-import { closeSync, ftruncateSync, openSync, writeSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { closeSync, constants, ftruncateSync, rmSync, writeSync } from 'node:fs';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { describeWriteError } from '../files/disk.ts';
+import { isMissing } from '../files/fileContent.ts';
+import { openRegular, openRegularSync } from '../files/regularFile.ts';
+import { readWhole } from '../files/smallFile.ts';
+
+const { O_APPEND, O_CREAT, O_EXCL, O_WRONLY } = constants;
+
+/** The largest journal in bytes. A bundle of 1 TB has some 10 MB. */
+const sizeLimit = 256 * 1024 * 1024;
 
 /**
  * The state of an unfinished archive. The first line identifies the layout. Each other line is for complete content
@@ -23,18 +30,22 @@ export class Journal {
 
   /** Creates a journal, and replaces any existing one. `identity` is one word. */
   static create(path: string, identity: string): Journal {
-    const journal = new Journal(path, openSync(path, 'w'));
+    rmSync(path, { force: true });
+    const journal = new Journal(path, openRegularSync(path, O_WRONLY | O_CREAT | O_EXCL));
     journal.#write(identity);
     return journal;
   }
 
-  /** Opens a journal to resume from it. Returns undefined if there is no journal with that identity. */
+  /**
+   * Opens a journal to resume from it. Returns undefined if there is no journal with that identity. Throws `not-writable`
+   * if it is not a regular file, and `too-large`.
+   */
   static async resume(path: string, identity: string): Promise<Journal | undefined> {
-    const text = await readFile(path, 'utf8').catch(() => '');
+    const text = await readText(path);
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
     const [first, ...lines] = whole.split('\n').slice(0, -1);
     if (first !== identity) return undefined;
-    const fd = openSync(path, 'a');
+    const fd = openRegularSync(path, O_WRONLY | O_APPEND);
     // An incomplete line could be read as another one, because a digest alone means complete content.
     ftruncateSync(fd, Buffer.byteLength(whole));
     const journal = new Journal(path, fd);
@@ -88,5 +99,15 @@ export class Journal {
       this.finished.delete(digest);
       this.begun.set(digest, Number(bytes));
     }
+  }
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    await using file = await openRegular(path);
+    return String(await readWhole(file, path, sizeLimit));
+  } catch (error) {
+    if (isMissing(error)) return '';
+    throw error;
   }
 }

@@ -1,7 +1,9 @@
-import { open, readdir, rename, rm, stat, unlink, type FileHandle } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { lstat, readdir, rename, rm, unlink, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { checkSpace, syncFolder } from '../files/disk.ts';
 import { isMissing } from '../files/fileContent.ts';
+import { openRegular } from '../files/regularFile.ts';
 import { parseVolumeName, removeVolumes, Volumes, type Volume } from './volumes.ts';
 
 /** Returns the path of an unfinished archive, or of an unfinished volume. */
@@ -25,7 +27,7 @@ export async function checkPartials(path: string, volumes: readonly Volume[]): P
   return volumes.every(({ size }, index) => size === present[index]?.size);
 }
 
-/** Opens the unfinished files of an archive, and creates missing ones. */
+/** Opens the unfinished files of an archive, and creates missing ones. Throws `not-writable` for a link or a special file. */
 export function openPartials(volumes: readonly Volume[]): Promise<Volumes> {
   return Volumes.open(volumes, ({ path, size }) => openOrCreate(partialOf(path), size));
 }
@@ -79,9 +81,10 @@ export async function renamePartials(path: string, volumes: readonly Volume[]): 
 }
 
 async function openOrCreate(path: string, size: number): Promise<FileHandle> {
-  return open(path, 'r+').catch(async (error: unknown) => {
+  const { O_CREAT, O_EXCL, O_RDWR } = constants;
+  return openRegular(path, O_RDWR).catch(async (error: unknown) => {
     if (!isMissing(error)) throw error;
-    const file = await open(path, 'wx+');
+    const file = await openRegular(path, O_RDWR | O_CREAT | O_EXCL);
     try {
       await file.truncate(size);
       return file;
@@ -94,5 +97,5 @@ async function openOrCreate(path: string, size: number): Promise<FileHandle> {
 
 /** Returns the size of a file in bytes, and its blocks of 512 bytes on the disk. */
 async function measure(path: string): Promise<{ size: number; blocks: number }> {
-  return stat(path).catch(() => ({ size: -1, blocks: 0 }));
+  return lstat(path).catch(() => ({ size: -1, blocks: 0 }));
 }

@@ -1,33 +1,61 @@
-import { readdir, readFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { describeWriteError, makeFolders } from '../files/disk.ts';
 import { partialName } from '../files/partials.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
+import { ignoreMissing } from '../files/fileContent.ts';
+import { OpenedFolder } from '../files/openedFolder.ts';
+import { openRegular } from '../files/regularFile.ts';
+import { readWhole } from '../files/smallFile.ts';
 
 /** The outcome of writing a file, in the words of kubectl. */
 export type FileOutcome = 'created' | 'configured' | 'unchanged';
 
+/** The largest existing file that is compared, in bytes. */
+const comparedSize = 16 * 1024 * 1024;
+
 /**
- * Writes a small text file atomically, with its parent folders, unless it already has this content. With `dryRun`, only
- * returns the outcome. Throws `disk-full` and `not-writable`.
+ * Writes a small text file atomically, by its path below a folder that the user named, unless it already has this
+ * content. Creates the folders. Follows no link below the named folder. With `dryRun`, only returns the outcome. Throws
+ * `disk-full` and `not-writable`.
  */
-export async function writeTextFile(path: string, text: string, dryRun = false): Promise<FileOutcome> {
-  const before = await readFile(path, 'utf8').catch(() => undefined);
-  if (before === text) return 'unchanged';
-  if (!dryRun) await replaceFile(path, text);
-  return before === undefined ? 'created' : 'configured';
+export async function writeTextFile(root: string, path: string, text: string, dryRun = false): Promise<FileOutcome> {
+  const whole = join(root, path);
+  const name = basename(path);
+  try {
+    await using folder = await prepareFolder(root, dirname(path), dryRun);
+    const before = folder && (await readText(folder, name));
+    if (before === text) return 'unchanged';
+    if (folder && !dryRun)
+      await writeAtomically(folder.at(name), text, { partial: folder.at(partialName(name)), name: whole });
+    return before === undefined ? 'created' : 'configured';
+  } catch (error) {
+    const described = describeWriteError(error, whole);
+    if (isPluginError(described)) throw described;
+    throw new PluginError('not-writable', `${whole} cannot be written: ${messageOf(error)}`, { cause: error });
+  }
 }
 
-async function replaceFile(path: string, text: string): Promise<void> {
-  const folder = dirname(path);
+/**
+ * Opens a folder below one that the user named, and creates both. With `dryRun`, returns undefined if it does not exist.
+ * Throws `not-writable` for a link below the named folder, and the system’s errors.
+ */
+export async function prepareFolder(root: string, path: string, dryRun: boolean): Promise<OpenedFolder | undefined> {
+  if (dryRun) return OpenedFolder.open(root, path).catch(ignoreMissing);
+  await makeFolders(root);
+  return OpenedFolder.open(root, path, true);
+}
+
+/** Returns the content of a file; undefined if it does not exist or cannot be read. Throws for a special file. */
+async function readText(folder: OpenedFolder, name: string): Promise<string | undefined> {
   try {
-    await makeFolders(folder);
-    await writeAtomically(path, text, { mode: 0o644, partial: join(folder, partialName(basename(path))) });
+    await using file = await openRegular(folder.at(name), constants.O_RDONLY, join(folder.path, name));
+    return String(await readWhole(file, name, comparedSize));
   } catch (error) {
-    const described = describeWriteError(error, path);
-    if (isPluginError(described)) throw described;
-    throw new PluginError('not-writable', `${path} cannot be written: ${messageOf(error)}`, { cause: error });
+    if (isPluginError(error, 'not-writable')) throw error;
+    return isPluginError(error, 'too-large') ? '' : undefined;
   }
 }
 

@@ -2,10 +2,11 @@ import { constants } from 'node:fs';
 import { open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { describeWriteError, makeFolders, syncFolder } from './disk.ts';
+import { publicMode } from './regularFile.ts';
 
 /** Options of replacing a file. */
 export interface AtomicWriteOptions {
-  /** Permissions, before the umask. */
+  /** Permissions, before the umask; 0644 by default. */
   readonly mode?: number;
   /** The path of the incomplete file, on the same file system; `<path>.partial` by default. */
   readonly partial?: string;
@@ -42,7 +43,10 @@ export async function writeAtomically(
 export async function writeDurably(
   path: string,
   content: Buffer | string | AsyncIterable<Buffer>,
-  { mode = 0o666, prepare }: { mode?: number | undefined; prepare?: AtomicWriteOptions['prepare'] | undefined } = {},
+  {
+    mode = publicMode,
+    prepare,
+  }: { mode?: number | undefined; prepare?: AtomicWriteOptions['prepare'] | undefined } = {},
 ): Promise<void> {
   // Another user may have created a link there, and writing must not follow it.
   await rm(path, { force: true });

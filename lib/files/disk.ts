@@ -44,11 +44,23 @@ export function describeWriteError(error: unknown, path: string): unknown {
   return error;
 }
 
-/** Syncs the names in a folder to disk; does nothing if folders cannot be opened. */
+/**
+ * The errors of systems and file systems that cannot sync a folder: Windows cannot open one or refuses it, and FUSE,
+ * SMB and some others do not support it. A folder that may be entered but not read cannot be opened either.
+ */
+const unsupportedSync = new Set(['EINVAL', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'ENOTTY', 'EPERM', 'EACCES', 'EISDIR']);
+
+/**
+ * Syncs the names in a folder to disk; does nothing if the system does not support it, or if the folder does not exist.
+ * Throws the system’s other errors: after EIO, the names may be lost.
+ */
 export async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path, 'r').catch(() => undefined);
-  await folder?.sync().catch(() => undefined);
-  await folder?.close();
+  try {
+    await using folder = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
+    await folder.sync();
+  } catch (error) {
+    if (!isMissing(error) && !unsupportedSync.has((error as NodeJS.ErrnoException).code ?? '')) throw error;
+  }
 }
 
 /** Throws `disk-full` unless the file system of `path` has space for `needed` more bytes. */
@@ -72,10 +84,11 @@ export async function measureFree(path: string): Promise<{ readonly folder: stri
 }
 
 /**
- * Creates a folder and its parents, as `mkdir -p` does. `mode` is before the umask. Throws the system’s error. The
+ * Creates a folder and its parents, as `mkdir -p` does. `mode` is before the umask; 0755 by default, so that no other
+ * user can write there. Throws the system’s error. The
  * `recursive` of Node.js never ends if the system reports ENOENT for a folder that it does not allow (`/proc/x`).
  */
-export async function makeFolders(path: string, mode = 0o777): Promise<void> {
+export async function makeFolders(path: string, mode = 0o755): Promise<void> {
   try {
     await mkdir(path, { mode });
   } catch (error) {

@@ -1,8 +1,11 @@
-import { lstat, open, readFile, rename, rm, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { lstat, rename, rm } from 'node:fs/promises';
 import { PluginError } from '../errors.ts';
 import { fieldsWith, isCount, isText } from '../fields.ts';
 import { describeWriteError } from './disk.ts';
 import { ignoreMissing } from './fileContent.ts';
+import { openRegular } from './regularFile.ts';
+import { readWhole } from './smallFile.ts';
 import { identifyProcess, processState, type ProcessIdentity } from './process.ts';
 
 const isIdentity = fieldsWith({
@@ -15,7 +18,8 @@ const isIdentity = fieldsWith({
 
 /**
  * Takes a lock file for this process, until it is disposed. Takes over a lock whose process has
- * ended. `shown` is its path in messages. Throws `busy` if this or another process has it, `disk-full` and `not-writable`.
+ * ended. `shown` is its path in messages. Throws `busy` if this or another process has it, `disk-full`, and
+ * `not-writable`, also for a special file.
  */
 export async function takeLock(path: string, what: string, shown = path): Promise<AsyncDisposable> {
   const mine = JSON.stringify(identifyProcess());
@@ -41,13 +45,13 @@ export async function checkLock(path: string, what: string): Promise<void> {
 
 /** Returns the process ID of the running process that has a lock file; undefined if there is none, or if it is not visible. */
 export async function readHolder(path: string): Promise<number | undefined> {
-  const content = await readFile(path, 'utf8').catch(() => '');
+  const content = await readContent(path).catch(() => '');
   return stateOf(content) === 'running' ? parseIdentity(content)?.pid : undefined;
 }
 
 /** Returns the content of a lock file whose process has ended; undefined if there is no lock file. Throws `busy`. */
 async function readLock(path: string, what: string, shown = path): Promise<string | undefined> {
-  const content = (await readFile(path, 'utf8').catch(ignoreMissing)) ?? ((await isLink(path)) ? '' : undefined);
+  const content = await readContent(path).catch(ignoreMissing);
   if (content === undefined) return undefined;
   if (stateOf(content) !== 'ended' || (content === '' && (await isRecent(path)))) throw busy(shown, what);
   return content;
@@ -56,7 +60,8 @@ async function readLock(path: string, what: string, shown = path): Promise<strin
 /** Creates a lock file. Returns false if it exists. */
 async function create(path: string, content: string): Promise<boolean> {
   try {
-    await using file = await open(path, 'wx');
+    const { O_WRONLY, O_CREAT, O_EXCL } = constants;
+    await using file = await openRegular(path, O_WRONLY | O_CREAT | O_EXCL);
     await file.writeFile(content).catch(async (error: unknown) => {
       await rm(path, { force: true });
       throw error;
@@ -72,7 +77,7 @@ async function create(path: string, content: string): Promise<boolean> {
 async function removeStale(path: string, content: string): Promise<void> {
   const aside = `${path}.${process.pid}`;
   await rename(path, aside).catch(ignoreMissing);
-  const moved = (await readFile(aside, 'utf8').catch(ignoreMissing)) ?? content;
+  const moved = (await readContent(aside).catch(ignoreMissing)) ?? content;
   if (moved === content) await rm(aside, { force: true });
   else await rename(aside, path).catch(ignoreMissing);
 }
@@ -92,15 +97,20 @@ function parseIdentity(content: string): ProcessIdentity | undefined {
   }
 }
 
-/** Returns whether a path is a symbolic link. A broken link exists, but cannot be read. */
-async function isLink(path: string): Promise<boolean> {
-  return (await lstat(path).catch(ignoreMissing))?.isSymbolicLink() ?? false;
+/** The largest lock file in bytes. */
+const sizeLimit = 64 * 1024;
+
+/** Returns the content of a lock file; empty for a link, which no process writes. */
+async function readContent(path: string): Promise<string> {
+  if ((await lstat(path)).isSymbolicLink()) return '';
+  await using file = await openRegular(path);
+  return String(await readWhole(file, path, sizeLimit));
 }
 
 /** Returns whether an empty lock is so recent that its process may still write it. */
 async function isRecent(path: string): Promise<boolean> {
-  const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: 0 }));
-  return Date.now() - mtimeMs < 10_000;
+  const found = await lstat(path).catch(() => undefined);
+  return found?.isFile() === true && Date.now() - found.mtimeMs < 10_000;
 }
 
 function busy(path: string, what: string): PluginError {

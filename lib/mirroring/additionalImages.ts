@@ -1,4 +1,3 @@
-import { join } from 'node:path';
 import { join as joinNames } from 'node:path/posix';
 import {
   additionalImagesPath,
@@ -81,7 +80,7 @@ export async function noteAdditionalImages(images: readonly AdditionalImage[]): 
     if (!origin || target.place.kind !== 'directory') continue;
     const folder = new RootFolder(target.place.root);
     const known = await readAdditionalImages(folder);
-    await writeTextFile(join(folder.path, additionalImagesPath), formatAdditionalImages([...known, origin]));
+    await writeTextFile(folder.path, additionalImagesPath, formatAdditionalImages([...known, origin]));
   }
 }
 

@@ -1,4 +1,3 @@
-import { join } from 'node:path';
 import { formatReleaseRepositories, readReleaseRepositories, repositoriesPath } from '../bundle/originalNames.ts';
 import { writeTextFile } from '../config/manifestFile.ts';
 import { RootFolder } from '../files/rootFolder.ts';
@@ -84,6 +83,6 @@ export async function noteRepository(
     const known = await readReleaseRepositories(folder);
     if ((known.get(digest) ?? usualRepository) === published) continue;
     const text = formatReleaseRepositories(new Map([...known, [digest, published]]));
-    await writeTextFile(join(folder.path, repositoriesPath), text);
+    await writeTextFile(folder.path, repositoriesPath, text);
   }
 }

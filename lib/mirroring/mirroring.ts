@@ -171,7 +171,7 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
 
   const requested = { nothing: [], signatures, configuration: manifests }[request.apply];
   const files = [
-    ...(configFolder === undefined ? [] : configFiles(configFolder, manifests)),
+    ...(configFolder === undefined ? [] : configFiles(configFolder, manifests, request.configRoot)),
     ...(signatureFolder === undefined ? [] : signatureFiles(signatureFolder, signatures)),
   ];
   const isDryRun = request.dryRun !== undefined;

@@ -44,6 +44,8 @@ export interface MirroringRequest {
   readonly insecure: boolean;
   /** The folder for configuration manifests. */
   readonly configFolder?: string | undefined;
+  /** The folder that the user named for it: itself or a parent. Links below it are not followed for writing. */
+  readonly configRoot?: string | undefined;
   /** The folder for signature files with the names of `oc`. */
   readonly signatureFolder?: string | undefined;
   /** The kind of mirror set; undefined for none. */

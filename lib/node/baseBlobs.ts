@@ -1,5 +1,4 @@
-import { constants } from 'node:fs';
-import { open, type FileHandle } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { descriptorOf, listMissingBlobs } from '../bundle/complete.ts';
 import type { Bundle } from '../bundle/bundle.ts';
@@ -7,6 +6,7 @@ import type { BlobRecord } from '../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { readChunks, readRange } from '../files/fileRange.ts';
+import { openRegular } from '../files/regularFile.ts';
 import { sumSizes, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { ServedFile } from '../server/server.ts';
@@ -49,7 +49,7 @@ export async function openBaseBlobs(
   blobs: readonly BlobRecord[],
   { signal }: Context,
 ): Promise<BaseBlobs | undefined> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW).catch((error: unknown) => {
+  const file = await openRegular(path).catch((error: unknown) => {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
   });
   if (!file) return undefined;

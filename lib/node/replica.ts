@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { open, stat, type FileHandle } from 'node:fs/promises';
+import { stat, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { constants, writeSync } from 'node:fs';
 import type { Bundle } from '../bundle/bundle.ts';
@@ -12,6 +12,7 @@ import type { Connections } from '../http/connections.ts';
 import { renameDurably } from '../files/atomicWrite.ts';
 import { checkSpace, describeWriteError, makeFolders } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
+import { openRegular } from '../files/regularFile.ts';
 import type { ContentRequest, Transport } from '../registry/transport.ts';
 import { explainRefusal, requestFile, type RemoteServer } from './remoteServer.ts';
 
@@ -82,7 +83,7 @@ async function fetchFile(wanted: WantedFile, path: string, connections: Connecti
 
 /** Reads a file, and compares its digest. Throws `digest-mismatch` and the errors of reading. */
 export async function checkWholeDigest(path: string, digest: Digest, context: Context): Promise<void> {
-  await using file = await open(path, 'r');
+  await using file = await openRegular(path);
   const hash = createHash('sha256');
   await hashFile(file, hash, Infinity, context);
   compare(path, `sha256:${hash.digest('hex')}`, digest);
@@ -133,9 +134,9 @@ async function download(
     throw new PluginError('size-mismatch', `${request.registry} has ${size} bytes of ${what}, not ${sumSizes(parts)}`);
   const partial = `${path}.partial`;
   try {
-    // The existing file may be a link that another account created.
-    const { O_RDWR, O_APPEND, O_CREAT, O_NOFOLLOW } = constants;
-    await using file = await open(partial, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW);
+    // The existing file may be a link or a pipe that another account created.
+    const { O_RDWR, O_APPEND, O_CREAT } = constants;
+    await using file = await openRegular(partial, O_RDWR | O_APPEND | O_CREAT);
     let start = (await file.stat()).size;
     if (start > size) await file.truncate((start = 0));
     context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: start });

@@ -180,7 +180,9 @@ export class Directory implements ContentStore, LocalContent {
   async close(): Promise<void> {
     if (this.#prepared === undefined) return;
     await this.#prepared;
-    for (const folder of ['blobs', 'manifests'] as const) await syncFolder(this.#absolute(this.#path(folder)));
+    await this.#writing(async () => {
+      for (const folder of ['blobs', 'manifests'] as const) await syncFolder(this.#absolute(this.#path(folder)));
+    });
   }
 
   #write(descriptor: Descriptor, openContent: () => Promise<Readable>): Promise<void> {

@@ -1,7 +1,19 @@
 import { expect } from 'chai';
 import { execFileSync, fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFile, chmod, mkdir, open, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import {
+  appendFile,
+  chmod,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Descriptor } from '../../lib/oci/descriptor.ts';
@@ -12,6 +24,7 @@ import { journalOf, partialOf } from '../../lib/archive/unfinished.ts';
 import { entriesOf, makeTarFile, withoutContent } from '../support/archive/archive.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
+import { makePipe } from '../support/pipe.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { contentOf, makeSample, type Sample } from '../store/contract.ts';
 
@@ -67,6 +80,35 @@ describe('ArchiveWriter', () => {
     const archive = await Archive.open(path, context);
     expect((await archive.repository(repository).resolve('1.0-multi')).digest).to.equal(sample.list.digest);
     await archive.close();
+  });
+
+  it('makes files that only their owner may write, with any umask', async () => {
+    const before = process.umask(0);
+    try {
+      for (const mask of [0, 0o077]) {
+        process.umask(mask);
+        const at = join(folder, `upgrade-${mask}.tar`);
+        const writer = await openWriter(layout, at);
+        expect((await stat(journalOf(at))).mode & 0o777).to.equal(0o644 & ~mask);
+        await pushAll(writer);
+        await writer.finish();
+        expect((await stat(at)).mode & 0o777).to.equal(0o644 & ~mask);
+      }
+    } finally {
+      process.umask(before);
+    }
+  });
+
+  it('refuses a journal that is a link or a pipe', async () => {
+    await writeFile(join(folder, 'elsewhere'), Buffer.alloc(layout.size));
+    await symlink(join(folder, 'elsewhere'), journalOf(path));
+    await failureOf(ArchiveWriter.open(path, layout, context), 'not-writable');
+    await rm(journalOf(path));
+    using _pipe = makePipe(journalOf(path));
+    const { message, hint } = await failureOf(ArchiveWriter.open(path, layout, context), 'not-writable');
+    expect(message).to.equal(`${journalOf(path)} is a link, a pipe or another special file`);
+    expect(hint).to.include('remove it');
+    expect((await readFile(join(folder, 'elsewhere'))).equals(Buffer.alloc(layout.size))).to.equal(true);
   });
 
   it('writes no final name before it is finished, and does not finish an incomplete archive', async () => {

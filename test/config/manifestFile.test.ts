@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { writeTextFile } from '../../lib/config/manifestFile.ts';
@@ -14,28 +14,52 @@ describe('writeTextFile', () => {
 
   it('makes a file with its folders, and says whether it changed', async () => {
     const path = join(folder, 'a/b/c.yaml');
-    expect(await writeTextFile(path, 'one\n')).to.equal('created');
+    expect(await writeTextFile(folder, 'a/b/c.yaml', 'one\n')).to.equal('created');
     const { mtimeMs } = await stat(path);
-    expect(await writeTextFile(path, 'one\n')).to.equal('unchanged');
+    expect(await writeTextFile(folder, 'a/b/c.yaml', 'one\n')).to.equal('unchanged');
     expect((await stat(path)).mtimeMs).to.equal(mtimeMs);
-    expect(await writeTextFile(path, 'two\n')).to.equal('configured');
+    expect(await writeTextFile(folder, 'a/b/c.yaml', 'two\n')).to.equal('configured');
     expect(await readFile(path, 'utf8')).to.equal('two\n');
     expect(await readdir(join(folder, 'a/b'))).to.deep.equal(['c.yaml']);
   });
 
   it('only says so in a dry run', async () => {
     const path = join(folder, 'a/c.yaml');
-    expect(await writeTextFile(path, 'one\n', true)).to.equal('created');
+    expect(await writeTextFile(folder, 'a/c.yaml', 'one\n', true)).to.equal('created');
     expect(await readdir(folder)).to.deep.equal([]);
     await mkdir(join(folder, 'a'));
     await writeFile(path, 'one\n');
-    expect(await writeTextFile(path, 'two\n', true)).to.equal('configured');
+    expect(await writeTextFile(folder, 'a/c.yaml', 'two\n', true)).to.equal('configured');
     expect(await readFile(path, 'utf8')).to.equal('one\n');
+  });
+
+  it('follows no link below the named folder, which may be one', async () => {
+    const elsewhere = join(folder, 'elsewhere');
+    const named = join(folder, 'named');
+    await mkdir(join(folder, 'real'));
+    await mkdir(elsewhere);
+    await symlink(join(folder, 'real'), named);
+    await symlink(elsewhere, join(named, 'a'));
+    for (const dryRun of [false, true]) {
+      for (const path of ['a/c.yaml', 'a/b/c.yaml']) {
+        const error = await failureOf(writeTextFile(named, path, 'one\n', dryRun), 'not-writable');
+        expect(error.message).to.equal(`${join(named, 'a')} is a symbolic link, which is not followed for writing`);
+        expect(error.hint).to.include('Remove the link');
+      }
+    }
+    await writeFile(join(elsewhere, 'kept'), 'kept');
+    await symlink(join(elsewhere, 'kept'), join(named, 'c.yaml'));
+    const { message } = await failureOf(writeTextFile(named, 'c.yaml', 'one\n'), 'not-writable');
+    expect(message).to.equal(`${join(named, 'c.yaml')} is a link, a pipe or another special file`);
+    expect(await readdir(elsewhere)).to.deep.equal(['kept']);
+    expect(await writeTextFile(named, 'd/c.yaml', 'one\n')).to.equal('created');
+    expect(await readFile(join(folder, 'real/d/c.yaml'), 'utf8')).to.equal('one\n');
   });
 
   it('says which file cannot be written', async () => {
     await writeFile(join(folder, 'a'), '');
-    const path = join(folder, 'a/b.yaml');
-    expect((await failureOf(writeTextFile(path, 'one\n'), 'not-writable')).message).to.contain(path);
+    expect((await failureOf(writeTextFile(folder, 'a/b.yaml', 'one\n'), 'not-writable')).message).to.equal(
+      `${join(folder, 'a')} is not a folder`,
+    );
   });
 });

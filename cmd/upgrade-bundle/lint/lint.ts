@@ -71,7 +71,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment, stdin }) {
     const { makeBaseline, readBaseline } = await import('../../../lib/lint/baseline.ts');
-    const { writeTextFile } = await import('../../../lib/config/manifestFile.ts');
+    const { writeAtomically } = await import('../../../lib/files/atomicWrite.ts');
     const { atLeast, lintSets } = await import('../../../lib/lint/lint.ts');
     const { judgeReport } = await import('../../../lib/lint/lintResult.ts');
     const { readManifestSets } = await import('../../../lib/lint/manifestSource.ts');
@@ -93,7 +93,7 @@ export const command = defineCommand({
     terminal.print((await format(result, args.output)).trimEnd());
     if (args.writeBaseline !== undefined) {
       const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
-      await writeTextFile(args.writeBaseline, await formatYaml({ findings }));
+      await writeAtomically(args.writeBaseline, await formatYaml({ findings }));
     } else if (!result.passed) throw failureOf(result);
   },
 });

@@ -22,6 +22,8 @@ export interface PruneRequest {
   readonly keep: readonly string[];
   /** The folder with the configuration of the releases. */
   readonly configFolder?: string | undefined;
+  /** The folder that the user named for it: itself or a parent. Nothing is removed through a link below it. */
+  readonly configRoot?: string | undefined;
   /** Remove, and do not only plan. */
   readonly isConfirmed: boolean;
   /** Continue the run of another machine, which was interrupted. */
@@ -64,7 +66,7 @@ export function pruneTarget(request: PruneRequest, access: MirroringAccess, cont
       for (const { records, repository } of plan.repositories) {
         for (const record of records) checkEnded(record, repository.store.name, request);
       }
-      await removeReleases(plan, context);
+      await removeReleases({ ...plan, configRoot: request.configRoot ?? request.configFolder }, context);
       return { ...plan, isDone: true };
     });
   });

@@ -1,5 +1,5 @@
 import { rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, relative } from 'node:path';
 import {
   additionalImagesPath,
   formatAdditionalImages,
@@ -15,6 +15,7 @@ import { readObjects } from '../../config/objects.ts';
 import { signaturesIn } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { describeWriteError } from '../../files/disk.ts';
+import { OpenedFolder } from '../../files/openedFolder.ts';
 import { RootFolder } from '../../files/rootFolder.ts';
 import { fieldsAt } from '../../fields.ts';
 import { isDigest, type Digest } from '../../oci/digest.ts';
@@ -61,12 +62,18 @@ export async function listConfiguredImages(folder: string, { signal }: Context):
     .filter(isDigest);
 }
 
-/** Removes files. A missing file is no error. Throws `not-writable`. */
-export async function removeFiles(paths: readonly string[]): Promise<void> {
+/**
+ * Removes files below a folder that the user named. A missing file is no error. Throws `not-writable`, also for a link on
+ * the way to a file.
+ */
+export async function removeFiles(root: string, paths: readonly string[]): Promise<void> {
   for (const path of paths) {
-    await rm(path, { force: true }).catch((error: unknown) => {
+    try {
+      await using folder = await OpenedFolder.open(root, relative(root, dirname(path)));
+      await rm(folder.at(basename(path)), { force: true });
+    } catch (error) {
       throw describeWriteError(error, path);
-    });
+    }
   }
 }
 
@@ -78,11 +85,11 @@ export async function untagImages(root: string, context: Context): Promise<void>
   const releases = await readReleaseRepositories(folder);
   const keptReleases = [...releases].filter(([digest]) => present.has(digest));
   if (keptReleases.length < releases.size) {
-    await writeTextFile(join(root, repositoriesPath), formatReleaseRepositories(new Map(keptReleases)));
+    await writeTextFile(root, repositoriesPath, formatReleaseRepositories(new Map(keptReleases)));
   }
   const images = await readAdditionalImages(folder);
   const keptImages = images.filter(({ digest }) => present.has(digest));
   if (keptImages.length < images.length) {
-    await writeTextFile(join(root, additionalImagesPath), formatAdditionalImages(keptImages));
+    await writeTextFile(root, additionalImagesPath, formatAdditionalImages(keptImages));
   }
 }

@@ -11,13 +11,18 @@ interface Removal {
   readonly releases: readonly JudgedRelease[];
   readonly repositories: readonly RepositoryPlan[];
   readonly files: readonly string[];
+  /** The folder that the user named, with the files. */
+  readonly configRoot?: string | undefined;
 }
 
 /**
  * Carries out a plan: release images first, then the images that only they need, then files. Throws `conflict` if the target
  * changed since it was read, or got tags meanwhile, and `busy` beside another run.
  */
-export async function removeReleases({ releases, repositories, files }: Removal, context: Context): Promise<void> {
+export async function removeReleases(
+  { releases, repositories, files, configRoot }: Removal,
+  context: Context,
+): Promise<void> {
   const removed = releases.filter(({ reason }) => reason === undefined);
   const records = await writeRecords(repositories, removed);
   const digests = new Set(removed.map(({ digest }) => digest));
@@ -34,7 +39,7 @@ export async function removeReleases({ releases, repositories, files }: Removal,
     await removeRecords(plan, [record, ...plan.records]);
     if (plan.isEmptied) await plan.repository.removeFolders();
   }
-  await removeFiles(files);
+  if (configRoot !== undefined) await removeFiles(configRoot, files);
   const roots = new Set(
     repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
   );

@@ -1,4 +1,3 @@
-import { open } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
@@ -7,6 +6,7 @@ import { Parser, type ReadEntry } from 'tar';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { printable } from '../../http/networkErrors.ts';
 import type { FetchFile } from '../../http/fetchFile.ts';
+import { readSmallFile } from '../../files/smallFile.ts';
 
 /** The URL of the graph data of all releases, a gzipped tar. */
 const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';
@@ -81,15 +81,10 @@ export async function readGraphData(
 
 async function readArchive(path: string): Promise<{ bytes: Buffer; where: string }> {
   try {
-    await using file = await open(path);
-    const { size } = await file.stat();
-    if (size > archiveLimit) {
-      throw new PluginError('too-large', `${path} is larger than its limit of ${archiveLimit} bytes`);
-    }
-    return { bytes: await file.readFile(), where: path };
+    return { bytes: await readSmallFile(path, archiveLimit), where: path };
   } catch (cause) {
-    if (isPluginError(cause)) throw cause;
-    throw new PluginError('not-readable', `the graph data ${path} cannot be read: ${messageOf(cause)}`, { cause });
+    if (isPluginError(cause, 'too-large')) throw cause;
+    throw new PluginError('not-readable', `the graph data cannot be read: ${messageOf(cause)}`, { cause });
   }
 }
 
