@@ -70,6 +70,16 @@ export function findVersion(owner: CatalogPackage, { entries }: Channel, version
   return entries.find(({ name }) => name === version || isSameVersion(versionOf(owner, name), version));
 }
 
+/** Finds the entries whose versions are in a range. Throws `not-found` with the versions of the channel if there are none. */
+export function findVersions(owner: CatalogPackage, { name, entries }: Channel, range: string): ChannelEntry[] {
+  const found = entries.filter((entry) => satisfiesRange(versionOf(owner, entry.name), range));
+  if (found.length > 0) return found;
+  const versions = entries.map((entry) => versionOf(owner, entry.name));
+  throw new PluginError('not-found', `operator ${owner.name} has no version ${range} in channel ${name}`, {
+    hint: `The channel has ${nameSome(versions, 20)}.`,
+  });
+}
+
 /** Finds the name of a version that the catalog no longer has, and that entries replace or skip: `web.v1.0.0`. */
 function findFormer({ entries }: Channel, version: string): string | undefined {
   const names = entries.flatMap(({ replaces = '', skips }) => [replaces, ...skips]);
@@ -102,15 +112,17 @@ function noPath(owner: CatalogPackage, { name, head, entries }: Channel, install
 
 /**
  * Returns some entries of a channel, as a channel that opm accepts. It refuses entries that the head does not lead to
- * (operator-registry, `validateReplacesChain`). If a left-out entry led to one, its next update skips it by name.
+ * (operator-registry, `validateReplacesChain`). If a left-out entry led to one, its next update skips it by name. Without
+ * the head of the channel, the nearest entry is the head.
  */
 export function keepEntries(owner: CatalogPackage, channel: Channel, names: ReadonlySet<string>): ChannelEntry[] {
   const kept = channel.entries.filter(({ name }) => names.has(name));
-  const chain = chainFrom(channel.head, kept);
+  const [head = channel.head] = kept;
+  const chain = chainFrom(head, kept);
   const skipped = new Set(kept.flatMap(({ skips }) => skips));
   const added = new Map<ChannelEntry, string[]>();
   for (const entry of kept.filter((each) => !chain.has(each) && !skipped.has(each.name))) {
-    const next = findNext(kept, entry.name, versionOf(owner, entry.name)) ?? channel.head;
+    const next = findNext(kept, entry.name, versionOf(owner, entry.name)) ?? head;
     added.set(next, [...(added.get(next) ?? []), entry.name]);
   }
   return kept.map((entry) => ({ ...entry, skips: [...entry.skips, ...(added.get(entry) ?? [])] }));

@@ -2,7 +2,7 @@ import { PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import { satisfiesRange } from '../release/version.ts';
 import type { Catalog } from './catalog.ts';
-import { findChannel, findUpdates, findVersion, keepEntries } from './channel.ts';
+import { findChannel, findUpdates, findVersion, findVersions, keepEntries, type Channel } from './channel.ts';
 import type { CatalogBundle, CatalogPackage, ChannelEntry, Requirement } from './package.ts';
 
 /** An operator to take from a catalog. */
@@ -12,6 +12,8 @@ export interface OperatorRequest {
   readonly channel?: string | undefined;
   /** The installed version: its updates up to the head are taken. Without it only the head is. */
   readonly installed?: string | undefined;
+  /** The versions of the channel to take, such as `>=0.1.0 <0.2.0`: these only. Excludes `installed`. */
+  readonly range?: string | undefined;
 }
 
 /** A selected operator. */
@@ -75,16 +77,17 @@ function findPackage({ packages }: Pick<Catalog, 'packages'>, name: string): Cat
 // The name becomes a folder in the image.
 const isPackageName = (name: string): boolean => /^[0-9A-Za-z][\w.-]{0,252}$/.test(name);
 
-/** Adds the updates of an operator in a channel. `from` is a version to take too. */
+/** Adds the updates of an operator in a channel, or its versions in a range. `from` is a version to take too. */
 function choose(
   choices: Map<string, Choice>,
   owner: CatalogPackage,
-  { channel: channelName, installed, from }: Omit<OperatorRequest, 'name'> & { readonly from?: string },
+  { channel: channelName, installed, range, from }: Omit<OperatorRequest, 'name'> & { readonly from?: string },
 ): Choice {
   const channel = findChannel(owner, channelName);
   const first = from === undefined ? undefined : findVersion(owner, channel, from);
   const version = installed ?? from;
-  const updates = version === undefined ? [channel.head] : findUpdates(owner, channel, version);
+  const latest = version === undefined ? [channel.head] : findUpdates(owner, channel, version);
+  const updates = range === undefined ? latest : findVersions(owner, channel, range);
   const choice = choices.get(owner.name) ?? { channels: new Map<string, Set<string>>(), neededBy: new Set<string>() };
   choices.set(owner.name, choice);
   const names = choice.channels.get(channel.name) ?? new Set();
@@ -126,27 +129,37 @@ function satisfy(
       ? bundle.provides.includes(requirement.api)
       : provider.name === requirement.name && satisfiesRange(bundle.version, requirement.range);
   if (listChosen(catalog, choices).some((chosen) => provides(chosen.bundle, chosen.owner))) return true;
-  for (const provider of catalog.packages.values()) {
-    const channel = findDefaultChannel(provider);
-    const entry = channel?.entries.find(({ name }) => {
-      const bundle = provider.bundles.get(name);
-      return bundle !== undefined && provides(bundle, provider);
-    });
-    if (!channel || !entry) continue;
-    choose(choices, provider, { channel: channel.name, from: entry.name }).neededBy.add(owner.name);
-    return true;
+  for (const rank of ['default', 'other'] as const) {
+    for (const provider of catalog.packages.values()) {
+      for (const channel of listChannels(provider, rank)) {
+        const entry = channel.entries.find(({ name }) => {
+          const bundle = provider.bundles.get(name);
+          return bundle !== undefined && provides(bundle, provider);
+        });
+        if (!entry) continue;
+        choose(choices, provider, { channel: channel.name, from: entry.name }).neededBy.add(owner.name);
+        return true;
+      }
+    }
   }
   return false;
 }
 
-/** Returns the default channel of an operator; undefined if the channel is malformed. */
-function findDefaultChannel(owner: CatalogPackage): ReturnType<typeof findChannel> | undefined {
-  try {
-    return findChannel(owner);
-  } catch (error) {
-    if (error instanceof PluginError) return undefined;
-    throw error;
-  }
+/**
+ * Returns the default channel of an operator, or its other channels by name. OLM prefers the default channel, but
+ * resolves a dependency from every channel (operator-framework/operator-lifecycle-manager, resolver.go). Leaves out
+ * malformed channels.
+ */
+function listChannels(owner: CatalogPackage, rank: 'default' | 'other'): Channel[] {
+  const names = [...owner.channels.keys()].filter((name) => (name === owner.defaultChannel) === (rank === 'default'));
+  return names.sort().flatMap((name) => {
+    try {
+      return [findChannel(owner, name)];
+    } catch (error) {
+      if (error instanceof PluginError) return [];
+      throw error;
+    }
+  });
 }
 
 function describeChoice(owner: CatalogPackage, { channels, neededBy }: Choice): SelectedPackage {

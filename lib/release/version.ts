@@ -75,6 +75,11 @@ export function majorOf(version: string): number {
   return semver.parse(version)?.major ?? 0;
 }
 
+/** Returns whether a text is a range of versions that `satisfiesRange` understands. */
+export function isRange(text: string): boolean {
+  return text.split('||').every((part) => semver.validRange(part.replace(/!=?\s*[0-9][^\s|]*/g, ' ')) !== null);
+}
+
 /** Compares two versions: negative if the first is older. A text that is not a version is older than every version. */
 export function compareVersions(a: string, b: string): number {
   const [first, second] = [semver.parse(a), semver.parse(b)];

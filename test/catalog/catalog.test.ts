@@ -157,6 +157,61 @@ describe('filterCatalog', () => {
     expect(images).to.have.length(4);
   });
 
+  describe('with versions that only another channel has', () => {
+    // As in the test catalogs of oc-mirror: the default channel of bar is too new for foo.
+    const alpha = [
+      { version: '0.2.1', replaces: '0.1.1' },
+      { version: '0.1.1', replaces: '0.1.0' },
+      { version: '0.1.0' },
+    ];
+    const required = { packageName: 'bar', versionRange: '<0.2.0' };
+    const catalog = catalogLayers(
+      catalogFiles([
+        { name: 'bar', channels: { stable: [{ version: '1.0.0' }], alpha, zeta: [{ version: '0.0.1' }] } },
+        {
+          name: 'foo',
+          channels: { beta: [{ version: '0.3.0' }] },
+          properties: [{ type: 'olm.package.required', value: required }],
+        },
+      ]),
+    );
+    const summarize = ({ selection: { packages, missing } }: FilteredCatalog): unknown[] => [
+      ...packages.map(({ name, channels, defaultChannel, bundles }) =>
+        [name, defaultChannel, [...channels.keys()].join('+'), ...bundles.map(({ version }) => version)].join(' '),
+      ),
+      ...missing,
+    ];
+
+    it('takes a dependency from a channel that is not the default one', async () => {
+      const filtered = await filterLayers(catalog, { name: 'foo' });
+      expect(summarize(filtered)).to.deep.equal(['bar alpha alpha 0.2.1 0.1.1', 'foo beta beta 0.3.0']);
+    });
+
+    it('adds that channel to a requested channel', async () => {
+      const filtered = await filterLayers(catalog, { name: 'bar' }, { name: 'foo' });
+      expect(summarize(filtered)[0]).to.equal('bar stable stable+alpha 1.0.0 0.2.1 0.1.1');
+    });
+
+    it('takes the versions of a range only, and needs no others', async () => {
+      const bar = { name: 'bar', channel: 'alpha' };
+      const one = await filterLayers(catalog, { name: 'foo' }, { ...bar, range: '=0.1.0' });
+      expect(summarize(one)).to.deep.equal(['bar alpha alpha 0.1.0', 'foo beta beta 0.3.0']);
+      const two = await filterLayers(catalog, { ...bar, range: '>=0.1.0 <0.2.0' });
+      expect(await entriesOf(two, 'bar')).to.deep.equal([
+        { name: 'bar.v0.1.1', replaces: 'bar.v0.1.0' },
+        { name: 'bar.v0.1.0' },
+      ]);
+      const apart = await entriesOf(await filterLayers(catalog, { ...bar, range: '=0.1.0 || =0.2.1' }), 'bar');
+      expect(apart).to.deep.equal([
+        { name: 'bar.v0.2.1', replaces: 'bar.v0.1.1', skips: ['bar.v0.1.0'] },
+        { name: 'bar.v0.1.0' },
+      ]);
+      const failure = await failureOf(filterLayers(catalog, { ...bar, range: '>=3.0.0' }), 'not-found');
+      expect(failure.message).to.equal('operator bar has no version >=3.0.0 in channel alpha');
+      expect(failure.hint).to.contain('0.2.1, 0.1.1');
+    });
+  });
+
   it('keeps opm, and leaves out the layers of the catalog and its cache', async () => {
     const layers = catalogLayers(catalogFiles(operators));
     const filtered = await filterLayers(layers, { name: 'web' });

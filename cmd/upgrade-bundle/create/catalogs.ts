@@ -1,6 +1,7 @@
 import type { BundledCatalog, CatalogRequest } from '../../../lib/bundle/create/catalogs.ts';
 import type { OperatorRequest, SelectedPackage } from '../../../lib/catalog/selection.ts';
 import { PluginError } from '../../../lib/errors.ts';
+import { isRange } from '../../../lib/release/version.ts';
 import { checkImage } from '../../cli/values/checks.ts';
 import type { Arguments } from '../../cli/command.ts';
 
@@ -15,7 +16,9 @@ export const catalogOptions = {
   operator: {
     type: 'string',
     repeatable: true,
-    describe: 'Operator to add: NAME[@CHANNEL[:INSTALLED VERSION]]; its updates are those since that version',
+    describe:
+      'Operator to add: NAME[@CHANNEL[:VERSION]]; a plain version is the installed one, whose updates are added; ' +
+      '=VERSION or a range such as “>=0.1.0 <0.2.0” adds these versions',
     check: (text: string) => void parseOperator(text),
   },
 } as const;
@@ -28,11 +31,28 @@ export function requestOperators({ catalog, operator }: Arguments<typeof catalog
   return { catalogs: catalog, operators: operator.map(parseOperator) };
 }
 
+/**
+ * Parses `NAME`, `NAME@CHANNEL`, and with a version: `:1.10.0` (or the name of a bundle) is installed, and what begins with
+ * an operator is a range to take. Other texts, such as `1.10`, could mean both.
+ */
 function parseOperator(text: string): OperatorRequest {
-  const [, name, channel, installed] = /^([\w.-]+)(?:@([^:]+)(?::(.+))?)?$/.exec(text) ?? [];
-  if (name !== undefined) return { name, channel, installed };
-  throw new PluginError('usage', `“${text}” is not an operator`, {
-    hint: 'Give its package name, with a channel and the installed version if needed: web-terminal@fast:1.10.0.',
+  const [, name, channel, version] = /^([\w.-]+)(?:@([^:@\s]+)(?::(.+))?)?$/.exec(text) ?? [];
+  if (name === undefined) throw notOperator(text, 'it has no package name, or no channel after the @');
+  if (version === undefined) return { name, channel };
+  if (/^[=<>~^!]/.test(version)) {
+    if (isRange(version)) return { name, channel, range: version };
+    throw notOperator(text, `“${version}” is not a range of versions`);
+  }
+  if (/^(?:v?\d+\.\d+\.\d+(?:[-+][\w.+-]+)?|[A-Za-z][\w.+-]*)$/.test(version))
+    return { name, channel, installed: version };
+  throw notOperator(text, `“${version}” is neither a full version nor a range that begins with =, <, >, ~ or ^`);
+}
+
+function notOperator(text: string, why: string): PluginError {
+  return new PluginError('usage', `“${text}” is not an operator: ${why}`, {
+    hint:
+      'Give its package name (web-terminal), with a channel (web-terminal@fast), with the installed version ' +
+      '(web-terminal@fast:1.10.0), or with the versions to add (“web-terminal@fast:=1.10.0”, “web-terminal@fast:>=1.9.0 <1.11.0”).',
   });
 }
 
