@@ -63,7 +63,7 @@ export interface SiteReport {
     readonly enabled: readonly string[];
     readonly disabled: readonly string[];
   };
-  /** The image policies of the cluster, with the SHA-256 of their keys, or the reason why they cannot be checked. */
+  /** The image policies of the cluster, with the SHA-256 of their roots of trust, or the reason why nodes refuse all images. */
   readonly policies?: readonly {
     readonly name: string;
     readonly namespace?: string;

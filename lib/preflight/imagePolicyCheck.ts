@@ -15,6 +15,7 @@ import {
   scopesOf,
   type ImagePolicy,
 } from '../release/sigstore/imagePolicy.ts';
+import { fingerprintOf } from '../release/sigstore/trustRoot.ts';
 import { readPoolFiles, type PoolFiles } from './nodeFiles.ts';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
@@ -31,7 +32,7 @@ const advice = {
     'Make sure that the images have signatures by both keys, or update first to a version whose policy has the new key. ' +
     'Nodes that have all images pull none.',
   own: 'Make sure that the images have signatures by the key of this policy, or narrow the scopes of the policy.',
-  unsupported: 'Make sure that the nodes can check this policy without a network, or remove it.',
+  invalid: 'Correct the root of trust and the identity of this policy, or remove it.',
   attachments:
     'Configure the mirror by an ImageDigestMirrorSet: the Machine Config Operator then writes use-sigstore-attachments for it ' +
     '(from 4.17 on). If it is configured already, wait until the pool is updated.',
@@ -83,14 +84,13 @@ function checkPolicies(
     const find = (message: string, text: string): Finding[] => [
       { check: 'signatures', severity: 'warning', subject, message, advice: text },
     ];
-    if (policy.trust.kind === 'unsupported') {
-      return find(`covers images of ${version} and cannot be checked here: ${policy.trust.reason}`, advice.unsupported);
+    const { trust } = policy;
+    if (trust.kind === 'invalid') {
+      return find(`covers images of ${version}, which nodes refuse: ${trust.reason}`, advice.invalid);
     }
-    const { fingerprint } = policy.trust.key;
+    const fingerprint = fingerprintOf(trust);
     const keys = new Set(
-      covered.flatMap((image) =>
-        policiesFor(image, targets).flatMap(({ trust }) => (trust.kind === 'key' ? [trust.key.fingerprint] : [])),
-      ),
+      covered.flatMap((image) => policiesFor(image, targets).flatMap((target) => fingerprintOf(target.trust) ?? [])),
     );
     if (keys.size === 0) {
       const where = policy.namespace === undefined ? 'covers' : 'is for its namespace and covers';
@@ -99,8 +99,9 @@ function checkPolicies(
         advice.own,
       );
     }
-    if (keys.has(fingerprint)) return [];
-    const words = `has the key SHA256:${fingerprint}, and the policy of ${version} has SHA256:${[...keys].join(', ')}`;
+    if (fingerprint === undefined || keys.has(fingerprint)) return [];
+    const noun = trust.kind === 'key' ? 'key' : 'root of trust';
+    const words = `has the ${noun} SHA256:${fingerprint}, and the policy of ${version} has SHA256:${[...keys].join(', ')}`;
     return find(words, advice.key);
   });
 }

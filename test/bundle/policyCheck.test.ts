@@ -87,11 +87,25 @@ describe('a bundle of a release with an image policy', () => {
     expect(result.policies).to.deep.equal([]);
   });
 
-  it('is created with an unchecked policy that needs a transparency log', async () => {
-    const rootOfTrust = { policyType: 'FulcioCAWithRekor' };
-    const { result, lines } = await make({ files: imagePolicyFiles({ rootOfTrust }), attachments: () => false });
-    expect(result.policies?.[0]).to.deep.include({ outcome: 'unchecked' });
-    expect(lines.join('\n')).to.match(/policy openshift .* is not checked for 5 images: .*FulcioCAWithRekor/);
+  it('is not created without signatures that a policy of Fulcio and Rekor requires', async () => {
+    const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const rootOfTrust = {
+      policyType: 'FulcioCAWithRekor',
+      fulcioCAWithRekor: {
+        fulcioCAData: Buffer.from('CA').toString('base64'),
+        rekorKeyData: Buffer.from(publicKey.export({ type: 'spki', format: 'pem' })).toString('base64'),
+        fulcioSubject: { oidcIssuer: 'https://login.example.com', signedEmail: 'signer@example.com' },
+      },
+    };
+    const made = make({ files: imagePolicyFiles({ rootOfTrust }), attachments: () => false });
+    const failure = await failureOf(made, 'unsigned');
+    expect(failure.message).to.contain('5 images have no valid sigstore signature');
+  });
+
+  it('is not created with a policy whose key nodes cannot read, and is told its name', async () => {
+    const failure = await failureOf(make({ files: imagePolicyFiles({ key: 'garbage' }) }), 'untrusted');
+    expect(failure.hint).to.match(/by the policy openshift of the release, because its root of trust cannot be used/);
+    expect(String(failure.cause)).to.contain('its key cannot be read');
   });
 
   it('is checked again offline, by verify and before it is used', async () => {

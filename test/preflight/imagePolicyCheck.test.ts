@@ -114,9 +114,9 @@ describe('checkImagePolicies', () => {
       /^warning ImagePolicy\/openshift: is for its namespace/,
     ],
     [
-      'a policy that cannot be checked',
+      'a policy whose images nodes refuse',
       { cluster: { rootOfTrust: { policyType: 'PKI' } } },
-      /cannot be checked here: its root of trust is PKI/,
+      /covers images of 4\.21\.4, which nodes refuse: its CA is missing/,
     ],
     [
       'a mirror where nodes look for no signatures',

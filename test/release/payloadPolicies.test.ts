@@ -54,7 +54,7 @@ describe('readPayloadPolicies', () => {
     };
     const policies = readPayloadPolicies(filesOf(files), '4.21.0', makeContext());
     expect(policies.map(({ name, namespace, trust }) => [name, namespace, trust.kind])).to.deep.equal([
-      ['a', 'b', 'unsupported'],
+      ['a', 'b', 'invalid'],
     ]);
   });
 
@@ -120,7 +120,7 @@ describe('readPayloadPolicies', () => {
     expect(performance.now() - start).to.be.below(5000);
   });
 
-  it('says why a policy cannot be checked', () => {
+  it('says why nodes refuse every image of a policy', () => {
     const { privateKey } = generateKeyPairSync('ed25519', {
       privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
       publicKeyEncoding: { type: 'spki', format: 'pem' },
@@ -128,13 +128,16 @@ describe('readPayloadPolicies', () => {
     const keyData = (text: string): string => Buffer.from(text).toString('base64');
     const publicKey = { keyData: keyData(attachmentKey) };
     const cases: readonly (readonly [rootOfTrust: object, reason: RegExp])[] = [
-      [{ policyType: 'FulcioCAWithRekor', fulcioCAWithRekor: {} }, /^its root of trust is FulcioCAWithRekor, which/],
-      [{ policyType: 'PKI', pki: {} }, /^its root of trust is PKI, which cannot be checked offline$/],
+      [{ policyType: 'Notary' }, /^its root of trust is Notary, which is unknown$/],
+      [{ policyType: 'FulcioCAWithRekor', fulcioCAWithRekor: {} }, /^its Fulcio CA is missing$/],
+      [{ policyType: 'FulcioCAWithRekor', fulcioCAWithRekor: { fulcioCAData: 'eA==' } }, /^its Rekor key is missing$/],
+      [{ policyType: 'PKI', pki: {} }, /^its CA is missing$/],
+      [{ policyType: 'PKI', pki: { caRootsData: 'eA==' } }, /^it names no email address or host name$/],
       [
         { policyType: 'PublicKey', publicKey: { ...publicKey, rekorKeyData: 'eA==' } },
-        /^it wants an entry in a Rekor log/,
+        /^its Rekor key cannot be read: /,
       ],
-      [{ policyType: 'PublicKey' }, /^it has no key$/],
+      [{ policyType: 'PublicKey' }, /^its key is missing$/],
       [{ policyType: 'PublicKey', publicKey: { keyData: keyData('x') } }, /^its key cannot be read: /],
       [
         { policyType: 'PublicKey', publicKey: { keyData: keyData(privateKey) } },

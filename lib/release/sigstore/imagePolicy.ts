@@ -1,7 +1,6 @@
-import { messageOf } from '../../errors.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import { identityRuleOf, type IdentityRule } from './identity.ts';
-import { readPolicyKey, type PolicyKey } from './policyKey.ts';
+import { readTrustRoot, type TrustRoot } from './trustRoot.ts';
 
 /** A policy for signatures of the images in some scopes (config.openshift.io ClusterImagePolicy, ImagePolicy). */
 export interface ImagePolicy {
@@ -12,9 +11,7 @@ export interface ImagePolicy {
   readonly source: string;
   /** Registries, repositories or images, as in policy.json: `quay.io/ns/repo`, `*.example.com`. */
   readonly scopes: readonly string[];
-  /** The key, or the reason why signatures cannot be checked against this policy here. */
-  readonly trust:
-    { readonly kind: 'key'; readonly key: PolicyKey } | { readonly kind: 'unsupported'; readonly reason: string };
+  readonly trust: TrustRoot;
   readonly identity: IdentityRule;
   /** Why a cluster with the default feature set does not have this policy of a payload; undefined if it has it. */
   readonly excluded?: string | undefined;
@@ -26,13 +23,8 @@ interface PolicyObject {
   readonly metadata?: { readonly name?: unknown; readonly namespace?: unknown };
   readonly spec?: {
     readonly scopes?: unknown;
-    readonly policy?: { readonly rootOfTrust?: RootOfTrust; readonly signedIdentity?: unknown };
+    readonly policy?: { readonly rootOfTrust?: unknown; readonly signedIdentity?: unknown };
   };
-}
-
-interface RootOfTrust {
-  readonly policyType?: unknown;
-  readonly publicKey?: { readonly keyData?: unknown; readonly rekorKeyData?: unknown };
 }
 
 /** Returns whether an object is a ClusterImagePolicy or an ImagePolicy of OpenShift. */
@@ -46,8 +38,8 @@ export function isImagePolicy(object: unknown): boolean {
 }
 
 /**
- * Reads a policy from an object that `isImagePolicy` accepts. A policy that cannot be checked becomes `unsupported`.
- * Never throws.
+ * Reads a policy from an object that `isImagePolicy` accepts. Its root of trust is `invalid` if nodes refuse every
+ * image by it. Never throws.
  */
 export function readImagePolicy(object: unknown, source: string): ImagePolicy {
   const { kind, metadata, spec } = object as PolicyObject;
@@ -58,8 +50,8 @@ export function readImagePolicy(object: unknown, source: string): ImagePolicy {
     source,
     scopes: Array.isArray(spec?.scopes) ? spec.scopes.filter((scope) => typeof scope === 'string') : [],
     trust: identity
-      ? trustOf(spec?.policy?.rootOfTrust)
-      : { kind: 'unsupported', reason: 'its signedIdentity is of an unknown kind' },
+      ? readTrustRoot(spec?.policy?.rootOfTrust)
+      : { kind: 'invalid', reason: 'its signedIdentity is of an unknown kind' },
     identity: identity ?? { kind: 'repository' },
   };
 }
@@ -86,23 +78,4 @@ export function scopesOf(image: Reference): string[] {
   const labels = registry.replace(/:\d+$/, '').split('.');
   const wildcards = labels.slice(1).map((_, index) => `*.${labels.slice(index + 1).join('.')}`);
   return [formatReference(image), ...paths, ...wildcards];
-}
-
-function trustOf(root: RootOfTrust | undefined): ImagePolicy['trust'] {
-  if (root?.policyType !== 'PublicKey') {
-    return {
-      kind: 'unsupported',
-      reason: `its root of trust is ${String(root?.policyType)}, which cannot be checked offline`,
-    };
-  }
-  if (root.publicKey?.rekorKeyData !== undefined) {
-    return { kind: 'unsupported', reason: 'it wants an entry in a Rekor log, which cannot be checked offline' };
-  }
-  const { keyData } = root.publicKey ?? {};
-  if (typeof keyData !== 'string') return { kind: 'unsupported', reason: 'it has no key' };
-  try {
-    return { kind: 'key', key: readPolicyKey(Buffer.from(keyData, 'base64')) };
-  } catch (error) {
-    return { kind: 'unsupported', reason: `its key cannot be read: ${messageOf(error)}` };
-  }
 }

@@ -6,7 +6,7 @@ import { findSignatureFault, payloadType, type SignedImage } from './sigstoreSig
 export interface PolicyResult {
   readonly image: SignedImage;
   readonly policy: ImagePolicy;
-  /** `unchecked`: the policy requires a check that is not possible offline. */
+  /** `unchecked`: the signature is in the base of a delta bundle. */
   readonly outcome: 'verified' | 'missing' | 'rejected' | 'unchecked';
   /** The reasons why the image is not verified: a sentence for each kind of fault. */
   readonly reasons: readonly string[];
@@ -24,12 +24,13 @@ export async function judgeImage(
   readPayload: (layer: Descriptor) => Promise<Buffer | undefined>,
 ): Promise<PolicyResult> {
   const { trust, identity } = policy;
-  if (trust.kind === 'unsupported') return { image, policy, outcome: 'unchecked', reasons: [trust.reason] };
+  if (trust.kind === 'invalid') return { image, policy, outcome: 'rejected', reasons: [trust.reason] };
+  const now = Date.now();
   const reasons = new Set<string>();
   let isPartial = false;
   for (const descriptor of layers.filter(({ mediaType }) => mediaType === payloadType)) {
     const payload = await readPayload(descriptor);
-    const fault = payload && findSignatureFault({ descriptor, payload }, image, trust.key.key, identity);
+    const fault = payload && (await findSignatureFault({ descriptor, payload }, image, { trust, identity }, now));
     if (payload && fault === undefined) return { image, policy, outcome: 'verified', reasons: [] };
     if (fault === undefined) isPartial = true;
     else reasons.add(fault);

@@ -131,10 +131,13 @@ function findRefused(results: readonly NamedResult[], where: string): PluginErro
   const code = refused.every(({ outcome }) => outcome === 'missing') ? 'unsigned' : 'untrusted';
   const reasons = [...new Set(refused.flatMap((each) => each.reasons))].slice(0, 3).join('; ');
   const count = names.length === 1 ? '1 image has' : `${names.length} images have`;
+  const isUsable = first.policy.trust.kind !== 'invalid';
   return new PluginError(code, `${where}: ${count} no valid sigstore signature: ${nameSome(names, 5)}`, {
     hint:
-      `Clusters refuse such images by the policy ${first.policy.name} of the release. ` +
-      'Get the release from a repository that has its signatures, under the tags sha256-<digest>.sig.',
+      `Clusters refuse such images by the policy ${first.policy.name} of the release` +
+      (isUsable
+        ? '. Get the release from a repository that has its signatures, under the tags sha256-<digest>.sig.'
+        : ', because its root of trust cannot be used. Ask the publisher of the release for one that can be checked.'),
     cause: new Error(reasons),
   });
 }

@@ -1,13 +1,26 @@
-import { constants, verify, type KeyObject } from 'node:crypto';
+import { verify, type KeyObject } from 'node:crypto';
+import { messageOf } from '../../errors.ts';
 import type { Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { Reference } from '../../oci/reference.ts';
+import { checkCertificate } from './certificateChain.ts';
 import { matchesIdentity, type IdentityRule } from './identity.ts';
+import { readBlock } from './pem.ts';
+import { isSignedWith } from './policyKey.ts';
+import { checkRekorEntry, type LoggedSignature } from './rekorEntry.ts';
+import { decodeBase64, exactFields, isInt64, parseStrictJson } from './strictJson.ts';
+import type { TrustRoot } from './trustRoot.ts';
 
 /** The media type of a simple-signing payload in an attachment. */
 export const payloadType = 'application/vnd.dev.cosign.simplesigning.v1+json';
 
-const signatureAnnotation = 'dev.cosignproject.cosign/signature';
+/** Annotations of a signature (containers/image, internal/signature/sigstore.go). */
+const annotationNames = {
+  signature: 'dev.cosignproject.cosign/signature',
+  entry: 'dev.sigstore.cosign/bundle',
+  certificate: 'dev.sigstore.cosign/certificate',
+  chain: 'dev.sigstore.cosign/chain',
+} as const;
 
 /** The largest payload that containers/image reads (internal/iolimits). */
 export const payloadLimit = 4 * 1024 * 1024;
@@ -18,6 +31,9 @@ export interface SignatureLayer {
   readonly payload: Buffer;
 }
 
+/** A root of trust that signatures can be checked against. */
+type UsableTrust = Exclude<TrustRoot, { readonly kind: 'invalid' }>;
+
 /** The image that a signature must be for: its digest, and the name by which the cluster pulls it. */
 export interface SignedImage {
   readonly reference: Reference;
@@ -25,21 +41,26 @@ export interface SignedImage {
 }
 
 /**
- * Returns why a signature is not valid for an image and a key; undefined if it is valid. Follows the rules of
- * containers/image (signature/internal/sigstore_payload.go, signature/policy_eval_sigstore.go).
+ * Returns why a signature is not valid for an image and a policy; undefined if it is valid. Follows the rules of
+ * containers/image (signature/internal/sigstore_payload.go, signature/policy_eval_sigstore.go). `now` is in
+ * milliseconds.
  */
-export function findSignatureFault(
+export async function findSignatureFault(
   { descriptor, payload }: SignatureLayer,
   image: SignedImage,
-  key: KeyObject,
-  identity: IdentityRule,
-): string | undefined {
-  const text: unknown = descriptor.annotations?.[signatureAnnotation];
-  if (typeof text !== 'string') return `it has no ${signatureAnnotation} annotation`;
+  { trust, identity }: { readonly trust: UsableTrust; readonly identity: IdentityRule },
+  now: number,
+): Promise<string | undefined> {
+  const annotations: Readonly<Record<string, unknown>> = descriptor.annotations ?? {};
+  const text = annotations[annotationNames.signature];
+  if (typeof text !== 'string') return `it has no ${annotationNames.signature} annotation`;
   const signature = decodeBase64(text);
   if (!signature) return 'its signature is not base64';
-  if (!isSignedBy(key, payload, signature))
+  const key = await findKey(annotations, { signature, payload }, trust, now);
+  if (typeof key === 'string') return key;
+  if (!isSignedBy(key, payload, signature)) {
     return 'its signature is not by the key of the policy, or its content was changed';
+  }
   const statement = parsePayload(payload);
   if (typeof statement === 'string') return statement;
   if (statement.digest !== image.digest) return `it is for ${statement.digest.slice(0, 100)}`;
@@ -49,22 +70,64 @@ export function findSignatureFault(
   return undefined;
 }
 
-function isSignedBy(key: KeyObject, payload: Buffer, signature: Buffer): boolean {
-  try {
-    return key.asymmetricKeyType === 'ed25519'
-      ? verify(null, payload, key, signature)
-      : verify('sha256', payload, { key, padding: constants.RSA_PKCS1_PADDING }, signature);
-  } catch {
-    // The signature is not DER.
-    return false;
+/** Returns the key that a signature must be by, or the fault of its certificate or of its entry in a log as a text. */
+async function findKey(
+  annotations: Readonly<Record<string, unknown>>,
+  signed: Pick<LoggedSignature, 'signature' | 'payload'>,
+  trust: UsableTrust,
+  now: number,
+): Promise<KeyObject | string> {
+  const { entry: entryName, certificate: certificateName, chain: chainName } = annotationNames;
+  const { [entryName]: entry, [certificateName]: certificate, [chainName]: chain } = annotations;
+  let time = now;
+  if (trust.kind !== 'key' && typeof certificate !== 'string') return `it has no ${certificateName} annotation`;
+  if (trust.kind !== 'pki' && trust.rekor) {
+    if (typeof entry !== 'string') return `it has no ${entryName} annotation`;
+    const signer =
+      trust.kind === 'key' ? trust.key.key.export({ type: 'spki', format: 'der' }) : readBlock(String(certificate));
+    if (!signer) return 'its certificate cannot be read';
+    const logged = checkRekorEntry(entry, trust.rekor.key, { ...signed, signer });
+    if (typeof logged === 'string') return logged;
+    time = logged;
   }
+  if (trust.kind === 'key') return trust.key.key;
+  if (chain !== undefined && typeof chain !== 'string') return `its ${chainName} annotation is not a text`;
+  const checked = await checkCertificate(String(certificate), chain, trust, time);
+  return typeof checked === 'string' ? checked : checked.key;
 }
 
-/** Decodes base64 as Go’s StdEncoding does: requires padding, skips line breaks, and accepts nothing else. */
-function decodeBase64(text: string): Buffer | undefined {
-  const plain = text.replace(/[\r\n]/g, '');
-  return plain.length % 4 === 0 && /^[A-Za-z0-9+/]*={0,2}$/.test(plain) ? Buffer.from(plain, 'base64') : undefined;
+function isSignedBy(key: KeyObject, payload: Buffer, signature: Buffer): boolean {
+  if (key.asymmetricKeyType === 'ed25519') return verify(null, payload, key, signature);
+  if (key.asymmetricKeyType === 'ec' && !isDerSequence(signature)) return isSignedInPlainForm(key, payload, signature);
+  return isSignedWith(key, payload, signature);
 }
+
+/** Returns whether an ECDSA signature looks like DER: a SEQUENCE that begins with an INTEGER. */
+function isDerSequence(signature: Buffer): boolean {
+  const start = signature[1] === 0x81 ? 3 : 2;
+  return signature[0] === 0x30 && signature[start] === 0x02;
+}
+
+/**
+ * Checks an ECDSA signature of two numbers of the same length (IEEE P1363), which may be longer or shorter than the
+ * key’s (sigstore/sigstore, pkg/signature/ecdsa.go).
+ */
+function isSignedInPlainForm(key: KeyObject, payload: Buffer, signature: Buffer): boolean {
+  if (signature.length === 0 || signature.length > 132 || signature.length % 2 !== 0) return false;
+  const size = fieldSizes[key.asymmetricKeyDetails?.namedCurve ?? ''] ?? 0;
+  const half = signature.length / 2;
+  const [r, s] = [signature.subarray(0, half), signature.subarray(half)].map((number) =>
+    number
+      .toString('hex')
+      .replace(/^(?:00)+/, '')
+      .padStart(2 * size, '0'),
+  );
+  if (r?.length !== 2 * size || s?.length !== 2 * size) return false;
+  return isSignedWith(key, payload, Buffer.from(r + s, 'hex'), true);
+}
+
+/** The length of a number in bytes, by the curve. */
+const fieldSizes: Readonly<Record<string, number>> = { secp224r1: 28, prime256v1: 32, secp384r1: 48, secp521r1: 66 };
 
 interface Statement {
   readonly digest: string;
@@ -78,11 +141,10 @@ interface Statement {
 function parsePayload(payload: Buffer): Statement | string {
   let value: unknown;
   try {
-    value = JSON.parse(payload.toString('utf8'));
-  } catch {
-    return 'its content is not JSON';
+    value = parseStrictJson(payload);
+  } catch (error) {
+    return `its content ${messageOf(error)}`;
   }
-  if (countKeys(payload.toString('utf8')) !== countFields(value)) return 'its content has a field twice';
   const statement = exactFields(value, ['critical', 'optional']);
   const critical = exactFields(statement?.['critical'], ['type', 'image', 'identity']);
   const image = exactFields(critical?.['image'], ['docker-manifest-digest']);
@@ -101,26 +163,5 @@ function hasValidOptions(optional: unknown): boolean {
   if (typeof optional !== 'object' || Array.isArray(optional)) return false;
   const { creator = '', timestamp = 0 } = optional as Record<string, unknown>;
   // Go accepts null, and keeps the default values.
-  return (creator === null || typeof creator === 'string') && (timestamp === null || Number.isInteger(timestamp));
-}
-
-function exactFields(value: unknown, names: readonly string[]): Record<string, unknown> | undefined {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
-  const keys = Object.keys(value);
-  return keys.length === names.length && names.every((name) => keys.includes(name))
-    ? (value as Record<string, unknown>)
-    : undefined;
-}
-
-/** Returns the number of fields in all objects of a parsed value. */
-function countFields(value: unknown): number {
-  if (typeof value !== 'object' || value === null) return 0;
-  const values: unknown[] = Object.values(value);
-  const own = Array.isArray(value) ? 0 : values.length;
-  return values.reduce<number>((sum, each) => sum + countFields(each), own);
-}
-
-/** Returns the number of keys in a JSON text: strings before a colon. */
-function countKeys(text: string): number {
-  return [...text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/gs)].filter(([, colon]) => colon !== undefined).length;
+  return (creator === null || typeof creator === 'string') && (timestamp === null || isInt64(timestamp));
 }

@@ -1,0 +1,133 @@
+import { isIP } from 'node:net';
+import { readCertificate, type Certificate } from './certificate.ts';
+import { findCertificates, readCertificates } from './pem.ts';
+import type { Authorities, TrustRoot } from './trustRoot.ts';
+
+const codeSigning = ['1.3.6.1.5.5.7.3.3', '2.5.29.37.0'];
+
+/** The extensions with the OIDC issuer (sigstore/fulcio, docs/oid-info.md). */
+const issuerOids = { plain: '1.3.6.1.4.1.57264.1.1', encoded: '1.3.6.1.4.1.57264.1.8' };
+
+/** A chain that needs more checks of signatures, or that brings more certificates, is refused. Go’s limit is 100. */
+const limits = { checks: 100, certificates: 20 };
+
+interface Pool {
+  readonly roots: readonly Certificate[];
+  readonly intermediates: readonly Certificate[];
+}
+
+/** The authorities of policies, which are read once for all images. */
+const pools = new WeakMap<Authorities, Promise<Pool>>();
+
+/**
+ * Returns the certificate of a signature if an authority of the policy issued it for signing code and for the subject
+ * of the policy, or the fault as a text. `time` is in milliseconds. Follows containers/image (signature/fulcio_cert.go,
+ * signature/pki_cert.go) and crypto/x509 of Go.
+ */
+export async function checkCertificate(
+  pem: string,
+  chain: string | undefined,
+  trust: Exclude<TrustRoot, { readonly kind: 'key' | 'invalid' }>,
+  time: number,
+): Promise<Certificate | string> {
+  const [der, ...others] = readCertificates(pem) ?? [];
+  if (!der || others.length > 0) return 'its certificate cannot be read';
+  const brought = readCertificates(chain ?? '');
+  if (!brought || brought.length > limits.certificates) return 'its chain of certificates cannot be read';
+  try {
+    const leaf = await readCertificate(der);
+    const pool = await openPool(trust.authorities);
+    // The last one is the root, which only a policy can name.
+    const intermediates = await Promise.all(brought.slice(0, -1).map(readCertificate));
+    for (const last of brought.slice(-1)) await readCertificate(last);
+    const all = { ...pool, intermediates: [...pool.intermediates, ...intermediates] };
+    if (!isIssued(leaf, all, time))
+      return 'its certificate is not by an authority of the policy, or was not valid then';
+    return findSubjectFault(leaf, trust) ?? leaf;
+  } catch (error) {
+    if (error instanceof TypeError) return error.message;
+    throw error;
+  }
+}
+
+function openPool(authorities: Authorities): Promise<Pool> {
+  const open = async (): Promise<Pool> => {
+    const found = await Promise.allSettled(findCertificates(authorities.roots).map(readCertificate));
+    const roots = found.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+    if (roots.length === 0) throw new TypeError('the policy has no certificate authority that can be used');
+    const intermediates = readCertificates(authorities.intermediates);
+    if (!intermediates) throw new TypeError('the intermediate authorities of the policy cannot be read');
+    return { roots, intermediates: await Promise.all(intermediates.map(readCertificate)) };
+  };
+  const opened = pools.get(authorities) ?? open();
+  pools.set(authorities, opened);
+  return opened;
+}
+
+/** Returns whether a chain leads from a certificate to a root, all valid at a time and for signing code. */
+function isIssued(leaf: Certificate, { roots, intermediates }: Pool, time: number): boolean {
+  const isCurrent = ({ notBefore, notAfter }: Certificate): boolean => notBefore <= time && time <= notAfter;
+  let checks = 0;
+  const extend = (chain: readonly Certificate[], last: Certificate): boolean => {
+    return [...roots, ...intermediates].some((parent, index) => {
+      if (parent.subject !== last.issuer || !parent.isAuthority || !isCurrent(parent)) return false;
+      if (chain.some(({ der }) => der.equals(parent.der))) return false;
+      if (parent.pathLength !== undefined && chain.length - 1 > parent.pathLength) return false;
+      checks += 1;
+      if (checks > limits.checks || !last.x509.verify(parent.key)) return false;
+      const longer = [...chain, parent];
+      return index < roots.length ? longer.every(mayCoverCode) : extend(longer, parent);
+    });
+  };
+  if (!isCurrent(leaf)) return false;
+  return roots.some(({ der }) => der.equals(leaf.der)) ? mayCoverCode(leaf) : extend([leaf], leaf);
+}
+
+function mayCoverCode({ usages }: Certificate): boolean {
+  return usages.length === 0 || usages.some((usage) => codeSigning.includes(usage));
+}
+
+function findSubjectFault(
+  leaf: Certificate,
+  trust: Exclude<TrustRoot, { readonly kind: 'key' | 'invalid' }>,
+): string | undefined {
+  if (trust.kind === 'fulcio' && issuerOf(leaf) !== trust.issuer) {
+    return 'its certificate has another OIDC issuer than the policy';
+  }
+  if (trust.email !== undefined && !leaf.emails.includes(trust.email)) {
+    return `its certificate is not for the email address ${trust.email}`;
+  }
+  if (trust.kind === 'pki' && trust.hostname !== undefined && !isFor(leaf, trust.hostname)) {
+    return `its certificate is not for the host name ${trust.hostname}`;
+  }
+  return undefined;
+}
+
+/** Returns the OIDC issuer that Fulcio wrote into a certificate; undefined if it has none, or two different ones. */
+function issuerOf({ extensions }: Certificate): string | undefined {
+  const plain = extensions.get(issuerOids.plain)?.toString('utf8');
+  const encoded = extensions.get(issuerOids.encoded);
+  if (!encoded) return plain;
+  // A UTF8String of DER, with a length of one or two bytes.
+  const start = encoded[1] === 0x81 ? 3 : 2;
+  const length = encoded[start - 1] ?? 0;
+  const isText = encoded[0] === 0x0c && encoded.length === start + length && length >= (start === 3 ? 0x80 : 0);
+  if (!isText || (start === 2 && length > 0x7f)) return undefined;
+  const text = encoded.toString('utf8', start);
+  return plain === undefined || plain === text ? text : undefined;
+}
+
+/** Returns whether a certificate is for a host, by its names only and with wildcards for the first label. */
+function isFor({ hostnames, x509 }: Certificate, host: string): boolean {
+  if (isIP(host) !== 0) return x509.checkIP(host) !== undefined;
+  const wanted = host.toLowerCase().replace(/\.$/, '').split('.');
+  if (!wanted.every((label) => /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/.test(label))) return false;
+  return hostnames.some((name) => {
+    const labels = name.toLowerCase().split('.');
+    return (
+      labels.length === wanted.length &&
+      name !== '*' &&
+      labels.every((label, index) => label === wanted[index] || (index === 0 && label === '*'))
+    );
+  });
+}
