@@ -73,6 +73,7 @@ describe('the roots of trust of image policies', () => {
   let root: TestCertificate;
   let otherRoot: TestCertificate;
   let shortRoot: TestCertificate;
+  let middle: TestCertificate;
   const [logKey, otherKey] = [makeKey(), makeKey()];
   const counts = { accepted: 0, refused: 0, stricter: 0 };
 
@@ -83,6 +84,7 @@ describe('the roots of trust of image policies', () => {
     judge = await PolicyJudge.open();
     root = await makeCertificate({ name: 'CN=root', extensions: authorityExtensions() });
     otherRoot = await makeCertificate({ name: 'CN=root', extensions: authorityExtensions() });
+    middle = await makeCertificate({ name: 'CN=middle', by: root, extensions: authorityExtensions() });
     shortRoot = await makeCertificate({ name: 'CN=root', extensions: authorityExtensions(0) });
     const { rule } = await attach({ kind: 'key' });
     isJudged = await judge.isAble(source(), `${host}/team`, rule);
@@ -394,7 +396,7 @@ describe('the roots of trust of image policies', () => {
     refuse('a chain that is garbage', () => fulcio({ chain: () => 'garbage' }));
     refuse('a chain with text after it', () => fulcio({ chain: (a, b) => `${a}${b}text` }));
     accept('a chain with the intermediate twice', () => fulcio({ chain: (a, b) => a + a + b }));
-    accept('the intermediate in the policy, no chain', () => fulcio({ leaf: { by: root }, chain: null }));
+    accept('a certificate by the root itself, no chain', () => fulcio({ leaf: { by: root }, chain: null }));
     refuse('two certificates', () =>
       fulcio({ annotations: (all) => ({ ...all, [certificateNotation]: all[certificateNotation]! + root.pem }) }),
     );
@@ -408,6 +410,9 @@ describe('the roots of trust of image policies', () => {
     refuse('another root in the policy', () => fulcio({ rule: trust({ caData: base64(otherRoot.pem) }) }));
     accept('two roots in the policy', () =>
       fulcio({ rule: trust({ caData: base64(`# roots\n${otherRoot.pem}\n${root.pem}`) }) }),
+    );
+    accept('an intermediate among the roots of the policy', () =>
+      fulcio({ leaf: { by: middle }, chain: null, rule: trust({ caData: base64(middle.pem) }) }),
     );
     refuse('garbage as the root', () => fulcio({ rule: trust({ caData: base64('garbage') }) }));
     accept('garbage before the root', () => fulcio({ rule: trust({ caData: base64(`garbage\n${root.pem}`) }) }));
@@ -477,6 +482,16 @@ describe('the roots of trust of image policies', () => {
     refuse('no chain', () => pki({ chain: null }));
     refuse('a certificate that has expired', () => pki({ leaf: { until: -10 } }));
     refuse('a certificate of tomorrow', () => pki({ leaf: { from: 100 } }));
+    accept('an intermediate of the policy', () =>
+      pki({ leaf: { by: middle }, chain: null, rule: trust({ caIntermediatesData: base64(middle.pem) }) }),
+    );
+    refuse('an intermediate of the policy only', () =>
+      pki({
+        leaf: { by: middle },
+        chain: null,
+        rule: trust({ caRootsData: base64(otherRoot.pem), caIntermediatesData: base64(middle.pem) }),
+      }),
+    );
     refuse('another address', () => pki({ signer: { emails: ['other@example.com'] } }));
     refuse('another root', () => pki({ intermediate: { by: otherRoot } }));
     refuse('garbage as the root', () => pki({ rule: trust({ caRootsData: base64('garbage') }) }));
