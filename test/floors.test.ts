@@ -152,11 +152,11 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     reason: 'commands in pods; Node’s own takes neither agents nor headers',
   },
   '@peculiar/x509': {
-    files: /^lib\/mirror-registry\/certificates\/issuing\.ts$/,
+    files: /^lib\/(?:mirror-registry\/certificates\/issuing|release\/sigstore\/certificate)\.ts$/,
     reason: 'certificates are issued in one place',
   },
   'reflect-metadata': {
-    files: /^lib\/mirror-registry\/certificates\/issuing\.ts$/,
+    files: /^lib\/(?:mirror-registry\/certificates\/issuing|release\/sigstore\/certificate)\.ts$/,
     reason: '@peculiar/x509 does not load without it',
   },
   'oci-registry-client': {

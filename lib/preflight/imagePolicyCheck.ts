@@ -14,8 +14,8 @@ import {
   readImagePolicy,
   scopesOf,
   type ImagePolicy,
+  rootFingerprint,
 } from '../release/sigstore/imagePolicy.ts';
-import { fingerprintOf } from '../release/sigstore/trustRoot.ts';
 import { readPoolFiles, type PoolFiles } from './nodeFiles.ts';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
@@ -88,9 +88,9 @@ function checkPolicies(
     if (trust.kind === 'invalid') {
       return find(`covers images of ${version}, which nodes refuse: ${trust.reason}`, advice.invalid);
     }
-    const fingerprint = fingerprintOf(trust);
+    const fingerprint = rootFingerprint(trust);
     const keys = new Set(
-      covered.flatMap((image) => policiesFor(image, targets).flatMap((target) => fingerprintOf(target.trust) ?? [])),
+      covered.flatMap((image) => policiesFor(image, targets).flatMap((target) => rootFingerprint(target.trust) ?? [])),
     );
     if (keys.size === 0) {
       const where = policy.namespace === undefined ? 'covers' : 'is for its namespace and covers';

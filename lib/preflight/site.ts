@@ -6,8 +6,7 @@ import type { StoredObject } from '../kubernetes/fields.ts';
 import { formatSubject } from '../kubernetes/finding.ts';
 import { hexOf, isDigest } from '../oci/digest.ts';
 import { digestIn, repositoryIn } from '../oci/reference.ts';
-import { readImagePolicy } from '../release/sigstore/imagePolicy.ts';
-import { fingerprintOf } from '../release/sigstore/trustRoot.ts';
+import { readImagePolicy, rootFingerprint } from '../release/sigstore/imagePolicy.ts';
 import { parseArchitecture } from '../release/version.ts';
 import { readNode } from './node.ts';
 import { listRemovedApis } from './removedApis.ts';
@@ -91,7 +90,7 @@ function readFeatureGates({
 
 function describePolicy(object: StoredObject): NonNullable<SiteReport['policies']>[number] {
   const { name, namespace, scopes, trust } = readImagePolicy(object, 'the cluster');
-  const judged = trust.kind === 'invalid' ? { unsupported: trust.reason } : { key: fingerprintOf(trust) ?? '' };
+  const judged = trust.kind === 'invalid' ? { unsupported: trust.reason } : { key: rootFingerprint(trust) ?? '' };
   return { name, ...(namespace !== undefined && { namespace }), scopes, ...judged };
 }
 

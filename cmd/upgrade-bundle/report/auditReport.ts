@@ -1,8 +1,8 @@
 import { countAttachments } from '../../../lib/oci/attachment.ts';
 import { basename } from 'node:path';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import { rootFingerprint } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { listOtherKeys, nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
-import { fingerprintOf } from '../../../lib/release/sigstore/trustRoot.ts';
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage, linkTo, linkToCommits } from './page.ts';
@@ -67,7 +67,7 @@ function describeKeys({ signatures, policies }: VerifyReport, keys: ExpectedKeys
   ]);
   const used = [...new Set(policies.map(({ policy }) => policy))].map((policy) => {
     const { name, trust, scopes } = policy;
-    const key = trust.kind === 'invalid' ? trust.reason : `SHA256:${fingerprintOf(trust) ?? ''}`;
+    const key = trust.kind === 'invalid' ? trust.reason : `SHA256:${rootFingerprint(trust) ?? ''}`;
     const owner = trust.kind === 'key' ? `, ${nameKey(policy, keys) ?? 'unknown key'}` : '';
     return ['sigstore', `policy ${name}${owner}`, key, scopes.join(', ')];
   });

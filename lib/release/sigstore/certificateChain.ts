@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
 import { readCertificate, type Certificate } from './certificate.ts';
-import { findCertificates, readCertificates } from './pem.ts';
+import { findCertificates, splitCertificates } from './pem.ts';
 import type { Authorities, TrustRoot } from './trustRoot.ts';
 
 const codeSigning = ['1.3.6.1.5.5.7.3.3', '2.5.29.37.0'];
@@ -30,9 +30,9 @@ export async function checkCertificate(
   trust: Exclude<TrustRoot, { readonly kind: 'key' | 'invalid' }>,
   time: number,
 ): Promise<Certificate | string> {
-  const [der, ...others] = readCertificates(pem) ?? [];
+  const [der, ...others] = splitCertificates(pem) ?? [];
   if (!der || others.length > 0) return 'its certificate cannot be read';
-  const brought = readCertificates(chain ?? '');
+  const brought = splitCertificates(chain ?? '');
   if (!brought || brought.length > limits.certificates) return 'its chain of certificates cannot be read';
   try {
     const leaf = await readCertificate(der);
@@ -55,7 +55,7 @@ function openPool(authorities: Authorities): Promise<Pool> {
     const found = await Promise.allSettled(findCertificates(authorities.roots).map(readCertificate));
     const roots = found.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
     if (roots.length === 0) throw new TypeError('the policy has no certificate authority that can be used');
-    const intermediates = readCertificates(authorities.intermediates);
+    const intermediates = splitCertificates(authorities.intermediates);
     if (!intermediates) throw new TypeError('the intermediate authorities of the policy cannot be read');
     return { roots, intermediates: await Promise.all(intermediates.map(readCertificate)) };
   };

@@ -1,3 +1,5 @@
+import { createHash } from 'node:crypto';
+import { fieldsAt } from '../../fields.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import { identityRuleOf, type IdentityRule } from './identity.ts';
 import { readTrustRoot, type TrustRoot } from './trustRoot.ts';
@@ -54,6 +56,16 @@ export function readImagePolicy(object: unknown, source: string): ImagePolicy {
       : { kind: 'invalid', reason: 'its signedIdentity is of an unknown kind' },
     identity: identity ?? { kind: 'repository' },
   };
+}
+
+/** Returns the SHA-256 of a root of trust in hex: of a key alone in SPKI form. Undefined for an invalid one. */
+export function rootFingerprint(trust: TrustRoot): string | undefined {
+  if (trust.kind === 'invalid') return undefined;
+  if (trust.kind === 'key' && !trust.rekor) return trust.key.fingerprint;
+  const text = JSON.stringify(trust, (name, value: unknown) =>
+    name === 'key' ? fieldsAt(value)['fingerprint'] : value,
+  );
+  return createHash('sha256').update(text).digest('hex');
 }
 
 /** Returns whether a cluster without feature gates enforces a policy of a payload. */

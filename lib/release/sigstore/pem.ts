@@ -10,7 +10,7 @@ export function findCertificates(text: string): Buffer[] {
 }
 
 /** Returns the certificates in a text that has nothing else; undefined for any other text. */
-export function readCertificates(text: string): Buffer[] | undefined {
+export function splitCertificates(text: string): Buffer[] | undefined {
   const certificates = findCertificates(text);
   const rest = text.replace(new RegExp(block, 'g'), '').trim();
   const count = text.split('-----BEGIN ').length - 1;

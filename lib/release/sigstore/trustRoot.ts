@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { messageOf } from '../../errors.ts';
 import { fieldsAt, textOf } from '../../fields.ts';
 import { readPolicyKey, type PolicyKey } from './policyKey.ts';
@@ -44,16 +43,6 @@ export function readTrustRoot(root: unknown): TrustRoot {
   } catch (error) {
     return { kind: 'invalid', reason: messageOf(error) };
   }
-}
-
-/** Returns the SHA-256 of a root of trust in hex: of a key alone in SPKI form. Undefined for an invalid one. */
-export function fingerprintOf(trust: TrustRoot): string | undefined {
-  if (trust.kind === 'invalid') return undefined;
-  if (trust.kind === 'key' && !trust.rekor) return trust.key.fingerprint;
-  const text = JSON.stringify(trust, (name, value: unknown) =>
-    name === 'key' ? fieldsAt(value)['fingerprint'] : value,
-  );
-  return createHash('sha256').update(text).digest('hex');
 }
 
 function readKeyTrust(root: unknown): TrustRoot {

@@ -104,7 +104,7 @@ export function signerExtensions(options: SignerOptions = {}): x509.Extension[] 
   ];
 }
 
-/** What an entry of a log has besides the signature. Values replace the right ones. */
+/** How an entry of a log differs from the right one. Values replace the right ones. */
 export interface EntryOptions {
   readonly time?: unknown;
   readonly key?: KeyObject;
