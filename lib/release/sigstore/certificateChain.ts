@@ -117,11 +117,15 @@ function issuerOf({ extensions }: Certificate): string | undefined {
   return plain === undefined || plain === text ? text : undefined;
 }
 
-/** Returns whether a certificate is for a host, by its names only and with wildcards for the first label. */
+/**
+ * Returns whether a certificate is for a host, by its names only and with wildcards for the first label. A policy for
+ * `*.example.com` wants exactly that name, as in crypto/x509 of Go.
+ */
 function isFor({ hostnames, x509 }: Certificate, host: string): boolean {
   if (isIP(host) !== 0) return x509.checkIP(host) !== undefined;
   const wanted = host.toLowerCase().replace(/\.$/, '').split('.');
-  if (!wanted.every((label) => /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/.test(label))) return false;
+  if (!wanted.every((label) => /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/.test(label)))
+    return hostnames.some((name) => name.toLowerCase() === host.toLowerCase());
   return hostnames.some((name) => {
     const labels = name.toLowerCase().split('.');
     return (

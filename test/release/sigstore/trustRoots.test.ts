@@ -508,6 +508,8 @@ describe('the roots of trust of image policies', () => {
       ['Build.Example.com', 'build.example.com', true],
       ['*.example.com', 'build.example.com', true],
       ['*.example.com', 'a.build.example.com', false],
+      ['*.example.com', '*.example.com', true],
+      ['build.example.com', '*.example.com', false],
       ['b*.example.com', 'build.example.com', false],
       ['other.example.com', 'build.example.com', false],
       ['*', 'example', false],
