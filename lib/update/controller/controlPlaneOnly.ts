@@ -33,7 +33,8 @@ export function checkControlPlaneOnly(
   { hops = [], metadata }: BundleFacts,
 ): BundleCondition | undefined {
   const { version } = hops.at(-1)?.metadata ?? metadata;
-  if (spec.controlPlaneOnly !== true || findCompleted(status?.hops) || isExtendedUpdate(running, version)) return undefined;
+  if (spec.controlPlaneOnly !== true || findCompleted(status?.hops) || isExtendedUpdate(running, version))
+    return undefined;
   const message =
     `spec.controlPlaneOnly is for updates from one extended (EUS) release to the next one, and the bundle leads from ${running} to ` +
     `${version}: remove it from the spec`;
