@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
 import type { BundleBase } from '../bundle/metadata.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
@@ -15,6 +15,7 @@ import { checkAgentImage } from './agentImage.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkImageRetention } from './imageRetention.ts';
+import { checkInternalReleaseImage } from './internalReleaseImage.ts';
 import { checkMirrorSignatures, type MirrorAccess } from './mirrorSignatures.ts';
 import { readNode } from './node.ts';
 import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
@@ -25,7 +26,7 @@ import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkPullAdmission } from './pullAdmission.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
-import { featureSetOf, imageLimitsOf, surveyCluster, type ClusterSurvey } from './survey.ts';
+import { featureSetOf, imageLimitsOf, isInternalRegistry, surveyCluster, type ClusterSurvey } from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 
 /** The result of preflight: whether a cluster can boot and, if planned, update without a registry. */
@@ -78,6 +79,7 @@ export async function runPreflight(
     ...(await checkPullAdmission(cluster)),
     ...(await checkImagePolicies(cluster, survey, plan, runningImages(clusterVersion), context)),
     ...(mirrors ? await checkMirrors(clusterVersion, survey, plan, mirrors, context) : []),
+    ...checkInternalReleaseImage(survey),
     ...checkAgentImage(survey.workloads),
     ...checkWorkloads(templates),
     ...checkNodes(survey, templates, clusterVersion, plan),
@@ -194,7 +196,7 @@ function runningImages(clusterVersion: StoredObject): string[] {
   return release === undefined ? [] : [release];
 }
 
-/** Returns whether a mirror is configured for the images of a release. */
+/** Returns whether a mirror is configured for the images of a release, other than that of InternalReleaseImage. */
 export function hasMirrors(
   { images }: Pick<UpdatePlan, 'images'>,
   { digestMirrors, contentPolicies }: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,
@@ -203,7 +205,9 @@ export function hasMirrors(
     ...listOf(fieldsOf(spec)['imageDigestMirrors']),
     ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
   ]);
-  const sources = rules.flatMap(({ source }) => textOf(source) ?? []);
+  const sources = rules.flatMap(({ source, mirrors }) =>
+    textsOf(mirrors).every(isInternalRegistry) ? [] : (textOf(source) ?? []),
+  );
   return images.some((image) =>
     sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
   );

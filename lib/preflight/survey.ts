@@ -152,7 +152,16 @@ export function featureSetOf(featureGates: readonly StoredObject[]): string | un
   return featureSet === '' ? undefined : featureSet;
 }
 
-/** Returns the mirrors of images by digest that a cluster has. */
+/**
+ * Returns whether a mirror is the registry of InternalReleaseImage, which the machine config operator runs on control
+ * plane nodes (openshift/machine-config-operator, templates/master/units/iri-registry.service.yaml). It has releases
+ * that came with the installer, so it is no mirror for another one.
+ */
+export function isInternalRegistry(mirror: string): boolean {
+  return /^(?:api-int\.[^/:]+|localhost):22625(?:\/|$)/.test(mirror);
+}
+
+/** Returns the mirrors of images by digest that a cluster has, without the registry of InternalReleaseImage. */
 export function mirrorSetsOf({
   digestMirrors,
   contentPolicies,
@@ -164,9 +173,10 @@ export function mirrorSetsOf({
   return new MirrorSets(
     rules.flatMap(({ source, mirrors }) => {
       const name = textOf(source);
+      const outside = textsOf(mirrors).filter((mirror) => !isInternalRegistry(mirror));
       return name === undefined
         ? []
-        : [{ pulls: 'digest' as const, source: name, mirrors: textsOf(mirrors), contactSource: true }];
+        : [{ pulls: 'digest' as const, source: name, mirrors: outside, contactSource: true }];
     }),
   );
 }
