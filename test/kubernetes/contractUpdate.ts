@@ -15,6 +15,7 @@ import {
   isAtLeast,
   mayLoad,
   phaseOf,
+  reportNamespace,
   upgradeBundleKind,
   type NodePhase,
   type UpgradeBundle,
@@ -107,7 +108,7 @@ export function describeUpdates(
       ({ cluster } = connected);
       const isInUse = (await cluster.findKind(apiVersion, kind)) ?? (await cluster.list('v1', 'Node'))[0];
       if (isInUse) skipLoudly(this, 'this is somebody’s cluster');
-      for (const name of [home, daemons, 'openshift-config', 'openshift-config-managed'])
+      for (const name of [home, reportNamespace, daemons, 'openshift-config', 'openshift-config-managed'])
         await make({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
     });
     after(async () => {

@@ -203,10 +203,7 @@ export class AgentNode {
     });
   }
 
-  /**
-   * Fetches content from other nodes. `present`: bytes that the node has already. Returns false if it got none: an
-   * immediate retry would only delay the nodes that have the content.
-   */
+  /** Fetches content from other nodes. `present`: bytes that the node has already. Returns false if no node has it. */
   async #askPeers(
     content: 'bundle' | 'base',
     present: number,

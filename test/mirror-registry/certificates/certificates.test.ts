@@ -265,7 +265,7 @@ describe('certificates', function () {
     expect((await named.read()).status.kind).to.equal('own');
     const sha256 = new X509Certificate(await readFile(named.at('quay-config/ssl.cert'))).fingerprint256;
     const leafSha256 = sha256.replaceAll(':', '').toLowerCase();
-    await write(named, JSON.stringify({ images: {}, unitSha256: {}, certs: { leafSha256, origin: 'auto' } }));
+    await write(named, JSON.stringify({ images: {}, unitSha256: {}, certs: { ...known, leafSha256, origin: 'auto' } }));
     expect((await named.read()).status.kind).to.equal('automatic');
   });
 

@@ -125,7 +125,7 @@ describe('controlRollout of updates of the control plane only', () => {
       ...facts,
       hops: made.map(({ metadata, ...hop }) => {
         const [version, previous] = [rename(metadata.version), metadata.previous.map(rename)];
-        return { ...hop, metadata: { ...metadata, version, previous } };
+        return { ...hop, pinsIn: [], metadata: { ...metadata, version, previous } };
       }),
     };
     rollout.site.updating = false;
