@@ -63,9 +63,13 @@ describe('a sigstore signature, in each use of a bundle', function () {
   /** Copies the bundle with another attachment of the image. */
   function bundleWith(attachment: AttachmentBytes | undefined): Promise<string> {
     const root = `v2/${releaseRepository}`;
-    return repack(made.path, join(made.folder, 'case.tar'), ({ files }) => {
+    return repack(made.path, join(made.folder, 'case.tar'), (bundle) => {
+      const { files, metadata } = bundle;
       files.delete(`${root}/manifests/${attachmentTag(image)}`);
       if (!attachment) return;
+      const own = attachment.blobs.map((blob) => [digestOf(blob), blob.length] as const);
+      const blobs = new Map([...metadata.blobs.map(({ digest, size }) => [digest, size] as const), ...own]);
+      bundle.metadata = { ...metadata, blobs: [...blobs].map(([digest, size]) => ({ digest, size })) };
       const digest = digestOf(attachment.manifest);
       files.set(`${root}/manifests/${digest}`, attachment.manifest);
       files.set(`${root}/manifests/${attachmentTag(image)}`, digest);

@@ -295,7 +295,7 @@ describe('upgradeRegistry', function () {
     await mkdir(key);
     const broken = await upgrade();
     expect(broken.code).to.equal(1);
-    expect(broken.stderr).to.include('ssl.key cannot be read');
+    expect(broken.stderr).to.include('ssl.key is not a regular file');
     await rmdir(key);
     await rename(`${key}.aside`, key);
 
