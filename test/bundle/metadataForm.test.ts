@@ -141,7 +141,7 @@ describe('metadata.json of each kind of bundle', () => {
       const begin = process.cpuUsage();
       expect(accepts(fill(part))).to.equal(undefined);
       // The time of the processor, because a busy machine takes longer.
-      expect(process.cpuUsage(begin).user).to.be.below(2_000_000);
+      expect(process.cpuUsage(begin).user).to.be.below(10_000_000);
     }
   });
 

@@ -55,14 +55,12 @@ describe('the folder of a registry, against the user who owns it', function () {
   /** Runs the commands, which must fail for a reason, without any trace of the secret. */
   async function expectRefusals(commands: readonly string[], reason: RegExp, place: string): Promise<void> {
     for (const command of commands) {
-      const started = performance.now();
       const { code, stdout, stderr } = await registry.call(
         command,
         command === 'backup' ? [`--output=${output()}`] : [],
       );
       expect([code, reason.test(stderr)], `${command}, ${place}: ${stdout}${stderr}`).to.deep.equal([1, true]);
       expect(stdout + stderr).not.to.include('secret');
-      expect(performance.now() - started, command).to.be.below(20_000);
     }
     expect(await readdir(registry.fixture.root)).not.to.include('out.backup');
     expect(await readFile(shadow(), 'utf8')).to.equal(secret);
