@@ -79,8 +79,8 @@ describe('the gate of a release', function () {
     const options = { reboot: true, single: false, timeout: 60_000, interval: 500 };
     const drill = await drillNode(cluster, drilled, options, context);
     expect(drill.result, drill.message).to.equal('passed');
-    await site.until(async () => ((await node.read('/var/log/pods')) ?? '').includes(missing));
-    const created = [...((await node.read('/var/log/pods')) ?? '').matchAll(/^created (.*)$/gm)].map(
+    await site.until(async () => ((await node.read('/var/log/crio-pods')) ?? '').includes(missing));
+    const created = [...((await node.read('/var/log/crio-pods')) ?? '').matchAll(/^created (.*)$/gm)].map(
       (match) => match[1],
     );
     expect(created).to.deep.equal(images);

@@ -37,7 +37,7 @@ for image in $(cat /etc/crio-pulls 2>/dev/null); do
 done
 # The pods of the node, as a pull policy and an image each, in the real image store.
 while read -r policy image; do
-  podman create --quiet --replace --name pod --pull=$policy --network=none "$image" /true > /dev/null 2>> /var/log/pods && echo "created $image" >> /var/log/pods
+  podman create --quiet --replace --name pod --pull=$policy --network=none "$image" /true > /dev/null 2>> /var/log/crio-pods && echo "created $image" >> /var/log/crio-pods
 done < <(cat /etc/crio-pods 2>/dev/null)
 while [ -e /etc/crio-slow ]; do sleep 0.1; done
 systemd-notify --ready
