@@ -1,6 +1,7 @@
 import { countAttachments } from '../../../lib/oci/attachment.ts';
 import type { InspectedImage } from '../../../lib/bundle/inspect/inspect.ts';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
+import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
 import { describeOrigin } from '../report/origin.ts';
 import { formatReport } from '../report/report.ts';
@@ -66,7 +67,7 @@ function describe(inspection: ReleaseInspection, wide: boolean): string {
     ...(previous.length === 0
       ? []
       : [['Updates', `from ${versions.join(', ')}${older > 0 ? ` and ${older} more` : ''}`]]),
-    ...(inspection.risks ?? []).map((risk) => ['Risk', `${formatRisk(risk)} (the bundle says, not verified)`]),
+    ...(inspection.risks ?? []).map((risk) => ['Risk', describeRisk(risk)]),
     ['Made by', tool],
     ...noted.map((note) => ['Note', note]),
     ...(notes.length > noted.length ? [['', `… and ${notes.length - noted.length} more notes`]] : []),
@@ -86,9 +87,11 @@ function listReleases({ releases = [] }: ReleaseInspection): string {
     ['IMAGES', 'ADDS', 'TOTAL'],
   );
   const risks = new Map(releases.flatMap((each) => each.risks.map((risk) => [risk.name, risk])));
-  return [table, ...[...risks.values()].map((risk) => `${formatRisk(risk)} (the bundle says, not verified)`)].join(
-    '\n',
-  );
+  return [table, ...[...risks.values()].map(describeRisk)].join('\n');
+}
+
+function describeRisk(risk: UpdateRisk): string {
+  return `${formatRisk(risk)} (the bundle says, not verified)`;
 }
 
 function describeBase(
