@@ -42,6 +42,17 @@ export async function resolveExtraImage(
   return { registry, repository, ...(tag !== undefined && { tag }), digest: found.digest };
 }
 
+/** Returns the extra images that are neither a release image nor a component of one of the releases. */
+export function selectExtraImages<Image extends ExtraImage>(
+  images: readonly Image[],
+  releases: readonly Release[],
+): Image[] {
+  const own = new Set(
+    releases.flatMap(({ pullspec, images }) => [pullspec, ...[...images.values()].map(({ pullspec }) => pullspec)]),
+  );
+  return images.filter(({ name }) => !own.has(name));
+}
+
 /** Returns the tag of an extra image beside a release: the tag of the release, its name, and 12 digits of its digest. */
 export function extraImageTag(tag: string, { repository, digest }: Reference & { readonly digest: Digest }): string {
   const name = repository.split('/').at(-1) ?? '';

@@ -127,10 +127,8 @@ export function splitReleases(metadata: BundleMetadata): [BundleMetadata, ...Bun
  * Throws `invalid-bundle` with the invalid field, and `too-large`. `where` is for messages.
  */
 export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
-  if (bytes.length > metadataSizeLimit) {
-    const sizes = `${bytes.length} bytes, more than the limit of ${metadataSizeLimit}`;
-    throw new PluginError('too-large', `metadata.json in ${where} has ${sizes}`);
-  }
+  const sizes = `${bytes.length} bytes, more than the limit of ${metadataSizeLimit}`;
+  if (bytes.length > metadataSizeLimit) throw new PluginError('too-large', `metadata.json in ${where} has ${sizes}`);
   let value: unknown;
   try {
     value = parseJson(bytes.toString());
@@ -150,19 +148,23 @@ function checkMetadata(value: unknown, where: string): asserts value is BundleMe
   if (!isFields(value)) throw invalid(where, 'is not an object');
   const format = value['formatVersion'];
   if (format !== 1 && format !== 2) {
-    const which =
-      typeof format === 'number' && format > 0 && format < 100
-        ? `formatVersion ${Math.floor(format)}`
-        : 'no formatVersion';
+    const isLater = typeof format === 'number' && format > 0 && format < 100;
+    const which = isLater ? `formatVersion ${Math.floor(format)}` : 'no formatVersion';
     throw invalid(where, `has ${which}; this program reads 1 and 2`);
   }
-  const fault = whole.findFault(value) ?? (isReleases(value) ? undefined : 'releases');
+  const fault = whole.findFault(value) ?? findContradiction(value);
   if (fault !== undefined) throw invalid(where, `has malformed ${fault}`);
-  const strange = textsOf(value['artifacts']).find((image) => !textsOf(value['extraImages']).includes(image));
-  if (strange !== undefined) throw invalid(where, 'has malformed artifacts');
-  if (Array.isArray(value['volumes']) && value['volumes'].length < 2) throw invalid(where, 'has malformed volumes');
-  const empty = ['risks', 'artifacts'].find((field) => Array.isArray(value[field]) && value[field].length === 0);
-  if (empty !== undefined) throw invalid(where, `has malformed ${empty}`);
+}
+
+/** Returns the name of a field of the right form that contradicts another one, or is empty or too short. */
+function findContradiction(value: Fields): string | undefined {
+  const { extraImages, artifacts, volumes } = value;
+  if (!isReleases(value)) return 'releases';
+  const own = listSigned([value, ...listOf(value['releases'])]);
+  if (textsOf(extraImages).some((image) => own.includes(image))) return 'extraImages';
+  if (textsOf(artifacts).some((image) => !textsOf(extraImages).includes(image))) return 'artifacts';
+  if (Array.isArray(volumes) && volumes.length < 2) return 'volumes';
+  return ['risks', 'artifacts'].find((field) => Array.isArray(value[field]) && value[field].length === 0);
 }
 
 /** The form of a value in metadata.json. */
@@ -236,10 +238,8 @@ const components = mapping(matches(/^[0-9A-Za-z][\w.-]{0,127}$/), pullspec);
 // Texts of a bundle are printed on a terminal, so they must not have control characters.
 const text = single((value) => typeof value === 'string' && value.length <= 1000 && !/\p{Cc}/u.test(value));
 const size = single((value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0);
-const blobs = list(
-  record({ digest, size } satisfies Record<keyof BlobRecord, Form>),
-  (each) => fieldsOf(each)['digest'],
-);
+const blob: Record<keyof BlobRecord, Form> = { digest, size };
+const blobs = list(record(blob), (each) => fieldsOf(each)['digest']);
 const risks = list(record({ name: text, message: text, url: text } satisfies Record<keyof UpdateRisk, Form>));
 const signature: Record<keyof SignatureRecord, Form> = { fingerprint: text, signer: text };
 const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Form> = {
@@ -247,8 +247,7 @@ const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Form>
   size,
 };
 const base: Record<keyof BundleBase, Form> = {
-  ...{ version, arch, release: pullspec, blobs },
-  images: mapping(isPullspec, list(digest, itself)),
+  ...{ version, arch, release: pullspec, blobs, images: mapping(isPullspec, list(digest, itself)) },
 };
 const release: Record<keyof BundledRelease, Form> = {
   ...{ version, release: pullspec, components, osImages: list(pullspec), previous: list(version), risks, bytes: size },
@@ -279,16 +278,17 @@ function isReleases({ formatVersion, releases, ...last }: Fields): boolean {
   if (formatVersion === 1 || releases === undefined) return formatVersion === 1 && releases === undefined;
   const all = listOf(releases);
   if (all.length < 2 || all.length > releaseLimit || last['risks'] !== undefined) return false;
-  const isDistinct = ['version', 'release'].every(
-    (field) => new Set(all.map((each) => each[field])).size === all.length,
-  );
   const shared = ['version', 'release', 'components', 'osImages', 'previous'];
-  const needed = all.flatMap((each) => [each['release'], ...Object.values(fieldsOf(each['components']))]);
+  const images = [...listSigned(all), ...textsOf(last['extraImages'])];
   return (
-    isDistinct &&
+    ['version', 'release'].every((field) => new Set(all.map((each) => each[field])).size === all.length) &&
     shared.every((field) => isDeepStrictEqual(all.at(-1)?.[field], last[field])) &&
-    isDeepStrictEqual(new Set(textsOf(last['images'])), new Set([...needed, ...textsOf(last['extraImages'])]))
+    isDeepStrictEqual(new Set(textsOf(last['images'])), new Set(images))
   );
+}
+
+function listSigned(releases: readonly Fields[]): unknown[] {
+  return releases.flatMap(({ release, components }) => [release, ...Object.values(fieldsOf(components))]);
 }
 
 function matches(pattern: RegExp): (value: unknown) => boolean {

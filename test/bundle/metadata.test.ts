@@ -90,7 +90,7 @@ describe('parseMetadata', () => {
     ],
     images: [undefined, 'text', [1], ['quay.io/a/b:tag'], ['secret']],
     components: [undefined, [], { etcd: 1 }, { 'a secret': `quay.io/a@${digest}` }, { etcd: 'secret' }],
-    extraImages: [undefined, [null], ['secret']],
+    extraImages: [undefined, [null], ['secret'], [metadata.release], [`quay.io/a/c@${digest}`]],
     osImages: ['secret', ['secret']],
     previous: [undefined, ['4\n5'], ['secret']],
     base: ['secret', { version: 'secret', arch: 'x86_64', release: `quay.io/a@${digest}`, blobs: [] }],

@@ -13,6 +13,7 @@ import {
 } from '../support/content/creation.ts';
 import { TestContent } from '../support/content/image.ts';
 import { putImage } from '../support/content/smallImage.ts';
+import { extraImage } from '../support/release/extraImage.ts';
 
 const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
 
@@ -25,7 +26,9 @@ describe('create, killed at each rename and removal', () => {
 
   it('never leaves the digest of another tar, and tidies up in the next run', async function () {
     this.timeout(300_000);
-    const extra = { 'extra-image': workshop.release.pullspec };
+    const image = extraImage({ registry: workshop.registry.host });
+    image.addTo(workshop.registry.content);
+    const extra = { 'extra-image': image.pullspec };
     // Another bundle already has the name.
     await workshop.make();
     const other = join(workshop.folder, 'other');

@@ -16,7 +16,7 @@ import { checkContents } from './contentsCheck.ts';
 import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { checkExisting } from './existing.ts';
 import { describeReleases } from '../facts.ts';
-import { listImages } from '../images.ts';
+import { listImages, selectExtraImages } from '../images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
 import { splitReleases, type BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
@@ -95,7 +95,8 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   // For a release by image, the version is known only now.
   const additions = known ?? (await gatherFor(arch));
   const late = wanted ? undefined : await findExisting(path, additions);
-  const { images: extraImages, config, catalogs, origin } = additions;
+  const { config, catalogs, origin } = additions;
+  const extraImages = selectExtraImages(additions.images, releases);
   checkReleasePath(releases, context);
   if (request.site) checkSite(request.site, releases, catalogs, context);
   if (late) return late;

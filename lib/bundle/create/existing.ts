@@ -110,11 +110,11 @@ function differenceOf(
   actual: number,
   expected: ExpectedBundle & Pick<BundleMetadata, 'volumes'>,
 ): string | undefined {
-  const { extraImages, size, volumes, base } = metadata;
+  const { images: all, extraImages, size, volumes, base } = metadata;
   const releases = splitReleases(metadata).map(({ release }) => release);
   const wanted = expected.references.map(formatReference);
   if (releases.join() !== wanted.join()) return `has ${releases.join(', ')} instead of ${wanted.join(', ')}`;
-  const added = expected.extraImages.filter((image) => !extraImages.includes(image));
+  const added = expected.extraImages.filter((image) => !all.includes(image));
   const dropped = extraImages.filter((image) => !expected.extraImages.includes(image));
   const images = [
     ...(added.length > 0 ? [`lacks ${added.join(', ')}`] : []),

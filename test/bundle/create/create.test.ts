@@ -214,6 +214,19 @@ describe('create', () => {
       );
     });
 
+    it('the same if images of the release are named as extra images', async () => {
+      await open();
+      const { release } = workshop;
+      const plain = await digestOfFile(await workshop.make());
+      const [component] = [...release.images.values()];
+      const options = {
+        'extra-image': [release.pullspec, component?.pullspec ?? ''],
+        output: join(workshop.folder, 'named'),
+      };
+      expect(await digestOfFile(await workshop.make(options))).to.equal(plain);
+      expect((await workshop.create(options)).stdout).to.match(/^Nothing to do/);
+    });
+
     it('of a release image by tag or by digest, the same as by version', async () => {
       await open();
       const { release } = workshop;

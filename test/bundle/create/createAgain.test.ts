@@ -30,6 +30,7 @@ import {
   until,
   type Workshop,
 } from '../../support/content/creation.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
 
 const suffixes = { partial: '.partial', journal: '.partial.journal', lock: '.lock' };
 
@@ -319,8 +320,9 @@ describe('create, again', () => {
 
     it('recreates a bundle that must have another image', async () => {
       await putFinished();
-      const image = workshop.release.images.get('etcd')?.pullspec ?? '';
-      const other = await workshop.create({ 'extra-image': image || workshop.release.pullspec });
+      const image = extraImage({ registry: workshop.registry.host });
+      image.addTo(workshop.registry.content);
+      const other = await workshop.create({ 'extra-image': image.pullspec });
       expect(other.stdout).to.match(/^Created/);
       expect(other.stderr).to.match(/^warning: .*\.tar lacks \S+@sha256:[0-9a-f]{64}: it is replaced$/m);
       const { stdout, stderr } = await workshop.create();
