@@ -47,7 +47,8 @@ export function spellNumber(value: number, length: number): (string | Buffer)[] 
   const pad = (digits: number): string => octal.padStart(digits, '0');
   const large = (first: number): Buffer => {
     const bytes = Buffer.alloc(length, first === 0x80 ? 0 : 0xff);
-    bytes.writeUInt32BE(value, length - 4);
+    const width = value < 2 ** 32 ? 4 : 6;
+    bytes.writeUIntBE(value, length - width, width);
     bytes[0] = first;
     return bytes;
   };
