@@ -47,8 +47,8 @@ export function spellNumber(value: number, length: number): (string | Buffer)[] 
   const pad = (digits: number): string => octal.padStart(digits, '0');
   const large = (first: number): Buffer => {
     const bytes = Buffer.alloc(length, first === 0x80 ? 0 : 0xff);
-    const width = value < 2 ** 32 ? 4 : 6;
-    bytes.writeUIntBE(value, length - width, width);
+    if (value >= 0 && value < 2 ** 32) bytes.writeUInt32BE(value, length - 4);
+    else bytes.writeBigInt64BE(BigInt(value), length - 8);
     bytes[0] = first;
     return bytes;
   };
