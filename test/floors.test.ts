@@ -77,7 +77,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',
-    'acknowledgements agentImage drillRecord imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
+    'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],

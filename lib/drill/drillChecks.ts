@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, listOf, textsOf, type Fields } from '../fields.ts';
+import { fieldsOf } from '../fields.ts';
 import { PluginError, type SettingName } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import type { Context } from '../context.ts';
@@ -6,6 +6,7 @@ import { listDenied, type AccessRequest } from '../kubernetes/accessReview.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { conditionsOf, type StoredObject } from '../kubernetes/fields.ts';
 import { formatSubject } from '../kubernetes/finding.ts';
+import { guardsPod } from '../preflight/drainCheck.ts';
 import { readRunningDrill } from '../preflight/drillRecord.ts';
 import { readNode, type ClusterNode } from '../preflight/node.ts';
 import { isControlPlane } from '../preflight/nodeCheck.ts';
@@ -142,7 +143,7 @@ export function checkDrain(pods: readonly DrillPod[], budgets: readonly StoredOb
     );
   }
   const held = evictable.flatMap((pod) => {
-    const budget = budgets.find((each) => isExhausted(each) && covers(each, pod));
+    const budget = budgets.find((each) => isExhausted(each) && guardsPod(each, pod));
     return budget ? [`${nameOf(pod)} (${budget.metadata.name})`] : [];
   });
   if (held.length === 0) return;
@@ -155,23 +156,6 @@ export function checkDrain(pods: readonly DrillPod[], budgets: readonly StoredOb
 function isExhausted({ status }: StoredObject): boolean {
   const { disruptionsAllowed } = fieldsOf(status);
   return disruptionsAllowed === 0;
-}
-
-function covers({ metadata, spec }: StoredObject, { namespace, labels }: DrillPod): boolean {
-  const { matchLabels, matchExpressions } = fieldsAt(spec, 'selector');
-  if (metadata.namespace !== namespace) return false;
-  return (
-    Object.entries(fieldsOf(matchLabels)).every(([key, value]) => labels[key] === value) &&
-    listOf(matchExpressions).every((expression) => meets(expression, labels))
-  );
-}
-
-function meets({ key, operator, values }: Fields, labels: DrillPod['labels']): boolean {
-  const value = labels[String(key)];
-  const isListed = typeof value === 'string' && textsOf(values).includes(value);
-  if (operator === 'In') return isListed;
-  if (operator === 'NotIn') return !isListed;
-  return operator === 'Exists' ? value !== undefined : value === undefined;
 }
 
 function nameOf({ namespace, name }: DrillPod): string {

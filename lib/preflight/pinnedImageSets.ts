@@ -146,10 +146,7 @@ export function selectorOf({ spec, metadata }: KubernetesObject): Fields {
 }
 
 /** Returns whether a label selector (matchLabels, matchExpressions) selects an object with these labels. */
-export function isSelected(
-  labels: Readonly<Record<string, string>> = {},
-  { matchLabels, matchExpressions }: Fields,
-): boolean {
+export function isSelected(labels: Fields = {}, { matchLabels, matchExpressions }: Fields): boolean {
   const isEqual = Object.entries(fieldsOf(matchLabels)).every(([key, value]) => labels[key] === value);
   return (
     isEqual &&
@@ -157,7 +154,7 @@ export function isSelected(
       const value = labels[String(key)];
       if (operator === 'Exists' || operator === 'DoesNotExist')
         return (operator === 'Exists') === (value !== undefined);
-      return (operator === 'In') === (value !== undefined && textsOf(values).includes(value));
+      return (operator === 'In') === (typeof value === 'string' && textsOf(values).includes(value));
     })
   );
 }

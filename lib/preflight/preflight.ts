@@ -12,6 +12,7 @@ import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { sortFindings, subjectOf, type Finding } from '../kubernetes/finding.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
 import { checkAgentImage } from './agentImage.ts';
+import { checkDrains, checkSigningRequests } from './drainCheck.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkImageRetention } from './imageRetention.ts';
@@ -74,6 +75,8 @@ export async function runPreflight(
     ...checkState(clusterVersion, plan),
     ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
     ...checkPools(survey.pools),
+    ...checkSigningRequests(survey.signingRequests),
+    ...(plan ? checkDrains(survey) : []),
     ...(await checkImageRetention(cluster, survey.pools)),
     ...checkCatalogs(survey.catalogs),
     ...(await checkPullAdmission(cluster)),

@@ -22,6 +22,9 @@ const kinds = {
   imagePolicies: ['config.openshift.io/v1', 'ClusterImagePolicy'],
   namespacedImagePolicies: ['config.openshift.io/v1', 'ImagePolicy'],
   catalogs: ['operators.coreos.com/v1alpha1', 'CatalogSource'],
+  budgets: ['policy/v1', 'PodDisruptionBudget'],
+  signingRequests: ['certificates.k8s.io/v1', 'CertificateSigningRequest'],
+  infrastructures: ['config.openshift.io/v1', 'Infrastructure'],
 } as const;
 
 type Listing = Readonly<Record<keyof typeof kinds, readonly StoredObject[]>>;
@@ -86,6 +89,9 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     imagePolicies: listed('imagePolicies'),
     namespacedImagePolicies: listed('namespacedImagePolicies'),
     catalogs: listed('catalogs'),
+    budgets: listed('budgets'),
+    signingRequests: listed('signingRequests'),
+    infrastructures: listed('infrastructures'),
     workloads: workloads.flat(),
     pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,
     // A request to a node that is down would take long.

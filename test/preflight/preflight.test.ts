@@ -541,6 +541,18 @@ describe('runPreflight', () => {
     );
   });
 
+  it('names what no drain can evict, if an update is planned', async () => {
+    await start();
+    const labels = { app: 'web' };
+    const made = pod('web-0', 'shop', {}, 'ReplicaSet/web');
+    server.put({ ...made, metadata: { ...made.metadata, labels } });
+    const [metadata, spec] = [{ name: 'web', namespace: 'shop' }, { selector: { matchLabels: labels } }];
+    const status = { disruptionsAllowed: 0, desiredHealthy: 1, expectedPods: 1 };
+    server.put({ apiVersion: 'policy/v1', kind: 'PodDisruptionBudget', metadata, spec, status });
+    expect(await find()).to.deep.equal([]);
+    expect(await find(plan)).to.deep.equal(['blocker drains poddisruptionbudget/web -n shop']);
+  });
+
   it('continues without the objects that it may not read, and reports them', async () => {
     const allow = ({ resource, verb }: Attempt) =>
       !['machineconfigpools', 'nodes/proxy'].includes(resource) && !(resource === 'pods' && verb === 'create');

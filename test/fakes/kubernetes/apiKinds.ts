@@ -81,6 +81,10 @@ export const kubernetesKinds: readonly ApiKind[] = [
     ...{ group: 'policy', version: 'v1', kind: 'PodDisruptionBudget' },
     ...{ resource: 'poddisruptionbudgets', namespaced: true, status: true },
   },
+  {
+    ...{ group: 'certificates.k8s.io', version: 'v1', kind: 'CertificateSigningRequest' },
+    ...{ resource: 'certificatesigningrequests', namespaced: false, status: true },
+  },
   { ...apps, kind: 'Deployment', resource: 'deployments' },
   { ...apps, kind: 'DaemonSet', resource: 'daemonsets' },
   { ...apps, kind: 'StatefulSet', resource: 'statefulsets' },
@@ -123,6 +127,7 @@ export function openshiftKinds(minor: number): ApiKind[] {
   return [
     { ...config, kind: 'ClusterVersion', resource: 'clusterversions', status: true },
     { ...config, kind: 'ClusterOperator', resource: 'clusteroperators', status: true },
+    { ...config, kind: 'Infrastructure', resource: 'infrastructures', status: true },
     { ...config, kind: 'Image', resource: 'images', status: true },
     {
       group: 'operator.openshift.io',
