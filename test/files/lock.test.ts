@@ -1,10 +1,12 @@
 import { expect } from 'chai';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { mkdir, readdir, readFile, symlink, utimes, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { checkLock, takeLock } from '../../lib/files/lock.ts';
+import { ForgetfulDisk } from '../fakes/files/forgetfulDisk.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 
@@ -61,6 +63,18 @@ describe('takeLock', () => {
       expect(taken).to.have.length(1);
       for (const { value } of taken) await value[Symbol.asyncDispose]();
     }
+  });
+
+  it('leaves it to a process that took over the same lock a moment before', async function () {
+    if (process.platform !== 'linux') this.skip();
+    const own = await mine();
+    await leave({ ...own, started: '1' });
+    const theirs = JSON.stringify({ ...own, host: 'another' });
+    using _disk = await ForgetfulDisk.open(folder, (to) => {
+      if (to !== basename(path)) writeFileSync(path, theirs);
+    });
+    await failureOf(takeLock(path, 'x'), 'busy');
+    expect(await readFile(path, 'utf8')).to.equal(theirs);
   });
 
   it('takes it over from a process that was killed, and not before', async () => {

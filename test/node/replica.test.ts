@@ -26,6 +26,7 @@ import {
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/http/certificates.ts';
 import { Connections } from '../../lib/http/connections.ts';
+import { ForgetfulDisk } from '../fakes/files/forgetfulDisk.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
@@ -116,6 +117,14 @@ describe('fetchBundle', () => {
     const again = await fetchBundle({ url: await serve(path), token, digest }, second, connections, makeContext());
     expect(await readFile(again)).to.deep.equal(bytes);
     expect(basename(again)).to.match(/^bundle-[0-9a-f]{12}\.tar$/);
+  });
+
+  it('brings a bundle that is whole after a power failure', async function () {
+    // The fake disk reads open files through /proc.
+    if (process.platform !== 'linux') this.skip();
+    using disk = await ForgetfulDisk.open(folder);
+    const path = await fetchFrom(await serve());
+    expect(disk.failPower().get(basename(path))?.equals(bytes)).to.equal(true);
   });
 
   it('asks for nothing when the bundle is there, and notices when that has been corrupt', async () => {
