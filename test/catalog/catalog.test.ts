@@ -126,6 +126,28 @@ describe('filterCatalog', () => {
     });
   }
 
+  it('refuses a channel with two newest versions', async () => {
+    const stable = [
+      { version: '1.3.0', replaces: '1.1.0' },
+      { version: '1.2.0', replaces: '1.1.0' },
+      { version: '1.1.0' },
+    ];
+    const layers = catalogLayers(catalogFiles([{ name: 'forked', channels: { stable } }]));
+    const error = await failureOf(filterLayers(layers, { name: 'forked' }), 'invalid-file');
+    expect(error.message).to.include('channel stable of operator forked has no single newest version');
+  });
+
+  it('reads a channel whose versions replace each other in a circle', async () => {
+    const stable = [
+      { version: '1.3.0', replaces: '1.2.0' },
+      { version: '1.2.0', replaces: '1.1.0' },
+      { version: '1.1.0', replaces: '1.2.0' },
+    ];
+    const layers = catalogLayers(catalogFiles([{ name: 'round', channels: { stable } }]));
+    const entries = await entriesOf(await filterLayers(layers, { name: 'round' }), 'round');
+    expect(entries.map(({ name }) => name)).to.deep.equal(['round.v1.3.0']);
+  });
+
   it('takes the updates of a version that the catalog no longer has', async () => {
     const stable = [
       { version: '1.2.0', replaces: '1.1.0', skips: ['1.1.3'] },

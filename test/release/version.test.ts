@@ -2,10 +2,13 @@ import { expect } from 'chai';
 import { isPluginError } from '../../lib/errors.ts';
 import {
   architecturesOf,
+  compareVersions,
   channelSeries,
   componentTag,
   goArchitecture,
   isExtendedUpdate,
+  isSameMinor,
+  isSameVersion,
   minorsBetween,
   oldestKubelet,
   channelsOf,
@@ -13,6 +16,7 @@ import {
   parseArchitecture,
   parseVersion,
   releaseTag,
+  satisfiesRange,
   unknownVersion,
 } from '../../lib/release/version.ts';
 
@@ -223,5 +227,49 @@ describe('channelSeries', () => {
 
   it('asks for no absurd number of channels', () => {
     expect(() => channelSeries('4.1.0', '4.999999999.0')).to.throw('too far apart');
+  });
+});
+
+describe('satisfiesRange', () => {
+  const rows: [version: string, range: string, isIn: boolean][] = [
+    ['1.1.0', '>=1.0.0 <1.2.0 || 2.1.x', true],
+    ['2.1.9', '>=1.0.0 <1.2.0 || 2.1.x', true],
+    ['2.0.0', '>=1.0.0 <1.2.0 || 2.1.x', false],
+    ['1.1.0-rc.1', '>=1.0.0 <1.2.0', true],
+    ['1.1.0', '>=1.0.0 !1.1.0', false],
+    ['1.1.0-rc.1', '>=1.0.0 !=1.1.0-rc.1', false],
+    ['1.1.5-rc.1', '>=1.0.0 !=1.1.x', false],
+    ['1.2.0', '>=1.0.0 !=1.1.x', true],
+    ['latest', '>=1.0.0', false],
+    ['1.1.0', 'new', false],
+  ];
+  for (const [version, range, isIn] of rows) {
+    it(`${isIn ? 'has' : 'does not have'} ${version} in ${range}`, () => {
+      expect(satisfiesRange(version, range)).to.equal(isIn);
+    });
+  }
+});
+
+describe('isSameVersion and isSameMinor', () => {
+  const rows: [version: string, other: string, isSame: boolean, isSameMinor: boolean][] = [
+    ['4.12.4', 'v4.12.4', true, true],
+    ['4.12.4', '4.12.4-rc.1', false, true],
+    ['4.12.4+1', '4.12.4+2', false, true],
+    ['4.2.0', '5.2.0', false, false],
+    ['4.12.4', 'latest', false, false],
+    ['latest', 'latest', false, false],
+  ];
+  for (const [version, other, isSame, hasSameMinor] of rows) {
+    it(`compare ${version} with ${other}`, () => {
+      expect([isSameVersion(version, other), isSameMinor(version, other)]).to.deep.equal([isSame, hasSameMinor]);
+    });
+  }
+});
+
+describe('compareVersions', () => {
+  it('orders versions, after texts that are not versions', () => {
+    const sorted = ['4.2.0', 'latest', '4.10.0', '4.10.0-rc.1'].toSorted(compareVersions);
+    expect(sorted).to.deep.equal(['latest', '4.2.0', '4.10.0-rc.1', '4.10.0']);
+    expect(compareVersions('latest', 'newest')).to.equal(0);
   });
 });

@@ -1,0 +1,76 @@
+import { expect } from 'chai';
+import { guardCopies } from '../../../lib/mirroring/pruneGuard.ts';
+import { openAccess } from '../../../cmd/cli/access.ts';
+import { Registries } from '../../../lib/registry/registries.ts';
+import { writeRecord } from '../../../lib/mirroring/pruneRecord.ts';
+import { parseManifest } from '../../../lib/oci/descriptor.ts';
+import type { ContentStore } from '../../../lib/store/store.ts';
+import { repositoryOf } from '../../fakes/registry/content.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { makeSample, type Sample } from '../../store/contract.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+
+describe('guardCopies', () => {
+  const repository = 'openshift/release';
+  const context = makeContext();
+  let sample: Sample;
+  let server: TestRegistry;
+  let registries: Registries;
+  let store: ContentStore;
+  let bytes: Buffer;
+
+  beforeEach(async () => {
+    sample = makeSample(repository);
+    server = await startRegistry({ content: sample.content });
+    registries = new Registries(await openAccess({ insecure: true }, {}), context);
+    store = registries.repository({ registry: server.host, repository });
+    ({ bytes } = manifests().get(sample.image.digest)!);
+  });
+  afterEach(async () => {
+    await registries[Symbol.asyncDispose]();
+    await server.stop();
+  });
+
+  const manifests = () => repositoryOf(sample.content, repository).manifests;
+  const beforeReleases = (): Promise<void> => {
+    const manifest = parseManifest(bytes, 'the image');
+    const own = new Map([[sample.image.digest, { descriptor: sample.image, manifest, bytes }]]);
+    const images = [{ name: 'etcd', root: sample.image, manifests: own }];
+    return guardCopies(2, context).beforeReleases([{ store, images }]);
+  };
+
+  it('lets a release be tagged if its images are there and no other run removes any', async () => {
+    await beforeReleases();
+  });
+
+  it('notices a run that began to remove releases', async () => {
+    const run = { host: 'build-7', began: '', process: { host: 'another', kernel: '', pid: 1, started: '1' } };
+    await writeRecord(store, { releases: ['1.0-x86_64'], tags: [], manifests: [], blobs: [], run });
+    await failureOf(beforeReleases(), 'busy');
+  });
+
+  it('notices images that a run removed which has ended', async () => {
+    manifests().delete(sample.image.digest);
+    await failureOf(beforeReleases(), 'conflict');
+  });
+
+  it('notices a run that removes an image and ends between its requests', async () => {
+    const run = { host: 'build-7', began: '', process: { host: 'another', kernel: '', pid: 1, started: '1' } };
+    const { tag } = await writeRecord(store, { releases: [], tags: [], manifests: [], blobs: [], run });
+    const { tags } = repositoryOf(sample.content, repository);
+    const seen = new Set<string>();
+    const match = ({ path }: { readonly path: string }): boolean => {
+      const isList = path.endsWith('/tags/list');
+      if (!isList && !path.endsWith(sample.image.digest)) return false;
+      seen.add(isList ? 'list' : 'image');
+      if (seen.size === 2) {
+        tags.delete(tag);
+        manifests().delete(sample.image.digest);
+      }
+      return false;
+    };
+    server.fault(match, {});
+    expect((await failureOf(beforeReleases(), 'busy')).message).to.include(store.name);
+  });
+});
