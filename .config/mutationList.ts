@@ -1,0 +1,146 @@
+/** A change of the sources that a test must notice. */
+export interface Mutation {
+  readonly file: string;
+  /** The text to replace, which the file has once. */
+  readonly text: string;
+  readonly replacement: string;
+  /** The file of tests that fails with it. */
+  readonly test: string;
+}
+
+/** The mutations by the file of tests that fails with them. */
+const byTest: Readonly<Record<string, readonly (readonly [file: string, text: string, replacement: string])[]>> = {
+  'test/mirroring/prune/inUse.test.ts': [
+    ['lib/mirroring/prune/inUse.ts', "'initContainers', ", ''],
+    ['lib/mirroring/prune/inUse.ts', ", 'ephemeralContainers']", ']'],
+    ['lib/mirroring/prune/inUse.ts', ", 'ephemeralContainerStatuses'", ''],
+    ['lib/mirroring/prune/inUse.ts', ', ...volumes]', ']'],
+    ['lib/mirroring/prune/prunePlan.ts', '[digest, ...children].some', '[digest].some'],
+    ['lib/mirroring/prune/prunePlan.ts', 'needs?.versions.has(version) === true ||', ''],
+  ],
+  'test/mirroring/prune/pruneGuard.test.ts': [
+    [
+      'lib/mirroring/pruneGuard.ts',
+      '      await checkNotPruned(storesOf(copied));\n      await checkStillThere(copied);',
+      '      await checkStillThere(copied);\n      await checkNotPruned(storesOf(copied));',
+    ],
+    [
+      'lib/mirroring/pruneGuard.ts',
+      '      await checkNotPruned(storesOf(copied));\n      await checkStillThere(copied);',
+      '      await checkStillThere(copied);',
+    ],
+  ],
+  'test/update/controller/pauses.test.ts': [
+    ['lib/update/controller/pauses.ts', 'metadata: { resourceVersion, annotations:', 'metadata: { annotations:'],
+  ],
+  'test/update/controller/updateRequest.test.ts': [
+    [
+      'lib/update/controller/updateRequest.ts',
+      'const patch = { metadata: { resourceVersion }, spec',
+      'const patch = { metadata: { uid: resourceVersion === undefined ? undefined : clusterVersion.metadata.uid }, spec',
+    ],
+  ],
+  'test/registry/transport.test.ts': [
+    [
+      'lib/registry/authenticatedClient.ts',
+      'reply.status !== 401 || reply.isCrossOrigin ||',
+      'reply.status !== 401 ||',
+    ],
+  ],
+  'test/registry/upload.test.ts': [
+    ['lib/registry/upload.ts', "location.protocol = 'https:'", 'location.protocol = location.protocol'],
+    ['lib/registry/upload.ts', 'location?.hostname === url.hostname && ', 'location && '],
+  ],
+  'test/release/version.test.ts': [
+    [
+      'lib/release/version.ts',
+      'Number(first !== null) - Number(second !== null)',
+      'Number(second !== null) - Number(first !== null)',
+    ],
+    [
+      'lib/release/version.ts',
+      'if (!first || !second) return Number(first !== null) - Number(second !== null);',
+      'if (!first || !second) return 0;',
+    ],
+    ['lib/release/version.ts', 'a.major === b.major && a.minor === b.minor', 'a.minor === b.minor'],
+    ['lib/release/version.ts', 'a.major < b.major ? Infinity : 0', 'Infinity'],
+    ['lib/release/version.ts', 'semver.compareBuild(a, b) === 0', 'semver.compare(a, b) === 0'],
+    [
+      'lib/release/version.ts',
+      'semver.satisfies(version, each, { includePrerelease: true })',
+      'semver.satisfies(version, each)',
+    ],
+    [
+      'lib/release/version.ts',
+      'semver.satisfies(version, rest, { includePrerelease: true })',
+      'semver.satisfies(version, rest)',
+    ],
+    ['lib/release/version.ts', 'minor % 2 === 0 || minor === 23', 'minor % 2 === 0'],
+    ['lib/release/version.ts', '5 && minor % 3 === 2', '5 && minor % 3 === 1'],
+    ['lib/release/version.ts', 'from.minor < 22 ?', 'from.minor < 20 ?'],
+    ['lib/release/version.ts', '(release.minor % 2) : 1 +', '0 : 1 +'],
+    ['lib/release/version.ts', 'target.prerelease.length === 0 && version.prerelease.length > 0 ? 1 : 0', '0'],
+    ['lib/release/version.ts', ': -version.patch', ': version.patch'],
+    ['lib/release/version.ts', 'count > longestSeries', 'false'],
+  ],
+  'test/catalog/catalog.test.ts': [
+    ['lib/catalog/channel.ts', '!head || others.length > 0', '!head'],
+    ['lib/catalog/channel.ts', '[replaces, ...skips]));\n  const [head', '[replaces]));\n  const [head'],
+    ['lib/catalog/channel.ts', 'entry && !chain.has(entry);', 'entry;'],
+    ['lib/catalog/channel.ts', '|| skips.includes(current)', ''],
+    ['lib/catalog/channel.ts', '...(added.get(entry) ?? [])', ''],
+  ],
+  'test/files/lock.test.ts': [
+    ['lib/files/lock.ts', 'if (moved === content) await rm', 'if (moved !== "") await rm'],
+    ['lib/files/lock.ts', " || (content === '' && (await isRecent(path)))", ''],
+    ['lib/files/lock.ts', 'Number(value) > 0', 'true'],
+    ['lib/files/lock.ts', "if ((await lstat(path)).isSymbolicLink()) return '';", ''],
+    ['lib/files/lock.ts', 'found?.isFile() === true && ', 'found && '],
+  ],
+  'test/files/rootFolder.test.ts': [
+    ['lib/files/rootFolder.ts', '!place || folderIdentity(place.stats) === identity', 'true'],
+    ['lib/files/rootFolder.ts', 'if (!(await isSameFilesystem(from, next))) throw', 'if (false) throw'],
+    ['lib/files/rootFolder.ts', 'mountA !== undefined && mountA === mountB', 'true'],
+    ['lib/files/rootFolder.ts', 'if (identity !== this.#identity)', 'if (false)'],
+  ],
+  'test/node/replica.test.ts': [
+    ['lib/node/replica.ts', 'if (start > size) await file.truncate((start = 0));', ''],
+    ['lib/node/replica.ts', 'if (start <= verified) throw', 'if (start < verified) throw'],
+    ['lib/node/replica.ts', '      await file.truncate(verified);\n', ''],
+    ['lib/node/replica.ts', '    await file.sync();\n', ''],
+    [
+      'lib/node/replica.ts',
+      'await renameDurably(partial, path);',
+      "await (await import('node:fs/promises')).rename(partial, path);",
+    ],
+  ],
+  'test/files/powerFailure.test.ts': [
+    ['lib/files/atomicWrite.ts', '  await file.sync();\n', ''],
+    ['lib/files/atomicWrite.ts', '  await syncFolder(dirname(to));\n', ''],
+    ['lib/files/disk.ts', '    await folder.sync();\n', ''],
+    ['lib/store/directory.ts', '        await file.sync();\n', ''],
+    [
+      'lib/store/directory.ts',
+      "for (const folder of ['blobs', 'manifests'] as const) await syncFolder(",
+      "for (const folder of ['blobs'] as const) await syncFolder(",
+    ],
+    ['lib/archive/archiveWriter.ts', '      await this.#file.datasync();\n', ''],
+    ['lib/archive/unfinished.ts', '  await syncFolder(dirname(path));\n', ''],
+    ['lib/bundle/sidecars.ts', '    await syncFolder(dirname(path));\n', ''],
+    [
+      'lib/bundle/create/writeBundle.ts',
+      '    await writer.finish();\n    await placeSidecars();',
+      '    await placeSidecars();\n    await writer.finish();',
+    ],
+    [
+      'lib/bundle/create/writeBundle.ts',
+      '    const placeSidecars = await prepareSidecars(path, digests, metadata, sidecars);\n    await writer.finish();',
+      '    await writer.finish();\n    const placeSidecars = await prepareSidecars(path, digests, metadata, sidecars);',
+    ],
+  ],
+};
+
+/** The mutations. */
+export const mutations: readonly Mutation[] = Object.entries(byTest).flatMap(([test, changes]) =>
+  changes.map(([file, text, replacement]) => ({ file, text, replacement, test })),
+);
