@@ -10,14 +10,17 @@ export const logLevels = ['loglevel', 'v'] as const;
 /** The level from which on kubectl logs requests. */
 const requestLevel = 6;
 
+/** A short option with a value directly after it, as oc and kubectl take it: `-ojson`, `-nweb`, `-v6`. */
+const joined = /^-([afnos](?!=)|v(?=\d))(.+)$/s;
+
 /**
  * Reads the flags of oc and kubectl that no command here has: `-v=6`, `-v 6` and `--loglevel=6` become `--verbose`, lower levels and
- * flags that change nothing are left out. Words after `--` stay.
+ * flags that change nothing are left out; `-ojson` becomes `-o=json`. Words after `--` stay.
  */
 export function readKubectlFlags(words: readonly string[]): string[] {
   const read: string[] = [];
   for (let index = 0; index < words.length; index += 1) {
-    const word = words[index] ?? '';
+    const word = (words[index] ?? '').replace(joined, '-$1=$2');
     if (word === '--') return [...read, ...words.slice(index)];
     const [, name = '', own] = /^--?([a-z-]+)(?:=(.*))?$/s.exec(word) ?? [];
     const isLevel = logLevels.some((each) => each === name) && /^\d+$/.test(own ?? words[index + 1] ?? '');

@@ -11,6 +11,8 @@ describe('readKubectlFlags', () => {
     ['create --loglevel 6', 'create --verbose'],
     ['-v=x create', '-v=x create'],
     ['--cache-dir=/tmp/x create --profile none --match-server-version --warnings-as-errors=true', 'create'],
+    ['status -ojson -nweb -f=x -o yaml', 'status -o=json -n=web -f=x -o yaml'],
+    ['create -v6 -vq', 'create --verbose -vq'],
     ['create -- -v=6 --profile', 'create -- -v=6 --profile'],
   ];
   for (const [given, expected] of read) {
