@@ -15,7 +15,7 @@ const joined = /^-([afnos](?!=)|v(?=\d))(.+)$/s;
 
 /**
  * Reads the flags of oc and kubectl that no command here has: `-v=6`, `-v 6` and `--loglevel=6` become `--verbose`, lower levels and
- * flags that change nothing are left out; `-ojson` becomes `-o=json`. Words after `--` stay.
+ * flags that change nothing are left out. `-ojson` becomes `-o=json`. Words after `--` stay.
  */
 export function readKubectlFlags(words: readonly string[]): string[] {
   const read: string[] = [];

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { isPluginError, PluginError } from '../errors.ts';
 import { readFully, type RandomAccess } from '../files/fileRange.ts';
 import type { Digest } from '../oci/digest.ts';
+import { shellWord } from '../shellWord.ts';
 import { readPaxRecords, type PaxRecords } from './paxRecords.ts';
 import { decodeHeader, isHeader, isZero, quote, type Refuse, type TarHeader } from './tarHeader.ts';
 import { encodeHeader, endSize, roundToBlock } from './tarLayout.ts';
@@ -151,7 +152,7 @@ class Reading {
     const at = this.#position;
     const block = await this.#tar.read(at, 512);
     if (block.length === 512 && isHeader(block)) return block;
-    if (at === 0) throw damaged(this.#tar.path, 'it is not a tar');
+    if (at === 0) throw noTar(this.#tar.path, block);
     // Two empty blocks end a tar. A single empty block is an erased header.
     const marker = isZero(block) ? await this.#tar.read(at, endSize) : block;
     if (marker.length === endSize && isZero(marker)) return undefined;
@@ -250,6 +251,19 @@ function openWindow(file: TarFile, path: string, signal: AbortSignal): Tar {
     return window.subarray(start - from, start - from + size);
   };
   return { path, size: file.size, read };
+}
+
+/** Returns the error for a file that does not begin as a tar does. It names the bundle of a file beside it. */
+function noTar(path: string, start: Buffer): PluginError {
+  const [, bundle] = /^(.+\.tar)(?:\.sha256|\.yaml)$/s.exec(path) ?? [];
+  if (bundle !== undefined)
+    return new PluginError('invalid-bundle', `${path} is not an upgrade bundle`, {
+      hint: `Give the bundle: ${bundle}`,
+    });
+  if (start[0] !== 0x1f || start[1] !== 0x8b) return damaged(path, 'it is not a tar');
+  return new PluginError('invalid-bundle', `${path} is compressed by gzip, and a bundle is a plain tar`, {
+    hint: `Decompress it: gunzip -k ${shellWord(path)}`,
+  });
 }
 
 function damaged(path: string, why: string): PluginError {

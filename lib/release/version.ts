@@ -37,10 +37,11 @@ export function parseVersion(text: string): string {
   const version = semver.parse(text);
   // A tag cannot have build metadata (+…), and `v4.12.4` is not a tag either. Only the canonical form is valid.
   if (version?.version === text) return text;
+  const prefixed = version !== null && text === `v${version.version}`;
   // The digits of a pullspec’s digest are no version.
   const meant = version?.version ?? semver.coerce(text.replace(/@.*/s, ''))?.version;
   throw new PluginError('usage', `“${text}” is not the version of a release`, {
-    hint: `Give all three numbers, such as ${meant ?? '4.12.4'}.`,
+    hint: prefixed ? `Leave out the “v”: ${version.version}.` : `Give all three numbers, such as ${meant ?? '4.12.4'}.`,
     settings: text.includes('/') ? ['releaseImage'] : [],
   });
 }

@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, open, readFile, readlink, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { gzipSync } from 'node:zlib';
 import { Header, Pax } from 'tar';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { Archive } from '../../lib/archive/archive.ts';
@@ -178,6 +179,17 @@ describe('Archive', () => {
         await failureOf(Archive.open(path, context, true), 'invalid-bundle');
       });
     }
+
+    it('says of a file beside a bundle which one it belongs to, and of a gzipped one how to decompress it', async () => {
+      const hintOf = async (suffix: string, bytes: Buffer): Promise<string | undefined> => {
+        const path = `${await write(Buffer.alloc(0))}.tar${suffix}`;
+        await writeFile(path, bytes);
+        return (await failureOf(Archive.open(path, context), 'invalid-bundle')).hint;
+      };
+      expect(await hintOf('.sha256', Buffer.from('x'))).to.match(/^Give the bundle: .*\.tar$/);
+      expect(await hintOf('.yaml', Buffer.from('x'))).to.match(/^Give the bundle: .*\.tar$/);
+      expect(await hintOf('.gz', gzipSync('x'))).to.match(/^Decompress it: gunzip -k .*\.tar\.gz$/);
+    });
 
     it('refuses a folder, and a missing file', async () => {
       const path = await write(Buffer.alloc(0));

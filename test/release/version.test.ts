@@ -62,13 +62,13 @@ describe('parseVersion', () => {
   it('refuses an invalid end of a tag, and suggests the right one', () => {
     const hints = {
       '4.12': '4.12.0',
-      'v4.12.4': '4.12.4',
       ' 4.12.4': '4.12.4',
       '4.12.4+x': '4.12.4',
       latest: '4.12.4',
     };
     for (const [text, meant] of Object.entries(hints))
       expect(hintOf(() => parseVersion(text))).to.contain(`as ${meant}.`);
+    expect(hintOf(() => parseVersion('v4.12.4'))).to.equal('Leave out the “v”: 4.12.4.');
     expect(hintOf(() => parseVersion('../4.12.4'))).to.contain('4.12.4');
     const pullspec = `quay.io/example/release@sha256:${'5'.repeat(64)}`;
     expect(hintOf(() => parseVersion(pullspec))).to.contain('as 4.12.4.');

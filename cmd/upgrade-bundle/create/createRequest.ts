@@ -48,8 +48,9 @@ export async function readSiteReport(path: string | undefined): Promise<SiteRepo
 /** Checks options that exclude or need each other. Throws `usage`. */
 export function checkArguments(args: CreateArguments): void {
   const { release, version, releaseImage, channel, pathFrom } = args;
-  if ([release, version, releaseImage, channel].filter((each) => each !== undefined).length !== 1)
-    throw new PluginError('usage', 'give a version, or --release-image, or --channel');
+  const given = [release, version, releaseImage, channel].filter((each) => each !== undefined).length;
+  const several = given > 1 ? ', and only one of them' : '';
+  if (given !== 1) throw new PluginError('usage', `give a version, or --release-image, or --channel${several}`);
   if (channel !== undefined && pathFrom !== undefined)
     throw new PluginError('usage', '--path-from needs a version; --channel has --min and --shortest-path');
   if (pathFrom !== undefined && (version ?? release)?.includes(','))
