@@ -63,6 +63,7 @@ export async function parse(
         if (values['help'] === true) printed = await formatHelp(program, entry, width);
         else if (isDefault && asksForVersion(values)) printed = versionText;
         else {
+          if (isDefault) checkCommandWord(values, rest, command, program);
           const line = { words, values: await addFile(values, command, stdin), rest: isDefault ? rest : rest.slice(1) };
           await run(command, await readArguments(line, command));
         }
@@ -107,6 +108,22 @@ async function createParser(program: Program): Promise<Argv> {
 
 function addVersion(parser: Argv): Argv {
   return parser.options(toYargs(versionOption));
+}
+
+/** Throws `usage` if the first argument of the default command looks like the name of another one: `lst`, `mirror 4.20.3`. */
+function checkCommandWord(
+  values: ParsedLine['values'],
+  rest: ParsedLine['rest'],
+  { positionals = {} }: Command,
+  program: Program,
+): void {
+  const word = values[Object.keys(positionals)[0] ?? ''];
+  if (typeof word !== 'string' || !/^[a-z]+$/.test(word)) return;
+  const isSimilar = findSimilar(word, program.commands.map(commandNameOf)) !== undefined;
+  const meant = rest.map((each) => ` ${each}`).join('');
+  if (isSimilar) throw unknownCommand(word, program);
+  if (meant !== '')
+    throw new PluginError('usage', `unknown command “${word}”`, { hint: `Did you mean “${program.name}${meant}”?` });
 }
 
 function unknownCommand(word: string, program: Program): PluginError {

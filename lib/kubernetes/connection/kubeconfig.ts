@@ -130,7 +130,9 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
     content = await readFile(file, 'utf8');
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT' && !required) return undefined;
-    throw new PluginError('not-readable', `The kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, { cause });
+    throw new PluginError('not-readable', `The kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, {
+      ...{ cause, hint: 'Name a kubeconfig that exists and that you may read.', settings: ['kubeconfig'] },
+    });
   }
   try {
     return { ...readObjects(content, `the kubeconfig ${file}`, largeLimits)[0], folder: dirname(resolve(file)) };

@@ -637,6 +637,8 @@ describe('oc adm-release-mirror-config', () => {
     const to = '--to=registry.test/a/b';
     const wrong: readonly (readonly [args: readonly string[], message: RegExp, release?: string])[] = [
       [['--to-dir=mirror'], /no release is named/, ''],
+      [[], /unknown command “lst”\nhint: Did you mean list\?/, 'lst'],
+      [['4.20.3'], /unknown command “mirror”\nhint: Did you mean “oc adm-release-mirror-config 4\.20\.3”\?/, 'mirror'],
       [[to, '--path-from=4.12.4'], /a path of updates has two ends/, ''],
       [[to, '--path-from=4.12.4', '--to-version=4.12.5'], /named twice: by a path/, '4.12.4'],
       [[to], /has a comma without a release/, '4.12.4,'],

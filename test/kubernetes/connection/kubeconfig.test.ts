@@ -29,7 +29,8 @@ describe('findTarget', () => {
     expect(failure.hint).to.contain('oc login');
     const environment = { KUBECONFIG: ['/absent/1', '/absent/2'].join(delimiter) };
     expect((await failureOf(findTarget({ environment }), 'no-cluster')).message).to.contain('/absent/1 or /absent/2');
-    await failureOf(findTarget({ kubeconfig: '/absent/3', environment }), 'not-readable');
+    const named = await failureOf(findTarget({ kubeconfig: '/absent/3', environment }), 'not-readable');
+    expect(named.hint).to.contain('Name a kubeconfig that exists');
   });
 
   it('merges several files: the first to name something wins, absent ones are passed over', async () => {
