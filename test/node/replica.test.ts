@@ -127,6 +127,13 @@ describe('fetchBundle', () => {
     expect(disk.failPower().get(basename(path))?.equals(bytes)).to.equal(true);
   });
 
+  it('brings a bundle though an earlier run left a longer file', async () => {
+    const path = await fetchFrom(await serve());
+    await rm(path);
+    await writeFile(`${path}.partial`, Buffer.concat([bytes, Buffer.from('more')]));
+    expect(await readFile(await fetchFrom(await serve()))).to.deep.equal(bytes);
+  });
+
   it('asks for nothing when the bundle is there, and notices when that has been corrupt', async () => {
     const path = await fetchFrom(await serve());
     const context = makeContext();
