@@ -14,6 +14,7 @@ import type { Digest } from '../../../lib/oci/digest.ts';
 import { readPod, type AgentPod } from './agentPod.ts';
 import type { Attempt } from '../kubernetes/apiAccess.ts';
 import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';
+import { readRights } from '../kubernetes/apiRights.ts';
 import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { findFreePort } from '../../support/freePort.ts';
@@ -251,27 +252,4 @@ export class SimulatedCluster {
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
-}
-
-/**
- * Returns a test for the rights of agents and controllers, from roles and their bindings. Roles have the names of their
- * accounts.
- */
-export function readRights(objects: readonly Json[]): (attempt: Attempt) => boolean {
-  const rights = objects.flatMap(({ kind, metadata, rules }) => {
-    const { namespace: place = '', name } = metadata as { namespace?: string; name: string };
-    const isRole = kind === 'ClusterRole' || kind === 'Role';
-    const user = `system:serviceaccount:${namespace}:${name.split('-').at(-1) ?? ''}`;
-    return isRole ? (rules as Record<string, string[]>[]).map((rule) => ({ rule, namespace: place, user })) : [];
-  });
-  return ({ user, verb, group, resource, namespace: where, name }) =>
-    rights.some(
-      ({ user: owner, namespace, rule: { apiGroups = [], resources = [], verbs = [], resourceNames } }) =>
-        owner === user &&
-        (namespace === '' || namespace === where) &&
-        apiGroups.includes(group) &&
-        resources.some((each) => each.split('/')[0] === resource) &&
-        verbs.includes(verb) &&
-        (resourceNames === undefined || resourceNames.includes(name)),
-    );
 }

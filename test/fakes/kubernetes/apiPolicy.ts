@@ -32,6 +32,14 @@ export interface AdmissionRequest {
   readonly user?: { readonly username: string; readonly extra?: Readonly<Record<string, readonly string[]>> };
 }
 
+/** Returns whether a binding makes the API server refuse what a policy does not allow. */
+export function isEnforced(policy: KubernetesObject, bindings: readonly KubernetesObject[]): boolean {
+  return bindings.some((binding) => {
+    const spec = binding['spec'] as { readonly policyName: string; readonly validationActions: readonly string[] };
+    return spec.policyName === policy.metadata.name && spec.validationActions.includes('Deny');
+  });
+}
+
 /**
  * Evaluates a ValidatingAdmissionPolicy as an API server does. Returns its messages; empty if it allows the request.
  */

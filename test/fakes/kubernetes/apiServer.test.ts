@@ -2,6 +2,7 @@ import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
+import type { Attempt } from './apiAccess.ts';
 import { startApiServer, type TestApiServer } from './apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
@@ -41,6 +42,44 @@ describe('TestApiServer', () => {
   };
   const apply = (manager: string, object: object, query = '') =>
     send('PATCH', `${base}/shared?fieldManager=${manager}${query}`, object, 'application/apply-patch+yaml');
+
+  it('asks for the right to a status, and to create what is applied', async () => {
+    const rights = new Set(['patch clusterversions/status', 'patch configmaps']);
+    const allow = ({ verb, resource }: Attempt): boolean => rights.has(`${verb} ${resource}`);
+    await server.stop();
+    server = await startApiServer({ openshift: '4.14.3', allow });
+    const version = '/apis/config.openshift.io/v1/clusterversions/version';
+    const change = async (path: string): Promise<number> =>
+      (await send('PATCH', path, { status: {} }, 'application/merge-patch+json')).status;
+    expect([await change(`${version}/status`), await change(version)]).to.deep.equal([200, 403]);
+    expect((await apply('me', configMap('shared'))).status).to.equal(403);
+    rights.add('create configmaps');
+    expect((await apply('me', configMap('shared'))).status).to.equal(201);
+  });
+
+  it('enforces a policy by a binding that denies only', async () => {
+    await server.stop();
+    server = await startApiServer({ openshift: '4.19.3', policies: true });
+    const apiVersion = 'admissionregistration.k8s.io/v1';
+    const resourceRules = [{ apiGroups: [''], resources: ['configmaps'], operations: ['CREATE'] }];
+    server.put({
+      ...{ apiVersion, kind: 'ValidatingAdmissionPolicy', metadata: { name: 'none' } },
+      spec: {
+        ...{ matchConstraints: { resourceRules }, matchConditions: [] },
+        validations: [{ expression: 'false', message: 'not allowed' }],
+      },
+    });
+    const bind = (...validationActions: string[]): void => {
+      const spec = { policyName: 'none', validationActions };
+      server.put({ apiVersion, kind: 'ValidatingAdmissionPolicyBinding', metadata: { name: 'none' }, spec });
+    };
+    const create = async (name: string): Promise<number> => (await send('POST', base, configMap(name))).status;
+    expect(await create('a')).to.equal(201);
+    bind('Warn', 'Audit');
+    expect(await create('b')).to.equal(201);
+    bind('Deny');
+    expect(await create('c')).to.equal(403);
+  });
 
   it('merges patches of each type, and refuses others', async () => {
     server.put(configMap('x', { data: { a: '1', b: '1' } }));

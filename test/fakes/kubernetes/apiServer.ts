@@ -2,7 +2,7 @@ import { ApiAccess, type AccessOptions, type ApiUser } from './apiAccess.ts';
 import { apiVersionOf, kindsOfDefinition, kubernetesKinds, openshiftKinds, type ApiKind } from './apiKinds.ts';
 import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjects.ts';
 import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
-import { evaluatePolicy } from './apiPolicy.ts';
+import { evaluatePolicy, isEnforced } from './apiPolicy.ts';
 import { protobufType, readProtobuf } from './apiProtobuf.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
 import { listObjects, watchObjects } from './apiLists.ts';
@@ -156,7 +156,11 @@ export class TestApiServer extends FaultyServer {
     const target = this.#resolve(path);
     const verb =
       exchange.method === 'GET' ? this.#readingVerb(exchange, target.name) : verbs[exchange.method as 'POST'];
-    this.#access.authorize(user, verb, target);
+    const { kind, status } = target;
+    const place = status ? { ...target, kind: { ...kind, resource: `${kind.resource}/status` } } : target;
+    this.#access.authorize(user, verb, place);
+    const isApplied = mediaTypeOf(exchange) === 'application/apply-patch+yaml';
+    if (isApplied && !this.objects.get(target)) this.#access.authorize(user, 'create', place);
     if (verb === 'list') {
       const { headers, query } = exchange;
       const makeList = /\bas=Table\b/.test(headers.accept ?? '') ? tabulateObjects : listObjects;
@@ -212,14 +216,16 @@ export class TestApiServer extends FaultyServer {
 
   /** Throws if a policy refuses a write. Tries the write first, and keeps nothing of it. */
   #review(exchange: Exchange, target: Place & { status: boolean }, body: unknown, { name, extra = {} }: ApiUser): void {
-    const policies = this.kinds.find(({ kind }) => kind === 'ValidatingAdmissionPolicy');
+    const [policies = [], bindings = []] = ['ValidatingAdmissionPolicy', 'ValidatingAdmissionPolicyBinding']
+      .map((each) => this.kinds.find(({ kind }) => kind === each))
+      .map((kind) => kind && this.objects.list(kind, ''));
     const before = target.name === '' ? undefined : this.objects.get(target);
     const tried = this.#commit(exchange, target, body, true);
     const object = exchange.method === 'DELETE' ? null : (JSON.parse(tried.body as string) as Json);
     const { group, resource } = target.kind;
     const dryRun = exchange.query.get('dryRun') === 'All';
     const request = { group, resource, object, oldObject: before ?? null, namespace: target.namespace, dryRun };
-    for (const policy of policies ? this.objects.list(policies, '') : []) {
+    for (const policy of policies.filter((each) => isEnforced(each, bindings))) {
       const [refusal] = evaluatePolicy(policy, { ...request, user: { username: name, extra } });
       if (refusal === undefined) continue;
       const words = `ValidatingAdmissionPolicy '${policy.metadata.name}' denied request: ${refusal}`;

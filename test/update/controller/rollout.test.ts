@@ -8,6 +8,7 @@ import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { readRights } from '../../fakes/kubernetes/apiRights.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { Refusal, statusAnswer } from '../../fakes/kubernetes/apiStatus.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
@@ -95,6 +96,7 @@ describe('controlRollout', () => {
   it('needs no right that the controller does not have, and all of them, and does nothing that a policy refuses', async () => {
     const refused: string[] = [];
     const used = new Set<string>();
+    const isAllowed = readRights(agentAccess());
     const allow = (attempt: Attempt): boolean => {
       const allowed = isAllowed(attempt);
       used.add(`${attempt.verb} ${attempt.resource}`);
@@ -122,13 +124,12 @@ describe('controlRollout', () => {
     await rollout.until(() => used.has('patch daemonsets'));
     expect(refused).to.deep.equal([]);
     const rights = rulesOf().flatMap(({ resources = [], verbs = [] }) =>
-      resources.flatMap((resource) => verbs.map((verb) => `${verb} ${resource.split('/')[0] ?? ''}`)),
+      resources.flatMap((resource) => verbs.map((verb) => `${verb} ${resource}`)),
     );
-    // Sets and ConfigMaps are created by applying them. Pools are paused only in other tests.
+    // Pools are paused only in other tests.
     expect(rights.filter((right) => !used.has(right))).to.deep.equal([
       ...['create upgradebundles', 'delete upgradebundles'],
-      ...['create pinnedimagesets', 'patch machineconfigpools'],
-      ...['create leases', 'use securitycontextconstraints', 'create configmaps'],
+      ...['patch machineconfigpools', 'create leases', 'use securitycontextconstraints'],
     ]);
   });
 
@@ -802,23 +803,10 @@ describe('controlRollout', () => {
   });
 });
 
-/** Returns whether a right of the agents covers an attempt. */
-function isAllowed({ verb, group, resource, namespace, name }: Attempt): boolean {
-  return rulesOf(namespace).some(
-    ({ apiGroups = [], resources = [], verbs = [], resourceNames }) =>
-      apiGroups.includes(group) &&
-      resources.some((each) => each.split('/')[0] === resource) &&
-      verbs.includes(verb) &&
-      (resourceNames === undefined || resourceNames.includes(name)),
+/** Returns the rules of the controller. */
+function rulesOf(): Record<string, string[]>[] {
+  const roles = agentAccess().filter(
+    ({ kind, metadata }) => kind.endsWith('Role') && metadata.name.endsWith('-controller'),
   );
-}
-
-/** Returns the rules that apply in a namespace, or all rules. */
-function rulesOf(namespace?: string): Record<string, string[]>[] {
-  return agentAccess().flatMap(({ kind, metadata, rules }) => {
-    const holds = kind === 'ClusterRole' || namespace === undefined || metadata.namespace === namespace;
-    return kind.endsWith('Role') && metadata.name.endsWith('-controller') && holds
-      ? (rules as Record<string, string[]>[])
-      : [];
-  });
+  return roles.flatMap(({ rules }) => rules as Record<string, string[]>[]);
 }

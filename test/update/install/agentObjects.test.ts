@@ -3,7 +3,7 @@ import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { connectTo, startCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { readRights } from '../../fakes/cluster/simulatedCluster.ts';
+import { readRights } from '../../fakes/kubernetes/apiRights.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
