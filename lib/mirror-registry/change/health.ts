@@ -51,10 +51,12 @@ export function healthCheckOf(
 async function findHealthProblem(check: HealthCheck, signal: AbortSignal): Promise<string | undefined> {
   try {
     const { status, body } = await get(check, '/health/instance', signal);
-    const services = readServices(body);
-    const unhealthy = Object.entries(services).filter(([, isHealthy]) => isHealthy !== true);
+    const services = Object.entries(readServices(body));
+    const unhealthy = services.filter(([, isHealthy]) => isHealthy !== true);
     if (unhealthy.length > 0) return `not healthy: ${unhealthy.map(([name]) => name).join(', ')}`;
     if (status !== 200) return `/health/instance answers ${status}`;
+    // Another server may answer at this port, such as a proxy with a page of its own.
+    if (services.length === 0) return '/health/instance answers 200, but names no services';
     const { status: protocol } = await get(check, '/v2/', signal);
     return protocol === 200 || protocol === 401 ? undefined : `/v2/ answers ${protocol}`;
   } catch (error) {
