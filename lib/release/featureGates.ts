@@ -35,26 +35,55 @@ export function readPinningFeatureSets(
   version: string,
   context: Context,
 ): readonly string[] | undefined {
+  const pinning = { gate: 'PinnedImages', kind: 'PinnedImageSet', plural: 'pinnedimagesets' };
+  return readFeatureSets(files, version, pinning, context);
+}
+
+/**
+ * Returns the feature sets with which clusters of a release serve OSImageStream v1, by the same rules with the gate
+ * OSStreams. Their machine-config-controller starts nothing else before it has that object. Releases up to 4.22 serve
+ * v1alpha1 only, in previews.
+ */
+export function readStreamFeatureSets(
+  files: PayloadFiles,
+  version: string,
+  context: Context,
+): readonly string[] | undefined {
+  const streams = { gate: 'OSStreams', kind: 'OSImageStream', plural: 'osimagestreams' };
+  return readFeatureSets(files, version, streams, context);
+}
+
+/** A feature whose kind is served as v1 where the gate is enabled. */
+interface GatedKind {
+  readonly gate: string;
+  readonly kind: string;
+  readonly plural: string;
+}
+
+function readFeatureSets(
+  files: PayloadFiles,
+  version: string,
+  { gate, kind, plural }: GatedKind,
+  context: Context,
+): readonly string[] | undefined {
   const gates = readFeatureGates(files, version, context);
-  const definitions = readPayloadObjects(files, 'pinnedimagesets', context)
+  const definitions = readPayloadObjects(files, plural, context)
     .map(({ object }) => object)
     .filter(
-      ({ kind, spec }) =>
-        kind === 'CustomResourceDefinition' &&
-        fieldsAt(spec, 'names')['kind'] === 'PinnedImageSet' &&
+      ({ kind: own, spec }) =>
+        own === 'CustomResourceDefinition' &&
+        fieldsAt(spec, 'names')['kind'] === kind &&
         listOf(fieldsOf(spec)['versions']).some(({ name, served }) => name === 'v1' && served === true),
     );
-  const isListed = [...gates.values()].some((each) => each.enabled.has(pinning) || each.disabled.has(pinning));
+  const isListed = [...gates.values()].some((each) => each.enabled.has(gate) || each.disabled.has(gate));
   if (definitions.length === 0 && !isListed) return undefined;
   return featureSets.filter((featureSet) => {
     const listed = gates.get(featureSet);
     const filter = { profile: selfManaged, featureSet, gates: listed?.enabled, major: majorOf(version) };
     const isServed = definitions.some((each) => exclusionOf(each, filter) === undefined);
-    return isServed && listed?.disabled.has(pinning) !== true;
+    return isServed && listed?.disabled.has(gate) !== true;
   });
 }
-
-const pinning = 'PinnedImages';
 
 /** Reads the feature gates that a release lists, by feature set (openshift/api, payload-manifests/featuregates). */
 function readFeatureGates(files: PayloadFiles, version: string, context: Context): Map<string, ListedGates> {

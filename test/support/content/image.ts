@@ -12,6 +12,8 @@ export interface ImageOptions {
   readonly architecture: string;
   readonly layers: readonly TestLayer[];
   readonly labels?: Readonly<Record<string, string>>;
+  /** Variables in addition to PATH: `NAME=value`. */
+  readonly env?: readonly string[];
   readonly entrypoint?: readonly string[];
   readonly command?: readonly string[];
   readonly user?: string;
@@ -60,6 +62,7 @@ export class TestContent {
       command,
       user,
       labels = {},
+      env = [],
     } = options;
     const types = blobTypes[format];
     const config = makeBlob(
@@ -68,7 +71,13 @@ export class TestContent {
           architecture,
           os: 'linux',
           created,
-          config: { Env: ['PATH=/usr/bin:/bin'], Entrypoint: entrypoint, Cmd: command, User: user, Labels: labels },
+          config: {
+            Env: ['PATH=/usr/bin:/bin', ...env],
+            Entrypoint: entrypoint,
+            Cmd: command,
+            User: user,
+            Labels: labels,
+          },
           rootfs: { type: 'layers', diff_ids: layers.map((layer) => layer.diffId) },
           history: layers.map(() => ({ created, created_by: '/bin/sh -c test' })),
         }),

@@ -5,7 +5,7 @@ import { pinningFiles } from './pinning.ts';
 import type { ReleaseOptions, TestImage } from './release.ts';
 
 /** The content of a payload's `release-manifests/`. */
-export interface PayloadOptions extends Pick<ReleaseOptions, 'previous' | 'verification' | 'files'> {
+export interface PayloadOptions extends Pick<ReleaseOptions, 'previous' | 'verification' | 'files' | 'commits'> {
   readonly version: string;
   readonly arch: string;
   readonly images: readonly TestImage[];
@@ -29,7 +29,7 @@ export function payloadFiles(options: PayloadOptions): [name: string, text: stri
   return Object.entries(files).filter((entry): entry is [string, string] => entry[1] !== undefined);
 }
 
-function imageReferences({ version, images }: PayloadOptions): object {
+function imageReferences({ version, images, commits = {} }: PayloadOptions): object {
   return {
     kind: 'ImageStream',
     apiVersion: 'image.openshift.io/v1',
@@ -46,7 +46,7 @@ function imageReferences({ version, images }: PayloadOptions): object {
       tags: images.map(({ name, pullspec }) => ({
         name,
         annotations: {
-          'io.openshift.build.commit.id': createHash('sha1').update(name).digest('hex'),
+          'io.openshift.build.commit.id': commits[name] ?? createHash('sha1').update(name).digest('hex'),
           'io.openshift.build.commit.ref': '',
           'io.openshift.build.source-location': `https://github.com/openshift/${name}`,
           ...versionAnnotations(name, version),

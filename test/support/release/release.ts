@@ -2,7 +2,7 @@ import type { Descriptor } from '../../../lib/oci/descriptor.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { addAttachment, addSupplements, attachmentKey } from './attachments.ts';
 import { componentNames } from './components.ts';
-import { TestContent, type ImageFormat } from '../content/image.ts';
+import { TestContent, type ImageFormat, type ImageOptions } from '../content/image.ts';
 import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../content/layers.ts';
 import { payloadFiles } from './payload.ts';
 
@@ -54,6 +54,10 @@ export interface ReleaseOptions {
   readonly listOfOne?: string;
   /** Files of `release-manifests/` to add, to replace, or (undefined) to leave out. */
   readonly files?: Readonly<Record<string, string | undefined>>;
+  /** Labels and variables of the images of components, by their names. */
+  readonly configs?: Readonly<Record<string, Pick<ImageOptions, 'labels' | 'env'>>>;
+  /** The commits of components in `image-references`, by their names; a commit of its own for any other. */
+  readonly commits?: Readonly<Record<string, string>>;
   /** Keep no large layer in memory, but generate it each time it is read. */
   readonly lazy?: boolean;
 }
@@ -128,8 +132,13 @@ export function buildRelease(options: ReleaseOptions = {}): TestRelease {
     ...(common.includes(name) ? [] : (bases.get(child) ?? [])),
     ...noiseLayers(name, layerCount, child),
   ];
-  const addImage = (repository: string, child: Architecture, layers: TestLayer[], labels: Record<string, string>) =>
-    contents.addImage(repository, { architecture: architectures[child], layers, labels, format });
+  const addImage = (
+    repository: string,
+    child: Architecture,
+    layers: TestLayer[],
+    labels: Record<string, string>,
+    env: readonly string[] = [],
+  ) => contents.addImage(repository, { architecture: architectures[child], layers, labels, env, format });
   const sign = (repository: string, descriptors: readonly Descriptor[]) => {
     for (const { digest } of descriptors) {
       addAttachment(contents, { registry, repository, digest });
@@ -144,12 +153,9 @@ export function buildRelease(options: ReleaseOptions = {}): TestRelease {
     const made = (single ? childArchitectures.slice(0, 1) : childArchitectures).map((child) => {
       const layers = layersOf(name, child);
       if (name === 'cluster-version-operator') operatorLayers.set(child, layers);
-      return addImage(
-        componentRepository,
-        child,
-        layers,
-        componentLabels(name, common.includes(name) ? '4.12.0' : version),
-      );
+      const { labels, env } = options.configs?.[name] ?? {};
+      const own = { ...componentLabels(name, common.includes(name) ? '4.12.0' : version), ...labels };
+      return addImage(componentRepository, child, layers, own, env);
     });
     const listed = single || arch === 'multi' ? [contents.addList(componentRepository, made, format)] : [];
     if (attached(name)) sign(componentRepository, [...listed, ...made]);

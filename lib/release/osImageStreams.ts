@@ -1,0 +1,179 @@
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
+import { isIndex } from '../oci/descriptor.ts';
+import { parseReference, type Reference } from '../oci/reference.ts';
+import { parseJson } from '../oci/syntax.ts';
+import { readContent, readImageManifest, type ContentSource } from '../store/store.ts';
+import { readStreamFeatureSets } from './featureGates.ts';
+import { readImageReferences } from './metadata.ts';
+import type { PayloadFiles } from './payload.ts';
+
+/** An operating system for nodes with its extensions, by digest: an entry of `status.availableStreams`. */
+export interface OSImageStreamSet {
+  /** The stream: `rhel-9`. */
+  readonly name: string;
+  readonly osImage: string;
+  readonly osExtensionsImage: string;
+}
+
+/**
+ * Where the commit was read. `image`: the variable SOURCE_GIT_COMMIT of the machine-config-operator image, which its
+ * build took, or else the label; `payload`: image-references only. Neither is the executable itself.
+ */
+export type CommitSource = 'image' | 'payload' | 'unknown';
+
+/** The operating system streams that machine-config-controller of a release must find described in its cluster. */
+export interface OSImageStreams {
+  readonly version: string;
+  /** The feature sets of clusters with which it waits for them. */
+  readonly featureSets: readonly string[];
+  /** The commit that machine-config-operator was built from, which it compares; undefined if it is unknown. */
+  readonly commit?: string | undefined;
+  readonly commitSource: CommitSource;
+  /** The complete streams, sorted by name as machine-config-controller sorts them. */
+  readonly availableStreams: readonly OSImageStreamSet[];
+  /** Why they cannot be described: each is a blocker for an update without a registry. */
+  readonly problems: readonly string[];
+}
+
+/** The content of the images of a release. */
+export type ReleaseContent = (reference: Reference) => ContentSource;
+
+const labels = {
+  stream: 'io.openshift.os.streamclass',
+  bootc: 'containers.bootc',
+  extensions: 'io.openshift.os.extensions',
+  commit: 'io.openshift.build.commit.id',
+} as const;
+const operator = 'machine-config-operator';
+const systemTag = /^(?:rhel|stream)[a-zA-Z0-9.-]*-coreos[a-zA-Z0-9.-]*(?:-extensions[a-zA-Z0-9.-]*)?$/;
+const systemSource = 'github.com/openshift/os';
+const commitHash = /^[0-9a-f]{7,64}$/;
+// A label becomes a name in the API (RFC 1123), and part of messages.
+const streamName = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
+
+/**
+ * Reads the operating system streams of a release, by the rules of machine-config-controller (openshift
+ * machine-config-operator d20efd9b9, pkg/osimagestream). `files` are those of its payload. Reads the manifests and
+ * configurations of the operating system images and of machine-config-operator, and no layer. Undefined if no cluster
+ * with this release needs the streams. Content that is missing or malformed becomes a problem. Throws the errors of
+ * readImageReferences, and `interrupted`.
+ */
+export async function readOSImageStreams(
+  files: PayloadFiles,
+  version: string,
+  sourceOf: ReleaseContent,
+  context: Context,
+): Promise<OSImageStreams | undefined> {
+  const featureSets = readStreamFeatureSets(files, version, context) ?? [];
+  if (featureSets.length === 0) return undefined;
+  const { images } = readImageReferences(files, `the release ${version}`);
+  const problems: string[] = [];
+  const read = async (name: string, pullspec: string): Promise<ImageConfig | undefined> => {
+    try {
+      return await readConfig(pullspec, sourceOf);
+    } catch (error) {
+      if (!(error instanceof Error) || context.signal.aborted) throw error;
+      problems.push(`the labels of ${name} cannot be read: ${error.message}`);
+      return undefined;
+    }
+  };
+  const found = new Map<string, { os: Set<string>; extensions: Set<string> }>();
+  for (const { name, isSystem, isSource } of listTags(files)) {
+    const pullspec = images.get(name)?.pullspec;
+    if ((!isSystem && !isSource) || pullspec === undefined) continue;
+    const config = await read(name, pullspec);
+    const role = config && readRole(config.labels);
+    if (!role) {
+      // The source is that of several repositories, also of images without an operating system.
+      if (config && isSystem) problems.push(`${name} has no label ${labels.stream} of an operating system stream`);
+      continue;
+    }
+    const stream = found.get(role.stream) ?? { os: new Set(), extensions: new Set() };
+    stream[role.kind].add(pullspec);
+    found.set(role.stream, stream);
+  }
+  const availableStreams = [...found]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .flatMap(([name, { os, extensions }]) => {
+      const [[osImage], [osExtensionsImage]] = [os, extensions];
+      if (os.size > 1 || extensions.size > 1) problems.push(`the stream ${name} has several images of one kind`);
+      if (osImage === undefined) problems.push(`the stream ${name} has no operating system image`);
+      if (osExtensionsImage === undefined) problems.push(`the stream ${name} has no extensions image`);
+      return osImage === undefined || osExtensionsImage === undefined ? [] : [{ name, osImage, osExtensionsImage }];
+    });
+  if (found.size === 0) problems.push('no image of the release has the labels of an operating system stream');
+  const image = images.get(operator);
+  const config = image && (await read(operator, image.pullspec));
+  const stated = listTags(files).find(({ name }) => name === operator)?.commit;
+  const { commit, commitSource, problem } = chooseCommit(stated, config);
+  if (problem !== undefined) problems.push(problem);
+  return { version, featureSets, commit, commitSource, availableStreams, problems };
+}
+
+interface Tag {
+  readonly name: string;
+  /** The name is that of an operating system image or of extensions. */
+  readonly isSystem: boolean;
+  /** It is built from the source of the operating system. */
+  readonly isSource: boolean;
+  readonly commit: string | undefined;
+}
+
+function listTags(files: PayloadFiles): Tag[] {
+  const references = parseJson(files.get('image-references')?.toString('utf8') ?? '{}');
+  return listOf(fieldsAt(references, 'spec')['tags']).map((tag) => {
+    const { name } = tag;
+    const noted = fieldsOf(tag['annotations']);
+    const isSource = textOf(noted['io.openshift.build.source-location'])?.includes(systemSource) === true;
+    const commit = textOf(noted[labels.commit]);
+    return { name: String(name), isSystem: systemTag.test(String(name)), isSource, commit };
+  });
+}
+
+/** The labels and variables of an image. */
+interface ImageConfig {
+  readonly labels: Fields;
+  readonly variables: readonly string[];
+}
+
+/** Of a manifest list, the image for amd64 or the first: the labels are those of the release, not of a platform. */
+async function readConfig(pullspec: string, sourceOf: ReleaseContent): Promise<ImageConfig> {
+  const reference = parseReference(pullspec);
+  const source = sourceOf(reference);
+  const root = await readImageManifest(source, await source.resolve(reference.digest ?? ''));
+  const child = root.manifests.find(({ platform }) => platform?.architecture === 'amd64') ?? root.manifests[0];
+  const { config } = isIndex(root) && child ? await readImageManifest(source, child) : root;
+  if (!config) throw new PluginError('invalid-manifest', `${pullspec} has no configuration`);
+  const { Labels, Env } = fieldsAt(parseJson((await readContent(source, config)).toString('utf8')), 'config');
+  return { labels: fieldsOf(Labels), variables: textsOf(Env) };
+}
+
+function readRole(own: Fields): { readonly stream: string; readonly kind: 'os' | 'extensions' } | undefined {
+  const stream = textOf(own[labels.stream]);
+  if (stream === undefined || !streamName.test(stream)) return undefined;
+  const [bootc, extensions] = [labels.bootc, labels.extensions].map((name) => String(own[name]).toLowerCase());
+  if (bootc === 'true' || bootc === '1') return { stream, kind: 'os' };
+  return extensions === 'true' ? { stream, kind: 'extensions' } : undefined;
+}
+
+/** Its build takes SOURCE_GIT_COMMIT, which the image keeps as a variable; the label and the payload repeat it. */
+function chooseCommit(
+  stated: string | undefined,
+  config: ImageConfig | undefined,
+): Pick<OSImageStreams, 'commit' | 'commitSource'> & { readonly problem?: string } {
+  const prefix = 'SOURCE_GIT_COMMIT=';
+  const variable = config?.variables.findLast((each) => each.startsWith(prefix))?.slice(prefix.length);
+  const own = [variable, textOf(config?.labels[labels.commit])];
+  const known = [...own, stated].filter((each) => each !== undefined && commitHash.test(each));
+  const [commit] = known;
+  if (commit === undefined) {
+    return { commitSource: 'unknown', problem: `the commit that ${operator} was built from is unknown` };
+  }
+  if (known.some((each) => each !== commit)) {
+    const problem = `${operator} names several commits that it was built from: ${[...new Set(known)].join(', ')}`;
+    return { commitSource: 'unknown', problem };
+  }
+  return { commit, commitSource: own.includes(commit) ? 'image' : 'payload' };
+}
