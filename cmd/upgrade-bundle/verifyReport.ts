@@ -10,6 +10,7 @@ import type { Accents } from '../cli/colors.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 import { formatBytes, formatFields, formatJson, nameReleases } from '../cli/format.ts';
 import { formatAudit } from './report/auditReport.ts';
+import { describeStreams } from './report/streams.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
 import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
 
@@ -87,6 +88,7 @@ function toWords(report: VerifyReport, keys: ExpectedKeys): string {
     ...listExtraImages(report.extraImages),
     ...(report.base === undefined ? [] : [['Delta', describeDelta(report, report.base)]]),
     ...describeChanges(report),
+    ...describeStreams(report.osImageStreams),
     ['Read', formatBytes(report.bytes)],
     ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),
     ...(digest === undefined ? [] : [['Digest', digest]]),

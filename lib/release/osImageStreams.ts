@@ -2,12 +2,14 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { isIndex } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
 import { parseReference, type Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { readContent, readImageManifest, type ContentSource } from '../store/store.ts';
 import { readStreamFeatureSets } from './featureGates.ts';
 import { readImageReferences } from './metadata.ts';
 import type { PayloadFiles } from './payload.ts';
+import { readPayloadManifests } from './release.ts';
 
 /** An operating system for nodes with its extensions, by digest: an entry of `status.availableStreams`. */
 export interface OSImageStreamSet {
@@ -48,6 +50,12 @@ const labels = {
 } as const;
 const operator = 'machine-config-operator';
 const systemTag = /^(?:rhel|stream)[a-zA-Z0-9.-]*-coreos[a-zA-Z0-9.-]*(?:-extensions[a-zA-Z0-9.-]*)?$/;
+/** Returns whether readOSImageStreams reads the configuration of a component, by its name after that of the release. */
+export function isReadForStreams(name: string): boolean {
+  const component = name.split('/').at(-1) ?? '';
+  return component === operator || systemTag.test(component);
+}
+
 const systemSource = 'github.com/openshift/os';
 const commitHash = /^[0-9a-f]{7,64}$/;
 // A label becomes a name in the API (RFC 1123), and part of messages.
@@ -110,6 +118,17 @@ export async function readOSImageStreams(
   const { commit, commitSource, problem } = chooseCommit(stated, config);
   if (problem !== undefined) problems.push(problem);
   return { version, featureSets, commit, commitSource, availableStreams, problems };
+}
+
+/** Reads the same from a source with all images of a release, by the digest of its payload. */
+export async function readStreamsOf(
+  content: ContentSource,
+  digest: Digest,
+  version: string,
+  context: Context,
+): Promise<OSImageStreams | undefined> {
+  const files = await readPayloadManifests(content, await content.resolve(digest), context);
+  return readOSImageStreams(files, version, () => content, context);
 }
 
 interface Tag {

@@ -5,6 +5,7 @@ import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
 import { describeOrigin } from '../report/origin.ts';
 import { formatReport } from '../report/report.ts';
+import { describeStreams, describeStreamSizes } from '../report/streams.ts';
 import { formatBytes, formatFields, formatResult, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 
@@ -68,6 +69,8 @@ function describe(inspection: ReleaseInspection, wide: boolean): string {
       ? []
       : [['Updates', `from ${versions.join(', ')}${older > 0 ? ` and ${older} more` : ''}`]]),
     ...(inspection.risks ?? []).map((risk) => ['Risk', describeRisk(risk)]),
+    ...describeStreams(inspection.osImageStreams),
+    ...describeStreamSizes(inspection.osImageStreams),
     ['Made by', tool],
     ...noted.map((note) => ['Note', note]),
     ...(notes.length > noted.length ? [['', `… and ${notes.length - noted.length} more notes`]] : []),

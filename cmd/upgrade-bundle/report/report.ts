@@ -6,6 +6,7 @@ import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
 import { formatFacts, formatPage, linkTo } from './page.ts';
 import { listVersions } from './origin.ts';
+import { describeStreams, describeStreamSizes } from './streams.ts';
 import { nameReleases } from '../../cli/format.ts';
 
 /** The number of shared blobs in the table. */
@@ -71,6 +72,8 @@ function describeFacts(inspection: ReleaseInspection, name: string): Markup {
     ...errata.map((url): [string, Markup] => ['Errata', linkTo(url)]),
     ['Signed by', signers.size === 0 ? 'the bundle names no signer' : [...signers].join(', ')],
     ['Updates', previous.length === 0 ? 'from any version' : `from ${previous.join(', ')}`],
+    ...describeStreams(inspection.osImageStreams),
+    ...describeStreamSizes(inspection.osImageStreams),
   ];
   return formatFacts(rows);
 }

@@ -4,6 +4,7 @@ import { parseAttachmentTag } from '../../oci/attachment.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, parseReference, type Reference } from '../../oci/reference.ts';
 import { findRelease } from '../../release/load.ts';
+import { isReadForStreams } from '../../release/osImageStreams.ts';
 import { readPayload } from '../../release/release.ts';
 import type { Architecture } from '../../release/version.ts';
 import { gatherContents, type Contents } from './contents.ts';
@@ -55,8 +56,9 @@ export async function readBase(
 }
 
 /**
- * Removes the blobs that a base has from some contents, and returns both. Keeps payloads of sigstore signatures, which
- * are small, so that the signatures of a delta bundle can be checked without its base. Returns no base if a site has
+ * Removes the blobs that a base has from some contents, and returns both. Keeps payloads of sigstore signatures and the
+ * configurations of operating system images, which are small, so that the signatures and the operating system streams of
+ * a delta bundle can be read without its base. Returns no base if a site has
  * none of the blobs.
  */
 export function leaveOut(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
@@ -68,9 +70,11 @@ export function leaveOut(contents: Contents, base: Base | undefined): { contents
         : [],
     ),
   );
-  const { same = [], other = [] } = Object.groupBy(contents.blobs, ([digest]) =>
-    base.blobs.has(digest) && !payloads.has(digest) ? 'same' : 'other',
-  );
+  const configs = new Set([...contents.manifests.values()].map(({ manifest }) => manifest.config?.digest));
+  const { same = [], other = [] } = Object.groupBy(contents.blobs, ([digest, { images }]) => {
+    const isConfig = configs.has(digest) && [...images].some(({ name }) => isReadForStreams(name));
+    return base.blobs.has(digest) && !payloads.has(digest) && !isConfig ? 'same' : 'other';
+  });
   const blobs = same.map(([, { descriptor }]) => ({ digest: descriptor.digest, size: descriptor.size }));
   const { images, ...about } = base;
   if (images && blobs.length === 0) return { contents };

@@ -1,12 +1,14 @@
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
+import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
 import { digestIn, repositoryIn } from '../../oci/reference.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import type { SourceCommit, Provenance } from '../../release/provenance.ts';
 import type { Bundle } from '../bundle.ts';
 import { splitReleases } from '../metadata.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
+import { measureStreams, type InspectedStreams } from './streams.ts';
 
 /** An image with the source that its release names. */
 export interface SourcedImage extends InspectedImage {
@@ -18,6 +20,8 @@ export interface ReleaseInspection extends Inspection, Pick<Provenance, 'version
   /** The URLs of the advisories of the releases. */
   readonly errata: readonly string[];
   readonly images: readonly SourcedImage[];
+  /** The operating system streams of the releases that need them described in the cluster; absent if none does. */
+  readonly osImageStreams?: readonly InspectedStreams[];
 }
 
 /**
@@ -28,9 +32,12 @@ export async function inspectRelease(bundle: Bundle, context: Context): Promise<
   const inspection = await inspectBundle(bundle, context);
   const sources = new Map<Digest, SourceCommit>();
   const errata = new Set<string>();
+  const needed: OSImageStreams[] = [];
   let last: Provenance | undefined;
   for (const { release: pullspec } of splitReleases(bundle.metadata)) {
     const release = await readRelease(bundle, pullspec, context);
+    const streams = release && (await readStreamsOf(bundle.content, release.digest, release.version, context));
+    if (streams) needed.push(streams);
     last = release?.provenance;
     if (last?.errata !== undefined) errata.add(last.errata);
     for (const [name, { digest }] of release?.images ?? []) {
@@ -43,7 +50,15 @@ export async function inspectRelease(bundle: Bundle, context: Context): Promise<
     return source ? { ...image, source } : image;
   });
   const created = last?.created;
-  return { ...inspection, ...(created && { created }), versions: last?.versions ?? {}, errata: [...errata], images };
+  const osImageStreams = needed.map((streams) => measureStreams(streams, images));
+  return {
+    ...inspection,
+    ...(created && { created }),
+    versions: last?.versions ?? {},
+    errata: [...errata],
+    images,
+    ...(osImageStreams.length > 0 && { osImageStreams }),
+  };
 }
 
 async function readRelease({ content }: Bundle, pullspec: string, context: Context): Promise<Release | undefined> {

@@ -2,6 +2,7 @@ import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import { isDigest, parseDigest, type Digest } from '../../oci/digest.ts';
 import { digestIn, repositoryIn } from '../../oci/reference.ts';
+import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import { isReleaseTag } from '../../release/version.ts';
 import type { Bundle } from '../bundle.ts';
@@ -21,6 +22,8 @@ export interface ScannedRelease {
   /** Undefined if the payload cannot be read. */
   readonly release: Release | undefined;
   readonly problems: readonly Problem[];
+  /** Its operating system streams; undefined if it needs none described in the cluster. */
+  readonly streams?: OSImageStreams | undefined;
 }
 
 /** Reads the payload of each release of a bundle. Throws the errors of reading the bundle. */
@@ -60,7 +63,8 @@ async function findRelease(
       const options = { repository: repositoryIn(metadata.release) };
       const release = await readPayload(content, await content.resolve(digest), options, context);
       if (digest !== named) note(named, `${metadataPath} says that the release is ${named}, and it is ${digest}`);
-      return { metadata, digest, release, problems };
+      const streams = await readStreamsOf(content, digest, release.version, context);
+      return { metadata, digest, release, problems, streams };
     } catch (error) {
       if (!isPluginError(error) || ['interrupted', 'not-readable'].includes(error.code)) throw error;
       if (digest === named) note(digest, error.message);

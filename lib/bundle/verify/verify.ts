@@ -3,6 +3,7 @@ import { findChanges, type ReleaseChanges } from './changes.ts';
 import type { Context } from '../../context.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
+import type { OSImageStreams } from '../../release/osImageStreams.ts';
 import type { Provenance } from '../../release/provenance.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';
 import { checkBlobs, checkReleaseFacts } from '../metadataCheck.ts';
@@ -90,6 +91,8 @@ export interface VerifyReport {
   readonly policies: readonly NamedResult[];
   /** The provenance; undefined if the payload could not be read. */
   readonly provenance: Provenance | undefined;
+  /** The operating system streams of the releases that need them described in the cluster; absent if none does. */
+  readonly osImageStreams?: readonly OSImageStreams[];
   readonly problems: readonly Problem[];
   /** Unusual properties of a bundle that may still be good. */
   readonly warnings: readonly VerifyWarning[];
@@ -120,6 +123,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   // The releases of a delta bundle are readable without its base.
   const found = await readScannedReleases(bundle, assumed, context);
   const releases = found.flatMap(({ release }) => release ?? []);
+  const streams = found.flatMap((each) => each.streams ?? []);
   const walk = new Walk(scanned);
   for (const { digest, problems: own } of found) {
     walk.visit(digest, 'release');
@@ -185,6 +189,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     signatures: judged?.signatures ?? [],
     policies,
     provenance: last.release?.provenance,
+    ...(streams.length > 0 && { osImageStreams: streams }),
     problems: problems.flat(),
     warnings: listWarnings(bundle, own),
   };
