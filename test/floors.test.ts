@@ -38,7 +38,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   [
     'lib/release',
-    'adminGates documents featureGates load manifestFilter payload payloadPolicies provenance release version',
+    'adminGates documents featureGates load manifestFilter osImageStreams payload payloadPolicies provenance release version',
   ],
   ['lib/release/graph', 'archivedPath channels graph graphData updateGraph updatePath'],
   ['lib/catalog', 'catalogImage selection'],

@@ -56,10 +56,9 @@ export async function readBase(
 }
 
 /**
- * Removes the blobs that a base has from some contents, and returns both. Keeps payloads of sigstore signatures and the
- * configurations of operating system images, which are small, so that the signatures and the operating system streams of
- * a delta bundle can be read without its base. Returns no base if a site has
- * none of the blobs.
+ * Removes the blobs that a base has from some contents, and returns both. Keeps two small kinds, so that a delta bundle
+ * can be checked without its base: the payloads of sigstore signatures, and the configurations of operating system
+ * images. Returns no base if a site has none of the blobs.
  */
 export function leaveOut(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
   if (!base) return { contents };
