@@ -38,7 +38,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   [
     'lib/release',
-    'adminGates documents featureGates load manifestFilter osImageStreams payload payloadPolicies provenance release version',
+    'adminGates documents featureGates load manifestFilter osImageStreamObject osImageStreams payload payloadPolicies provenance release version',
   ],
   ['lib/release/graph', 'archivedPath channels graph graphData updateGraph updatePath'],
   ['lib/catalog', 'catalogImage selection'],
@@ -79,7 +79,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/preflight',
     'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
   ],
-  ['lib/update', 'bundleRecord upgradeBundle'],
+  ['lib/update', 'bundleRecord osImageStreamWrite upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
   ['lib/update/install', 'agentRefusal agentSilence agentStart executable install uninstall'],

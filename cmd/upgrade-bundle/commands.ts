@@ -124,6 +124,12 @@ export const upgradeBundle: Program = {
       load: () => import('./node/storage.ts'),
     },
     {
+      usage: 'streams <bundle>',
+      describe: 'Describe the operating system streams of a release in a cluster (4.23 and later)',
+      group: withoutRegistry,
+      load: () => import('./streams.ts'),
+    },
+    {
       usage: 'mirror <bundle>',
       describe: 'Serve a bundle to this machine in place of its registries',
       group: withoutRegistry,

@@ -1,9 +1,12 @@
 import { expect } from 'chai';
 import { rm } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
+import { parse } from 'yaml';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { operatorCommit, streamRelease } from '../../support/release/streams.ts';
 
@@ -64,5 +67,104 @@ describe('the operating system streams of a bundle', () => {
     await using older = await makeBundle({ version: '4.20.3', components: 4 });
     expect(await run('inspect', older.path)).not.to.include('streams');
     expect(JSON.parse(await run('inspect', older.path, '-o', 'json'))).not.to.have.property('osImageStreams');
+  });
+});
+
+describe('oc adm-upgrade-bundle streams', () => {
+  const kind = {
+    ...{ group: 'machineconfiguration.openshift.io', version: 'v1', namespaced: false, status: true, custom: true },
+    ...{ kind: 'OSImageStream', resource: 'osimagestreams' },
+  };
+  let bundle: TestBundle;
+  let server: TestApiServer;
+  let kubeconfigs: KubeconfigFolder;
+  let args: string[];
+  const find = () => server.find('machineconfiguration.openshift.io/v1', 'OSImageStream', 'cluster');
+  const updateTo = (image: string, version = '5.0.1'): void => {
+    const history = [
+      { state: 'Partial', version, image, completionTime: null },
+      { state: 'Completed', version: '4.22.3', image: 'old', completionTime: '2026-03-01T10:00:00Z' },
+    ];
+    const status = { desired: { version, image }, history };
+    server.put({ apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' }, status });
+  };
+  before(async () => {
+    bundle = await makeBundle(streamRelease);
+  });
+  after(() => bundle.remove());
+  beforeEach(async () => {
+    server = await startApiServer({ openshift: '4.22.3', kinds: [kind] });
+    kubeconfigs = await makeKubeconfigFolder();
+    args = [
+      `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`,
+      `--signature-keyring=${bundle.keyFile}`,
+      `--trust-fingerprint=${bundle.key.fingerprint}`,
+    ];
+  });
+  afterEach(async () => {
+    await server.stop();
+    await kubeconfigs.remove();
+  });
+  const streams = (...more: string[]): ReturnType<typeof executeProgram> =>
+    executeProgram(executable, ['streams', bundle.path, ...args, ...more], { env: process.env });
+
+  it('prints the object for the cluster, and changes nothing', async () => {
+    updateTo('registry.example.com/old@sha256:0', '4.22.3');
+    const { code, stdout, stderr } = await streams();
+    expect(code, stderr).to.equal(0);
+    expect(parse(stdout)).to.deep.include({
+      metadata: {
+        name: 'cluster',
+        annotations: {
+          'machineconfiguration.openshift.io/release-image-version': operatorCommit,
+          'machineconfiguration.openshift.io/release-payload-image': bundle.release.pullspec,
+        },
+      },
+      spec: { defaultStream: 'rhel-9' },
+    });
+    expect(find()).to.equal(undefined);
+  });
+
+  it('writes the object with its status while the cluster updates to the release, and is idempotent', async () => {
+    const mirrored = `mirror.example.com/ocp/release@${bundle.release.digest}`;
+    updateTo(mirrored);
+    expect((await streams('--apply')).stdout).to.match(/cluster created\n$/);
+    const made = find();
+    expect(made?.['status']).to.include({ defaultStream: 'rhel-9' });
+    expect(made?.metadata).to.have.nested.property(
+      'annotations.machineconfiguration\\.openshift\\.io/release-payload-image',
+      mirrored,
+    );
+    expect(JSON.parse((await streams('--apply', '-o', 'json')).stdout)).to.include({ outcome: 'unchanged' });
+  });
+
+  it('changes the annotations before the status of an object for another release, and keeps its default', async () => {
+    updateTo(bundle.release.pullspec);
+    const metadata = { name: 'cluster', annotations: { 'example.com/kept': 'yes' } };
+    const status = { availableStreams: [], defaultStream: 'rhel-10' };
+    const { kind: name } = kind;
+    const apiVersion = 'machineconfiguration.openshift.io/v1';
+    server.put({ apiVersion, kind: name, metadata, spec: { defaultStream: 'rhel-10' }, status });
+    server.requests.splice(0);
+    expect((await streams('--apply')).stdout).to.match(/cluster configured\n$/);
+    const writes = server.requests.filter(({ method }) => method === 'PATCH').map(({ path }) => path);
+    expect(writes.map((path) => path.endsWith('/status'))).to.deep.equal([false, true]);
+    expect(find()?.['status']).to.include({ defaultStream: 'rhel-10' });
+    expect(find()?.metadata).to.have.nested.property('annotations.example\\.com/kept', 'yes');
+  });
+
+  it('refuses to write before the update is requested, or before the kind is served', async () => {
+    updateTo('registry.example.com/old@sha256:0', '4.22.3');
+    const early = await streams('--apply');
+    expect(early).to.include({ code: 1 });
+    expect(early.stderr).to.include('the cluster does not update to it');
+    updateTo(bundle.release.pullspec);
+    server.kinds.splice(
+      server.kinds.findIndex((each) => each.kind === kind.kind),
+      1,
+    );
+    const unserved = await streams('--apply');
+    expect(unserved).to.include({ code: 1 });
+    expect(unserved.stderr).to.include('does not serve OSImageStream v1 yet');
   });
 });

@@ -1,0 +1,90 @@
+import type { Context } from '../../lib/context.ts';
+import { PluginError } from '../../lib/errors.ts';
+import type { Digest } from '../../lib/oci/digest.ts';
+import type { OSImageStreams } from '../../lib/release/osImageStreams.ts';
+import { defineCommand, type Arguments } from '../cli/command.ts';
+import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
+import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+
+/** `streams`: describes the operating system streams of a release in a cluster without a registry. */
+export const command = defineCommand({
+  details:
+    'From 4.23 on, the machine config controller of a release starts nothing else before it has the OSImageStream “cluster” for ' +
+    'this release, and asks a registry for its content. On a cluster that is updated without the agents and without a registry, ' +
+    'this prints that object, as the controller would make it for this cluster. With --apply it writes it. Run that when the update has ' +
+    'been requested and the version operator has created the definition of the kind. The signature of the release is checked ' +
+    'without a network.',
+  positionals: bundleArgument,
+  options: {
+    apply: { type: 'boolean', describe: 'Write the object to the cluster, with its status' },
+    release: { type: 'string', describe: 'Version, if the bundle has several releases (default: the last one)' },
+    ...outputOption(['json']),
+    ...offlineTrustOptions,
+    ...clusterAccessOptions,
+  },
+  examples: [
+    ['upgrade-5.0.3-x86_64.tar', 'Print the object for the cluster'],
+    ['upgrade-5.0.3-x86_64.tar --apply', 'Write it, while the update runs'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const { planOSImageStream, writeOSImageStream } = await import('../../lib/update/osImageStreamWrite.ts');
+    const { openCluster } = await import('../cli/clusterAccess.ts');
+    const { formatJson, formatYaml } = await import('../cli/format.ts');
+    const { version, pullspec, streams } = await readStreams(args, context);
+    if (!streams) {
+      context.log('info', `${version} needs no operating system streams described in the cluster`);
+      return;
+    }
+    using cluster = await openCluster(args, environment, context);
+    const { object, isDesired, isServed } = await planOSImageStream(cluster, streams, pullspec);
+    if (!args.apply) {
+      terminal.print(args.output === 'json' ? JSON.stringify(object, null, 2) : (await formatYaml(object)).trimEnd());
+      return;
+    }
+    if (!isDesired) {
+      throw new PluginError(
+        'not-ready',
+        `cannot describe the streams of ${version}: the cluster does not update to it`,
+        {
+          hint: `Request the update first: the controller of the running release would take the object for its own.`,
+        },
+      );
+    }
+    if (!isServed) {
+      throw new PluginError('not-served', `the cluster does not serve OSImageStream v1 yet`, {
+        hint: 'The version operator creates its definition during the update. Run this again until it succeeds.',
+      });
+    }
+    const outcome = await writeOSImageStream(cluster, object);
+    const result = {
+      name: 'cluster',
+      version,
+      outcome,
+      commit: streams.commit ?? '',
+      commitSource: streams.commitSource,
+    };
+    terminal.print(
+      args.output === 'json'
+        ? formatJson(result)
+        : `osimagestream.machineconfiguration.openshift.io/cluster ${outcome}`,
+    );
+  },
+});
+
+async function readStreams(
+  args: Arguments<typeof offlineTrustOptions> & { readonly bundle: string; readonly release: string | undefined },
+  context: Context,
+): Promise<{ version: string; digest: Digest; pullspec: string; streams: OSImageStreams | undefined }> {
+  const { openBundle } = await import('../../lib/bundle/open.ts');
+  const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
+  const { readStreamsOf } = await import('../../lib/release/osImageStreams.ts');
+  await using bundle = await openBundle(args.bundle, context);
+  const releases = (await checkSigned(bundle, offlineTrustOf(args), context)).releases.map(({ release }) => release);
+  const chosen = args.release === undefined ? releases.at(-1) : releases.find((each) => each.version === args.release);
+  if (!chosen) {
+    const known = releases.map((each) => each.version).join(', ');
+    throw new PluginError('usage', `${args.bundle} has no release ${args.release ?? ''}; it has ${known}`);
+  }
+  const { version, digest, pullspec } = chosen;
+  return { version, digest, pullspec, streams: await readStreamsOf(bundle.content, digest, version, context) };
+}

@@ -1,0 +1,66 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { KubernetesObject } from '../config/manifest.ts';
+import { fieldsAt, textOf } from '../fields.ts';
+import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import { digestIn } from '../oci/reference.ts';
+import { formatOSImageStream, installedVersionOf } from '../release/osImageStreamObject.ts';
+import type { OSImageStreams } from '../release/osImageStreams.ts';
+
+const reference = {
+  apiVersion: 'machineconfiguration.openshift.io/v1',
+  kind: 'OSImageStream',
+  metadata: { name: 'cluster' },
+} as const;
+
+/** The OSImageStream that a cluster needs for a release. */
+export interface NeededStream {
+  readonly object: KubernetesObject;
+  /** Whether the cluster updates to the release, or runs it. Before that, nothing may be written. */
+  readonly isDesired: boolean;
+  /** Whether the cluster serves the kind: the version operator creates its definition during the update. */
+  readonly isServed: boolean;
+}
+
+/**
+ * Formats the OSImageStream of a release for a cluster, by its ClusterVersion and the object that it has. `release` is
+ * the release image by digest. Throws the errors of formatOSImageStream and of reading the cluster.
+ */
+export async function planOSImageStream(
+  cluster: Cluster,
+  streams: OSImageStreams,
+  release: string,
+): Promise<NeededStream> {
+  const isServed = (await cluster.findKind(reference.apiVersion, reference.kind)) !== undefined;
+  const [site = {}, existing] = await Promise.all([
+    cluster.read(clusterVersionReference),
+    isServed ? cluster.read(reference) : undefined,
+  ]);
+  const desired = textOf(fieldsAt(site, 'status', 'desired')['image']) ?? '';
+  const isDesired = digestIn(desired) === digestIn(release);
+  const installedVersion = installedVersionOf(site);
+  // machine-config-controller compares the whole name, which may be that of a mirror.
+  const object = formatOSImageStream(streams, isDesired ? desired : release, { installedVersion, existing });
+  return { object: object as unknown as KubernetesObject, isDesired, isServed };
+}
+
+/**
+ * Creates or changes the OSImageStream of a cluster, in the order of machine-config-controller: the annotations before
+ * the status. So the previous controller renders nothing from images that are not its own. Leaves `spec` of an existing
+ * object. Throws the errors of the cluster.
+ */
+export async function writeOSImageStream(
+  cluster: Cluster,
+  object: KubernetesObject,
+): Promise<'created' | 'configured' | 'unchanged'> {
+  const { metadata, status } = object as KubernetesObject & { metadata: { annotations: object }; status: object };
+  const existing = await cluster.read(reference);
+  const isNoted = Object.entries(metadata.annotations).every(
+    ([name, value]) => fieldsAt(existing, 'metadata', 'annotations')[name] === value,
+  );
+  if (existing && isNoted && isDeepStrictEqual(existing['status'], status)) return 'unchanged';
+  if (!existing) await cluster.create(object);
+  else if (!isNoted) await cluster.patch(reference, { metadata: { annotations: metadata.annotations } });
+  await cluster.patch(reference, { status }, { subresource: 'status' });
+  return existing ? 'configured' : 'created';
+}
