@@ -1,6 +1,6 @@
 import { PluginError } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
-import type { OSImageStreams } from './osImageStreams.ts';
+import type { OSImageStreams, OSImageStreamSet } from './osImageStreams.ts';
 import { majorOf } from './version.ts';
 
 /** What decides the default stream in a cluster. */
@@ -15,6 +15,15 @@ const annotations = {
   version: 'machineconfiguration.openshift.io/release-image-version',
   payload: 'machineconfiguration.openshift.io/release-payload-image',
 } as const;
+/** An OSImageStream of machineconfiguration.openshift.io/v1, as machine-config-controller makes it. */
+export interface OSImageStream extends Fields {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly annotations: Readonly<Record<string, string>> };
+  readonly spec: { readonly defaultStream: string };
+  readonly status: { readonly availableStreams: readonly OSImageStreamSet[]; readonly defaultStream: string };
+}
+
 /**
  * Formats the OSImageStream that machine-config-controller makes from these streams for a release image, which is
  * `status.desired.image` of ClusterVersion. Keeps the default stream of an existing object. Throws `not-ready` if there
@@ -24,7 +33,7 @@ export function formatOSImageStream(
   streams: OSImageStreams,
   releaseImage: string,
   cluster: StreamCluster = {},
-): { apiVersion: string; kind: string; metadata: object; spec: object; status: object } {
+): OSImageStream {
   const { commit, version, availableStreams, problems } = streams;
   const [problem] = problems;
   if (problem !== undefined || commit === undefined) {

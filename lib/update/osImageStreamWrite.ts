@@ -1,10 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { KubernetesObject } from '../config/manifest.ts';
 import { fieldsAt, textOf } from '../fields.ts';
 import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { digestIn } from '../oci/reference.ts';
-import { formatOSImageStream, installedVersionOf } from '../release/osImageStreamObject.ts';
+import { formatOSImageStream, installedVersionOf, type OSImageStream } from '../release/osImageStreamObject.ts';
 import type { OSImageStreams } from '../release/osImageStreams.ts';
 
 const reference = {
@@ -15,7 +14,7 @@ const reference = {
 
 /** The OSImageStream that a cluster needs for a release. */
 export interface NeededStream {
-  readonly object: KubernetesObject;
+  readonly object: OSImageStream;
   /** Whether the cluster updates to the release, or runs it. Before that, nothing may be written. */
   readonly isDesired: boolean;
   /** Whether the cluster serves the kind: the version operator creates its definition during the update. */
@@ -41,7 +40,7 @@ export async function planOSImageStream(
   const installedVersion = installedVersionOf(site);
   // machine-config-controller compares the whole name, which may be that of a mirror.
   const object = formatOSImageStream(streams, isDesired ? desired : release, { installedVersion, existing });
-  return { object: object as unknown as KubernetesObject, isDesired, isServed };
+  return { object, isDesired, isServed };
 }
 
 /**
@@ -51,9 +50,9 @@ export async function planOSImageStream(
  */
 export async function writeOSImageStream(
   cluster: Cluster,
-  object: KubernetesObject,
+  object: OSImageStream,
 ): Promise<'created' | 'configured' | 'unchanged'> {
-  const { metadata, status } = object as KubernetesObject & { metadata: { annotations: object }; status: object };
+  const { metadata, status } = object;
   const existing = await cluster.read(reference);
   const isNoted = Object.entries(metadata.annotations).every(
     ([name, value]) => fieldsAt(existing, 'metadata', 'annotations')[name] === value,
