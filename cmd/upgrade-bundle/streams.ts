@@ -86,5 +86,6 @@ async function readStreams(
     throw new PluginError('usage', `${args.bundle} has no release ${args.release ?? ''}; it has ${known}`);
   }
   const { version, digest, pullspec } = chosen;
-  return { version, digest, pullspec, streams: await readStreamsOf(bundle.content, digest, version, context) };
+  const streams = await readStreamsOf(bundle.content, digest, version, context, { executable: true });
+  return { version, digest, pullspec, streams };
 }

@@ -1,11 +1,12 @@
 import type { Context } from '../context.ts';
-import { PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
-import { isIndex } from '../oci/descriptor.ts';
+import { isIndex, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { parseReference, type Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { readContent, readImageManifest, type ContentSource } from '../store/store.ts';
+import { readBuiltCommit, type BuiltCommit } from './builtCommit.ts';
 import { readStreamFeatureSets } from './featureGates.ts';
 import { readImageReferences } from './metadata.ts';
 import type { PayloadFiles } from './payload.ts';
@@ -20,10 +21,10 @@ export interface OSImageStreamSet {
 }
 
 /**
- * Where the commit was read. `image`: the variable SOURCE_GIT_COMMIT of the machine-config-operator image, which its
- * build took, or else the label; `payload`: image-references only. Neither is the executable itself.
+ * Where the commit was read. `executable`: machine-config-controller has it; `image`: the variable SOURCE_GIT_COMMIT of
+ * the machine-config-operator image, which its build took, or else the label; `payload`: image-references only.
  */
-export type CommitSource = 'image' | 'payload' | 'unknown';
+export type CommitSource = 'executable' | 'image' | 'payload' | 'unknown';
 
 /** The operating system streams that machine-config-controller of a release must find described in its cluster. */
 export interface OSImageStreams {
@@ -37,6 +38,12 @@ export interface OSImageStreams {
   readonly availableStreams: readonly OSImageStreamSet[];
   /** Why they cannot be described: each is a blocker for an update without a registry. */
   readonly problems: readonly string[];
+}
+
+/** Options for reading operating system streams. */
+export interface StreamOptions {
+  /** Read the commit from the executable too, if its layer is there. */
+  readonly executable?: boolean;
 }
 
 /** The content of the images of a release. */
@@ -64,15 +71,16 @@ const streamName = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
 /**
  * Reads the operating system streams of a release, by the rules of machine-config-controller (openshift
  * machine-config-operator d20efd9b9, pkg/osimagestream). `files` are those of its payload. Reads the manifests and
- * configurations of the operating system images and of machine-config-operator, and no layer. Undefined if no cluster
- * with this release needs the streams. Content that is missing or malformed becomes a problem. Throws the errors of
- * readImageReferences, and `interrupted`.
+ * configurations of the operating system images and of machine-config-operator. With `executable`, also reads the layers
+ * of the latter for the commit, which takes seconds. Undefined if no cluster with this release needs the streams.
+ * Content that is missing or malformed becomes a problem. Throws the errors of readImageReferences, and `interrupted`.
  */
 export async function readOSImageStreams(
   files: PayloadFiles,
   version: string,
   sourceOf: ReleaseContent,
   context: Context,
+  { executable = false }: StreamOptions = {},
 ): Promise<OSImageStreams | undefined> {
   const featureSets = readStreamFeatureSets(files, version, context) ?? [];
   if (featureSets.length === 0) return undefined;
@@ -115,7 +123,8 @@ export async function readOSImageStreams(
   const image = images.get(operator);
   const config = image && (await read(operator, image.pullspec));
   const stated = listTags(files).find(({ name }) => name === operator)?.commit;
-  const { commit, commitSource, problem } = chooseCommit(stated, config);
+  const built = executable && config ? await readExecutable(config, stated, context) : undefined;
+  const { commit, commitSource, problem } = chooseCommit(stated, config, built);
   if (problem !== undefined) problems.push(problem);
   return { version, featureSets, commit, commitSource, availableStreams, problems };
 }
@@ -126,9 +135,10 @@ export async function readStreamsOf(
   digest: Digest,
   version: string,
   context: Context,
+  options: StreamOptions = {},
 ): Promise<OSImageStreams | undefined> {
   const files = await readPayloadManifests(content, await content.resolve(digest), context);
-  return readOSImageStreams(files, version, () => content, context);
+  return readOSImageStreams(files, version, () => content, context, options);
 }
 
 interface Tag {
@@ -155,6 +165,8 @@ function listTags(files: PayloadFiles): Tag[] {
 interface ImageConfig {
   readonly labels: Fields;
   readonly variables: readonly string[];
+  readonly source: ContentSource;
+  readonly manifest: Manifest;
 }
 
 /** Of a manifest list, the image for amd64 or the first: the labels are those of the release, not of a platform. */
@@ -163,10 +175,11 @@ async function readConfig(pullspec: string, sourceOf: ReleaseContent): Promise<I
   const source = sourceOf(reference);
   const root = await readImageManifest(source, await source.resolve(reference.digest ?? ''));
   const child = root.manifests.find(({ platform }) => platform?.architecture === 'amd64') ?? root.manifests[0];
-  const { config } = isIndex(root) && child ? await readImageManifest(source, child) : root;
+  const manifest = isIndex(root) && child ? await readImageManifest(source, child) : root;
+  const { config } = manifest;
   if (!config) throw new PluginError('invalid-manifest', `${pullspec} has no configuration`);
   const { Labels, Env } = fieldsAt(parseJson((await readContent(source, config)).toString('utf8')), 'config');
-  return { labels: fieldsOf(Labels), variables: textsOf(Env) };
+  return { labels: fieldsOf(Labels), variables: textsOf(Env), source, manifest };
 }
 
 function readRole(own: Fields): { readonly stream: string; readonly kind: 'os' | 'extensions' } | undefined {
@@ -177,22 +190,44 @@ function readRole(own: Fields): { readonly stream: string; readonly kind: 'os' |
   return extensions === 'true' ? { stream, kind: 'extensions' } : undefined;
 }
 
-/** Its build takes SOURCE_GIT_COMMIT, which the image keeps as a variable; the label and the payload repeat it. */
+/** Returns the commits that the image and the payload state, the surest first. */
+function listCommits(stated: string | undefined, config: ImageConfig | undefined): readonly [own: string[], string[]] {
+  // The build takes the variable, which the image keeps; the label and the payload repeat it.
+  const prefix = 'SOURCE_GIT_COMMIT=';
+  const variable = config?.variables.findLast((each) => each.startsWith(prefix))?.slice(prefix.length);
+  const valid = (...commits: (string | undefined)[]): string[] =>
+    commits.flatMap((each) => (each !== undefined && commitHash.test(each) ? [each] : []));
+  const own = valid(variable, textOf(config?.labels[labels.commit]));
+  return [own, [...new Set([...own, ...valid(stated)])]];
+}
+
+/** A delta bundle may lack the layer, and the labels are enough then. */
+async function readExecutable(
+  config: ImageConfig,
+  stated: string | undefined,
+  context: Context,
+): Promise<BuiltCommit | undefined> {
+  try {
+    return await readBuiltCommit(config.source, config.manifest, listCommits(stated, config)[1], context);
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    context.log('debug', `the executable of ${operator} cannot be read: ${error.message}`);
+    return undefined;
+  }
+}
+
 function chooseCommit(
   stated: string | undefined,
   config: ImageConfig | undefined,
+  built: BuiltCommit | undefined,
 ): Pick<OSImageStreams, 'commit' | 'commitSource'> & { readonly problem?: string } {
-  const prefix = 'SOURCE_GIT_COMMIT=';
-  const variable = config?.variables.findLast((each) => each.startsWith(prefix))?.slice(prefix.length);
-  const own = [variable, textOf(config?.labels[labels.commit])];
-  const known = [...own, stated].filter((each) => each !== undefined && commitHash.test(each));
+  const [own, known] = listCommits(stated, config);
   const [commit] = known;
-  if (commit === undefined) {
-    return { commitSource: 'unknown', problem: `the commit that ${operator} was built from is unknown` };
-  }
-  if (known.some((each) => each !== commit)) {
-    const problem = `${operator} names several commits that it was built from: ${[...new Set(known)].join(', ')}`;
-    return { commitSource: 'unknown', problem };
-  }
+  const proven = built?.set ?? (built?.present.length === 1 ? built.present[0] : undefined);
+  if (proven !== undefined) return { commit: proven, commitSource: 'executable' };
+  const unknown = (problem: string) => ({ commitSource: 'unknown', problem }) as const;
+  if (commit === undefined) return unknown(`the commit that ${operator} was built from is unknown`);
+  if (known.length > 1) return unknown(`${operator} names several commits that it was built from: ${known.join(', ')}`);
+  if (built) return unknown(`the executable of ${operator} does not have its commit ${commit}`);
   return { commit, commitSource: own.includes(commit) ? 'image' : 'payload' };
 }

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { stringify } from 'yaml';
 import { formatOSImageStream, installedVersionOf, isOSImageStreamFor } from '../../lib/release/osImageStreamObject.ts';
-import { readOSImageStreams, type OSImageStreams } from '../../lib/release/osImageStreams.ts';
+import { readOSImageStreams, type OSImageStreams, type StreamOptions } from '../../lib/release/osImageStreams.ts';
 import { readPayloadManifests } from '../../lib/release/release.ts';
 import { Directory } from '../../lib/store/directory.ts';
 import { makeContext } from '../support/context.ts';
@@ -15,6 +15,7 @@ after(() => Promise.all(folders.map(removeFolder)));
 
 async function read(
   changes: Partial<ReleaseOptions> = {},
+  options: StreamOptions = {},
 ): Promise<{ release: TestRelease; streams: OSImageStreams | undefined }> {
   const release = buildRelease({ ...streamRelease, ...changes });
   const root = await makeFolder();
@@ -23,7 +24,7 @@ async function read(
   const payload = new Directory(root, release.releaseRepository, {}, context);
   const files = await readPayloadManifests(payload, await payload.resolve(release.digest), context);
   const sourceOf = ({ repository }: { repository: string }): Directory => new Directory(root, repository, {}, context);
-  return { release, streams: await readOSImageStreams(files, release.version, sourceOf, context) };
+  return { release, streams: await readOSImageStreams(files, release.version, sourceOf, context, options) };
 }
 
 async function readNeeded(changes: Partial<ReleaseOptions> = {}): Promise<OSImageStreams> {
@@ -121,6 +122,46 @@ describe('readOSImageStreams', () => {
     const streams = await readNeeded({ configs: { ...configs, 'machine-config-operator': {} } });
     expect(streams).to.include({ commit: operatorCommit, commitSource: 'payload' });
     expect(streams.problems).to.deep.equal([]);
+  });
+});
+
+describe('readOSImageStreams with the executable', () => {
+  const other = 'b'.repeat(40);
+  const path = 'usr/bin/machine-config-controller';
+  const padding = 'x'.repeat(200_000);
+  const readWith = async (text: string, changes: Partial<ReleaseOptions> = {}): Promise<OSImageStreams> => {
+    const programs = { 'machine-config-operator': { [path]: `${padding}${text}${padding}` } };
+    const { streams } = await read({ programs, ...changes }, { executable: true });
+    if (!streams) throw new Error('none');
+    return streams;
+  };
+  const set = (commit: string): string =>
+    `-X github.com/openshift/machine-config-operator/pkg/version.Hash=${commit} -X b`;
+
+  it('takes the commit of its build settings, also against labels', async () => {
+    expect(await readWith(set(operatorCommit))).to.include({ commit: operatorCommit, commitSource: 'executable' });
+    expect(await readWith(set(other))).to.include({ commit: other, commitSource: 'executable' });
+  });
+
+  it('finds a stated commit in an executable without build settings, also of several', async () => {
+    const commits = { 'machine-config-operator': other };
+    expect(await readWith(operatorCommit)).to.include({ commit: operatorCommit, commitSource: 'executable' });
+    expect(await readWith(other, { commits })).to.include({ commit: other, commitSource: 'executable' });
+    expect((await readWith('none')).problems).to.deep.equal([
+      `the executable of machine-config-operator does not have its commit ${operatorCommit}`,
+    ]);
+  });
+
+  it('finds it at each place, also at the end of a chunk', async () => {
+    for (const before of [0, 1, 31, 63, 64, 65_500, 65_536]) {
+      const programs = { 'machine-config-operator': { [path]: `${'y'.repeat(before)}${set(operatorCommit)}` } };
+      const { streams } = await read({ programs }, { executable: true });
+      expect(streams?.commitSource, String(before)).to.equal('executable');
+    }
+  });
+
+  it('takes the labels if no layer has the executable', async () => {
+    expect((await read({}, { executable: true })).streams).to.include({ commitSource: 'image' });
   });
 });
 

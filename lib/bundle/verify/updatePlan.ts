@@ -2,6 +2,7 @@ import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
 import { parseReference } from '../../oci/reference.ts';
+import { readOSImageStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
 import type { PayloadFiles } from '../../release/payload.ts';
 import { readPayloadManifests } from '../../release/release.ts';
 import { parseArchitecture, type Architecture } from '../../release/version.ts';
@@ -28,6 +29,8 @@ export interface UpdatePlan {
   /** The release image by digest, and the files of its manifests. */
   readonly release: string;
   readonly manifests: PayloadFiles;
+  /** The operating system streams of the release; undefined if it needs none described in the cluster. */
+  readonly streams?: OSImageStreams | undefined;
   /** The reason why the release in the bundle is not trusted; undefined if it is trusted. */
   readonly distrust: PluginError | undefined;
   /** The plans for the earlier releases of a bundle with several, in the order of the updates. */
@@ -35,7 +38,7 @@ export interface UpdatePlan {
 }
 
 /**
- * Reads the requirements of an update from the payload in a bundle, without reading blobs. Records a missing signature
+ * Reads the requirements of an update from the payload in a bundle, without reading layers of other images. Records a missing signature
  * in the plan. With several releases, returns the plan for the last one. Throws the errors of opening a release.
  */
 export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<UpdatePlan> {
@@ -53,8 +56,9 @@ export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Co
     const { digest = '' } = parseReference(release);
     const manifests = await readPayloadManifests(content, await content.resolve(digest), context);
     const size = sumSizes(blobs);
+    const streams = await readOSImageStreams(manifests, version, () => content, context);
     const facts = { version, arch: parseArchitecture(arch), previous, images, components, size, base, release };
-    plans.push({ path, ...facts, manifests, distrust });
+    plans.push({ path, ...facts, manifests, streams, distrust });
   }
   const last = plans.pop();
   if (!last) throw new PluginError('internal', `${path} has no release`);

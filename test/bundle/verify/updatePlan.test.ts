@@ -3,6 +3,7 @@ import { openBundle } from '../../../lib/bundle/open.ts';
 import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
 import { makeBundle, type BundleOptions } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
+import { streamRelease } from '../../support/release/streams.ts';
 
 async function plan(options: BundleOptions = {}, trusted = true) {
   const made = await makeBundle(options);
@@ -33,6 +34,12 @@ describe('planUpdate', () => {
     const { update } = await plan({ arch: 'multi' });
     expect(update.arch).to.equal('multi');
     expect([...update.manifests.keys()]).to.include('0000_12_etcd_01_operator.yaml');
+  });
+
+  it('has the operating system streams of a release that needs them described', async () => {
+    const { update } = await plan(streamRelease);
+    expect(update.streams?.availableStreams.map(({ name }) => name)).to.deep.equal(['rhel-10', 'rhel-9']);
+    expect((await plan()).update.streams).to.equal(undefined);
   });
 
   it('tells that no trusted key signed the release', async () => {

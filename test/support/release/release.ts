@@ -56,6 +56,8 @@ export interface ReleaseOptions {
   readonly files?: Readonly<Record<string, string | undefined>>;
   /** Labels and variables of the images of components, by their names. */
   readonly configs?: Readonly<Record<string, Pick<ImageOptions, 'labels' | 'env'>>>;
+  /** Files in a last layer of components, by their names. */
+  readonly programs?: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** The commits of components in `image-references`, by their names; a commit of its own for any other. */
   readonly commits?: Readonly<Record<string, string>>;
   /** Keep no large layer in memory, but generate it each time it is read. */
@@ -128,9 +130,14 @@ export function buildRelease(options: ReleaseOptions = {}): TestRelease {
       return makeNoiseLayer([from, child, name, String(index)].join('/'), sizeOf(name, index), lazy);
     });
   const bases = new Map(childArchitectures.map((child) => [child, noiseLayers('base', baseLayers, child)]));
+  const filesOf = (name: string): TestLayer[] => {
+    const { [name]: files } = options.programs ?? {};
+    return files ? [makeFileLayer(new Map(Object.entries(files)))] : [];
+  };
   const layersOf = (name: string, child: Architecture): TestLayer[] => [
     ...(common.includes(name) ? [] : (bases.get(child) ?? [])),
     ...noiseLayers(name, layerCount, child),
+    ...filesOf(name),
   ];
   const addImage = (
     repository: string,
