@@ -18,8 +18,8 @@ export interface BuiltCommit {
 }
 
 /**
- * Reads the commit that machine-config-controller compares from its executable in an image, from the last layer down:
- * from the build settings that Go keeps in it, and by a search for the stated commits. Undefined if no layer has it.
+ * Reads the commit that machine-config-controller compares from its executable in an image, from the last layer down.
+ * Reads the build settings that Go keeps in it, and searches for the stated commits. Undefined if no layer has it.
  * Throws the errors of reading a layer.
  */
 export async function readBuiltCommit(
@@ -30,12 +30,16 @@ export async function readBuiltCommit(
 ): Promise<BuiltCommit | undefined> {
   for (const layer of layers.toReversed()) {
     const wanted = [setting, ...stated.map((commit) => Buffer.from(commit))];
-    let search: Search | undefined;
-    await readLayer(source, layer, limits, context, (entry) =>
-      executable.test(entry.path) && isFile(entry) ? (search = new Search(wanted)) : undefined,
-    );
+    const searches: Search[] = [];
+    await readLayer(source, layer, limits, context, (entry) => {
+      if (!executable.test(entry.path) || !isFile(entry)) return undefined;
+      const search = new Search(wanted);
+      searches.push(search);
+      return search;
+    });
+    const [search] = searches;
     if (!search) continue;
-    const { found } = search as Search;
+    const { found } = search;
     const set = commitHash.exec(found.get(setting)?.toString('latin1') ?? '')?.[0];
     return { set, present: stated.filter((_, index) => found.has(wanted[index + 1] ?? setting)) };
   }
