@@ -98,8 +98,8 @@ function chooseDefaultStream({ version, availableStreams }: OSImageStreams, clus
   });
 }
 
-/** OKD has CentOS only. Clusters that were installed with OpenShift 4 keep RHEL 9. */
+/** OKD has no RHEL. Clusters that were installed with OpenShift 4 keep RHEL 9. */
 function builtinDefault(names: readonly string[], version: string, { installedVersion }: StreamCluster): string {
-  if (names.includes('centos-10')) return 'centos-10';
+  if (!names.some((name) => name.startsWith('rhel-'))) return 'centos-10';
   return (majorOf(installedVersion ?? '') || majorOf(version)) === 4 ? 'rhel-9' : 'rhel-10';
 }

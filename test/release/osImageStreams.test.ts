@@ -208,7 +208,12 @@ status:
     const [first, second] = streams.availableStreams;
     if (!first || !second) throw new Error('two streams');
     expect(defaultOf({ installedVersion: '4.22.3' }, [first])).to.include({ defaultStream: 'rhel-10' });
-    expect(defaultOf({}, [{ ...first, name: 'centos-10' }, second])).to.include({ defaultStream: 'centos-10' });
+    const okd = [
+      { ...first, name: 'centos-10' },
+      { ...second, name: 'centos-9' },
+    ];
+    expect(defaultOf({}, okd)).to.include({ defaultStream: 'centos-10' });
+    expect(defaultOf({}, [...okd, first])).to.include({ defaultStream: 'rhel-10' });
     const spec = { defaultStream: 'rhel-9' };
     expect(defaultOf({ existing: { spec }, installedVersion: '5.0.0' })).to.deep.equal(named('rhel-9'));
     expect(defaultOf({ existing: { status: { defaultStream: 'rhel-9' } } })).to.deep.equal(named('rhel-9'));
