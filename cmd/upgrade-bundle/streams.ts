@@ -1,6 +1,5 @@
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import type { Digest } from '../../lib/oci/digest.ts';
 import type { OSImageStreams } from '../../lib/release/osImageStreams.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
@@ -74,7 +73,7 @@ export const command = defineCommand({
 async function readStreams(
   args: Arguments<typeof offlineTrustOptions> & { readonly bundle: string; readonly release: string | undefined },
   context: Context,
-): Promise<{ version: string; digest: Digest; pullspec: string; streams: OSImageStreams | undefined }> {
+): Promise<{ version: string; pullspec: string; streams: OSImageStreams | undefined }> {
   const { openBundle } = await import('../../lib/bundle/open.ts');
   const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
   const { readStreamsOf } = await import('../../lib/release/osImageStreams.ts');
@@ -85,7 +84,7 @@ async function readStreams(
     const known = releases.map((each) => each.version).join(', ');
     throw new PluginError('usage', `${args.bundle} has no release ${args.release ?? ''}; it has ${known}`);
   }
-  const { version, digest, pullspec } = chosen;
-  const streams = await readStreamsOf(bundle.content, digest, version, context, { executable: true });
-  return { version, digest, pullspec, streams };
+  const { version, pullspec } = chosen;
+  const streams = await readStreamsOf(chosen, () => bundle.content, context, { executable: true });
+  return { version, pullspec, streams };
 }

@@ -2,7 +2,6 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { isIndex, type Manifest } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
 import { parseReference, type Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { readContent, readImageManifest, type ContentSource } from '../store/store.ts';
@@ -10,7 +9,7 @@ import { readBuiltCommit, type BuiltCommit } from './builtCommit.ts';
 import { readStreamFeatureSets } from './featureGates.ts';
 import { readImageReferences } from './metadata.ts';
 import type { PayloadFiles } from './payload.ts';
-import { readPayloadManifests } from './release.ts';
+import { readPayloadManifests, type Release } from './release.ts';
 
 /** An operating system for nodes with its extensions, by digest: an entry of `status.availableStreams`. */
 export interface OSImageStreamSet {
@@ -129,16 +128,16 @@ export async function readOSImageStreams(
   return { version, featureSets, commit, commitSource, availableStreams, problems };
 }
 
-/** Reads the same from a source with all images of a release, by the digest of its payload. */
+/** Reads the same for a release that is read already. Reads its payload again only if a cluster needs the streams. */
 export async function readStreamsOf(
-  content: ContentSource,
-  digest: Digest,
-  version: string,
+  { descriptor, version, reference, streamsIn = [] }: Release,
+  sourceOf: ReleaseContent,
   context: Context,
   options: StreamOptions = {},
 ): Promise<OSImageStreams | undefined> {
-  const files = await readPayloadManifests(content, await content.resolve(digest), context);
-  return readOSImageStreams(files, version, () => content, context, options);
+  if (streamsIn.length === 0) return undefined;
+  const files = await readPayloadManifests(sourceOf(reference), descriptor, context);
+  return readOSImageStreams(files, version, sourceOf, context, options);
 }
 
 interface Tag {

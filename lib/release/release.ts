@@ -10,7 +10,7 @@ import { readImageReferences, readReleaseMetadata, type ComponentImage } from '.
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
 import type { ImagePolicy } from './sigstore/imagePolicy.ts';
 import { readProvenance, type Provenance } from './provenance.ts';
-import { readPinningFeatureSets } from './featureGates.ts';
+import { readPinningFeatureSets, readStreamFeatureSets } from './featureGates.ts';
 import { readPayloadPolicies } from './payloadPolicies.ts';
 import { readVerification, type Verification } from './verification.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
@@ -39,6 +39,8 @@ export interface Release {
   readonly imagePolicies: readonly ImagePolicy[];
   /** The feature sets with which clusters pin images; undefined if the manifests do not say. */
   readonly pinsIn?: readonly string[] | undefined;
+  /** The feature sets of clusters that need its operating system streams described; undefined if the manifests do not say. */
+  readonly streamsIn?: readonly string[] | undefined;
   /** The acknowledgements that an update from it to another minor version requires. */
   readonly gates: readonly AdminGate[];
   readonly provenance: Provenance;
@@ -95,6 +97,7 @@ export async function readPayload(
     verification: readVerification(files, context),
     imagePolicies: readPayloadPolicies(files, version, context),
     pinsIn: readPinningFeatureSets(files, version, context),
+    streamsIn: readStreamFeatureSets(files, version, context),
     gates: readPayloadGates(files, version, context),
     provenance: readProvenance(files),
   };

@@ -6,6 +6,7 @@ import { shellWord } from '../../../lib/shellWord.ts';
 import { formatBytes, formatFields, formatJson, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
+import { describeStreams } from '../report/streams.ts';
 
 /** The options of the result, and the options that a site must repeat to verify the bundle. */
 export interface CreatedArguments {
@@ -39,7 +40,7 @@ export function formatCreated(
 }
 
 function toPlain(
-  { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [] }: CreateResult,
+  { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
 ): Record<string, unknown> {
   const { version, arch, release, size, images, blobs, signatures } = metadata;
@@ -52,6 +53,7 @@ function toPlain(
     ...(volumes && { volumes }),
     ...(releases && { releases: releases.map(toPlainRelease) }),
     ...operators,
+    ...(osImageStreams && { osImageStreams }),
   };
   const about = { path, outcome, version, arch, release, size, digest, ...(isRead !== undefined && { isRead }) };
   return { ...about, fetched, ...counts, ...parts, signatures, ...sigstore };
@@ -62,7 +64,7 @@ function toPlainRelease({ version, release, risks, bytes }: BundledRelease): Rec
 }
 
 function toWords(
-  { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [] }: CreateResult,
+  { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
   isLocal: boolean,
 ): string {
@@ -87,6 +89,7 @@ function toWords(
     ...describePolicies(policies ?? [], expectedKeys),
     ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
     ...describeCatalogs(catalogs),
+    ...describeStreams(osImageStreams),
     ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? planned : done, formatBytes(fetched)]]),
   ];

@@ -6,6 +6,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import type { ContentSource } from '../../store/store.ts';
 import { findRelease, type FoundRelease } from '../../release/load.ts';
+import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
 import type { Architecture } from '../../release/version.ts';
 import { withAdvice } from './advice.ts';
 import { listArtifacts } from './artifacts.ts';
@@ -44,6 +45,11 @@ export interface CreateResult {
   readonly policies?: readonly NamedResult[];
   /** The catalogs with their operators; absent for an existing bundle of a release that was given by image. */
   readonly catalogs?: readonly BundledCatalog[];
+  /**
+   * The operating system streams of the releases that need them described in the cluster; absent if none does, and for an
+   * existing bundle.
+   */
+  readonly osImageStreams?: readonly OSImageStreams[];
 }
 
 /**
@@ -110,6 +116,9 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const sourceOf = (reference: Reference): ContentSource => origin.sourceOf(reference);
   const gathered = await gatherContents(lists.flat(), sourceOf, context);
   warnOfImages(gathered.notAttached ?? [], context);
+  const streams = await Promise.all(releases.map((release) => readStreamsOf(release, sourceOf, context)));
+  const needed = streams.filter((each) => each !== undefined);
+  const osImageStreams = needed.length > 0 && { osImageStreams: needed };
   const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
   const { contents: checked, policies } = await checkContents(gathered, judged, origin, context);
   requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);
@@ -136,12 +145,12 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, [...signed.flatMap(signatureManifests), ...config], split);
   if (request.site) warnOfSpace(request.site, sumSizes(layout.metadata.blobs), context);
-  if (request.dryRun) return { ...plan(path, layout), policies, catalogs };
+  if (request.dryRun) return { ...plan(path, layout), policies, catalogs, ...osImageStreams };
   const { metadata } = layout;
   await using reused = await reuseBundle(path, contents, origin, context);
   const { digests, fetched: moved } = await writeBundle(path, layout, contents, {}, reused ?? origin, context);
   const fetched = moved - (reused?.reused ?? 0);
-  return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies, catalogs };
+  return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies, catalogs, ...osImageStreams };
 }
 
 /**

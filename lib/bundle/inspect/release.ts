@@ -36,7 +36,7 @@ export async function inspectRelease(bundle: Bundle, context: Context): Promise<
   let last: Provenance | undefined;
   for (const { release: pullspec } of splitReleases(bundle.metadata)) {
     const release = await readRelease(bundle, pullspec, context);
-    const streams = release && (await readStreamsOf(bundle.content, release.digest, release.version, context));
+    const streams = release && (await readStreamsOf(release, () => bundle.content, context));
     if (streams) needed.push(streams);
     last = release?.provenance;
     if (last?.errata !== undefined) errata.add(last.errata);

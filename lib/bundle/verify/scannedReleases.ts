@@ -63,7 +63,7 @@ async function findRelease(
       const options = { repository: repositoryIn(metadata.release) };
       const release = await readPayload(content, await content.resolve(digest), options, context);
       if (digest !== named) note(named, `${metadataPath} says that the release is ${named}, and it is ${digest}`);
-      const streams = await readStreamsOf(content, digest, release.version, context, { executable: true });
+      const streams = await readStreamsOf(release, () => content, context, { executable: true });
       return { metadata, digest, release, problems, streams };
     } catch (error) {
       if (!isPluginError(error) || ['interrupted', 'not-readable'].includes(error.code)) throw error;

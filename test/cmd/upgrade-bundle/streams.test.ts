@@ -2,10 +2,12 @@ import { expect } from 'chai';
 import { rm } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { parse } from 'yaml';
+import type { CreateResult } from '../../../lib/bundle/create/create.ts';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { openWorkshop } from '../../support/content/creation.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { operatorCommit, streamRelease } from '../../support/release/streams.ts';
@@ -42,6 +44,21 @@ describe('the operating system streams of a bundle', () => {
     expect(nine).to.be.within(80_000, 100_000);
     expect(text).to.match(/rhel-10 has [\d.]+ [Kk]i?B of its own, which a site without rhel-10 nodes does not need/);
     expect(await run('inspect', bundle.path, '-o', 'html')).to.include('described in the cluster');
+  });
+
+  it('are named by create, in a dry run and in JSON too', async () => {
+    const workshop = await openWorkshop({ release: streamRelease });
+    try {
+      const { code, stdout, stderr } = await workshop.create({ 'dry-run': true });
+      expect(code, stderr).to.equal(0);
+      expect(stdout).to.include(needs);
+      const created = await workshop.create({ format: 'json' });
+      expect(created.code, created.stderr).to.equal(0);
+      const { osImageStreams } = JSON.parse(created.stdout) as CreateResult;
+      expect(osImageStreams?.map(({ commit }) => commit)).to.deep.equal([operatorCommit]);
+    } finally {
+      await workshop.close();
+    }
   });
 
   it('are named by verify', async () => {
