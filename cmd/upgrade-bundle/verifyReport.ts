@@ -10,7 +10,7 @@ import type { Accents } from '../cli/colors.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 import { formatBytes, formatFields, formatJson, nameReleases } from '../cli/format.ts';
 import { formatAudit } from './report/auditReport.ts';
-import { describeStreams } from './report/streams.ts';
+import { describeStreams } from '../cli/osImageStreams.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
 import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
 

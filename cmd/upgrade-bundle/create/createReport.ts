@@ -6,7 +6,7 @@ import { shellWord } from '../../../lib/shellWord.ts';
 import { formatBytes, formatFields, formatJson, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
-import { describeStreams } from '../report/streams.ts';
+import { describeStreams } from '../../cli/osImageStreams.ts';
 
 /** The options of the result, and the options that a site must repeat to verify the bundle. */
 export interface CreatedArguments {

@@ -5,7 +5,7 @@ import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
 import { describeOrigin } from '../report/origin.ts';
 import { formatReport } from '../report/report.ts';
-import { describeStreams, describeStreamSizes } from '../report/streams.ts';
+import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
 import { formatBytes, formatFields, formatResult, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 

@@ -6,7 +6,7 @@ import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
 import { formatFacts, formatPage, linkTo } from './page.ts';
 import { listVersions } from './origin.ts';
-import { describeStreams, describeStreamSizes } from './streams.ts';
+import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
 import { nameReleases } from '../../cli/format.ts';
 
 /** The number of shared blobs in the table. */
