@@ -29,13 +29,13 @@ export const command = defineCommand({
     const { planOSImageStream, writeOSImageStream } = await import('../../lib/update/osImageStreamWrite.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatJson, formatYaml } = await import('../cli/format.ts');
-    const { version, pullspec, streams } = await readStreams(args, context);
+    const { version, images, streams } = await readStreams(args, context);
     if (!streams) {
       context.log('info', `${version} needs no operating system streams described in the cluster`);
       return;
     }
     using cluster = await openCluster(args, environment, context);
-    const { object, isDesired, isServed } = await planOSImageStream(cluster, streams, pullspec);
+    const { object, isDesired, isServed, isInUse } = await planOSImageStream(cluster, streams, images);
     if (!args.apply) {
       terminal.print(args.output === 'json' ? JSON.stringify(object, null, 2) : (await formatYaml(object)).trimEnd());
       return;
@@ -52,6 +52,11 @@ export const command = defineCommand({
     if (!isServed) {
       throw new PluginError('not-served', `the cluster does not serve OSImageStream v1 yet`, {
         hint: 'The version operator creates its definition during the update. Run this again until it succeeds.',
+      });
+    }
+    if (isInUse) {
+      throw new PluginError('not-ready', `the machine config controller of ${version} is not deployed yet`, {
+        hint: 'The running controller would refuse the object, and its pools become degraded. Run this again later.',
       });
     }
     const outcome = await writeOSImageStream(cluster, object);
@@ -73,7 +78,7 @@ export const command = defineCommand({
 async function readStreams(
   args: Arguments<typeof offlineTrustOptions> & { readonly bundle: string; readonly release: string | undefined },
   context: Context,
-): Promise<{ version: string; pullspec: string; streams: OSImageStreams | undefined }> {
+): Promise<{ version: string; images: { release: string; operator: string }; streams: OSImageStreams | undefined }> {
   const { openBundle } = await import('../../lib/bundle/open.ts');
   const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
   const { readStreamsOf } = await import('../../lib/release/osImageStreams.ts');
@@ -84,7 +89,8 @@ async function readStreams(
     const known = releases.map((each) => each.version).join(', ');
     throw new PluginError('usage', `${args.bundle} has no release ${args.release ?? ''}; it has ${known}`);
   }
-  const { version, pullspec } = chosen;
+  const { version, pullspec: release } = chosen;
+  const images = { release, operator: chosen.images.get('machine-config-operator')?.pullspec ?? '' };
   const streams = await readStreamsOf(chosen, () => bundle.content, context, { executable: true });
-  return { version, pullspec, streams };
+  return { version, images, streams };
 }

@@ -170,6 +170,24 @@ describe('oc adm-upgrade-bundle streams', () => {
     expect(find()?.metadata).to.have.nested.property('annotations.example\\.com/kept', 'yes');
   });
 
+  it('refuses to write while the controller of the earlier release renders from the object', async () => {
+    updateTo(bundle.release.pullspec);
+    const apiVersion = 'machineconfiguration.openshift.io/v1';
+    const spec = { defaultStream: 'rhel-9' };
+    server.put({ apiVersion, kind: kind.kind, metadata: { name: 'cluster' }, spec });
+    const deploy = (image: string): void => {
+      const metadata = { name: 'machine-config-controller', namespace: 'openshift-machine-config-operator' };
+      const template = { spec: { containers: [{ name: 'machine-config-controller', image }] } };
+      server.put({ apiVersion: 'apps/v1', kind: 'Deployment', metadata, spec: { template } });
+    };
+    deploy(`quay.io/a/b@sha256:${'0'.repeat(64)}`);
+    const early = await streams('--apply');
+    expect(early).to.include({ code: 1 });
+    expect(early.stderr).to.include('the machine config controller of 5.0.1 is not deployed yet');
+    deploy(bundle.release.images.get('machine-config-operator')?.pullspec ?? '');
+    expect((await streams('--apply')).stdout).to.match(/cluster configured\n$/);
+  });
+
   it('refuses to write before the update is requested, or before the kind is served', async () => {
     updateTo('registry.example.com/old@sha256:0', '4.22.3');
     const early = await streams('--apply');
