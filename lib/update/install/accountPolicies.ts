@@ -165,6 +165,32 @@ const limits: readonly Limit[] = [
     ],
   },
   {
+    ...{ name: 'pools', group: 'machineconfiguration.openshift.io', version: 'v1', resource: 'machineconfigpools' },
+    operations: ['UPDATE'],
+    variables: {
+      spec: 'dyn(object.spec)',
+      oldSpec: 'dyn(oldObject.spec)',
+      notes: fieldOr('object.metadata', 'annotations'),
+      oldNotes: fieldOr('oldObject.metadata', 'annotations'),
+    },
+    validations: [
+      [
+        "variables.spec.all(k, k == 'paused' || (k in variables.oldSpec && variables.spec[k] == variables.oldSpec[k])) && " +
+          "variables.oldSpec.all(k, k == 'paused' || k in variables.spec)",
+        'may only pause and resume a pool',
+      ],
+      [
+        ['labels', 'finalizers', 'ownerReferences']
+          .map((field) => `${fieldOr('object.metadata', field)} == ${fieldOr('oldObject.metadata', field)}`)
+          .join(' && ') +
+          ` && variables.notes.all(k, k.startsWith('${upgradeBundleApi.group}/') || ` +
+          '(k in variables.oldNotes && variables.notes[k] == variables.oldNotes[k])) && ' +
+          `variables.oldNotes.all(k, k.startsWith('${upgradeBundleApi.group}/') || k in variables.notes)`,
+        'may change only its own annotations of a pool',
+      ],
+    ],
+  },
+  {
     ...{ name: 'records', group: upgradeBundleApi.group, version: upgradeBundleApi.version },
     ...{ resource: 'upgradebundles', operations: ['CREATE', 'UPDATE', 'DELETE'] },
     validations: [

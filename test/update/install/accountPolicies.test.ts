@@ -168,6 +168,57 @@ describe('accountPolicies', () => {
     }
   });
 
+  describe('let the controller change of a MachineConfigPool', () => {
+    const pool: Json = {
+      metadata: { name: 'worker', labels: { a: 'b' }, annotations: { own: 'x' } },
+      spec: {
+        maxUnavailable: 1,
+        paused: false,
+        nodeSelector: { matchLabels: { worker: '' } },
+        configuration: { name: 'rendered-worker-1' },
+      },
+    };
+    const change = (patch: Json, before: Json = pool, user: Json = asController): string[] =>
+      review({
+        ...{ group: 'machineconfiguration.openshift.io', resource: 'machineconfigpools' },
+        ...{ object: mergePatch(before, patch) as Json, oldObject: before, user: user as typeof asController },
+      });
+    const notes = {
+      'upgrade-bundle.openshift.io/paused-for': '4.20.4-x86-64',
+      'upgrade-bundle.openshift.io/before': '{"spec":{"paused":false}}',
+    };
+    const noted: Json = mergePatch(pool, { metadata: { annotations: notes }, spec: { paused: true } }) as Json;
+
+    it('its pause, with the notes about it, and back', () => {
+      expect(change({ metadata: { annotations: notes }, spec: { paused: true } })).to.deep.equal([]);
+      const none = Object.fromEntries(Object.keys(notes).map((key) => [key, null]));
+      for (const paused of [false, null])
+        expect(change({ metadata: { annotations: none }, spec: { paused } }, noted)).to.deep.equal([]);
+      const bare: Json = { metadata: { name: 'worker' }, spec: {} };
+      expect(change({ metadata: { annotations: notes }, spec: { paused: true } }, bare)).to.deep.equal([]);
+    });
+
+    const [spec, metadata] = ['may only pause and resume a pool', 'may change only its own annotations of a pool'];
+    const others: [string, Json, string][] = [
+      ['maxUnavailable', { spec: { maxUnavailable: '100%' } }, spec],
+      ['no maxUnavailable', { spec: { maxUnavailable: null } }, spec],
+      ['the node selector', { spec: { nodeSelector: { matchLabels: { worker: null, infra: '' } } } }, spec],
+      ['the configuration', { spec: { configuration: { name: 'rendered-worker-2' } } }, spec],
+      ['a new selector', { spec: { machineConfigSelector: {} } }, spec],
+      ['labels', { metadata: { labels: { c: 'd' } } }, metadata],
+      ['finalizers', { metadata: { finalizers: ['x/y'] } }, metadata],
+      ['an annotation of others', { metadata: { annotations: { own: 'y' } } }, metadata],
+      ['a new annotation of others', { metadata: { annotations: { other: 'y' } } }, metadata],
+      ['an annotation of others to remove', { metadata: { annotations: { own: null } } }, metadata],
+    ];
+    for (const [what, patch, refusal] of others) {
+      it(`not ${what}`, () => {
+        expect(change(patch)).to.deep.equal([refusal]);
+        expect(change(patch, pool, { username: 'system:admin' })).to.deep.equal([]);
+      });
+    }
+  });
+
   describe('let acknowledgements be given', () => {
     const before: Json = {
       metadata: { name: 'admin-acks', namespace: 'openshift-config', annotations: { a: 'b' } },
