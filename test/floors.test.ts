@@ -77,7 +77,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',
-    'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
+    'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord osImageStreamWrite upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],

@@ -26,7 +26,8 @@ export const command = defineCommand({
     ['upgrade-5.0.3-x86_64.tar --apply', 'Write it, while the update runs'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { planOSImageStream, writeOSImageStream } = await import('../../lib/update/osImageStreamWrite.ts');
+    const { planOSImageStream, readStreamSite, writeOSImageStream } =
+      await import('../../lib/update/osImageStreamWrite.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatJson, formatYaml } = await import('../cli/format.ts');
     const { version, images, streams } = await readStreams(args, context);
@@ -35,7 +36,7 @@ export const command = defineCommand({
       return;
     }
     using cluster = await openCluster(args, environment, context);
-    const { object, isDesired, isServed, isInUse } = await planOSImageStream(cluster, streams, images);
+    const { object, isDesired, isServed, isInUse } = planOSImageStream(await readStreamSite(cluster), streams, images);
     if (!args.apply) {
       terminal.print(args.output === 'json' ? JSON.stringify(object, null, 2) : (await formatYaml(object)).trimEnd());
       return;
@@ -55,8 +56,8 @@ export const command = defineCommand({
       });
     }
     if (isInUse) {
-      throw new PluginError('not-ready', `the machine config controller of ${version} is not deployed yet`, {
-        hint: 'The running controller would refuse the object, and its pools become degraded. Run this again later.',
+      throw new PluginError('not-ready', `the machine config controller of an earlier release still runs`, {
+        hint: 'It would refuse the object, and its pools become degraded. Run this again later.',
       });
     }
     const outcome = await writeOSImageStream(cluster, object);

@@ -28,6 +28,15 @@ export interface ChangeOptions extends WriteOptions {
   readonly subresource?: 'status';
 }
 
+/** The part of a log to read; all of it by default. */
+export interface LogOptions {
+  readonly container: string;
+  /** The number of lines at the end. */
+  readonly tailLines?: number;
+  /** The number of bytes from the first of these lines. */
+  readonly limitBytes?: number;
+}
+
 /** The objects of a kind to list. */
 export interface ListOptions {
   /** The namespace; all by default. */
@@ -211,6 +220,16 @@ export class Cluster {
   /** Reads a path of the API server, as `oc get --raw` does: `/api/v1/nodes/NAME/proxy/stats/summary`. */
   async get(path: string): Promise<unknown> {
     return await this.#exchange.send({ method: 'GET', path });
+  }
+
+  /** Reads the log of a container, as `oc logs` does. Throws `not-found`, and the errors of Exchange.send. */
+  async readLog(
+    { name, namespace }: ObjectReference['metadata'],
+    { container, tailLines, limitBytes }: LogOptions,
+  ): Promise<string> {
+    const path = `${await this.#kinds.pathOf({ apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace } })}/log`;
+    const query = { container, tailLines: tailLines?.toString(), limitBytes: limitBytes?.toString() };
+    return await this.#exchange.sendForText({ method: 'GET', path, query, accept: 'text/plain, */*' });
   }
 
   /** Runs a command in a container of a pod, as `oc exec` does; see PodExec.run. */

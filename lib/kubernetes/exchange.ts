@@ -63,12 +63,17 @@ export class Exchange {
    * `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and the errors of a login.
    */
   async send(request: ApiRequest): Promise<unknown> {
+    return parseAnswer(await this.sendForText(request), this.#target);
+  }
+
+  /** Sends a request, and returns the text of the response, with the retries and errors of `send`. */
+  async sendForText(request: ApiRequest): Promise<string> {
     const budget = new RetryBudget(this.retry, this.#context);
     let access = await this.#session.access();
     let renewed = false;
     for (;;) {
       try {
-        return await this.#attempt(request, access);
+        return await this.#exchange(request, access, text);
       } catch (error) {
         if (isPluginError(error, 'unauthorized') && this.#session.renewable && !renewed) {
           renewed = true;
@@ -121,10 +126,6 @@ export class Exchange {
   /** The retry settings. */
   get retry(): RetryOptions {
     return this.#options.retry ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 };
-  }
-
-  async #attempt(request: ApiRequest, access: Access): Promise<unknown> {
-    return parseAnswer(await this.#exchange(request, access, text), this.#target);
   }
 
   /** Sends one request. `take` reads a successful response. */

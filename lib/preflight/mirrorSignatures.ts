@@ -1,24 +1,15 @@
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import type { Context } from '../context.ts';
-import { isPluginError, type PluginError } from '../errors.ts';
+import type { PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import type { Finding } from '../kubernetes/finding.ts';
-import { formatReference, parseReference, repositoryIn } from '../oci/reference.ts';
-import type { MirrorSets } from '../registry/mirrors.ts';
-import type { Registries } from '../registry/registries.ts';
+import { parseReference, repositoryIn } from '../oci/reference.ts';
 import { readPayloadPolicies } from '../release/payloadPolicies.ts';
 import { readPayload } from '../release/release.ts';
 import { isEnforcedByDefault, policiesFor, readImagePolicy } from '../release/sigstore/imagePolicy.ts';
 import { checkReleaseImages, readerOf, type NamedImage } from '../release/sigstore/releaseCheck.ts';
-import type { ContentSource } from '../store/store.ts';
+import { SiteMirrors, type MirrorAccess } from './siteMirrors.ts';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
-
-/** Access to the mirrors of a site. */
-export interface MirrorAccess {
-  readonly registries: Registries;
-  /** Returns the command that pushes the planned or the running release into a mirror (REGISTRY/REPOSITORY). */
-  readonly pushCommand: (mirror: string, version: string) => string;
-}
 
 /** The planned release, or the running one without its components and manifests. */
 type AskedRelease = Pick<UpdatePlan, 'version' | 'release'> & Partial<Pick<UpdatePlan, 'components' | 'manifests'>>;
@@ -39,7 +30,7 @@ export async function checkMirrorSignatures(
   const own = survey.imagePolicies.map((object) => readImagePolicy(object, 'the cluster'));
   const policies = [...own, ...planned];
   if (policies.length === 0) return [];
-  const mirrors = new Mirrors(mirrorSetsOf(survey), registries);
+  const mirrors = new SiteMirrors(mirrorSetsOf(survey), registries);
   const images = await mirrors.attempt(() => listImages(release, mirrors, context));
   const covered = (images ?? []).filter(({ reference }) => policiesFor(reference, policies).length > 0);
   // A mirror that is unreachable fails here once, instead of for every image.
@@ -69,52 +60,10 @@ export async function checkMirrorSignatures(
   return [...findings, ...(mirrors.failure ? [describeFailure(mirrors.failure)] : [])];
 }
 
-/** The mirrors of a site. The first failure ends all questions, because each would take as long. */
-class Mirrors {
-  readonly #sets: MirrorSets;
-  readonly #registries: Registries;
-  readonly #sources = new Map<string, ContentSource>();
-  failure: PluginError | undefined;
-
-  constructor(sets: MirrorSets, registries: Registries) {
-    this.#sets = sets;
-    this.#registries = registries;
-  }
-
-  /** Finds the first mirror that has an image, from which nodes pull it. */
-  async find(image: NamedImage['reference']): Promise<ContentSource | undefined> {
-    const own = formatReference({ registry: image.registry, repository: image.repository });
-    for (const { registry, repository } of this.#sets.locationsOf(image)) {
-      const name = formatReference({ registry, repository });
-      if (name === own) continue;
-      const source = this.#sources.get(name) ?? this.#registries.repository({ registry, repository });
-      this.#sources.set(name, source);
-      const found = await source.resolve(image.digest).catch((error: unknown) => {
-        if (isPluginError(error, 'not-found')) return undefined;
-        throw error;
-      });
-      if (found) return source;
-    }
-    return undefined;
-  }
-
-  /** Does something with the mirrors. Returns undefined if they fail, and always after a failure. */
-  async attempt<Result>(action: () => Promise<Result>): Promise<Result | undefined> {
-    if (this.failure) return undefined;
-    try {
-      return await action();
-    } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      this.failure ??= error;
-      return undefined;
-    }
-  }
-}
-
 /** Lists the images of a release: by the bundle, or by the payload in a mirror. */
 async function listImages(
   { release, components }: AskedRelease,
-  mirrors: Mirrors,
+  mirrors: SiteMirrors,
   context: Context,
 ): Promise<NamedImage[]> {
   const root = nameImage('release', release);

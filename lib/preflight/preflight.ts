@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
+import { fieldsAt, textOf } from '../fields.ts';
 import type { BundleBase } from '../bundle/metadata.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
@@ -17,17 +17,20 @@ import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { checkInternalReleaseImage } from './internalReleaseImage.ts';
-import { checkMirrorSignatures, type MirrorAccess } from './mirrorSignatures.ts';
+import { checkMirroredStreams } from './mirroredStreams.ts';
+import { checkMirrorSignatures } from './mirrorSignatures.ts';
 import { readNode } from './node.ts';
 import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
 import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
 import { lintManifests } from '../lint/lint.ts';
 import { payloadSet } from '../lint/manifestSource.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
+import { checkStreams } from './osImageStreamCheck.ts';
 import { checkPullAdmission } from './pullAdmission.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
-import { featureSetOf, imageLimitsOf, isInternalRegistry, surveyCluster, type ClusterSurvey } from './survey.ts';
+import type { MirrorAccess } from './siteMirrors.ts';
+import { featureSetOf, hasMirrors, imageLimitsOf, surveyCluster, type ClusterSurvey } from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 
 /** The result of preflight: whether a cluster can boot and, if planned, update without a registry. */
@@ -82,6 +85,7 @@ export async function runPreflight(
     ...(await checkPullAdmission(cluster)),
     ...(await checkImagePolicies(cluster, survey, plan, runningImages(clusterVersion), context)),
     ...(mirrors ? await checkMirrors(clusterVersion, survey, plan, mirrors, context) : []),
+    ...(plan ? await checkMirroredStreams(cluster, survey, plan, mirrors) : []),
     ...checkInternalReleaseImage(survey),
     ...checkAgentImage(survey.workloads),
     ...checkWorkloads(templates),
@@ -148,7 +152,17 @@ async function checkPlan(
       ]
     : [];
   const target = { ...plan, pinsIn: readPinningFeatureSets(manifests, version, context) };
-  return [...untrusted, ...checkPath(clusterVersion, target, supply), ...checkManifests(report, version)];
+  return [
+    ...untrusted,
+    ...checkPath(clusterVersion, target, supply),
+    ...checkStreams(
+      plan.streams,
+      release,
+      { ...supply, clusterVersion, existing: survey.osImageStreams[0] },
+      survey.pools,
+    ),
+    ...checkManifests(report, version),
+  ];
 }
 
 async function checkMirrors(
@@ -197,23 +211,6 @@ function knowledgeOf(survey: ClusterSurvey): NodeKnowledge {
 function runningImages(clusterVersion: StoredObject): string[] {
   const release = textOf(fieldsAt(clusterVersion, 'status', 'desired')['image']);
   return release === undefined ? [] : [release];
-}
-
-/** Returns whether a mirror is configured for the images of a release, other than that of InternalReleaseImage. */
-export function hasMirrors(
-  { images }: Pick<UpdatePlan, 'images'>,
-  { digestMirrors, contentPolicies }: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,
-): boolean {
-  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
-    ...listOf(fieldsOf(spec)['imageDigestMirrors']),
-    ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
-  ]);
-  const sources = rules.flatMap(({ source, mirrors }) =>
-    textsOf(mirrors).every(isInternalRegistry) ? [] : (textOf(source) ?? []),
-  );
-  return images.some((image) =>
-    sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
-  );
 }
 
 function notOpenShift(cluster: Cluster, { findings }: ClusterSurvey): PluginError {

@@ -25,6 +25,8 @@ const kinds = {
   budgets: ['policy/v1', 'PodDisruptionBudget'],
   signingRequests: ['certificates.k8s.io/v1', 'CertificateSigningRequest'],
   infrastructures: ['config.openshift.io/v1', 'Infrastructure'],
+  osImageStreams: ['machineconfiguration.openshift.io/v1', 'OSImageStream'],
+  proxies: ['config.openshift.io/v1', 'Proxy'],
 } as const;
 
 type Listing = Readonly<Record<keyof typeof kinds, readonly StoredObject[]>>;
@@ -92,6 +94,8 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     budgets: listed('budgets'),
     signingRequests: listed('signingRequests'),
     infrastructures: listed('infrastructures'),
+    osImageStreams: listed('osImageStreams'),
+    proxies: listed('proxies'),
     workloads: workloads.flat(),
     pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,
     // A request to a node that is down would take long.
@@ -165,6 +169,23 @@ export function featureSetOf(featureGates: readonly StoredObject[]): string | un
  */
 export function isInternalRegistry(mirror: string): boolean {
   return /^(?:api-int\.[^/:]+|localhost):22625(?:\/|$)/.test(mirror);
+}
+
+/** Returns whether a mirror is configured for the images of a release, other than that of InternalReleaseImage. */
+export function hasMirrors(
+  { images }: { readonly images: readonly string[] },
+  { digestMirrors, contentPolicies }: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,
+): boolean {
+  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
+    ...listOf(fieldsOf(spec)['imageDigestMirrors']),
+    ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
+  ]);
+  const sources = rules.flatMap(({ source, mirrors }) =>
+    textsOf(mirrors).every(isInternalRegistry) ? [] : (textOf(source) ?? []),
+  );
+  return images.some((image) =>
+    sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
+  );
 }
 
 /** Returns the mirrors of images by digest that a cluster has, without the registry of InternalReleaseImage. */

@@ -11,7 +11,8 @@ export interface StreamCluster {
   readonly existing?: Fields | undefined;
 }
 
-const annotations = {
+/** The annotations that say what an OSImageStream is for. */
+export const streamAnnotations = {
   version: 'machineconfiguration.openshift.io/release-image-version',
   payload: 'machineconfiguration.openshift.io/release-payload-image',
 } as const;
@@ -48,7 +49,7 @@ export function formatOSImageStream(
     kind: 'OSImageStream',
     metadata: {
       name: 'cluster',
-      annotations: { [annotations.version]: commit, [annotations.payload]: releaseImage },
+      annotations: { [streamAnnotations.version]: commit, [streamAnnotations.payload]: releaseImage },
     },
     spec: { defaultStream },
     status: { availableStreams, defaultStream },
@@ -59,18 +60,16 @@ export function formatOSImageStream(
 const noStreamsAdvice =
   'Give the cluster a mirror with the release image and all operating system images, or use another release.';
 
-/**
- * Returns whether an OSImageStream is for a release image and the commit of its machine-config-operator, so that
- * machine-config-controller takes it and asks no registry.
- */
-export function isOSImageStreamFor(object: Fields | undefined, streams: OSImageStreams, releaseImage: string): boolean {
+/** What an OSImageStream is for, as machine-config-controller compares it. */
+export interface StreamTarget {
+  readonly commit: string | undefined;
+  readonly releaseImage: string | undefined;
+}
+
+/** Reads what an OSImageStream is for. */
+export function readStreamTarget(object: Fields | undefined): StreamTarget {
   const noted = fieldsAt(object, 'metadata', 'annotations');
-  return (
-    streams.commit !== undefined &&
-    noted[annotations.version] === streams.commit &&
-    noted[annotations.payload] === releaseImage &&
-    listOf(fieldsAt(object, 'status')['availableStreams']).length > 0
-  );
+  return { commit: textOf(noted[streamAnnotations.version]), releaseImage: textOf(noted[streamAnnotations.payload]) };
 }
 
 /**

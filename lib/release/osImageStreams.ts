@@ -128,6 +128,14 @@ export async function readOSImageStreams(
   return { version, featureSets, commit, commitSource, availableStreams, problems };
 }
 
+/** Returns whether clusters with a feature set must find these streams described. */
+export function needsStreams(
+  streams: OSImageStreams | undefined,
+  featureSet: string | undefined,
+): streams is OSImageStreams {
+  return streams?.featureSets.includes(featureSet ?? 'Default') === true;
+}
+
 /** Reads the same for a release that is read already. Reads its payload again only if a cluster needs the streams. */
 export async function readStreamsOf(
   { descriptor, version, reference, streamsIn = [] }: Release,

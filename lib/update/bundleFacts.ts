@@ -13,7 +13,9 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import type { AdminGate } from '../release/adminGates.ts';
 import type { SignedRelease } from '../release/load.ts';
+import { readStreamsOf, type OSImageStreams } from '../release/osImageStreams.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
+import type { ContentSource } from '../store/store.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
 import { keepContent, KeptContent } from './keptContent.ts';
 
@@ -29,6 +31,8 @@ export interface BundleFacts {
   readonly gates?: readonly AdminGate[];
   /** The feature sets with which clusters of the release pin images; undefined if its manifests do not say. */
   readonly pinsIn?: readonly string[] | undefined;
+  /** The operating system streams that clusters of the release need described; undefined if they need none. */
+  readonly streams?: OSImageStreams | undefined;
   /** The facts about each release of a bundle with several, in the order of the updates. */
   readonly hops?: readonly BundleFacts[] | undefined;
   /** Of one of several releases: the bytes that it and the later ones add to the releases before it. */
@@ -62,9 +66,10 @@ export async function gatherFacts(
   const content = keepContent(bundle.content, contents);
   const releases = await checkReleases({ path, metadata, content, signatures }, trust, context);
   await checkAttachments(bundle, releases, trust, context);
+  const streams = await readAllStreams(releases, content, context);
   const evidence = { digest, metadata: encodeMetadata(metadata), signatures, contents };
   await writeAtomically(file, formatEvidence(evidence), { mode: 0o600 });
-  return joinFacts(digest, metadata, releases);
+  return joinFacts(digest, metadata, releases, streams);
 }
 
 /**
@@ -85,7 +90,10 @@ export async function readFacts(
     const metadata = parseMetadata(evidence.metadata, file);
     const content = new KeptContent(file, contents);
     const releases = await checkReleases({ path: file, metadata, content, signatures }, trust, context);
-    return joinFacts(digest, metadata, releases);
+    const streams = await readAllStreams(releases, content, context);
+    // Agents of an earlier version kept no labels.
+    if (streams.some((each) => each && each.problems.length > 0)) return undefined;
+    return joinFacts(digest, metadata, releases, streams);
   } catch (error) {
     // A corrupt file counts as missing, because the bundle itself has the same facts.
     if (!isPluginError(error) || ['interrupted', 'unsigned', 'untrusted'].includes(error.code)) throw error;
@@ -94,10 +102,25 @@ export async function readFacts(
   }
 }
 
-function joinFacts(digest: Digest, metadata: BundleMetadata, releases: readonly SignedRelease[]): BundleFacts {
+/** Reads the streams of each release by the labels of its images. The executable is not read: it has 100 MB. */
+async function readAllStreams(
+  releases: readonly SignedRelease[],
+  content: ContentSource,
+  context: Context,
+): Promise<(OSImageStreams | undefined)[]> {
+  return await Promise.all(releases.map(({ release }) => readStreamsOf(release, () => content, context)));
+}
+
+function joinFacts(
+  digest: Digest,
+  metadata: BundleMetadata,
+  releases: readonly SignedRelease[],
+  streams: readonly (OSImageStreams | undefined)[],
+): BundleFacts {
   const signatures = new Map(releases.flatMap((each) => [...each.signatures]));
   const pinsIn = releases.at(-1)?.release.pinsIn;
-  return { digest, metadata, signatures, pinsIn, hops: splitFacts(digest, metadata, releases) };
+  const hops = splitFacts(digest, metadata, releases, streams);
+  return { digest, metadata, signatures, pinsIn, streams: streams.at(-1), hops };
 }
 
 /** Splits the facts about a bundle with several releases into the facts about each; undefined for one release. */
@@ -105,6 +128,7 @@ function splitFacts(
   digest: Digest,
   metadata: BundleMetadata,
   releases: readonly SignedRelease[],
+  streams: readonly (OSImageStreams | undefined)[],
 ): readonly BundleFacts[] | undefined {
   const sizes = metadata.releases?.map(({ bytes }) => bytes);
   return (
@@ -113,6 +137,7 @@ function splitFacts(
       ...{ digest, metadata: own, signatures: releases[index]?.signatures ?? new Map<never, never>() },
       gates: releases[index]?.release.gates ?? [],
       pinsIn: releases[index]?.release.pinsIn,
+      streams: streams[index],
       bytes: sizes.slice(index).reduce((total, size) => total + size, 0),
     }))
   );

@@ -8,6 +8,7 @@ const types = [
   'Ready',
   'Loaded',
   'Pinned',
+  'StreamsDescribed',
   'Updated',
   'RisksAccepted',
   'PoolsPaused',

@@ -1,30 +1,57 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, listOf, textOf } from '../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
 import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
 import type { Cluster } from '../kubernetes/client.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
 import { digestIn } from '../oci/reference.ts';
-import { formatOSImageStream, installedVersionOf, type OSImageStream } from '../release/osImageStreamObject.ts';
+import {
+  formatOSImageStream,
+  installedVersionOf,
+  readStreamTarget,
+  type OSImageStream,
+} from '../release/osImageStreamObject.ts';
 import type { OSImageStreams } from '../release/osImageStreams.ts';
 
-const reference = {
+/** The kind of the OSImageStream `cluster`. */
+export const osImageStreamKind = {
   apiVersion: 'machineconfiguration.openshift.io/v1',
   kind: 'OSImageStream',
-  metadata: { name: 'cluster' },
 } as const;
 
-const controllerReference = {
-  apiVersion: 'apps/v1',
-  kind: 'Deployment',
-  metadata: { name: 'machine-config-controller', namespace: 'openshift-machine-config-operator' },
+/** The OSImageStream that machine-config-controller reads. */
+const osImageStreamReference = { ...osImageStreamKind, metadata: { name: 'cluster' } } as const;
+
+/** The pods of machine-config-controller. */
+export const controllerPods = {
+  ...{ apiVersion: 'v1', kind: 'Pod', namespace: 'openshift-machine-config-operator' },
+  labelSelector: 'k8s-app=machine-config-controller',
 } as const;
+
+/** The images of a release that decide about its OSImageStream, by digest. */
+export interface StreamImages {
+  readonly release: string;
+  /** The image of machine-config-operator, which is that of machine-config-controller too. */
+  readonly operator: string;
+}
+
+/** The objects of a cluster that decide about its OSImageStream. */
+export interface StreamSite {
+  readonly clusterVersion: Fields;
+  /** Whether the cluster serves the kind: the version operator creates its definition during the update. */
+  readonly isServed: boolean;
+  readonly existing: StoredObject | undefined;
+  /** The pods of machine-config-controller. */
+  readonly pods: readonly StoredObject[];
+}
 
 /** The OSImageStream that a cluster needs for a release. */
 export interface NeededStream {
   readonly object: OSImageStream;
   /** Whether the cluster updates to the release, or runs it. Before that, nothing may be written. */
   readonly isDesired: boolean;
-  /** Whether the cluster serves the kind: the version operator creates its definition during the update. */
   readonly isServed: boolean;
+  /** Whether the existing object is for this release image, with streams. */
+  readonly isThere: boolean;
   /**
    * Whether an earlier controller still renders from the object. It would refuse the new one, and its pools become
    * degraded until the new controller runs.
@@ -32,29 +59,56 @@ export interface NeededStream {
   readonly isInUse: boolean;
 }
 
-/**
- * Formats the OSImageStream of a release for a cluster, by its ClusterVersion and the object that it has. `release` and
- * `operator` are the images of the release and of its machine-config-operator, by digest. Throws the errors of formatOSImageStream and of reading the cluster.
- */
-export async function planOSImageStream(
-  cluster: Cluster,
-  streams: OSImageStreams,
-  { release, operator }: { readonly release: string; readonly operator: string },
-): Promise<NeededStream> {
-  const isServed = (await cluster.findKind(reference.apiVersion, reference.kind)) !== undefined;
-  const [site = {}, existing, controller] = await Promise.all([
+/** Reads the objects that decide about the OSImageStream of a cluster. Throws the errors of the cluster. */
+export async function readStreamSite(cluster: Cluster): Promise<StreamSite> {
+  const { apiVersion, kind, ...which } = controllerPods;
+  const isServed = (await cluster.findKind(osImageStreamKind.apiVersion, osImageStreamKind.kind)) !== undefined;
+  const [clusterVersion = {}, existing, pods] = await Promise.all([
     cluster.read(clusterVersionReference),
-    isServed ? cluster.read(reference) : undefined,
-    cluster.read(controllerReference),
+    isServed ? cluster.read(osImageStreamReference) : undefined,
+    cluster.list(apiVersion, kind, which),
   ]);
-  const desired = textOf(fieldsAt(site, 'status', 'desired')['image']) ?? '';
+  return { clusterVersion, isServed, existing, pods };
+}
+
+/**
+ * Formats the OSImageStream of a release for a cluster, and says whether it may be written. Throws the errors of
+ * formatOSImageStream.
+ */
+export function planOSImageStream(
+  { clusterVersion, isServed, existing, pods }: StreamSite,
+  streams: OSImageStreams,
+  { release, operator }: StreamImages,
+): NeededStream {
+  const desired = textOf(fieldsAt(clusterVersion, 'status', 'desired')['image']) ?? '';
   const isDesired = digestIn(desired) === digestIn(release);
-  const installedVersion = installedVersionOf(site);
+  const installedVersion = installedVersionOf(clusterVersion);
   // machine-config-controller compares the whole name, which may be that of a mirror.
   const object = formatOSImageStream(streams, isDesired ? desired : release, { installedVersion, existing });
-  const containers = listOf(fieldsAt(controller, 'spec', 'template', 'spec')['containers']);
-  const isNew = containers.some(({ image }) => digestIn(textOf(image) ?? '') === digestIn(operator));
-  return { object, isDesired, isServed, isInUse: existing !== undefined && containers.length > 0 && !isNew };
+  const isThere = readStreamTarget(existing).releaseImage === desired && hasStreams(existing, object);
+  const isInUse = existing !== undefined && pods.some((pod) => isRunning(pod) && !runsImage(pod, operator));
+  return { object, isDesired, isServed, isThere, isInUse };
+}
+
+/** Returns whether the status of an object names the same images. Its default stream follows its spec. */
+function hasStreams(existing: StoredObject | undefined, { status }: OSImageStream): boolean {
+  const { availableStreams, defaultStream } = fieldsOf(existing?.['status']);
+  const found = listOf(availableStreams).map(({ name, osImage, osExtensionsImage }) => {
+    return { name, osImage, osExtensionsImage };
+  });
+  return (textOf(defaultStream) ?? '') !== '' && isDeepStrictEqual(found, status.availableStreams);
+}
+
+/** Returns whether a pod has a container with an image, by its digest. */
+export function runsImage({ spec }: StoredObject, image: string): boolean {
+  const digest = digestIn(image);
+  return listOf(fieldsOf(spec)['containers']).some((each) => digestIn(textOf(each['image']) ?? '') === digest);
+}
+
+/** A pod that is being deleted ends its controller within seconds. */
+function isRunning({ metadata, status }: StoredObject): boolean {
+  const phase = textOf(fieldsOf(status)['phase']) ?? '';
+  return metadata['deletionTimestamp'] === undefined && phase !== 'Succeeded' && phase !== 'Failed';
 }
 
 /**
@@ -67,13 +121,11 @@ export async function writeOSImageStream(
   object: OSImageStream,
 ): Promise<'created' | 'configured' | 'unchanged'> {
   const { metadata, status } = object;
-  const existing = await cluster.read(reference);
-  const isNoted = Object.entries(metadata.annotations).every(
-    ([name, value]) => fieldsAt(existing, 'metadata', 'annotations')[name] === value,
-  );
-  if (existing && isNoted && isDeepStrictEqual(existing['status'], status)) return 'unchanged';
+  const existing = await cluster.read(osImageStreamReference);
+  const isNoted = isDeepStrictEqual(readStreamTarget(existing), readStreamTarget(object));
+  if (existing && isNoted && hasStreams(existing, object)) return 'unchanged';
   if (!existing) await cluster.create(object);
-  else if (!isNoted) await cluster.patch(reference, { metadata: { annotations: metadata.annotations } });
-  await cluster.patch(reference, { status }, { subresource: 'status' });
+  else if (!isNoted) await cluster.patch(osImageStreamReference, { metadata: { annotations: metadata.annotations } });
+  await cluster.patch(osImageStreamReference, { status }, { subresource: 'status' });
   return existing ? 'configured' : 'created';
 }

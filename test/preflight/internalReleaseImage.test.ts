@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { hasMirrors, runPreflight } from '../../lib/preflight/preflight.ts';
-import { mirrorSetsOf, surveyCluster } from '../../lib/preflight/survey.ts';
+import { runPreflight } from '../../lib/preflight/preflight.ts';
+import { hasMirrors, mirrorSetsOf, surveyCluster } from '../../lib/preflight/survey.ts';
 import { furnish, platformImage } from '../fakes/cluster/site.ts';
 import { startCluster, type StartedCluster } from '../support/cluster.ts';
 import { parseReference, repositoryIn } from '../../lib/oci/reference.ts';

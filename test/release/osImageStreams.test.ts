@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { stringify } from 'yaml';
-import { formatOSImageStream, installedVersionOf, isOSImageStreamFor } from '../../lib/release/osImageStreamObject.ts';
+import { formatOSImageStream, installedVersionOf, readStreamTarget } from '../../lib/release/osImageStreamObject.ts';
 import { readOSImageStreams, type OSImageStreams, type StreamOptions } from '../../lib/release/osImageStreams.ts';
 import { readPayloadManifests } from '../../lib/release/release.ts';
 import { Directory } from '../../lib/store/directory.ts';
@@ -189,11 +189,8 @@ status:
       osExtensionsImage: ${image(release, 'rhel-coreos-extensions')}
   defaultStream: rhel-9
 `);
-    expect(isOSImageStreamFor(made, streams, release.pullspec)).to.equal(true);
-    expect(isOSImageStreamFor(made, { ...streams, commit: 'b'.repeat(40) }, release.pullspec)).to.equal(false);
-    expect(isOSImageStreamFor(made, streams, `${release.pullspec.slice(0, -1)}x`)).to.equal(false);
-    expect(isOSImageStreamFor({ ...made, status: {} }, streams, release.pullspec)).to.equal(false);
-    expect(isOSImageStreamFor(undefined, streams, release.pullspec)).to.equal(false);
+    expect(readStreamTarget(made)).to.deep.equal({ commit: operatorCommit, releaseImage: release.pullspec });
+    expect(readStreamTarget(undefined)).to.deep.equal({ commit: undefined, releaseImage: undefined });
   });
 
   it('chooses the default stream by the object, then by the only stream, then by the installed version', async () => {

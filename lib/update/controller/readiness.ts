@@ -6,12 +6,12 @@ import { formatSubject, type Finding } from '../../kubernetes/finding.ts';
 import { readNode } from '../../preflight/node.ts';
 import { checkNode } from '../../preflight/nodeCheck.ts';
 import { checkOperators, checkPools } from '../../preflight/operatorCheck.ts';
-import { hasMirrors } from '../../preflight/preflight.ts';
 import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { LoadState } from './loadState.ts';
-import { featureSetOf } from '../../preflight/survey.ts';
-import { checkPath, checkState } from '../../preflight/versionCheck.ts';
+import { featureSetOf, hasMirrors } from '../../preflight/survey.ts';
+import { checkStreams } from '../../preflight/osImageStreamCheck.ts';
+import { checkPath, checkState, type ImageSupply } from '../../preflight/versionCheck.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
 
 /** The present objects of a cluster that decide about an update. */
@@ -22,6 +22,9 @@ export interface Site {
   readonly poolNodes: readonly StoredObject[];
   readonly pinnedSets: readonly StoredObject[];
   readonly nodes: readonly StoredObject[];
+  readonly osImageStreams: readonly StoredObject[];
+  /** The pods of machine-config-controller. */
+  readonly controllerPods: readonly StoredObject[];
 }
 
 /**
@@ -31,7 +34,7 @@ export interface Site {
 export async function findObstacles(
   cluster: Cluster,
   site: Site,
-  { metadata, bytes, pinsIn }: Pick<BundleFacts, 'metadata' | 'bytes' | 'pinsIn'>,
+  { metadata, bytes, pinsIn, streams }: Pick<BundleFacts, 'metadata' | 'bytes' | 'pinsIn' | 'streams'>,
   load: Pick<LoadState, 'nodes' | 'base'> | undefined,
 ): Promise<Finding[]> {
   const { version, previous, images, blobs, base } = metadata;
@@ -44,8 +47,11 @@ export async function findObstacles(
   const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
   // A node that begins the first of several updates needs the space for all.
   const needs = { ...target, images, size: bytes ?? sumSizes(needed) };
+  const supply = await readSupply(cluster, images);
+  const existing = site.osImageStreams.find(({ metadata: { name } }) => name === 'cluster');
   const findings = [
-    ...checkPath(site.clusterVersion, target, await readSupply(cluster, images)),
+    ...checkPath(site.clusterVersion, target, supply),
+    ...checkStreams(streams, metadata.release, { ...supply, clusterVersion: site.clusterVersion, existing }),
     ...checkState(site.clusterVersion, target),
     ...checkOperators(site.operators, isMinor),
     ...checkPools(site.pools),
@@ -65,19 +71,22 @@ export async function readFeatureSet(cluster: Cluster): Promise<string | undefin
   return featureSetOf((await cluster.findKind(...kind)) ? await cluster.list(...kind) : []);
 }
 
-async function readSupply(cluster: Cluster, images: readonly string[]) {
+/** Returns whether a cluster has mirrors of images by digest. Throws the errors of the cluster. */
+export async function hasMirrorsOf(cluster: Cluster, images: readonly string[]): Promise<boolean> {
   const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> =>
     (await cluster.findKind(apiVersion, kind)) ? await cluster.list(apiVersion, kind) : [];
-  const config = 'config.openshift.io/v1';
-  const [digestMirrors, contentPolicies, featureSet, pinning] = await Promise.all([
-    list(config, 'ImageDigestMirrorSet'),
+  const [digestMirrors, contentPolicies] = await Promise.all([
+    list('config.openshift.io/v1', 'ImageDigestMirrorSet'),
     list('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
+  ]);
+  return hasMirrors({ images }, { digestMirrors, contentPolicies });
+}
+
+async function readSupply(cluster: Cluster, images: readonly string[]): Promise<ImageSupply> {
+  const [mirrored, featureSet, pinning] = await Promise.all([
+    hasMirrorsOf(cluster, images),
     readFeatureSet(cluster),
     cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind),
   ]);
-  return {
-    mirrored: hasMirrors({ images }, { digestMirrors, contentPolicies }),
-    pinsImages: pinning !== undefined,
-    featureSet,
-  };
+  return { mirrored, pinsImages: pinning !== undefined, featureSet };
 }

@@ -13,6 +13,7 @@ import { AgentImage } from './agentImage.ts';
 import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
 import { readRenewal, reportKind } from '../nodeReport.ts';
+import { controllerPods, osImageStreamKind } from '../osImageStreamWrite.ts';
 import { NodeReports } from './nodeReports.ts';
 import { pauseNodeChanges, restoreNodeChanges, restorePools } from './pauses.ts';
 import { followProposals } from '../proposal.ts';
@@ -41,6 +42,8 @@ export const watchedKinds = [
   { apiVersion: machines, kind: 'MachineConfigPool' },
   { apiVersion: machines, kind: 'MachineConfigNode' },
   { apiVersion: machines, kind: 'PinnedImageSet' },
+  osImageStreamKind,
+  controllerPods,
   { apiVersion: 'v1', kind: 'Node' },
   reportKind,
 ] as const;
@@ -116,7 +119,8 @@ export class Rollout {
       restore: ({ pools } = { pools: true }) => this.#pause(bundle, undefined, pools),
       missing: (images) => this.#findMissing(bundle, images),
     };
-    return await this.#record.write(observation, await takeStep(observation), this.#stall);
+    const step = await takeStep(observation);
+    return await this.#record.write(observation, step, step.stall ?? this.#stall);
   }
 
   /** Returns the reports of agents. Deletes reports of nodes that the cluster no longer has. */
@@ -142,6 +146,7 @@ export class Rollout {
     return {
       ...{ clusterVersion, operators: list('ClusterOperator'), pools: list('MachineConfigPool') },
       ...{ poolNodes: list('MachineConfigNode'), pinnedSets: list('PinnedImageSet'), nodes: list('Node') },
+      ...{ osImageStreams: list(osImageStreamKind.kind), controllerPods: list(controllerPods.kind) },
     };
   }
 

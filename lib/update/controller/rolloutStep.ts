@@ -9,6 +9,7 @@ import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { findObstacle } from './obstacle.ts';
+import { supplyStreams } from './osImageStream.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
@@ -178,7 +179,9 @@ async function follow(observation: Observation): Promise<Step> {
   const missing = facts ? await describeMissing(observation, facts) : [];
   const percent = readPercent(site.clusterVersion);
   const progress = percent === undefined ? bundle.status?.progress : `${percent}%`;
-  if (!done) return { phase: 'Upgrading', progress, conditions: [updated(reason, message), ...missing] };
+  const { conditions: described, stall } = facts ? await supplyStreams(observation, facts) : { conditions: [] };
+  if (!done)
+    return { phase: 'Upgrading', progress, conditions: [...described, updated(reason, message), ...missing], stall };
   const next = beginNextHop(bundle);
   if (next) return next;
   if (waiting.length > 0) {
@@ -193,7 +196,7 @@ async function follow(observation: Observation): Promise<Step> {
   await observation.restore();
   return {
     ...{ phase: 'Completed', progress: '100%', nodes: listFinal(observation.load, pins?.waiting) },
-    conditions: [{ type: 'Updated', status: 'True', reason, message }, ...missing],
+    conditions: [...described, { type: 'Updated', status: 'True', reason, message }, ...missing],
   };
 }
 

@@ -13,6 +13,8 @@ export interface Step {
   readonly base?: string | undefined;
   /** The share of the update that the version operator has done; by default the share of loaded images counts. */
   readonly progress?: string | undefined;
+  /** Why the update cannot continue without an administrator. */
+  readonly stall?: string | undefined;
   /** The last entries of the nodes; by default their reports. */
   readonly nodes?: readonly NodeProgress[];
 }

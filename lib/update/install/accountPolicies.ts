@@ -1,6 +1,7 @@
 import { signatureLabel } from '../../config/signatures.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { acknowledgements } from '../../preflight/acknowledgements.ts';
+import { streamAnnotations } from '../../release/osImageStreamObject.ts';
 import { userOf } from './agentAccess.ts';
 import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
@@ -27,6 +28,10 @@ const keepsMetadata = ['labels', 'annotations', 'finalizers', 'ownerReferences']
   .join(' && ');
 
 const acks = acknowledgements.metadata;
+
+const targetAnnotations = Object.values(streamAnnotations)
+  .map((name) => `'${name}'`)
+  .join(', ');
 
 const limits: readonly Limit[] = [
   {
@@ -187,6 +192,41 @@ const limits: readonly Limit[] = [
           '(k in variables.oldNotes && variables.notes[k] == variables.oldNotes[k])) && ' +
           `variables.oldNotes.all(k, k.startsWith('${upgradeBundleApi.group}/') || k in variables.notes)`,
         'may change only its own annotations of a pool',
+      ],
+    ],
+  },
+  {
+    ...{ name: 'streams', group: 'machineconfiguration.openshift.io', version: 'v1', resource: 'osimagestreams' },
+    operations: ['CREATE', 'UPDATE'],
+    variables: {
+      notes: fieldOr('object.metadata', 'annotations'),
+      oldNotes: `oldObject == null ? {} : ${fieldOr('oldObject.metadata', 'annotations')}`,
+    },
+    validations: [
+      ["object.metadata.name == 'cluster'", 'may write the OSImageStream “cluster” only'],
+      ['oldObject == null || dyn(object.spec) == dyn(oldObject.spec)', 'may not change the default stream'],
+      [
+        'oldObject == null || ' +
+          ['labels', 'finalizers', 'ownerReferences']
+            .map((field) => `${fieldOr('object.metadata', field)} == ${fieldOr('oldObject.metadata', field)}`)
+            .join(' && '),
+        'may not change the metadata',
+      ],
+      [
+        `variables.notes.all(k, k in [${targetAnnotations}] || (k in variables.oldNotes && variables.notes[k] == variables.oldNotes[k])) && ` +
+          'variables.oldNotes.all(k, k in variables.notes)',
+        'may change only the annotations about the release',
+      ],
+    ],
+  },
+  {
+    ...{ name: 'stream-status', group: 'machineconfiguration.openshift.io', version: 'v1' },
+    ...{ resource: 'osimagestreams/status', operations: ['UPDATE'] },
+    validations: [
+      [
+        'has(object.status.availableStreams) && object.status.availableStreams.all(s, [s.osImage, s.osExtensionsImage].all(i, ' +
+          "string(i).matches('@sha256:[0-9a-f]{64}$')))",
+        'may name operating system images by digest only',
       ],
     ],
   },

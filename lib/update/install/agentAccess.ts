@@ -50,6 +50,11 @@ const controllerEverywhere: readonly Rule[] = [
   // The update itself.
   rule('config.openshift.io', ['clusterversions'], ['patch'], ['version']),
   rule('machineconfiguration.openshift.io', ['pinnedimagesets'], [...watching, 'create', 'patch', 'delete']),
+  // To describe the operating system streams for machine-config-controller. A policy limits which.
+  rule('machineconfiguration.openshift.io', ['osimagestreams'], [...watching, 'create']),
+  rule('machineconfiguration.openshift.io', ['osimagestreams'], ['get', 'patch'], ['cluster']),
+  rule('machineconfiguration.openshift.io', ['osimagestreams/status'], ['patch'], ['cluster']),
+  rule('machineconfiguration.openshift.io', ['controllerconfigs'], ['get'], ['machine-config-controller']),
   // To pause and restore objects that replace or add nodes, and pools whose nodes cannot pin images yet.
   rule('machine.openshift.io', ['machinehealthchecks'], ['list', 'patch']),
   rule('autoscaling.openshift.io', ['clusterautoscalers'], ['list', 'patch']),
@@ -68,7 +73,13 @@ const controllerAtHome: readonly Rule[] = [
   privileged,
 ];
 
-const daemonImage: readonly Rule[] = [rule('apps', ['daemonsets'], ['get'], [machineConfigDaemon.metadata.name])];
+/** The rules for the namespace of the machine config operator: for the image of the agents, and for the log of its controller. */
+const machineConfig: readonly Rule[] = [
+  rule('apps', ['daemonsets'], ['get'], [machineConfigDaemon.metadata.name]),
+  rule('', ['pods'], watching),
+  rule('', ['pods/log'], ['get']),
+  rule('coordination.k8s.io', ['leases'], ['get'], ['machine-config-controller']),
+];
 
 /**
  * The rules for the namespace in which the cluster looks for release signatures. RBAC cannot limit `create` to names; a
@@ -97,7 +108,7 @@ export function agentAccess(): KubernetesObject[] {
       [reportNamespace]: controllerReports,
       [adminGates.metadata.namespace]: [...signatures, ...gates],
       [acknowledgements.metadata.namespace]: acknowledging,
-      [machineConfigDaemon.metadata.namespace]: daemonImage,
+      [machineConfigDaemon.metadata.namespace]: machineConfig,
       default: telling,
     }),
   ];

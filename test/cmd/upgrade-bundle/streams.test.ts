@@ -175,16 +175,16 @@ describe('oc adm-upgrade-bundle streams', () => {
     const apiVersion = 'machineconfiguration.openshift.io/v1';
     const spec = { defaultStream: 'rhel-9' };
     server.put({ apiVersion, kind: kind.kind, metadata: { name: 'cluster' }, spec });
-    const deploy = (image: string): void => {
-      const metadata = { name: 'machine-config-controller', namespace: 'openshift-machine-config-operator' };
-      const template = { spec: { containers: [{ name: 'machine-config-controller', image }] } };
-      server.put({ apiVersion: 'apps/v1', kind: 'Deployment', metadata, spec: { template } });
+    const start = (image: string): void => {
+      const name = 'machine-config-controller';
+      const metadata = { name, namespace: 'openshift-machine-config-operator', labels: { 'k8s-app': name } };
+      server.put({ apiVersion: 'v1', kind: 'Pod', metadata, spec: { containers: [{ name, image }] } });
     };
-    deploy(`quay.io/a/b@sha256:${'0'.repeat(64)}`);
+    start(`quay.io/a/b@sha256:${'0'.repeat(64)}`);
     const early = await streams('--apply');
     expect(early).to.include({ code: 1 });
-    expect(early.stderr).to.include('the machine config controller of 5.0.1 is not deployed yet');
-    deploy(bundle.release.images.get('machine-config-operator')?.pullspec ?? '');
+    expect(early.stderr).to.include('the machine config controller of an earlier release still runs');
+    start(bundle.release.images.get('machine-config-operator')?.pullspec ?? '');
     expect((await streams('--apply')).stdout).to.match(/cluster configured\n$/);
   });
 

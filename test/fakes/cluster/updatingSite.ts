@@ -10,6 +10,7 @@ import { openshiftKinds } from '../kubernetes/apiKinds.ts';
 import type { Change, ApiObject } from '../kubernetes/apiObjects.ts';
 import { isJson, type Json } from '../kubernetes/apiPatch.ts';
 import type { TestApiServer } from '../kubernetes/apiServer.ts';
+import { MachineConfigController, type ControllerBuild } from './machineConfigController.ts';
 import { furnish, platformImage, withConditions, workload } from './site.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
@@ -86,6 +87,10 @@ export class UpdatingSite {
   noticing = true;
   /** The gates that each release brings, by its version. */
   readonly gates = new Map<string, Json>();
+  /** machine-config-controller, which pools wait for; it does nothing if no builds are given. */
+  readonly controller: MachineConfigController;
+  /** The builds of machine-config-controller, by the versions of their releases. */
+  readonly builds = new Map<string, ControllerBuild>();
   /** The largest number of control plane nodes that loaded at the same time. */
   loadingAtOnce = 0;
   /** All values of `spec.desiredUpdate` in the ClusterVersion so far. */
@@ -96,6 +101,7 @@ export class UpdatingSite {
 
   constructor(server: TestApiServer) {
     this.#server = server;
+    this.controller = new MachineConfigController(server);
     const definition = upgradeBundleDefinition();
     server.put(definition);
     furnish(server);
@@ -260,6 +266,8 @@ export class UpdatingSite {
       const startedTime = new Date().toISOString();
       const begun = { state: 'Partial', version: desiredUpdate.version, image, startedTime };
       this.#setPools('False');
+      const build = this.builds.get(desiredUpdate.version);
+      if (build) this.controller.define(build);
       return this.#say(version, {
         desired: desiredUpdate,
         history: [begun, ...history],
@@ -270,19 +278,21 @@ export class UpdatingSite {
     }
     if (!this.updating) return;
     if (latest['state'] === 'Partial') {
-      const added = openshiftKinds(Number(desiredUpdate.version.split('.')[1])).filter(
+      const added = openshiftKinds(desiredUpdate.version).filter(
         ({ kind }) => !this.#server.kinds.some((known) => known.kind === kind),
       );
       this.#server.kinds.push(...added);
       this.#server.put(daemonSet('machine-config-daemon', daemonNamespace, platformImage('e')));
+      const build = this.builds.get(desiredUpdate.version);
+      if (build) this.controller.deploy(build);
       const gates = this.gates.get(desiredUpdate.version);
       if (gates) this.#server.put(configMap('admin-gates', 'openshift-config-managed', gates));
       return this.#say(version, {
-        history: [{ ...latest, state: 'Completed' }, ...history.slice(1)],
+        history: [{ ...latest, state: 'Completed', completionTime: new Date().toISOString() }, ...history.slice(1)],
         conditions: [condition('Progressing', 'False', '')],
       });
     }
-    this.#setPools('True');
+    if (this.controller.running) this.#setPools('True');
   }
 
   /** Sets the condition about gates that are not acknowledged. Returns whether it has changed. */

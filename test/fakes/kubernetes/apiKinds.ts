@@ -101,6 +101,9 @@ export const kubernetesKinds: readonly ApiKind[] = [
   },
 ];
 
+/** The kind that machine-config-controller of 4.23 and 5.0 waits for. */
+export const osImageStreamKind: ApiKind = { ...machines, kind: 'OSImageStream', resource: 'osimagestreams' };
+
 /** The kind of the update service’s operator. */
 export const updateServiceKind: ApiKind = {
   group: 'updateservice.operator.openshift.io',
@@ -113,7 +116,10 @@ export const updateServiceKind: ApiKind = {
 };
 
 /** The kinds that OpenShift adds, by version: the newer mirror sets since 4.13, and pinned images since 4.19. */
-export function openshiftKinds(minor: number): ApiKind[] {
+export function openshiftKinds(release: string): ApiKind[] {
+  const [major = 4, own = 0] = release.split('.').map(Number);
+  // 5.0 is 4.23 under another name.
+  const minor = major > 4 ? 23 + own : own;
   const mirrorSets: ApiKind[] = [
     { ...config, kind: 'ImageDigestMirrorSet', resource: 'imagedigestmirrorsets', status: true },
     { ...config, kind: 'ImageTagMirrorSet', resource: 'imagetagmirrorsets', status: true },
@@ -129,6 +135,7 @@ export function openshiftKinds(minor: number): ApiKind[] {
     { ...config, kind: 'ClusterOperator', resource: 'clusteroperators', status: true },
     { ...config, kind: 'Infrastructure', resource: 'infrastructures', status: true },
     { ...config, kind: 'Image', resource: 'images', status: true },
+    { ...config, kind: 'Proxy', resource: 'proxies', status: true },
     {
       group: 'operator.openshift.io',
       version: 'v1alpha1',
@@ -143,6 +150,7 @@ export function openshiftKinds(minor: number): ApiKind[] {
     { ...machines, kind: 'MachineConfigPool', resource: 'machineconfigpools' },
     { ...machines, kind: 'KubeletConfig', resource: 'kubeletconfigs' },
     { ...machines, kind: 'MachineConfig', resource: 'machineconfigs', status: false },
+    { ...machines, kind: 'ControllerConfig', resource: 'controllerconfigs' },
     { ...machines, kind: 'ContainerRuntimeConfig', resource: 'containerruntimeconfigs' },
     {
       ...{ group: 'operator.openshift.io', version: 'v1', kind: 'MachineConfiguration', namespaced: false },

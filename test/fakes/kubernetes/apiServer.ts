@@ -49,6 +49,8 @@ export class TestApiServer extends FaultyServer {
    * The folders that are the file systems of nodes, by their names. Commands run there, and agents see them as `/host`.
    */
   readonly nodeRoots = new Map<string, string>();
+  /** The logs of pods, by namespace and name. */
+  readonly podLogs = new Map<string, readonly string[]>();
   /** The command before each program that runs in a pod of a node, by the names of the nodes; none by default. */
   readonly podCommands = new Map<string, readonly string[]>();
   readonly #access: ApiAccess;
@@ -65,8 +67,7 @@ export class TestApiServer extends FaultyServer {
     this.#bookmarks = bookmarks;
     this.#policies = options.policies ?? false;
     this.#version = options.kubernetes ?? version.gitVersion;
-    const minor = Number(openshift?.split('.')[1] ?? NaN);
-    this.kinds = [...kubernetesKinds, ...(openshift === undefined ? [] : openshiftKinds(minor)), ...kinds];
+    this.kinds = [...kubernetesKinds, ...(openshift === undefined ? [] : openshiftKinds(openshift)), ...kinds];
     this.objects.on('change', ({ type, kind, object }) => {
       if (kind.kind !== 'CustomResourceDefinition') return;
       if (type === 'ADDED') queueMicrotask(() => this.#establish({ kind, namespace: '', name: object.metadata.name }));
@@ -151,6 +152,8 @@ export class TestApiServer extends FaultyServer {
     if (found) return json(200, found);
     const proxied = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/stats\/summary$/.exec(path);
     if (proxied) return this.#tellStats(user, proxied[1] ?? '');
+    const logged = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/([^/]+)\/log$/.exec(path);
+    if (logged) return this.#tellLog(exchange, user, { namespace: logged[1] ?? '', name: logged[2] ?? '' });
     const evicted = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/([^/]+)\/eviction$/.exec(path);
     if (evicted) return this.#evict(exchange, user, { namespace: evicted[1] ?? '', name: evicted[2] ?? '' });
     const target = this.#resolve(path);
@@ -182,6 +185,17 @@ export class TestApiServer extends FaultyServer {
     throw new Refusal(404, 'NotFound', `nodes "${name}" not found`);
   }
 
+  #tellLog({ query }: Exchange, user: ApiUser, metadata: { namespace: string; name: string }): Answer {
+    const place = this.#placeOf({ apiVersion: 'v1', kind: 'Pod', metadata });
+    this.#access.authorize(user, 'get', { ...place, kind: { ...place.kind, resource: 'pods/log' } });
+    this.objects.demand(place);
+    const lines = this.podLogs.get(`${metadata.namespace}/${metadata.name}`) ?? [];
+    const tail = query.get('tailLines');
+    const body = lines.slice(tail === null ? 0 : -Number(tail)).map((line) => `${line}\n`);
+    const limit = Number(query.get('limitBytes') ?? Infinity);
+    return { status: 200, headers: { 'Content-Type': 'text/plain' }, body: body.join('').slice(0, limit) };
+  }
+
   async #evict(exchange: Exchange, user: ApiUser, metadata: { namespace: string; name: string }): Promise<Answer> {
     const place = this.#placeOf({ apiVersion: 'v1', kind: 'Pod', metadata });
     this.#access.authorize(user, 'create', { ...place, kind: { ...place.kind, resource: 'pods/eviction' } });
@@ -199,7 +213,7 @@ export class TestApiServer extends FaultyServer {
   async #write(exchange: Exchange, target: Place & { status: boolean }, user: ApiUser): Promise<Answer> {
     const body = await readJson(exchange);
     if (target.kind.kind === 'SelfSubjectAccessReview') return this.#reviewAccess(body as Json, user);
-    if (this.#policies && !target.status) this.#review(exchange, target, body, user);
+    if (this.#policies) this.#review(exchange, target, body, user);
     return this.#commit(exchange, target, body);
   }
 
@@ -222,7 +236,8 @@ export class TestApiServer extends FaultyServer {
     const before = target.name === '' ? undefined : this.objects.get(target);
     const tried = this.#commit(exchange, target, body, true);
     const object = exchange.method === 'DELETE' ? null : (JSON.parse(tried.body as string) as Json);
-    const { group, resource } = target.kind;
+    const { group } = target.kind;
+    const resource = target.status ? `${target.kind.resource}/status` : target.kind.resource;
     const dryRun = exchange.query.get('dryRun') === 'All';
     const request = { group, resource, object, oldObject: before ?? null, namespace: target.namespace, dryRun };
     for (const policy of policies.filter((each) => isEnforced(each, bindings))) {
@@ -335,7 +350,8 @@ export async function startApiServer(options: ApiServerOptions = {}): Promise<Te
 
 function clusterVersion(openshift: string): Json {
   const image = `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`;
-  const history = [{ state: 'Completed', version: openshift, image, verified: true }];
+  const completionTime = '2026-01-01T00:00:00Z';
+  const history = [{ state: 'Completed', version: openshift, image, verified: true, completionTime }];
   return {
     apiVersion: 'config.openshift.io/v1',
     kind: 'ClusterVersion',

@@ -126,9 +126,11 @@ describe('controlRollout', () => {
     const rights = rulesOf().flatMap(({ resources = [], verbs = [] }) =>
       resources.flatMap((resource) => verbs.map((verb) => `${verb} ${resource}`)),
     );
-    // Pools are paused only in other tests.
+    // Pools are paused, and operating system streams described, only in other tests.
     expect(rights.filter((right) => !used.has(right))).to.deep.equal([
       ...['create upgradebundles', 'delete upgradebundles'],
+      ...['list osimagestreams', 'watch osimagestreams', 'create osimagestreams', 'get osimagestreams'],
+      ...['patch osimagestreams', 'patch osimagestreams/status', 'get controllerconfigs'],
       ...['patch machineconfigpools', 'create leases', 'use securitycontextconstraints'],
     ]);
   });

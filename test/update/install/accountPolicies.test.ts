@@ -364,4 +364,34 @@ describe('accountPolicies', () => {
     expect(write(null, { ...record({}), metadata: found })).to.deep.equal([]);
     expect(write(null, { ...record({ digest }), metadata: found })).not.to.deep.equal([]);
   });
+
+  it('let the controller describe operating system streams by digest, and change nothing else of them', () => {
+    const group = 'machineconfiguration.openshift.io';
+    const notes = {
+      'machineconfiguration.openshift.io/release-image-version': 'a',
+      'machineconfiguration.openshift.io/release-payload-image': image,
+    };
+    const stream = (metadata: Json, spec: Json = { defaultStream: 'rhel-9' }): Json => ({
+      metadata: { name: 'cluster', annotations: notes, ...metadata },
+      spec,
+    });
+    const write = (object: Json, oldObject: Json | null = null): string[] =>
+      review({ group, resource: 'osimagestreams', object, oldObject, user: asController });
+    expect(write(stream({}))).to.deep.equal([]);
+    expect(write(stream({}), stream({ annotations: { kept: 'yes' } }))).to.have.length(1);
+    expect(
+      write(stream({ annotations: { ...notes, kept: 'yes' } }), stream({ annotations: { kept: 'yes' } })),
+    ).to.deep.equal([]);
+    expect(write(stream({ name: 'other' }))).not.to.deep.equal([]);
+    expect(write(stream({ annotations: { ...notes, 'example.com/x': 'y' } }))).not.to.deep.equal([]);
+    expect(write(stream({ finalizers: ['x/y'] }), stream({}))).not.to.deep.equal([]);
+    expect(write(stream({}, { defaultStream: 'rhel-10' }), stream({}))).not.to.deep.equal([]);
+    const setStatus = (osImage: string): string[] => {
+      const status = { availableStreams: [{ name: 'rhel-9', osImage, osExtensionsImage: image }] };
+      const object = { ...stream({}), status };
+      return review({ group, resource: 'osimagestreams/status', object, oldObject: stream({}), user: asController });
+    };
+    expect(setStatus(image)).to.deep.equal([]);
+    expect(setStatus('quay.io/x:latest')).not.to.deep.equal([]);
+  });
 });

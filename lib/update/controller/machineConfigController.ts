@@ -1,0 +1,56 @@
+import { fieldsOf, textOf } from '../../fields.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import type { StoredObject } from '../../kubernetes/fields.ts';
+import { controllerPods, runsImage } from '../osImageStreamWrite.ts';
+
+/** A machine-config-controller that leads and does nothing, because it waits for its OSImageStream. */
+export interface WaitingController {
+  readonly pod: string;
+  /** Since when it leads: `2026-11-25T10:00:00Z`. */
+  readonly since: string;
+  /** The commit that it compares, by the first line of its log; undefined if the log does not have it any more. */
+  readonly commit: string | undefined;
+  /** The last line of its log. */
+  readonly lastLine: string;
+}
+
+const { namespace } = controllerPods;
+const name = 'machine-config-controller';
+const lease = { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { name, namespace } };
+const config = { apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'ControllerConfig', metadata: { name } };
+
+/** How long a controller may lead before it counts as waiting, in milliseconds. One try of it lasts 5 minutes. */
+const patience = 10 * 60_000;
+
+/**
+ * Finds a machine-config-controller with this image that has led for 10 minutes, and has not rendered the present
+ * ControllerConfig. It starts its other controllers only after its first OSImageStream (openshift
+ * machine-config-operator d20efd9b9, cmd/machine-config-controller/start.go). Throws the errors of the cluster.
+ */
+export async function findWaitingController(
+  cluster: Cluster,
+  pods: readonly StoredObject[],
+  operator: string,
+  now = Date.now(),
+): Promise<WaitingController | undefined> {
+  if (!pods.some((pod) => runsImage(pod, operator))) return undefined;
+  const { holderIdentity, acquireTime } = fieldsOf((await cluster.read(lease))?.['spec']);
+  // The identity is the host name of the pod, and a UUID.
+  const holder = textOf(holderIdentity)?.split('_')[0];
+  const leader = pods.find((pod) => pod.metadata.name === holder && runsImage(pod, operator));
+  const since = Date.parse(textOf(acquireTime) ?? '');
+  if (!leader || !(now - since >= patience)) return undefined;
+  const rendered = await cluster.read(config);
+  const { generation } = fieldsOf(rendered?.metadata);
+  if (fieldsOf(rendered?.['status'])['observedGeneration'] === generation) return undefined;
+  const pod = leader.metadata.name;
+  const read = (limit: { tailLines?: number; limitBytes?: number }): Promise<string> =>
+    cluster.readLog({ name: pod, namespace }, { container: name, ...limit });
+  const [head, tail] = [await read({ limitBytes: 4096 }), await read({ tailLines: 1, limitBytes: 4096 })];
+  return {
+    pod,
+    since: new Date(since).toISOString().replace(/\.\d+/, ''),
+    commit: /^.*\] Version: \S* \(([0-9a-f]{7,64})\)$/m.exec(head)?.[1],
+    lastLine: tail.trim().slice(0, 500),
+  };
+}

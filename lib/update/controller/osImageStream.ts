@@ -1,0 +1,88 @@
+import { isPluginError } from '../../errors.ts';
+import { readStreamTarget } from '../../release/osImageStreamObject.ts';
+import { needsStreams } from '../../release/osImageStreams.ts';
+import { falseCondition, type BundleCondition } from '../conditions.ts';
+import type { AllowedFacts } from '../extraImages.ts';
+import { osImageStreamKind, planOSImageStream, writeOSImageStream, type NeededStream } from '../osImageStreamWrite.ts';
+import { findWaitingController, type WaitingController } from './machineConfigController.ts';
+import type { Observation } from './observation.ts';
+import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
+
+/** The condition about the operating system streams of a release; none if it needs none. */
+export interface StreamStep {
+  readonly conditions: readonly BundleCondition[];
+  /** Why the update cannot continue without an administrator. */
+  readonly stall?: string | undefined;
+}
+
+/**
+ * Describes the operating system streams of the release for machine-config-controller, as soon as the cluster serves
+ * them and no earlier controller renders from them. Writes nothing if the cluster has mirrors for the release, because
+ * the controller reads those. Says so if the controller waits for long. Throws the errors of reading the cluster.
+ */
+export async function supplyStreams(observation: Observation, facts: AllowedFacts): Promise<StreamStep> {
+  const { cluster, site } = observation;
+  const { streams, metadata } = facts;
+  if (!needsStreams(streams, streams && (await readFeatureSet(cluster)))) return { conditions: [] };
+  const isServed = (await cluster.findKind(osImageStreamKind.apiVersion, osImageStreamKind.kind)) !== undefined;
+  const existing = site.osImageStreams.find(({ metadata: { name } }) => name === 'cluster');
+  const images = { release: metadata.release, operator: metadata.components['machine-config-operator'] ?? '' };
+  const waiting = await findWaitingController(cluster, site.controllerPods, images.operator);
+  try {
+    // The controller compares the commit in its log, which is surer than the labels of its image.
+    const commit = waiting?.commit ?? streams.commit;
+    const objects = { clusterVersion: site.clusterVersion, isServed, existing, pods: site.controllerPods };
+    const needed = planOSImageStream(objects, { ...streams, commit }, images);
+    const described = readStreamTarget(existing).commit;
+    const isDone = needed.isThere && (waiting?.commit === undefined || waiting.commit === described);
+    const isMirrored = (!isDone || waiting !== undefined) && (await hasMirrorsOf(cluster, metadata.images));
+    const obstacle = isDone ? undefined : findObstacle(needed, metadata.version, isMirrored);
+    if (!isDone && !obstacle) await writeOSImageStream(cluster, needed.object);
+    const stall = waiting && describeWait(waiting, metadata.version, isMirrored);
+    const condition = stall
+      ? falseCondition(type, 'ControllerWaits', stall)
+      : (obstacle ?? makeDescribed(metadata.version, isDone ? described : commit));
+    return { conditions: [condition], stall };
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    const stall = `the OSImageStream of ${metadata.version} cannot be written: ${error.message}`;
+    return { conditions: [falseCondition(type, 'NotWritten', stall)], stall };
+  }
+}
+
+const type = 'StreamsDescribed';
+
+/** Returns why the object is not written now. */
+function findObstacle(needed: NeededStream, version: string, isMirrored: boolean): BundleCondition | undefined {
+  const controller = 'machine-config-controller';
+  if (isMirrored)
+    return falseCondition(type, 'Mirror', `${controller} of ${version} reads the streams from a mirror of the cluster`);
+  if (!needed.isDesired)
+    return falseCondition(type, 'NotRequested', `the version operator has not accepted ${version} yet`);
+  if (!needed.isServed)
+    return falseCondition(
+      type,
+      'NotServed',
+      'the version operator has not created the definition of OSImageStream yet',
+    );
+  if (needed.isInUse)
+    return falseCondition(
+      type,
+      'EarlierController',
+      `the ${controller} of the earlier release still uses OSImageStream`,
+    );
+  return undefined;
+}
+
+function makeDescribed(version: string, commit = ''): BundleCondition {
+  const message = `OSImageStream “cluster” has the streams of ${version}, commit ${commit.slice(0, 12)}`;
+  return { type, status: 'True', reason: 'Described', message };
+}
+
+function describeWait({ pod, since, lastLine }: WaitingController, version: string, isMirrored: boolean): string {
+  const remedy = isMirrored
+    ? 'push the release to the mirror again, or apply the streams: oc adm-upgrade-bundle streams'
+    : `it tries again every 5 minutes; otherwise delete its pod: oc delete pod ${pod} -n openshift-machine-config-operator`;
+  const says = lastLine === '' ? '' : `; its log ends with “${lastLine}”`;
+  return `machine-config-controller of ${version} has waited since ${since} for its operating system streams${says}; ${remedy}`;
+}
