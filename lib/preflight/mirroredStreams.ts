@@ -19,6 +19,9 @@ const advice = {
   reach: 'Run this on a machine that reaches the mirrors of the cluster, with the credentials for them.',
 };
 
+/** The part of a plan that names the images of operating systems. */
+type StreamPlan = Pick<UpdatePlan, 'version' | 'release' | 'images' | 'streams'>;
+
 /**
  * Finds why machine-config-controller could not read the operating system streams of a release from the mirrors of a
  * cluster: images that they lack, no pull secret, and a proxy. Asks them from this machine, not from a pod. Throws the
@@ -27,7 +30,7 @@ const advice = {
 export async function checkMirroredStreams(
   cluster: Cluster,
   survey: ClusterSurvey,
-  plan: UpdatePlan,
+  plan: StreamPlan,
   mirrors: MirrorAccess | undefined,
 ): Promise<Finding[]> {
   const { streams, version } = plan;
@@ -56,7 +59,7 @@ export async function checkMirroredStreams(
 /** Asks the mirrors for the release image and all operating system images. The controller reads no others. */
 async function askMirrors(
   survey: ClusterSurvey,
-  { release, version }: UpdatePlan,
+  { release, version }: StreamPlan,
   { availableStreams }: OSImageStreams,
   { registries, pushCommand }: MirrorAccess,
 ): Promise<Finding[]> {

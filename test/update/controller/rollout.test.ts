@@ -131,7 +131,7 @@ describe('controlRollout', () => {
       ...['create upgradebundles', 'delete upgradebundles'],
       ...['list osimagestreams', 'watch osimagestreams', 'create osimagestreams', 'get osimagestreams'],
       ...['patch osimagestreams', 'patch osimagestreams/status', 'get controllerconfigs'],
-      ...['patch machineconfigpools', 'create leases', 'use securitycontextconstraints'],
+      ...['patch machineconfigpools', 'create leases', 'use securitycontextconstraints', 'get pods/log'],
     ]);
   });
 
