@@ -1,3 +1,4 @@
+import { isPluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -44,8 +45,15 @@ export async function findWaitingController(
   const { generation } = fieldsOf(rendered?.metadata);
   if (fieldsOf(rendered?.['status'])['observedGeneration'] === generation) return undefined;
   const pod = leader.metadata.name;
-  const read = (limit: { tailLines?: number; limitBytes?: number }): Promise<string> =>
-    cluster.readLog({ name: pod, namespace }, { container: name, ...limit });
+  const read = async (limit: { tailLines?: number; limitBytes?: number }): Promise<string> => {
+    try {
+      return await cluster.readLog({ name: pod, namespace }, { container: name, ...limit });
+    } catch (error) {
+      // The kubelet of the pod may be unreachable. The wait is worth reporting without the log.
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      return '';
+    }
+  };
   const [head, tail] = [await read({ limitBytes: 4096 }), await read({ tailLines: 1, limitBytes: 4096 })];
   return {
     pod,

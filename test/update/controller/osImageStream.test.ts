@@ -159,7 +159,11 @@ describe('the OSImageStream of an update', () => {
       acquireTime: new Date(Date.now() - 601_000).toISOString().replace('Z', '000Z'),
     };
     rollout.server.put({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { ...metadata }, spec });
+    rollout.server.fault(/\/log\?/, { answer: { status: 500 } });
     await rollout.until(() => condition().startsWith('False ControllerWaits'));
+    expect(condition()).not.to.include('its log');
+    rollout.server.clearFaults();
+    await rollout.until(() => condition().includes('its log'));
     expect(condition()).to.match(
       /machine-config-controller of 5\.0\.1 has waited since \S+ for its operating system streams; its log ends with “.*unable to retrieve any OSImageStream.*”; it tries again every 5 minutes; otherwise delete its pod: oc delete pod/,
     );
