@@ -9,6 +9,7 @@ import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import { operatorCommit, streamRelease } from '../support/release/streams.ts';
 import { makeSigningKey, signDigest } from '../support/release/signing.ts';
 
 /** The content of the facts file, with bytes in base64. */
@@ -68,6 +69,20 @@ describe('the facts of a bundle', () => {
       [...facts.signatures].map(([signed, list]) => [signed, list.map(({ fingerprint }) => fingerprint)]),
     ).to.deep.equal([[made.release.digest, [made.key.fingerprint]]]);
     expect(await readFacts(file, digestOf('another bundle'), trust, context)).to.equal(undefined);
+  });
+
+  it('have the operating system streams of the release, read again from the kept labels', async () => {
+    await using own = await makeBundle(streamRelease);
+    await using bundle = await openBundle(own.path, context);
+    const trusted = { ...trust, keyrings: [own.keyFile], fingerprints: [own.key.fingerprint] };
+    const { streams } = await gatherFacts(bundle, digest, file, trusted, context);
+    expect(streams).to.include({ commit: operatorCommit, commitSource: 'image' });
+    expect(streams?.availableStreams.map(({ name }) => name)).to.deep.equal(['rhel-10', 'rhel-9']);
+    expect((await readFacts(file, digest, trusted, context))?.streams).to.deep.equal(streams);
+    // Agents of an earlier version kept no labels: the bundle has them.
+    const system = own.release.images.get('rhel-coreos')?.digest ?? '';
+    await alter(({ contents }) => void delete contents[system]);
+    expect(await readFacts(file, digest, trusted, context)).to.equal(undefined);
   });
 
   it('of several releases have the gates of each', async () => {
