@@ -54,10 +54,13 @@ export const settings = [
   ...([
     'arch',
     'base',
+    'channel',
+    'device',
     'fromDir',
     'graphUrl',
     'releaseImage',
     'releaseRepository',
+    'output',
     'volumeSize',
     'images',
     'acceptRisk',

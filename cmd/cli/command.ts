@@ -105,6 +105,8 @@ interface Description<O extends OptionRecord, P extends OptionRecord> {
   readonly examples: readonly Example[];
   /** The file with options. Options on the command line replace those in the file. */
   readonly config?: ConfigFormat;
+  /** Works on the machine as root: an error of access says so. */
+  readonly needsRoot?: true;
   /** Runs until it is stopped: each line of its log has the time and the level. */
   readonly isService?: true;
   /** The same command line resumes an interrupted run, which keeps all bytes that arrived, or all complete images. */

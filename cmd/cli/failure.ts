@@ -64,7 +64,7 @@ export function showFailure(
   error: unknown,
   terminal: Terminal,
   signal: AbortSignal,
-  command?: Pick<Command, 'options'>,
+  command?: Pick<Command, 'options' | 'needsRoot'>,
 ): number {
   const { verbose } = terminal;
   const causes = causesOf(error).map((cause) => `caused by: ${messageOf(cause)}`);
@@ -77,7 +77,8 @@ export function showFailure(
   }
   if (isPluginError(error) && error.code !== 'internal') {
     const options = optionsFor(error, command?.options ?? {});
-    terminal.showError(error.message, { code: error.code, hint: error.hint, options, details });
+    const hint = error.hint ?? (command?.needsRoot && isDenied(error) ? 'Run this command as root.' : undefined);
+    terminal.showError(error.message, { code: error.code, hint, options, details });
     return exitCodes[error.code] ?? 1;
   }
   const stack = verbose && error instanceof Error && error.stack !== undefined ? [error.stack] : [];
@@ -85,6 +86,11 @@ export function showFailure(
   const lines = [...stack, ...details];
   terminal.showError(`${messageOf(error)} (a defect of this program)`, { code: 'internal', hint, details: lines });
   return 1;
+}
+
+/** Returns whether the system denied access. */
+function isDenied(error: PluginError): boolean {
+  return causesOf(error).some((cause) => ['EACCES', 'EPERM'].includes((cause as NodeJS.ErrnoException).code ?? ''));
 }
 
 /** Returns the options for the settings of an error. */

@@ -132,7 +132,9 @@ async function findItself(): Promise<string> {
     'usage',
     'nodes cannot run this program as it is here: give one that they can with --executable',
     {
-      hint: `It is in the archive oc-disconnected-${version}-linux-amd64.tar.gz (arm64 for such nodes).`,
+      hint:
+        `It is in the archive oc-disconnected-${version}-linux-amd64.tar.gz (arm64 for such nodes). ` +
+        'A cluster is needed too, also to print the objects.',
     },
   );
 }

@@ -1,15 +1,22 @@
 import { lstat, stat } from 'node:fs/promises';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { checkFileWritable, describeWriteError, makeFolders } from '../files/disk.ts';
+import { checkFileWritable, checkFolderCreatable, describeWriteError, makeFolders } from '../files/disk.ts';
 import { checkLock } from '../files/lock.ts';
 import { partialOf } from '../archive/unfinished.ts';
 
-/** Checks that a path is a folder or can become one, before any request. Throws `not-writable`. */
-export async function checkFolder(path: string): Promise<void> {
+/**
+ * Checks that a path is a folder or can become one, before any request. Writes nothing in a dry run. Throws
+ * `not-writable`.
+ */
+export async function checkFolder(path: string, isDryRun = false): Promise<void> {
   const found = await stat(path).catch(() => lstat(path).catch(() => undefined));
-  if (!found || found.isDirectory()) return;
+  if (found?.isDirectory()) return;
+  if (!found) return isDryRun ? undefined : checkFolderCreatable(path);
   const what = found.isSymbolicLink() ? 'is a link to a folder that does not exist' : 'is not a folder';
-  throw new PluginError('not-writable', `${path} ${what}`, { hint: 'Choose another output folder.' });
+  throw new PluginError('not-writable', `${path} ${what}`, {
+    hint: 'Choose another output folder.',
+    settings: ['output'],
+  });
 }
 
 /**

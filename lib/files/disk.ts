@@ -1,8 +1,8 @@
 import { formatBytes } from '../byteSize.ts';
 import { constants } from 'node:fs';
-import { access, mkdir, open, stat, statfs } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
-import { messageOf, PluginError } from '../errors.ts';
+import { access, mkdir, mkdtemp, open, rmdir, stat, statfs } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isMissing } from './fileContent.ts';
 
 const refusals = new Set([
@@ -122,6 +122,25 @@ export async function checkFileWritable(path: string): Promise<void> {
     await access(`${nearest}/`, constants.W_OK | constants.X_OK);
   } catch (error) {
     throw describeWriteError(error, nearest);
+  }
+}
+
+/**
+ * Checks that a missing folder can be created: its nearest existing parent takes a temporary folder. Its permissions
+ * alone do not tell, because some file systems (`/proc`) allow no new folder. Throws `disk-full` and `not-writable`.
+ */
+export async function checkFolderCreatable(path: string): Promise<void> {
+  try {
+    await rmdir(await mkdtemp(join(await nearestExisting(path), '.oc-disconnected-')));
+  } catch (error) {
+    const described = describeWriteError(error, path);
+    if (isPluginError(described, 'disk-full')) throw described;
+    const [, reason = messageOf(error)] = /^E\w+: ([^,]+), mkdtemp/.exec(messageOf(error)) ?? [];
+    throw new PluginError(
+      'not-writable',
+      `the folder ${path} cannot be created: ${isMissing(error) ? 'its file system allows no new folders' : reason}`,
+      { hint: 'Choose another folder.', settings: ['output'], cause: error },
+    );
   }
 }
 

@@ -6,7 +6,7 @@ import { PluginError } from '../errors.ts';
 import { errorBodyLimit, explainErrors, readBody } from './responseBody.ts';
 import { informationalLimit, tooManyInformational, UnsupportedResponse } from './responseHead.ts';
 import type { Certificates } from './certificates.ts';
-import { explainNetworkError, interrupted } from './networkErrors.ts';
+import { explainNetworkError, interrupted, unreachableProxy } from './networkErrors.ts';
 import { proxyFor, type Environment } from './proxy.ts';
 import { watchIdleTime, type IdleTimeoutOptions, type SmallResponseLimits } from './idleTimeout.ts';
 import { RequestLimiter } from './requestLimiter.ts';
@@ -212,20 +212,22 @@ export class Connections {
     trace: Trace,
   ): Promise<IncomingMessage> {
     const { url, signal, small } = request;
+    const proxy = proxyFor(url, this.#options.environment ?? {});
     return new Promise((resolve, reject) => {
       const outgoing = (url.protocol === 'https:' ? https : http).request({ ...this.#head(request), agent });
       let incoming: IncomingMessage | undefined;
       let expiry: string | undefined;
       const explain = (error: unknown): PluginError =>
-        signal.aborted ? interrupted() : explainNetworkError(error, url, expiry);
+        signal.aborted ? interrupted() : explainNetworkError(error, url, { expiry, proxy });
       const fail = (error: unknown): void => {
         const explained = explain(error);
         reject(explained);
         (incoming ?? outgoing).destroy(explained);
       };
-      const report = (problem: string): void => {
+      const report = (problem: string, isConnected: boolean): void => {
         const hint = 'Check the network, then try again.';
-        fail(new PluginError('unreachable', `${url.host} ${problem}`, { hint }));
+        if (proxy && !isConnected) fail(unreachableProxy(proxy, url, `it ${problem}`));
+        else fail(new PluginError('unreachable', `${url.host} ${problem}`, { hint }));
       };
       const unwatch = watchIdleTime(outgoing, () => incoming ?? body, { ...this.#options, small }, report);
       signal.addEventListener('abort', fail, { once: true });

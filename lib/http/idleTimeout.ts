@@ -25,7 +25,7 @@ export interface SmallResponseLimits {
 }
 
 /**
- * Watches a request. Calls `report` with words for a message if the connection takes too long, if the server neither
+ * Watches a request. `report` gets words for a message, and whether a connection was made. It is called if the connection takes too long, if the server neither
  * sends nor accepts data, or if a response is below the minimum throughput. `stream` returns the body in transfer: of
  * the response, else of the request. Returns a function that ends the watch.
  */
@@ -37,7 +37,7 @@ export function watchIdleTime(
     idleTimeout = 60_000,
     small,
   }: IdleTimeoutOptions & { readonly small?: SmallResponseLimits | undefined },
-  report: (problem: string) => void,
+  report: (problem: string, isConnected: boolean) => void,
 ): () => void {
   let connected: Socket | undefined;
   let seen = 0;
@@ -71,11 +71,12 @@ export function watchIdleTime(
       // The throughput excludes the time before a response, and bytes that are not read yet.
       const read = connected?.bytesRead ?? before;
       if (read === before || ours) throughput.restart(read);
-      else if (throughput.isTooSlow(read)) report(throughput.description);
+      else if (throughput.isTooSlow(read)) report(throughput.description, true);
       const limit = connected ? idleTimeout : connectTimeout;
       if (performance.now() - since < limit) return;
       const seconds = String(Math.ceil(limit / 1000));
-      report(connected ? `was idle for ${seconds} s` : `did not accept a connection for ${seconds} s`);
+      if (connected) report(`was idle for ${seconds} s`, true);
+      else report(`did not accept a connection for ${seconds} s`, false);
     },
     Math.min(connectTimeout / 4, throughput.interval),
   );

@@ -41,9 +41,14 @@ export function speaksHttp(error: unknown): boolean {
 /**
  * Explains the error of a failed exchange. Returns `tls` for certificates and handshakes, `server-error` for a response
  * that is not HTTP, `denied` for a refusal by a proxy, and `unreachable` for other network errors. Returns a
- * PluginError unchanged. `expiry` is the date on which the certificate of the server expired, if known.
+ * PluginError unchanged. `expiry` is the date on which the certificate of the server expired, if known, and `proxy` the
+ * proxy that was to connect to the server.
  */
-export function explainNetworkError(error: unknown, url: URL, expiry?: string): PluginError {
+export function explainNetworkError(
+  error: unknown,
+  url: URL,
+  { expiry, proxy }: { readonly expiry?: string | undefined; readonly proxy?: URL | undefined } = {},
+): PluginError {
   if (isPluginError(error)) return error;
   const code = networkCode(error);
   if (
@@ -55,6 +60,8 @@ export function explainNetworkError(error: unknown, url: URL, expiry?: string): 
   const refusal = code === 'ERR_PROXY_TUNNEL' && explainProxy(error, url);
   if (refusal) return refusal;
   const reason = reasons[code] ?? messageOf(error).replace(/\s+/g, ' ').slice(0, 200);
+  // Only the proxy is connected to, so it refuses.
+  if (proxy && unconnected.has(code)) return unreachableProxy(proxy, url, reason, error);
   return new PluginError('unreachable', `${url.host} cannot be reached: ${reason}`, {
     hint:
       code === 'ERR_PROXY_TUNNEL'
@@ -63,6 +70,18 @@ export function explainNetworkError(error: unknown, url: URL, expiry?: string): 
     cause: error,
   });
 }
+
+/** Returns the error for a proxy that accepts no connection. */
+export function unreachableProxy(proxy: URL, { host, protocol }: URL, reason: string, cause?: unknown): PluginError {
+  const variable = protocol === 'https:' ? 'HTTPS_PROXY' : 'HTTP_PROXY';
+  return new PluginError('unreachable', `the proxy ${proxy.host} for ${host} cannot be reached: ${reason}`, {
+    hint: `Correct ${variable}, or name ${host} in NO_PROXY to connect directly.`,
+    cause,
+  });
+}
+
+/** The codes of connections that were never made. */
+const unconnected = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'ENETUNREACH', 'EHOSTUNREACH', 'ETIMEDOUT']);
 
 // A retry does not help, and may lock out a user with a wrong password.
 function explainProxy(error: unknown, { host }: URL): PluginError | undefined {
@@ -78,7 +97,7 @@ function explainProxy(error: unknown, { host }: URL): PluginError | undefined {
 }
 
 const reasons: Readonly<Record<string, string | undefined>> = {
-  ECONNREFUSED: 'connection refused',
+  ECONNREFUSED: 'connection refused; nothing listens on that port',
   ENOTFOUND: 'unknown host name',
   EAI_AGAIN: 'temporary failure in name resolution',
   ENETUNREACH: 'network is unreachable',
@@ -120,8 +139,8 @@ function explainTls(error: unknown, code: string, url: URL, expiry: string | und
     });
   }
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
-    const hint = 'Use the name in the certificate, or skip verification.';
-    return new PluginError('tls', `the certificate of ${host} is for another name`, {
+    const hint = 'Use a name of the certificate, or skip verification.';
+    return new PluginError('tls', `the certificate of ${host} is for another name${listNames(error)}`, {
       hint,
       settings: ['insecure'],
       cause: error,
@@ -143,6 +162,13 @@ function explainTls(error: unknown, code: string, url: URL, expiry: string | und
     settings: needsClient ? [] : ['certificateAuthority', 'insecure'],
     cause: error,
   });
+}
+
+/** Returns the names of the certificate in an error of its verification, as the end of a message. */
+function listNames(error: unknown): string {
+  const { subjectaltname = '' } = (error as { cert?: { subjectaltname?: string } }).cert ?? {};
+  const names = [...subjectaltname.matchAll(/(?:^|, )(?:DNS|IP Address):([\w.*:-]+)(?=,|$)/g)].map(([, name]) => name);
+  return names.length === 0 ? '' : `: ${names.slice(0, 5).join(', ')}${names.length > 5 ? ', …' : ''}`;
 }
 
 /**

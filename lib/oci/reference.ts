@@ -52,7 +52,9 @@ export function parseRepository(text: string, whole: string = text): Pick<Refere
   if (registry === 'docker.io' && !repository.includes('/')) repository = `library/${repository}`;
   if (!host.test(registry)) throw malformed(whole, `“${registry}” cannot be a host`);
   if (!isRepository(repository)) {
-    throw malformed(whole, `“${repository.slice(0, 100)}” cannot be a repository`);
+    const isUpper = isRepository(repository.toLowerCase());
+    const why = isUpper ? `, because names of repositories are in lower case` : '';
+    throw malformed(whole, `“${repository.slice(0, 100)}” cannot be a repository${why}`);
   }
   return { registry, repository };
 }

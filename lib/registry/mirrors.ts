@@ -80,7 +80,9 @@ export async function readMirrorSets(file: string): Promise<MirrorSets> {
   try {
     text = (await readSmallFile(file, sizeLimit)).toString();
   } catch (cause) {
-    throw new PluginError('not-readable', `The mirror sets ${messageOf(cause)}`, { cause });
+    throw new PluginError('not-readable', `The file of mirror sets cannot be read: ${messageOf(cause)}`, {
+      ...{ cause, settings: ['idmsFile'] },
+    });
   }
   const rules: MirrorRule[] = [];
   for (const [index, document] of parseAllDocuments(text).entries()) {

@@ -42,7 +42,7 @@ export function parseVersion(text: string): string {
   const meant = version?.version ?? semver.coerce(text.replace(/@.*/s, ''))?.version;
   throw new PluginError('usage', `“${text}” is not the version of a release`, {
     hint: prefixed ? `Leave out the “v”: ${version.version}.` : `Give all three numbers, such as ${meant ?? '4.12.4'}.`,
-    settings: text.includes('/') ? ['releaseImage'] : [],
+    settings: prefixed ? [] : [text.includes('/') ? 'releaseImage' : 'channel'],
   });
 }
 

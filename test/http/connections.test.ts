@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import net, { type AddressInfo } from 'node:net';
@@ -388,6 +389,20 @@ describe('Connections', () => {
           .and.contain(refusal)
           .and.not.match(/p@ss|p%40ss|me:/);
       }
+    });
+
+    it('names a proxy that answers nothing, and not the host behind it', async () => {
+      const silent = net.createServer(() => undefined);
+      await once(silent.listen(0, '127.0.0.1'), 'listening');
+      const sockets: net.Socket[] = [];
+      silent.on('connection', (socket) => sockets.push(socket));
+      closing.push(() => (sockets.forEach((socket) => socket.destroy()), silent.close()));
+      const proxy = `127.0.0.1:${(silent.address() as AddressInfo).port}`;
+      const connections = connect({ environment: { HTTPS_PROXY: `http://${proxy}` }, connectTimeout: 200 });
+      const { message } = await failureOf(get(connections, 'https://registry.test/v2/'), 'unreachable');
+      expect(message).to.match(
+        new RegExp(`^the proxy ${proxy} for registry.test cannot be reached: it did not accept`),
+      );
     });
   });
 });

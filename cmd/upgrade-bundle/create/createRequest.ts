@@ -48,9 +48,15 @@ export async function readSiteReport(path: string | undefined): Promise<SiteRepo
 /** Checks options that exclude or need each other. Throws `usage`. */
 export function checkArguments(args: CreateArguments): void {
   const { release, version, releaseImage, channel, pathFrom } = args;
-  const given = [release, version, releaseImage, channel].filter((each) => each !== undefined).length;
-  const several = given > 1 ? ', and only one of them' : '';
-  if (given !== 1) throw new PluginError('usage', `give a version, or --release-image, or --channel${several}`);
+  const choices = {
+    [`the version ${release}`]: release,
+    '--version': version,
+    '--release-image': releaseImage,
+    '--channel': channel,
+  };
+  const given = Object.keys(choices).filter((name) => choices[name] !== undefined);
+  if (given.length === 0) throw new PluginError('usage', 'give a version, or --release-image, or --channel');
+  if (given.length > 1) throw new PluginError('usage', `give only one of ${given.join(' and ')}`);
   if (channel !== undefined && pathFrom !== undefined)
     throw new PluginError('usage', '--path-from needs a version; --channel has --min and --shortest-path');
   if (pathFrom !== undefined && (version ?? release)?.includes(','))

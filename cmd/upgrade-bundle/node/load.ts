@@ -97,6 +97,7 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
   ],
   resumes: 'images',
+  needsRoot: true,
   async run(args, { context, terminal, environment }) {
     const { openBundle } = await import('../../../lib/bundle/open.ts');
     const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');

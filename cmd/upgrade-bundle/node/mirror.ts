@@ -44,6 +44,7 @@ export const command = defineCommand({
     ['/dev/sdb', 'Serve the images of a bundle to this machine'],
     ['/dev/sdb --also=quay.io --also=registry.redhat.io', 'Record the requests to other registries too'],
   ],
+  needsRoot: true,
   async run(args, { context, terminal, environment }) {
     const { openComplete } = await import('../../../lib/bundle/complete.ts');
     const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');

@@ -38,6 +38,7 @@ export const command = defineCommand({
     ['/dev/sdb', 'Pin the images of a bundle'],
     ['--remove', 'Unpin all images'],
   ],
+  needsRoot: true,
   async run(args, { context, terminal, environment }) {
     const { writePins, unpinImages } = await import('../../../lib/node/runtime/pins.ts');
     const { formatResult } = await import('../../cli/format.ts');

@@ -27,6 +27,7 @@ export const command = defineCommand({
     ['', 'Print the configuration'],
     ['--write', 'Configure the store on a machine without a configuration manager'],
   ],
+  needsRoot: true,
   async run({ storePath, write, remove, root, output }, { terminal, environment }) {
     const { configureStore, describeStorage, removeStoreConfig } =
       await import('../../../lib/node/runtime/storeConfig.ts');

@@ -1,3 +1,5 @@
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { MediaEvent } from '../../../lib/node/media/media.ts';
@@ -44,9 +46,11 @@ export const command = defineCommand({
     ['--once -o json', 'List the present bundles, one line of JSON each'],
     ['--once --device=/dev/vdb1', 'Also check a disk of a virtual machine'],
   ],
+  needsRoot: true,
   async run(args, { context, terminal, environment }) {
     const { Media } = await import('../../../lib/node/media/media.ts');
     const { root, device: devices, mountDir: place } = args;
+    await checkDevices(args, context);
     const media = await Media.open({ host: { root, environment }, place, devices }, context);
     const show = (event: MediaEvent): void => {
       if (args.output === 'json') terminal.print(formatJson(event, 0));
@@ -69,6 +73,18 @@ export const command = defineCommand({
     }
   },
 });
+
+/** Throws `not-found` for a device that does not exist, or warns if it can still appear. */
+async function checkDevices(
+  { root, device, once }: { readonly root: string; readonly device: readonly string[]; readonly once: boolean },
+  context: Context,
+): Promise<void> {
+  for (const path of device) {
+    if ((await stat(join(root, path)).catch(() => undefined)) !== undefined) continue;
+    if (!once) context.log('warn', `--device=${path} does not exist: it is read when it appears`);
+    else throw new PluginError('not-found', `--device=${path} does not exist`, { hint: 'lsblk lists the devices.' });
+  }
+}
 
 function tell(event: MediaEvent, print: (line: string) => void, context: Context): void {
   switch (event.event) {

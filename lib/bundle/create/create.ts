@@ -67,7 +67,7 @@ export async function createBundle(request: CreateRequest, origin: Origin, conte
 }
 
 async function create(request: CreateRequest, source: Origin, context: Context): Promise<CreateResult> {
-  await checkFolder(request.output);
+  await checkFolder(request.output, request.dryRun);
   const found: FoundRelease[] = [];
   for (const each of request.releases) found.push(await findRelease(each, (reference) => source.sourceOf(reference)));
   const references = found.map(({ reference }) => reference);

@@ -130,7 +130,10 @@ function runCommand(call: Call, context: Context): Promise<string> {
     child.once('error', (cause) => {
       settle();
       if (context.signal.aborted) return reject(interrupted());
-      const reason = networkCode(cause) === 'ENOENT' ? 'there is no such command' : messageOf(cause);
+      const code = networkCode(cause);
+      // EACCES: a folder of the PATH cannot be searched, and no other has the command.
+      const denied = code === 'EACCES' ? 'there is no such command, or it may not be executed' : messageOf(cause);
+      const reason = code === 'ENOENT' ? 'there is no such command' : denied;
       reject(failure(`${command}: ${reason}`, typeof installHint === 'string' ? installHint.trim() : undefined));
     });
     child.once('close', (code, signal) => {

@@ -32,7 +32,9 @@ export async function runHelper(
   const { error, output } = await execHelper(program, server, environment);
   // The helpers of docker print this to stdout, others to stderr, all with exit code 1.
   if (error && /credentials not found/i.test(output)) return undefined;
+  // EACCES: a folder of the PATH cannot be searched, and no other has the helper.
   if (error?.code === 'ENOENT') throw fail('was not found on the PATH');
+  if (error?.code === 'EACCES') throw fail('was not found on the PATH, or may not be executed');
   if (error) throw fail(error.killed ? `did not answer within ${timeout / 1000} seconds` : 'failed');
   const { Username: username, Secret: secret } = parseOutput(output);
   if (typeof username !== 'string' || typeof secret !== 'string') throw fail('returned no credential');

@@ -5,15 +5,16 @@ import { kebabCase } from '../../../cmd/cli/arguments.ts';
 import type { OptionRecord } from '../../../cmd/cli/command.ts';
 import { showFailure, withResumption } from '../../../cmd/cli/failure.ts';
 import { Terminal } from '../../../cmd/cli/terminal.ts';
+import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 import { PluginError, settings } from '../../../lib/errors.ts';
 import { programs } from '../../support/project/docs.ts';
 
 const { signal } = new AbortController();
 
-async function show(error: unknown, options: OptionRecord): Promise<string> {
+async function show(error: unknown, options: OptionRecord, needsRoot = false): Promise<string> {
   const stderr = new PassThrough();
   const terminal = await Terminal.open({ stdout: new PassThrough(), stderr, environment: {} });
-  showFailure(error, terminal, signal, { options });
+  showFailure(error, terminal, signal, { options, ...(needsRoot && { needsRoot }) });
   stderr.end();
   return text(stderr);
 }
@@ -33,6 +34,17 @@ describe('showFailure', () => {
     );
     expect(await show(error, insecure)).to.equal(`${words}try: --insecure\n`);
     expect(await show(error, {})).to.equal(words);
+  });
+
+  it('tells to run a command of a machine as root if the system denied access', async () => {
+    const cause = Object.assign(new Error('EACCES: permission denied'), { code: 'EACCES' });
+    const denied = new PluginError('not-writable', '/etc/x cannot be written', { cause });
+    expect(await show(denied, {}, true)).to.equal('error: /etc/x cannot be written\nhint: Run this command as root.\n');
+    expect(await show(denied, {})).to.equal('error: /etc/x cannot be written\n');
+    for (const verb of ['load', 'mirror', 'pin', 'storage', 'watch']) {
+      const entry = upgradeBundle.commands.find(({ usage }) => usage.split(' ')[0] === verb);
+      expect((await entry?.load())?.command.needsRoot, verb).to.equal(true);
+    }
   });
 
   it('takes them from the cause, or from the first of several failures', async () => {

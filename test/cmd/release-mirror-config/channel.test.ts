@@ -100,7 +100,7 @@ describe('oc adm-release-mirror-config --channel', () => {
     expect((await releasesIn(path)).sort()).to.deep.equal(['4.12.6', '4.12.7']);
     const both = await workshop.create({ channel });
     expect(both.code, both.stderr).to.equal(2);
-    expect(both.stderr).to.contain('give a version, or --release-image, or --channel');
+    expect(both.stderr).to.contain('give only one of --version and --channel');
   });
 
   it('offers the latest patches for a version without its patch, as create does', async () => {

@@ -304,6 +304,10 @@ describe('Credentials', () => {
     it('names a helper that is not installed', async () => {
       const error = await failureOf((await load({ credHelpers: { 'q.io': 'absent' } })).find('q.io', 'a'));
       expect(error.message).to.contain('docker-credential-absent was not found on the PATH');
+      await helper('locked', 'true');
+      await chmod(join(home, 'bin/docker-credential-locked'), 0o644);
+      const locked = await failureOf((await load({ credHelpers: { 'q.io': 'locked' } })).find('q.io', 'a'));
+      expect(locked.message).to.contain('docker-credential-locked was not found on the PATH, or may not be executed');
     });
 
     it('runs nothing for a name that is a path', async () => {

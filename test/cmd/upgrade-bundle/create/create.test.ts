@@ -102,7 +102,7 @@ describe('oc adm-upgrade-bundle create', () => {
     const { code, stdout, stderr } = await run(undefined);
     expect(code, stderr).to.equal(0);
     expect(JSON.parse(stdout)).to.include({ outcome: 'unchanged', version: '4.12.4' });
-    expect((await run('4.12.4')).stderr).to.match(/^error: give a version/);
+    expect((await run('4.12.4')).stderr).to.match(/^error: give only one of the version 4\.12\.4 and --version/);
   });
 
   it('refuses --overwrite without a drive', async () => {
@@ -129,7 +129,7 @@ describe('oc adm-upgrade-bundle create', () => {
     [
       'both a version and an image',
       { 'release-image': 'quay.io/a/b:c' },
-      /^error: give a version, or --release-image/m,
+      /^error: give only one of --version and --release-image$/m,
     ],
     ['an architecture that there is not', { arch: 'x86' }, /arch/],
     ['half a version', { version: '4.12' }, /4\.12\.0/],
