@@ -75,11 +75,11 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
     requireFolder();
     const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout), stdin), broken]);
     if (text !== '') terminal.print(text);
-    terminal.close();
+    terminal.end();
     await Promise.race([drain(stdout, stderr), broken]);
   } catch (error) {
     const { counts } = terminal;
-    terminal.close();
+    terminal.end();
     const explained = withResumption(
       withPointer(firstFailure(error), program, argv),
       running,

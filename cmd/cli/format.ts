@@ -6,7 +6,7 @@ export { formatBytes, formatShare };
 export function formatVolumes(volumes: readonly { readonly name: string; readonly size: number }[]): string {
   const [first, last] = [volumes[0], volumes.at(-1)];
   const size = formatBytes(first?.size ?? 0);
-  return `${volumes.length} files of ${size}: ${first?.name ?? ''} to ${last?.name ?? ''}`;
+  return `${formatCount(volumes.length, 'file')} of ${size}: ${first?.name ?? ''} to ${last?.name ?? ''}`;
 }
 
 /** Formats a number of things: `1 node`, `3 nodes`. */

@@ -2,6 +2,7 @@ import type { ChalkInstance } from 'chalk';
 import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
 import type { ErrorCode } from '../../lib/errors.ts';
+import { showsUnicode, toAscii } from './ascii.ts';
 import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
 import { Progress, type ProgressCounts } from './progress.ts';
 
@@ -40,7 +41,7 @@ export function screenSizeOf({ columns = 80, rows = 24 }: OutputStream): ScreenS
 export interface TerminalOptions {
   readonly stdout: OutputStream;
   readonly stderr: OutputStream;
-  /** The environment, for `NO_COLOR` and `TERM`. */
+  /** The environment, for `NO_COLOR`, `TERM`, `CI` and the locale. */
   readonly environment: NodeJS.ProcessEnv;
   /** The delay of the first plain line of progress, in milliseconds. */
   readonly firstProgress?: number;
@@ -82,6 +83,7 @@ export class Terminal {
   readonly #printed = new Map<string, string>();
   /** The number of lines of stdout that the next redraw overwrites. */
   #drawn = 0;
+  #isEnded = false;
 
   private constructor(options: TerminalOptions, colors: ChalkInstance | undefined, spinner: Ora | undefined) {
     this.#options = options;
@@ -101,7 +103,8 @@ export class Terminal {
     if (!isLive) return new Terminal(options, colors, undefined);
     const { default: ora } = await import('ora');
     const color = hasColors(stderr, options) ? 'cyan' : false;
-    return new Terminal(options, colors, ora({ stream: stderr, isEnabled: true, discardStdin: false, color }));
+    const spinner = showsUnicode(environment) ? 'dots' : 'line';
+    return new Terminal(options, colors, ora({ stream: stderr, isEnabled: true, discardStdin: false, color, spinner }));
   }
 
   /** Whether the user requested debug lines. */
@@ -114,7 +117,7 @@ export class Terminal {
     // A live line would be on the same terminal, and a plain line would follow the result.
     this.close();
     this.#drawn = 0;
-    this.#options.stdout.write(`${this.#paint(escapeControlCharacters(text), accents)}\n`);
+    this.#options.stdout.write(`${this.#paint(this.#spell(text, this.#options.stdout), accents)}\n`);
   }
 
   /** Whether results go to a terminal, where they can be overwritten. */
@@ -130,8 +133,8 @@ export class Terminal {
   /** Overwrites the result of the last redraw, on a terminal. Leaves out lines that do not fit on the screen. */
   redraw(text: string, accents?: Accents): void {
     const { columns, rows } = screenSizeOf(this.#options.stdout);
-    const lines = escapeControlCharacters(text).split('\n');
-    const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), '…'];
+    const lines = this.#spell(text, this.#options.stdout).split('\n');
+    const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), this.#spell('…', this.#options.stdout)];
     const back = this.#drawn > 0 ? `\x1b[${this.#drawn}A\x1b[J` : '';
     this.close();
     const cut = fitting.map((line) => `${line.slice(0, columns - 1)}\n`).join('');
@@ -141,7 +144,7 @@ export class Terminal {
 
   /** Prints a line of the log, unless its level is hidden. */
   readonly log = (level: LogLevel, text: string): void => {
-    const message = escapeControlCharacters(text);
+    const message = this.#spell(text);
     if (level === 'debug' && this.verbose) this.#write(level, message, [this.#colors?.gray(message) ?? message]);
     if (level === 'info' && this.#options.quiet !== true) this.#write(level, message, [message]);
     if (level === 'warn') this.#write(level, message, [`${this.#mark('warning:')}${message}`]);
@@ -150,10 +153,10 @@ export class Terminal {
   /** Prints why the run failed, what to do, and options to try; then each detail on its own line. */
   showError(message: string, { code, hint, options = [], details }: FailureLines): void {
     const lines = [
-      `${this.#mark('error:')}${escapeControlCharacters(message)}`,
-      ...(hint === undefined ? [] : [`${this.#colors?.cyan('hint:') ?? 'hint:'} ${escapeControlCharacters(hint)}`]),
+      `${this.#mark('error:')}${this.#spell(message)}`,
+      ...(hint === undefined ? [] : [`${this.#colors?.cyan('hint:') ?? 'hint:'} ${this.#spell(hint)}`]),
       ...(options.length > 0 ? [`${this.#colors?.cyan('try:') ?? 'try:'} ${options.join(', ')}`] : []),
-      ...details.map(escapeControlCharacters).map((detail) => this.#colors?.gray(detail) ?? detail),
+      ...details.map((detail) => this.#spell(detail)).map((detail) => this.#colors?.gray(detail) ?? detail),
     ];
     this.#write('error', message, lines, { code, hint, options, details });
   }
@@ -203,6 +206,12 @@ export class Terminal {
     return `${this.#colors?.[word === 'error:' ? 'red' : 'yellow'](word) ?? word} `;
   }
 
+  /** Returns a text as a stream shows it: control characters are replaced, and on some terminals signs that are not ASCII. */
+  #spell(text: string, stream: OutputStream = this.#options.stderr): string {
+    const escaped = escapeControlCharacters(text);
+    return stream.isTTY === true && !showsUnicode(this.#options.environment) ? toAscii(escaped) : escaped;
+  }
+
   #paint(text: string, accents: Accents | undefined): string {
     return accents && this.#resultColors ? paint(text, accents, this.#resultColors) : text;
   }
@@ -218,10 +227,14 @@ export class Terminal {
     if (isRunning) this.#start();
   };
 
+  /** Closes the terminal for good: transfers that are still ending draw no line again. */
+  end(): void {
+    this.close();
+    this.#isEnded = true;
+  }
+
   #start(): void {
-    if (this.#options.quiet === true || this.#timer !== undefined) {
-      return;
-    }
+    if (this.#options.quiet === true || this.#timer !== undefined || this.#isEnded) return;
     const spinner = this.#spinner;
     if (spinner === undefined) {
       this.#timer = setTimeout(() => {
@@ -251,13 +264,14 @@ export class Terminal {
     // A wrapped line cannot be overwritten. The spinner and a space take two columns.
     const width = bar > 0 ? screenSizeOf(this.#options.stderr).columns - 3 : Infinity;
     const started = [...this.#transfers].filter(([, progress]) => progress.started);
-    return new Map(started.map(([label, progress]) => [label, progress.line(Date.now(), { bar, width })]));
+    return new Map(started.map(([label, progress]) => [label, this.#spell(progress.line(Date.now(), { bar, width }))]));
   }
 }
 
-/** Whether lines on a stream can be overwritten. */
-function isDrawable(stream: OutputStream, environment: NodeJS.ProcessEnv): boolean {
-  return stream.isTTY === true && environment['TERM'] !== 'dumb' && screenSizeOf(stream).isKnown;
+/** Whether lines on a stream can be overwritten. The log of a CI system keeps every line. */
+function isDrawable(stream: OutputStream, { TERM, CI = '' }: NodeJS.ProcessEnv): boolean {
+  const isContinuous = !['', '0', 'false'].includes(CI);
+  return stream.isTTY === true && TERM !== 'dumb' && !isContinuous && screenSizeOf(stream).isKnown;
 }
 
 /**

@@ -1,6 +1,6 @@
 import type { BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatResult } from '../cli/format.ts';
+import { formatBytes, formatCount, formatResult } from '../cli/format.ts';
 import { formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
@@ -40,7 +40,7 @@ export const command = defineCommand({
     const { files, ...facts } = await backUpRegistry(request, context);
     const size = sumSizes(files);
     const result = { outcome: 'written', output, ...facts, fileCount: files.length, size };
-    const words = `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all keys and passwords of the registry.`;
+    const words = `Wrote ${output}: ${formatCount(files.length, 'file')}, ${formatBytes(size)}. It has all keys and passwords of the registry.`;
     terminal.print(await formatResult(args.format, result, words));
   },
 });

@@ -130,7 +130,12 @@ async function describeContent(
   const extras = (await readAdditionalImages(folder))
     .filter((image) => releases.some((each) => tags.has(extraImageTag(each, image))))
     .map(({ registry, repository: from, digest }) => formatReference({ registry, repository: from, digest }));
-  const facts = describeReleases(await Promise.all(described), [...new Set(extras)].sort(), 'another tool', []);
+  const facts = describeReleases(
+    await Promise.all(described),
+    [...new Set(extras)].sort(),
+    'not recorded in a mirror directory',
+    [],
+  );
   const placed = files.map((file) => ({ ...entryKindOf(file), size: file.size }));
   const manifests = new Set(placed.flatMap((place) => (place.kind === 'manifest' ? [place.digest] : [])));
   const blobs = placed.flatMap((place) =>

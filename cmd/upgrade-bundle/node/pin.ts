@@ -62,6 +62,7 @@ async function readImages(
 }
 
 function toWords({ file, pinned, changed }: PinResult): string {
-  const what = pinned.length === 0 ? 'No images are pinned' : `${pinned.length} images are pinned in ${file}`;
+  const count = pinned.length === 1 ? '1 image is' : `${pinned.length || 'No'} images are`;
+  const what = pinned.length === 0 ? `${count} pinned` : `${count} pinned in ${file}`;
   return changed ? `${what}\nNext: systemctl reload crio` : `${what}, as before`;
 }

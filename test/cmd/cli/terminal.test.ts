@@ -41,7 +41,7 @@ class Screen extends Writable {
 async function open(options: Partial<TerminalOptions> & { isTTY?: boolean; columns?: number } = {}) {
   const stdout = new Screen(false);
   const stderr = new Screen(options.isTTY ?? false, options.columns);
-  const terminal = await Terminal.open({ stdout, stderr, environment: {}, ...options });
+  const terminal = await Terminal.open({ stdout, stderr, environment: { LANG: 'C.UTF-8' }, ...options });
   return { terminal, stdout, stderr };
 }
 
@@ -209,12 +209,40 @@ describe('Terminal', () => {
       expect(stderr.text).to.contain('error: broken\n').and.not.to.contain(`${escape}[3`);
     });
 
-    it('draws nothing on a terminal that cannot move its cursor', async () => {
-      const { terminal, stderr } = await open({ isTTY: true, environment: { TERM: 'dumb' } });
-      terminal.transfer('Downloading')(plan);
+    it('draws nothing on a terminal that cannot move its cursor, and in CI', async () => {
+      for (const environment of [{ TERM: 'dumb' }, { CI: 'true' }]) {
+        const { terminal, stderr } = await open({ isTTY: true, environment });
+        terminal.transfer('Downloading')(plan);
+        mock.timers.tick(3_000);
+        terminal.close();
+        expect(stderr.text).to.contain('Downloading   0%').and.not.to.contain(`${escape}[?25l`);
+      }
+    });
+
+    it('draws in ASCII on the Linux console, and in a locale that is not UTF-8', async () => {
+      for (const environment of [{ TERM: 'linux', LANG: 'C.UTF-8' }, { LANG: 'de_DE.ISO-8859-1' }, {}]) {
+        const stdout = new Screen(true);
+        const { terminal, stderr } = await open({ isTTY: true, environment, stdout });
+        terminal.transfer('Downloading')({ ...plan, present: plan.bytes / 2 });
+        mock.timers.tick(400);
+        terminal.print('“a” → b…');
+        terminal.showError('the registry’s answer', { code: 'tls', hint: 'it’s', details: ['…'] });
+        const drawn = stdout.text + stderr.text;
+        expect(drawn).to.contain('Downloading ####').and.to.contain('"a" -> b...\n').and.to.contain("registry's");
+        expect(drawn).to.match(/^[\x00-\x7f]*$/);
+      }
+    });
+
+    it('draws nothing again after its end', async () => {
+      const { terminal, stderr } = await open({ isTTY: true });
+      const listen = terminal.transfer('Downloading');
+      listen(plan);
+      mock.timers.tick(400);
+      terminal.end();
+      const before = stderr.text.length;
+      listen({ kind: 'bytes', digest, bytes: mebibyte });
       mock.timers.tick(3_000);
-      terminal.close();
-      expect(stderr.text).to.contain('Downloading   0%').and.not.to.contain(escape);
+      expect(stderr.text.slice(before)).to.equal('');
     });
   });
 });
