@@ -28,7 +28,7 @@ const options = {
     type: 'boolean',
     describe: 'With --export, write a short form that can be typed: version, architecture, free space, operators',
   },
-  ...outputOption(['json']),
+  ...outputOption(['json', 'html']),
   ...offlineTrustOptions,
   ...clusterAccessOptions,
 } as const;
@@ -75,7 +75,10 @@ export const command = defineCommand({
       context.log('info', `wrote the report of the site to ${args.export}`);
     }
     if (args.output === 'json') terminal.print(formatJson(report));
-    else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
+    else if (args.output === 'html') {
+      const { formatPreflightPage } = await import('./report/findingsPage.ts');
+      terminal.print(formatPreflightPage(report, { date: new Date(), tool }).trimEnd());
+    } else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
     if (!report.ready) throw failureOf(report);
   },
 });

@@ -28,7 +28,7 @@ export const command = defineCommand({
       check: (text: string) => void parseDuration(text),
     },
     end: { type: 'boolean', describe: 'End an interrupted drill of the node, and do nothing else' },
-    ...outputOption(['json', 'junit']),
+    ...outputOption(['json', 'junit', 'html']),
     ...clusterAccessOptions,
   },
   examples: [
@@ -44,6 +44,8 @@ export const command = defineCommand({
     const { formatJson } = await import('../../cli/format.ts');
     const { formatDrillJunit } = await import('./drillJunit.ts');
     const { formatDrills } = await import('./drillWords.ts');
+    const { formatDrillPage } = await import('../report/findingsPage.ts');
+    const { tool } = await import('../../cli/access.ts');
     if ((node === undefined) === (pool === undefined)) {
       throw new PluginError('usage', 'name either a node or a pool', {
         hint: 'See “oc get nodes” and “oc get machineconfigpool”.',
@@ -67,9 +69,11 @@ export const command = defineCommand({
     } finally {
       // After a failure or an interruption, the nodes before it count too.
       if (drills.length > 0) {
+        const origin = { date: new Date(), tool };
         if (output === 'json') terminal.print(formatJson({ cluster: cluster.name, nodes: drills }));
-        else
-          terminal.print(output === 'junit' ? formatDrillJunit(cluster.name, drills).trimEnd() : formatDrills(drills));
+        else if (output === 'junit') terminal.print(formatDrillJunit(cluster.name, drills).trimEnd());
+        else if (output === 'html') terminal.print(formatDrillPage(cluster.name, drills, origin).trimEnd());
+        else terminal.print(formatDrills(drills));
       }
     }
   },

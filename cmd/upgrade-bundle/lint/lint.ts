@@ -2,6 +2,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import type { LintReport } from '../../../lib/lint/lint.ts';
 import type { LintResult } from '../../../lib/lint/lintResult.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
+import { tool } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatCount, formatResult, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
@@ -31,7 +32,7 @@ const options = {
     default: 'blocker',
     describe: 'Lowest severity that makes the exit code 1',
   },
-  ...outputOption(['json', 'yaml', 'junit', 'sarif']),
+  ...outputOption(['json', 'yaml', 'junit', 'sarif', 'html']),
   arch: {
     ...releaseOptions.arch,
     describe: 'Architecture of a release named by its version (default: x86_64)',
@@ -98,12 +99,19 @@ export const command = defineCommand({
   },
 });
 
-async function format(result: LintResult, form: 'json' | 'yaml' | 'junit' | 'sarif' | undefined): Promise<string> {
+async function format(
+  result: LintResult,
+  form: 'json' | 'yaml' | 'junit' | 'sarif' | 'html' | undefined,
+): Promise<string> {
   switch (form) {
     case 'junit':
       return toJunit(result);
     case 'sarif':
       return JSON.stringify(toSarif(result), null, 2);
+    case 'html': {
+      const { formatLintPage } = await import('../report/findingsPage.ts');
+      return formatLintPage(result, { date: new Date(), tool });
+    }
     default:
       return formatResult(form, result, toWords(result));
   }

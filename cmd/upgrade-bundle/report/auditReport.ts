@@ -5,7 +5,7 @@ import { rootFingerprint } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { listOtherKeys, nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
-import { formatFacts, formatPage, linkTo, linkToCommits } from './page.ts';
+import { formatFacts, formatPage, linkTo, linkToCommits, listTable } from './page.ts';
 import { listVersions } from './origin.ts';
 import { describeDelta, verdictOf } from './verdict.ts';
 import { nameReleases } from '../../cli/format.ts';
@@ -24,7 +24,7 @@ export interface AuditContext {
 export function formatAudit(report: VerifyReport, { date, tool, keys }: AuditContext): string {
   const { arch, path } = report;
   const version = nameReleases(report);
-  const { word, reason } = verdictOf(report);
+  const { word, reason, hint } = verdictOf(report);
   const title = `OpenShift ${version} for ${arch}`;
   return formatPage({
     title: `${word}: ${title}`,
@@ -34,9 +34,10 @@ export function formatAudit(report: VerifyReport, { date, tool, keys }: AuditCon
         <strong>${word}.</strong>
         ${word === 'Verified' ? 'Every check below succeeded.' : `Do not use this bundle: ${reason}.`}
         ${date.toISOString()}, by ${tool}.
+        ${hint && markup`<br /><strong>Next step:</strong> ${hint}`}
       </p>`,
-    main: markup`${describeBundle(report, basename(path))} ${describeKeys(report, keys)} ${listProblems(report)}
-      ${listWarnings(report, keys)} ${listChanges(report)} ${listContents(report)}`,
+    main: markup`${listProblems(report)} ${listWarnings(report, keys)} ${describeBundle(report, basename(path))}
+      ${describeKeys(report, keys)} ${listChanges(report)} ${listContents(report)}`,
     footer: `${tool} verified this bundle on ${date.toISOString()}.`,
   });
 }
@@ -76,8 +77,10 @@ function describeKeys({ signatures, policies }: VerifyReport, keys: ExpectedKeys
 
 function listProblems({ problems }: VerifyReport): Markup | undefined {
   if (problems.length === 0) return undefined;
-  const rows = problems.map(({ kind, subject, message, images }) => [kind, subject, message, images.join(', ')]);
-  return listTable('Problems', ['Kind', 'Of', 'Problem', 'Images'], rows);
+  const rows = problems.map(({ kind, subject, message, images, hint }) => {
+    return [kind, subject, message, images.join(', '), hint ?? 'Copy or create the bundle again.'];
+  });
+  return listTable('Problems', ['Kind', 'Of', 'Problem', 'Images', 'Next step'], rows);
 }
 
 function listWarnings({ warnings, policies }: VerifyReport, keys: ExpectedKeys): Markup | undefined {
@@ -107,7 +110,11 @@ function linkToChange(repository: string | undefined, from: string | undefined, 
 
 function listContents({ contents, policies, provenance }: VerifyReport): Markup {
   const results = Map.groupBy(policies, ({ name }) => name);
-  const rows = contents.flatMap(({ digest, names, isWhole }) =>
+  const isBad = ({ names, isWhole }: (typeof contents)[number]): boolean =>
+    !isWhole ||
+    names.some((name) => results.get(name)?.some(({ outcome }) => outcome === 'missing' || outcome === 'rejected'));
+  const sorted = contents.toSorted((a, b) => Number(isBad(b)) - Number(isBad(a)));
+  const rows = sorted.flatMap(({ digest, names, isWhole }) =>
     names.map((name) => {
       const source = provenance?.sources.get(name);
       return [
@@ -127,25 +134,4 @@ function listContents({ contents, policies, provenance }: VerifyReport): Markup 
 function describeOutcomes(results: readonly NamedResult[]): string {
   if (results.length === 0) return 'no policy';
   return [...new Set(results.map(({ outcome, reasons }) => [outcome, ...reasons].join(': ')))].join('; ');
-}
-
-function listTable(title: string, heads: readonly string[], rows: readonly (readonly (string | Markup)[])[]): Markup {
-  return markup`<h2>${title}</h2>
-    <div class="scroll">
-      <table class="sortable stacked searchable">
-        <thead>
-          <tr>
-            ${heads.map((head) => markup`<th scope="col">${head}</th>`)}
-          </tr>
-        </thead>
-        <tbody>
-          ${rows.map(
-            (row) =>
-              markup`<tr>
-                ${row.map((cell, column) => markup`<td class="digest" data-label="${heads[column] ?? ''}">${cell}</td>`)}
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>`;
 }

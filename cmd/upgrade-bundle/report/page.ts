@@ -58,6 +58,37 @@ export function formatFacts(rows: readonly (readonly [term: string, value: strin
   </dl>`;
 }
 
+/** Formats a table that can be sorted and searched. Columns of digests are wide. */
+export function listTable(
+  title: string,
+  heads: readonly string[],
+  rows: readonly (readonly (string | Markup)[])[],
+): Markup {
+  const cell = (value: string | Markup | undefined, column: number): Markup => {
+    const isLong = typeof value === 'string' && /[0-9a-f]{32}/i.test(value);
+    return markup`<td class="${isLong ? 'digest' : ''}" data-label="${heads[column] ?? ''}">${value}</td>`;
+  };
+  return markup`<h2>${title}</h2>
+    <div class="scroll">
+      <table class="sortable stacked searchable">
+        <thead>
+          <tr>
+            ${heads.map((head) => markup`<th scope="col">${head}</th>`)}
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map(
+            ([first, ...others]) =>
+              markup`<tr>
+                <th scope="row">${first}</th>
+                ${others.map((value, index) => cell(value, index + 1))}
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>`;
+}
+
 /** Returns a link to an address, which has been checked, with the address as its text. */
 export function linkTo(address: string): Markup {
   return markup`<a href="${address}">${address}</a>`;

@@ -31,6 +31,7 @@ pre { margin: 0.5rem 0 1rem; padding: 0.75rem 1rem; white-space: pre-wrap; overf
 .notice { margin: 1.25rem 0; max-width: none; padding: 0.7rem 1rem; background: var(--notice); border-left: 4px solid var(--notice-line); border-radius: 4px; }
 .notice.good { background: var(--good); border-left-color: var(--good-line); }
 .notice.bad { background: var(--bad); border-left-color: var(--bad-line); }
+.notice strong { font-weight: 600; }
 .notice ul { margin: 0.25rem 0 0; padding-left: 1.25rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); gap: 0.75rem; margin: 1.5rem 0; }
 .figures div { padding: 0.8rem 1rem; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; }
@@ -88,7 +89,9 @@ tbody th { font-weight: 600; overflow-wrap: anywhere; min-width: 9rem; }
 .kind { white-space: nowrap; }
 tbody th small { font-weight: 400; color: var(--quiet); }
 .number { text-align: right; white-space: nowrap; }
+td { overflow-wrap: anywhere; min-width: 5rem; }
 td.digest { min-width: 15rem; color: var(--quiet); }
+td.number { overflow-wrap: normal; }
 footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); color: var(--quiet); }
 @media (max-width: 40rem) {
   body { padding: 1.25rem 1rem 3rem; }

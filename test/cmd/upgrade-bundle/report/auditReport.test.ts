@@ -57,7 +57,7 @@ describe('formatAudit', () => {
     const page = formatAudit(report, audit);
     for (const [name, { digest }] of made.release.images) {
       const row =
-        new RegExp(`>${name}</td>\\s*<td class="digest" data-label="Digest">${digest}</td>.*?</tr>`, 's').exec(
+        new RegExp(`>${name}</th>\\s*<td class="digest" data-label="Digest">${digest}</td>.*?</tr>`, 's').exec(
           page,
         )?.[0] ?? '';
       expect(row, name).to.match(/complete.*verified.*github\.com.*<code>[0-9a-f]{40}/s);
@@ -81,7 +81,7 @@ describe('formatAudit', () => {
     const page = formatAudit(compared, audit);
     const title = `Changes since 4.12.3: ${String(changes?.images.length)} of 3 images`;
     expect(page).to.include(title);
-    expect(page).to.match(/console<\/td>\s*<td class="digest" data-label="Change">added<\/td>/);
+    expect(page).to.match(/console<\/th>\s*<td class="" data-label="Change">added<\/td>/);
     expect(formatVerified(compared, new Map(), undefined)).to.match(/Changes +since 4\.12\.3: .*1 added/);
   });
 
@@ -90,7 +90,13 @@ describe('formatAudit', () => {
     await rm(join(root, 'v2', releaseRepository, 'manifests', attachmentTag(made.release.digest)));
     const page = formatAudit(await verify(root), audit);
     expect(page).to.match(/<p class="notice bad">\s*<strong>FAILED\.<\/strong>/);
-    expect(page).to.match(/release<\/td>.*?missing: it has no sigstore signature/s);
+    expect(page).to.match(/release<\/th>.*?missing: it has no sigstore signature/s);
+    const order = ['<h2>Problems', 'Next step', '<dt>Bundle', '<h2>Signatures', '<h2>Images', '>release</th>'];
+    const places = order.map((text) => page.indexOf(text));
+    expect(places)
+      .to.deep.equal(places.toSorted((a, b) => a - b))
+      .and.not.to.include(-1);
+    expect(page.indexOf('missing: it')).to.be.below(page.indexOf('>verified<'));
   });
 
   it('lists the warnings, and links a change to the commits between two versions', () => {

@@ -1,0 +1,117 @@
+import type { NodeDrill } from '../../../lib/drill/drill.ts';
+import { formatSubject } from '../../../lib/kubernetes/finding.ts';
+import type { LintResult } from '../../../lib/lint/lintResult.ts';
+import { allRules } from '../../../lib/lint/rules.ts';
+import type { Preflight } from '../../../lib/preflight/preflight.ts';
+import { formatCount } from '../../cli/format.ts';
+import { markup, type Markup } from './markup.ts';
+import { formatPage, listTable } from './page.ts';
+
+/** The date and the program, for the end of a page. */
+export interface PageOrigin {
+  readonly date: Date;
+  readonly tool: string;
+}
+
+/** The subject and the verdict of a page. */
+interface Verdict {
+  readonly kind: string;
+  readonly title: string;
+  readonly isGood: boolean;
+  readonly words: string;
+}
+
+/** Formats the result of `lint` as one HTML page: the findings that fail first, each with the next step. */
+export function formatLintPage(result: LintResult, origin: PageOrigin): string {
+  const { target, version = target, findings, failing, passed, objects, files } = result;
+  const rows = findings
+    .toSorted((a, b) => Number(a.status === 'known') - Number(b.status === 'known'))
+    .map(({ severity, rule, object, component, file, line, field, message, status }) => [
+      severity,
+      status,
+      message,
+      allRules.find(({ id }) => id === rule)?.remedy ?? '',
+      object.kind === 'File' ? '' : `${formatSubject(object)} of ${component}`,
+      `${file}:${line} ${field}`,
+    ]);
+  const checked = `${formatCount(objects, 'object')} in ${formatCount(files, 'file')} checked`;
+  const verdict = {
+    ...{ kind: 'Manifests that need a registry', title: version, isGood: passed },
+    words: passed ? `Passed: ${checked}.` : `Failed: ${formatCount(failing, 'finding')}; ${checked}.`,
+  };
+  const heads = ['Severity', 'Status', 'Finding', 'Next step', 'Object', 'Place'];
+  return format(verdict, listFindings(heads, rows), origin);
+}
+
+/** Formats the result of `preflight` as one HTML page: blockers first, each finding with the next step. */
+export function formatPreflightPage(report: Preflight, origin: PageOrigin): string {
+  const { cluster, version, target, ready, findings, nodes, workloads } = report;
+  const blockers = findings.filter(({ severity }) => severity === 'blocker').length;
+  const what = target === undefined ? 'boot' : `update to ${target}`;
+  const checked = `${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
+  const verdict = {
+    ...{ kind: 'Preflight of a cluster', title: `${cluster}: OpenShift ${version}`, isGood: ready },
+    words: ready
+      ? `Ready: the cluster can ${what} without a registry; ${checked}.`
+      : `Not ready: ${formatCount(blockers, 'blocker')} to fix before the cluster can ${what} without a registry; ${checked}.`,
+  };
+  const rows = findings.map(({ severity, check, subject, message, advice }) => [
+    ...[severity, check, subject.name === '' ? subject.kind : formatSubject(subject), message, advice],
+  ]);
+  return format(verdict, listFindings(['Severity', 'Check', 'Object', 'Finding', 'Next step'], rows), origin);
+}
+
+/** Formats the drills of a cluster as one HTML page: nodes and pods that failed first. */
+export function formatDrillPage(cluster: string, drills: readonly NodeDrill[], origin: PageOrigin): string {
+  const failed = drills.filter(({ result }) => result !== 'passed');
+  const sorted = [...failed, ...drills.filter(({ result }) => result === 'passed')];
+  const nodes = sorted.map(({ node, result, message, reboot, pods, seconds, started }) => [
+    ...[node, result, message ?? '', reboot ? 'reboot' : 'restart of the container runtime'],
+    ...[`${pods.filter((pod) => pod.seconds !== undefined).length} of ${pods.length}`, `${seconds} s`, started],
+  ]);
+  const pods = sorted.flatMap(({ node, pods: all }) =>
+    all
+      .toSorted((a, b) => (b.seconds ?? Infinity) - (a.seconds ?? Infinity))
+      .map(({ namespace, name, owner, seconds, message }) => [
+        ...[`${namespace}/${name}`, node, owner],
+        ...[seconds === undefined ? 'does not run' : `${seconds} s`, message ?? ''],
+      ]),
+  );
+  const asked = sorted.flatMap(({ node, asked: images }) =>
+    images.map(({ image, count, pods: users, clients }) => [
+      ...[image, node, String(count)],
+      users.map(({ namespace, name }) => `${namespace}/${name}`).join(', ') || clients.join(', '),
+    ]),
+  );
+  const verdict = {
+    ...{ kind: 'Drill without a registry', title: cluster, isGood: failed.length === 0 },
+    words:
+      failed.length === 0
+        ? `Passed: ${formatCount(drills.length, 'node')} started without a registry.`
+        : `Failed: ${formatCount(failed.length, 'node')} of ${drills.length}. Load or pin the images below, or set imagePullPolicy: IfNotPresent, then drill again.`,
+  };
+  return format(
+    verdict,
+    markup`${listTable('Nodes', ['Node', 'Result', 'Reason', 'By', 'Pods that run', 'Last after', 'Started'], nodes)}
+      ${asked.length > 0 && listTable('Images that were asked for', ['Image', 'Node', 'Times', 'By'], asked)}
+      ${pods.length > 0 && listTable('Pods', ['Pod', 'Node', 'Owner', 'Ran again', 'Reason'], pods)}`,
+    origin,
+  );
+}
+
+function listFindings(heads: readonly string[], rows: readonly (readonly string[])[]): Markup {
+  return rows.length === 0
+    ? markup`<p>Nothing was found that needs a registry.</p>`
+    : listTable('Findings', heads, rows);
+}
+
+function format({ kind, title, isGood, words }: Verdict, main: Markup, { date, tool }: PageOrigin): string {
+  return formatPage({
+    title: `${kind}: ${title}`,
+    header: markup`<p class="eyebrow">${kind}</p>
+      <h1>${title}</h1>
+      <p class="${`notice ${isGood ? 'good' : 'bad'}`}"><strong>${words}</strong></p>`,
+    main,
+    footer: `${tool}, ${date.toISOString()}.`,
+  });
+}
