@@ -1,6 +1,6 @@
 /**
  * Builds one executable for each platform, which includes Node.js, and packs it with licences and man pages into an archive. Also
- * writes checksums and krew manifests, into dist/packages or into the folder that an argument names. Other arguments
+ * writes a bill of materials beside each archive, and checksums, into dist/packages or into the folder that an argument names. Other arguments
  * choose platforms, such as linux-amd64. `--fast` makes the archives a tenth larger. Executables for macOS are built on
  * macOS, and those for Linux on Linux.
  */
@@ -15,7 +15,8 @@ import { create, extract } from 'tar';
 import lock from '../package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
 import { bundle } from './bundle.ts';
-import { archiveOf, executableOf, krewManifests, papers, platforms, type Platform } from './krew.ts';
+import { billOf } from './bill.ts';
+import { archiveOf, billNameOf, executableOf, papers, platforms, type Platform } from './krew.ts';
 import { manPages } from './manPages.ts';
 import { packagesOf, writeNotices } from './notices.ts';
 import { readPackageArguments, type PackageArguments } from './packageArguments.ts';
@@ -31,10 +32,10 @@ const compression = isFast ? 1 : 7;
 const pages = await manPages(programs);
 const work = await mkdtemp(join(tmpdir(), 'package-'));
 try {
-  await mkdir(`${folder}/krew`, { recursive: true });
+  await mkdir(folder, { recursive: true });
   // Remove only the files of an earlier run, because the folder may have other files.
-  for (const platform of platforms) await rm(`${folder}/${archiveOf(platform)}`, { force: true });
-  for (const [name] of krewManifests(new Map())) await rm(`${folder}/krew/${name}`, { force: true });
+  for (const platform of platforms)
+    for (const name of [archiveOf(platform), billNameOf(platform)]) await rm(`${folder}/${name}`, { force: true });
   const inputs = await bundle(`${root}/cmd/oc-disconnected.ts`, join(work, main));
   const notices = await writeNotices(root, packagesOf(inputs));
   const checksums = new Map<string, string>();
@@ -46,13 +47,14 @@ try {
     }
     const archive = await makeArchive(platform, notices);
     const content = await readFile(archive);
+    const bill = billOf([platform]);
+    await writeFile(`${folder}/${billNameOf(platform)}`, bill);
     checksums.set(archiveOf(platform), createHash('sha256').update(content).digest('hex'));
+    checksums.set(billNameOf(platform), createHash('sha256').update(bill).digest('hex'));
     say(`${archive}: ${(content.length / 1e6).toFixed(1)} MB`);
   }
   const lines = [...checksums].map(([name, sum]) => `${sum}  ${name}\n`);
   await writeFile(`${folder}/SHA256SUMS`, lines.join(''));
-  for (const [name, text] of krewManifests(checksums, { onlyKnown: true }))
-    await writeFile(`${folder}/krew/${name}`, text);
 } finally {
   await rm(work, { recursive: true, force: true });
 }

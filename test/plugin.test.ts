@@ -87,7 +87,7 @@ describe('krewManifests', () => {
     const [first] = platforms;
     const name = first ? archiveOf(first) : '';
     const sum = 'a'.repeat(64);
-    for (const [, text] of krewManifests(new Map([[name, sum]]), { onlyKnown: true, base: 'https://dl.test/v1' })) {
+    for (const [, text] of krewManifests(new Map([[name, sum]]), 'https://dl.test/v1')) {
       const { platforms: offered } = (parse(text) as Plugin).spec;
       expect(offered.map(({ uri, sha256 }) => [uri, sha256])).to.deep.equal([[`https://dl.test/v1/${name}`, sum]]);
     }

@@ -33,6 +33,14 @@ describe('the workflows', () => {
       const [, verb = '', rest = ''] = /^oc adm-upgrade-bundle (\S+)(.*)$/.exec(line) ?? [];
       return { verb, options: [...rest.matchAll(/ --([\w-]+)/g)].map(([, option = '']) => option) };
     });
+    // Each machine runs the plugin, so each installs it first.
+    for (const { steps: own } of Object.values(jobs)) {
+      const runs = own.flatMap(({ run }) => run ?? []);
+      const installed = runs.findIndex(
+        (text) => text.includes('sha256sum --check') && text.includes('oc-adm_upgrade_bundle'),
+      );
+      expect(installed).to.be.within(0, runs.findIndex((text) => text.startsWith('oc adm-upgrade-bundle')) - 1);
+    }
     expect(used.map(({ verb }) => verb)).to.deep.equal(['lint', 'create', 'preflight', 'apply', 'drill']);
     for (const { verb, options } of used) {
       const command = await upgradeBundle.commands.find(({ usage }) => usage.split(' ')[0] === verb)?.load();

@@ -33,6 +33,8 @@ export type Peer =
   | 'unshare'
   | 'udevadm'
   | 'chromium'
+  | 'git'
+  | 'kubectl-krew'
   | 'groff';
 
 /** The result of a command. `code` is -1 if it was killed or did not start. */

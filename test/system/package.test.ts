@@ -34,6 +34,7 @@ describe('npm run package', function () {
     await writeFile(join(packages, `oc-disconnected-${manifest.version}-linux-amd64.tar.gz`), 'old');
     await makePackages(packages);
     archive = archiveFor('linux-amd64.tar.gz');
+    await runSuccessfully(process.execPath, [join(root, '.config/krewFiles.ts'), packages, 'https://dl.test/v1']);
     await mkdir(join(folder, 'alone'));
     await runSuccessfully('tar', ['-xzf', archive, '-C', join(folder, 'alone')]);
     await mkdir(join(folder, 'arm64'));
@@ -164,16 +165,23 @@ describe('npm run package', function () {
   });
 
   it('makes an archive for each platform except macOS, with the checksums of all in one file and in the manifests', async () => {
-    const archives = (await readdir(packages)).filter((name) => name.startsWith('oc-'));
+    const archives = (await readdir(packages)).filter((name) => /^oc-.*(?:gz|zip)$/.test(name));
     expect(archives.map((name) => name.replace(/^oc-disconnected-[^-]+-/, ''))).to.have.members([
       ...['linux-amd64.tar.gz', 'linux-arm64.tar.gz', 'windows-amd64.zip'],
     ]);
     const sums = await readFile(join(packages, 'SHA256SUMS'), 'utf8');
-    const { platforms } = (parse(await readFile(join(packages, 'krew/adm-upgrade-bundle.yaml'), 'utf8')) as Plugin)
-      .spec;
-    expect(platforms.map(({ uri, sha256 }) => `${sha256}  ${uri.replace(/.*\//, '')}`)).to.have.members(
-      sums.trimEnd().split('\n'),
+    const { platforms } = (parse(await readFile(join(packages, 'adm-upgrade-bundle.yaml'), 'utf8')) as Plugin).spec;
+    const lines = platforms.map(({ uri, sha256 }) => `${sha256}  ${uri.replace(/.*\//, '')}`);
+    expect(sums.trimEnd().split('\n')).to.include.members(lines);
+    const listed = sums
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.slice(66));
+    const others = (await readdir(packages)).filter(
+      (name) => !['SHA256SUMS', 'krew-index', 'notes.txt'].includes(name),
     );
+    expect(listed).to.have.members(others);
+    expect(listed.filter((name) => name.endsWith('.cdx.json'))).to.have.length(archives.length);
     expect(platforms).to.have.length(archives.length);
   });
 
@@ -224,7 +232,7 @@ describe('npm run package', function () {
     requirePeer(this, 'kubectl');
     for (const words of ['adm-upgrade-bundle', 'adm-release-mirror-config', 'adm-mirror-registry']) {
       const file = `${words}.yaml`;
-      const { platforms } = (parse(await readFile(join(packages, 'krew', file), 'utf8')) as Plugin).spec;
+      const { platforms } = (parse(await readFile(join(packages, file), 'utf8')) as Plugin).spec;
       const platform = platforms.find(({ uri }) => uri.endsWith(archive.slice(packages.length)));
       if (!platform) throw new Error(`${file} has nothing for this platform`);
       const content = await readFile(archive);
