@@ -12,6 +12,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
  */
 const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib', 'byteSize context errors failures fields shellWord waiting workerThread'],
+  ['lib/certificates', 'issuing'],
   ['lib/oci', 'attachment descriptor digest reference syntax'],
   [
     'lib/files',
@@ -49,7 +50,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/bundle',
-    'bundle bundledConfig complete configCheck extraImages identity images metadata open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
+    'bundle bundledConfig complete configCheck entryKind extraImages identity images metadata open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
   ['lib/bundle/inspect', 'inspect inventory release'],
@@ -80,6 +81,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord osImageStreamWrite upgradeBundle'],
+  ['lib/update/mirror', 'mirrorServer mirrorUnit'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
   ['lib/update/install', 'agentRefusal agentSilence agentStart executable install uninstall'],
@@ -152,11 +154,11 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     reason: 'commands in pods; Node’s own takes neither agents nor headers',
   },
   '@peculiar/x509': {
-    files: /^lib\/(?:mirror-registry\/certificates\/issuing|release\/sigstore\/certificate)\.ts$/,
+    files: /^lib\/(?:certificates\/issuing|release\/sigstore\/certificate)\.ts$/,
     reason: 'certificates are issued in one place',
   },
   'reflect-metadata': {
-    files: /^lib\/(?:mirror-registry\/certificates\/issuing|release\/sigstore\/certificate)\.ts$/,
+    files: /^lib\/(?:certificates\/issuing|release\/sigstore\/certificate)\.ts$/,
     reason: '@peculiar/x509 does not load without it',
   },
   'oci-registry-client': {
@@ -184,6 +186,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
     'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
+  [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
   [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
   [/^lib\/(drill\/nodeShell|node\/runtime\/drillUnit)\.ts$/, 'systemd-run, systemctl, and drill-node on the node'],
   [/^lib\/mirror-registry\/backup\/imageStorage\.ts$/, 'podman, find, tar'],

@@ -154,6 +154,12 @@ export const upgradeBundle: Program = {
       load: () => import('./node/controller.ts'),
     },
     {
+      usage: 'mirror-serve',
+      describe: 'Serve the bundles that a control plane node retains (started by install --mirror)',
+      group: withoutRegistry,
+      load: () => import('./node/mirrorServe.ts'),
+    },
+    {
       usage: 'drill-node',
       describe: 'Run the part of a drill on its node (started by drill)',
       group: withoutRegistry,

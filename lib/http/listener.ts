@@ -11,7 +11,15 @@ export interface ListenerOptions {
   readonly port: number;
   /** Listen by TLS, and only for clients with this key. */
   readonly preSharedKey?: PreSharedKey | undefined;
+  /** Listen by TLS with this certificate, for any client. */
+  readonly certificate?: ServerCertificate | undefined;
   readonly limits?: ConnectionLimits | undefined;
+}
+
+/** The certificate of a server with its chain, and its private key, in PEM. */
+export interface ServerCertificate {
+  readonly cert: string;
+  readonly key: string;
 }
 
 /** Limits of connections, and of the time for a request in milliseconds. */
@@ -29,6 +37,8 @@ export interface Listener {
   readonly url: string;
   readonly host: string;
   readonly port: number;
+  /** Uses another certificate for new connections, if the server has one. Throws the error of TLS for an invalid one. */
+  setCertificate(certificate: ServerCertificate): void;
   /** Closes all connections, also those with a response in transfer. */
   close(): Promise<void>;
 }
@@ -45,7 +55,7 @@ type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<vo
  * and connections with slow requests. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
  */
 export async function openListener(options: ListenerOptions, handle: Handle, context: Context): Promise<Listener> {
-  const { host, port, preSharedKey, limits = {} } = options;
+  const { host, port, preSharedKey, certificate, limits = {} } = options;
   const { headTime = 15_000 } = limits;
   const settings: ServerOptions = {
     headersTimeout: headTime,
@@ -56,20 +66,23 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
     keepAliveInitialDelay: 30_000,
   };
   const inTurn = takeTurns(handle);
-  const server = preSharedKey
-    ? createTlsServer({ ...settings, ...serverTlsOf(preSharedKey) }, inTurn)
-    : createServer(settings, inTurn);
+  const tls = preSharedKey ? serverTlsOf(preSharedKey) : certificate;
+  const secure = tls && createTlsServer({ ...settings, ...tls }, inTurn);
+  const server = secure ?? createServer(settings, inTurn);
   limitConnections(server, limits, context);
   await listen(server, host, port);
   const address = server.address() as AddressInfo;
   const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
-  const url = `${preSharedKey ? 'https' : 'http'}://${authority}`;
+  const url = `${tls ? 'https' : 'http'}://${authority}`;
   const close = (): Promise<void> => {
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     server.closeAllConnections();
     return closed;
   };
-  return { url, host: address.address, port: address.port, close };
+  const setCertificate = (next: ServerCertificate): void => {
+    if (certificate) secure?.setSecureContext(next);
+  };
+  return { url, host: address.address, port: address.port, setCertificate, close };
 }
 
 /**

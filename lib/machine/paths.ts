@@ -34,6 +34,9 @@ export const nodeStateFolder = '/var/lib/oc-upgrade-bundle';
 /** The path of the agents’ executable on a node. */
 export const executablePath = `${nodeStateFolder}/bin/oc-adm_upgrade_bundle`;
 
+/** The folder with the certificate and the settings of a control plane node’s mirror. It exists only with a mirror. */
+export const mirrorFolder = `${nodeStateFolder}/mirror`;
+
 /** The folder of a drill on its node. It exists only while the drill runs. */
 export const drillFolder = `${nodeStateFolder}/drill`;
 

@@ -5,8 +5,9 @@ import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
 import { ContentSender, type SendLimits } from './contentSender.ts';
-import { openListener, type ConnectionLimits, type Listener } from '../http/listener.ts';
+import { openListener, type ConnectionLimits, type Listener, type ServerCertificate } from '../http/listener.ts';
 import type { PreSharedKey } from '../http/preSharedKey.ts';
+import { StreamQueue, type StreamLimits } from './streamQueue.ts';
 import { beginContent, RequestRefusal, sendJson } from './serverResponse.ts';
 import { hasToken, isOwnHost, readPage, type Page } from './serverRequest.ts';
 import { readContent, Verifier, type ContentSource, type LocalContent } from '../store/store.ts';
@@ -33,12 +34,18 @@ export interface ServeOptions {
   readonly token?: string | undefined;
   /** Serve by TLS, only for clients with this key; undefined for plain HTTP. */
   readonly preSharedKey?: PreSharedKey;
+  /** Serve by TLS with this certificate, to any client and under any host name. */
+  readonly certificate?: ServerCertificate;
+  /** The number of blobs to send at a time; by default no limit. */
+  readonly streams?: StreamLimits;
   /** Other files to serve, by their paths: `/bundle.tar`. Looked up for each request. */
   readonly files?: Pick<ReadonlyMap<string, ServedFile>, 'get'>;
   /** Skip verification of blobs, for clients that verify digests themselves. */
   readonly unverified?: boolean;
   /** Receives the digest and the number of bytes of blobs as they are sent. */
   readonly onSent?: (digest: Digest, bytes: number) => void;
+  /** Receives the digest of a blob that was read and is corrupt. Its client never gets the last bytes. */
+  readonly onCorrupt?: (digest: Digest) => void;
   /** Receives each request when its response has ended. */
   readonly onResponse?: (response: ServedResponse) => void;
 }
@@ -78,10 +85,10 @@ type Find = (repository: string) => Served | undefined | Promise<Served | undefi
  * Throws `busy` if the port is in use, and `not-writable` if it is not allowed.
  */
 export async function serveContent(find: Find, options: ServeOptions, context: Context): Promise<ContentServer> {
-  const { host = '127.0.0.1', port = 0, preSharedKey, limits } = options;
+  const { host = '127.0.0.1', port = 0, preSharedKey, certificate, limits } = options;
   const handler = new Handler(find, { ...options, host }, context);
   const listener = await openListener(
-    { host, port, preSharedKey, limits },
+    { host, port, preSharedKey, certificate, limits },
     (...exchange) => handler.handle(...exchange),
     context,
   );
@@ -103,12 +110,14 @@ class Handler {
   readonly #sender: ContentSender;
   /** The number of current clients of each file. */
   readonly #clients = new Map<ServedFile, number>();
+  readonly #streams: StreamQueue | undefined;
 
   constructor(find: Find, options: ServeOptions, context: Context) {
     this.#find = find;
     this.#options = options;
     this.#context = context;
     this.#sender = new ContentSender(options.limits);
+    this.#streams = options.streams && new StreamQueue(options.streams);
   }
 
   async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -142,9 +151,9 @@ class Handler {
       response.setHeader('Allow', 'GET, HEAD');
       throw new RequestRefusal(405, 'UNSUPPORTED', 'this registry is for reading only');
     }
-    const { token, files, repositories = () => [], names = [], host = '', preSharedKey } = this.#options;
-    // A client with the key is not a browser.
-    if (!preSharedKey && !isOwnHost(request.headers.host, [host, ...names])) {
+    const { token, files, repositories = () => [], names = [], host = '', ...tls } = this.#options;
+    // A client with the key is not a browser, and a browser compares the name in a certificate itself.
+    if (!tls.preSharedKey && !tls.certificate && !isOwnHost(request.headers.host, [host, ...names])) {
       throw new RequestRefusal(
         421,
         'DENIED',
@@ -221,17 +230,30 @@ class Handler {
     }
     const blob = { mediaType: 'application/octet-stream', digest, size };
     if (!(await source.exists(blob))) throw new RequestRefusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
+    using _turn = request.method === 'HEAD' ? undefined : await this.#awaitTurn(response);
     const { start, end } = beginContent(request, response, { size, type: blob.mediaType, digest });
     if (request.method === 'HEAD') return;
     const read = (at: number, length: number): AsyncIterable<Buffer> =>
       source.chunks?.(blob, start + at, start + at + length) ?? fetchPart(source, blob, start + at, length);
-    const { unverified = false, onSent } = this.#options;
+    const { unverified = false, onSent, onCorrupt } = this.#options;
     const verifier = unverified || end - start < size ? undefined : new Verifier(blob, source.name);
-    await this.#sender.send(read, end - start, response, (part, left) => {
+    const sending = this.#sender.send(read, end - start, response, (part, left) => {
       verifier?.update(part);
       if (left === 0) verifier?.finish();
       onSent?.(digest, part.length);
     });
+    await sending.catch((error: unknown) => {
+      if (isPluginError(error, 'digest-mismatch')) onCorrupt?.(digest);
+      throw error;
+    });
+  }
+
+  /** Waits until another blob may be sent. Throws a RequestRefusal (429) if that takes too long. */
+  async #awaitTurn(response: ServerResponse): Promise<Disposable | undefined> {
+    const turn = await this.#streams?.enter(response);
+    if (turn || !this.#streams) return turn;
+    response.setHeader('Retry-After', '5');
+    throw new RequestRefusal(429, 'TOOMANYREQUESTS', 'too many blobs are being sent');
   }
 }
 

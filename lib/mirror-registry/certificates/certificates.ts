@@ -4,7 +4,7 @@ import { messageOf, PluginError } from '../../errors.ts';
 import { certificatePathsOf, type CertificatePaths } from '../certificatePaths.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Installation } from '../installation.ts';
-import { listFlaws } from './issuing.ts';
+import { listFlaws } from '../../certificates/issuing.ts';
 import { readState, type RecordedCertificate } from '../detect/registryState.ts';
 
 /**

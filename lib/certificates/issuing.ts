@@ -9,6 +9,7 @@ import {
 import { isIP } from 'node:net';
 import { promisify } from 'node:util';
 import type * as x509 from '@peculiar/x509';
+import { encodeNameConstraints, type PermittedNames } from './nameConstraints.ts';
 
 /** The validity of a certificate in days. It begins five minutes before `now`, because clocks differ. */
 export interface Validity {
@@ -39,18 +40,48 @@ const day = 24 * 60 * 60 * 1000;
  * Issues the certificate of a server, in PEM. It is not a CA, is for `serverAuth`, has the key identifiers of server
  * and CA, and has IP addresses as addresses. It expires no later than its CA.
  */
-export async function issueServerCertificate(request: ServerCertificateRequest): Promise<string> {
-  const { like, key, hosts, authority, now, days } = request;
+export async function issueServerCertificate({ like, key, ...request }: ServerCertificateRequest): Promise<string> {
   const api = await load();
   const old = new api.X509Certificate(like);
-  const issuer = new api.X509Certificate(authority.certificate);
   const isRsa = new X509Certificate(like).publicKey.asymmetricKeyType === 'rsa';
   const publicKey = key === undefined ? old.publicKey : await publicKeyOf(api, createPublicKey(key));
+  return issue(api, { ...request, subject: old.subjectName, publicKey, isRsa });
+}
+
+/**
+ * Creates a P-256 key and issues the certificate of a server for it, both in PEM, as issueServerCertificate does. The
+ * name is its common name.
+ */
+export async function createServerCertificate(
+  name: string,
+  request: Omit<ServerCertificateRequest, 'like' | 'key'>,
+): Promise<Authority> {
+  const api = await load();
+  const keys = await promisify(generateKeyPair)('ec', { namedCurve: 'prime256v1' });
+  const publicKey = await publicKeyOf(api, keys.publicKey);
+  const subject = new api.Name([{ CN: [name] }]);
+  return {
+    key: keys.privateKey.export({ type: 'pkcs8', format: 'pem' }),
+    certificate: await issue(api, { ...request, subject, publicKey, isRsa: false }),
+  };
+}
+
+interface IssueRequest extends Omit<ServerCertificateRequest, 'like' | 'key'> {
+  readonly subject: x509.Name;
+  readonly publicKey: x509.PublicKey;
+  readonly isRsa: boolean;
+}
+
+async function issue(
+  api: Api,
+  { subject, publicKey, isRsa, hosts, authority, now, days }: IssueRequest,
+): Promise<string> {
+  const issuer = new api.X509Certificate(authority.certificate);
   const { digitalSignature, keyEncipherment } = api.KeyUsageFlags;
   const forRsa: x509.KeyUsageFlags = digitalSignature | keyEncipherment;
   const certificate = await api.X509CertificateGenerator.create({
     serialNumber: newSerial(),
-    subject: old.subjectName,
+    subject,
     issuer: issuer.subjectName,
     notBefore: new Date(now.getTime() - 5 * 60_000),
     notAfter: new Date(Math.min(now.getTime() + days * day, issuer.notAfter.getTime())),
@@ -89,6 +120,26 @@ export async function createAuthority(host: string, { now, days }: Validity): Pr
   ]);
   const identifier = Buffer.from(await publicKey.getKeyIdentifier()).toString('hex');
   return { key, certificate: await createRoot(api, name, publicKey, identifier, { key, now, days }) };
+}
+
+/**
+ * Creates a CA with a new P-256 key, which can only issue certificates of servers, and only for the permitted names. The
+ * name is its common name.
+ */
+export async function createConstrainedAuthority(
+  name: string,
+  permitted: PermittedNames,
+  { now, days }: Validity,
+): Promise<Authority> {
+  const api = await load();
+  const keys = await promisify(generateKeyPair)('ec', { namedCurve: 'prime256v1' });
+  const key = keys.privateKey.export({ type: 'pkcs8', format: 'pem' });
+  const publicKey = await publicKeyOf(api, keys.publicKey);
+  const subject = new api.Name([{ CN: [name] }, { '2.5.4.5': [randomBytes(8).toString('hex')] }]);
+  const identifier = Buffer.from(await publicKey.getKeyIdentifier()).toString('hex');
+  const constraints = new api.Extension('2.5.29.30', true, Uint8Array.from(encodeNameConstraints(permitted)));
+  const root = await createRoot(api, subject, publicKey, identifier, { key, now, days }, [constraints]);
+  return { key, certificate: root };
 }
 
 /** Creates a private key of the same kind as the key of a certificate, in PEM. RSA keys have at least 2048 bits. */
@@ -148,6 +199,7 @@ async function createRoot(
   publicKey: x509.PublicKey,
   identifier: string,
   { key, now, days }: Validity & { readonly key: string },
+  more: readonly x509.Extension[] = [],
 ): Promise<string> {
   const { keyCertSign, cRLSign, digitalSignature } = api.KeyUsageFlags;
   const certificate = await api.X509CertificateGenerator.create({
@@ -164,6 +216,7 @@ async function createRoot(
       new api.SubjectKeyIdentifierExtension(identifier),
       // Without a serial number, which would tie certificates to one certificate of the CA.
       new api.AuthorityKeyIdentifierExtension(identifier),
+      ...more,
     ],
   });
   return `${certificate.toString('pem')}\n`;

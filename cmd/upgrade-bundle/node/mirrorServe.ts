@@ -1,0 +1,44 @@
+import { defineCommand } from '../../cli/command.ts';
+import { mirrorFolder, nodeStateFolder } from '../../../lib/machine/paths.ts';
+import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
+
+/** `mirror-serve`: serves the bundles that a control plane node retains. */
+export const command = defineCommand({
+  isService: true,
+  details:
+    'Serves the verified bundles that the agent of this node retains to container runtimes, by TLS and by digest only. Nothing can ' +
+    'be pushed or listed. An image is served only if all its content is there and not known to be corrupt. Follows bundles that are ' +
+    'added and removed, and renewed certificates. It needs no cluster, no container runtime and no image.',
+  options: {
+    listen: {
+      type: 'string',
+      default: `[::]:${mirrorPort}`,
+      describe: 'Address and port to listen on',
+    },
+    'download-dir': {
+      type: 'string',
+      default: nodeStateFolder,
+      suggest: 'folders',
+      describe: 'Folder of the agent with the bundles',
+    },
+    'certificate-dir': {
+      type: 'string',
+      default: mirrorFolder,
+      suggest: 'folders',
+      describe: 'Folder with tls.crt and tls.key',
+    },
+    interval: {
+      type: 'number',
+      default: 15,
+      range: [1, 3600],
+      describe: 'Number of seconds between two checks of the bundles and the certificate',
+    },
+  },
+  examples: [['', 'Serve the bundles of this node, as the unit of install --mirror does']],
+  async run(args, { context }) {
+    const { runMirrorServer } = await import('../../../lib/update/mirror/mirrorServer.ts');
+    const { parseListen } = await import('../../cli/values/listen.ts');
+    const { listen, downloadDir: folder, certificateDir: certificates, interval } = args;
+    await runMirrorServer({ ...parseListen(listen), folder, certificates, interval: interval * 1000 }, context);
+  },
+});

@@ -1,0 +1,134 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import type { ServerCertificate } from '../../http/listener.ts';
+import { serveContent, type ServedResponse } from '../../server/server.ts';
+import { RetainedBundles, type RetainedFiles } from './retainedBundles.ts';
+import { RetainedContent } from './retainedContent.ts';
+
+/** Settings of the mirror of a control plane node. */
+export interface MirrorServerOptions {
+  readonly host: string;
+  readonly port: number;
+  /** The folder of the agent with the copies of bundles. */
+  readonly folder: string;
+  /** The folder with `tls.crt` and `tls.key`, which may change meanwhile. */
+  readonly certificates: string;
+  /** The pause between two checks of the folders, in milliseconds. */
+  readonly interval: number;
+  /** The pause between two complete readings of the bundles, in milliseconds; by default a week. */
+  readonly scrubInterval?: number | undefined;
+  /** Called when the server listens, with its URL. */
+  readonly onListening?: (url: string) => void;
+}
+
+/** Few blobs at a time: etcd writes to the same disk. */
+const streams = { active: 8, waiting: 512, patience: 30_000 };
+const limits = { connections: 1024, connectionsPerAddress: 256, idleTimeout: 30_000, minimumRate: 64 * 1024 };
+const week = 7 * 24 * 3600 * 1000;
+/** The number of missing references to remember. */
+const mostMissing = 1000;
+
+/**
+ * Serves the retained bundles of a node to container runtimes, by TLS, until the signal is aborted. Read-only and by
+ * digest: nothing is listed, and no repository is compared. Follows changes of the bundles and the certificate. Reads
+ * all content once in a while, and withdraws what is corrupt. Throws `busy` or `not-writable` if it cannot listen, and
+ * `not-readable` without a certificate.
+ */
+export async function runMirrorServer(options: MirrorServerOptions, context: Context): Promise<void> {
+  const { host, port, folder, certificates, interval, scrubInterval = week } = options;
+  const bundles = new RetainedBundles(folder, context);
+  let content = await RetainedContent.index((await bundles.refresh()) ?? nothing, context);
+  let certificate = await readCertificate(certificates);
+  const onResponse = logMissing(context);
+  const onCorrupt = (digest: Parameters<RetainedContent['withdraw']>[0]): void => content.withdraw(digest);
+  const server = await serveContent(
+    () => content,
+    { host, port, certificate, streams, limits, onResponse, onCorrupt },
+    context,
+  );
+  options.onListening?.(server.url);
+  context.log('info', `serving ${bundles.paths.length} bundles of ${folder} at ${server.url}`);
+  const isOver = (): boolean => context.signal.aborted;
+  const scrubbing = scrub(() => content, scrubInterval, context);
+  try {
+    for (;;) {
+      await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
+      if (isOver()) break;
+      const files = await bundles.refresh();
+      if (files) content = await RetainedContent.index(files, context);
+      const next = await readCertificate(certificates).catch((error: unknown) => warn(error, context));
+      if (!next || (next.cert === certificate.cert && next.key === certificate.key)) continue;
+      try {
+        server.setCertificate(next);
+        certificate = next;
+        context.log('info', 'the certificate was renewed');
+      } catch (error) {
+        // The files of the pair are replaced one after the other.
+        context.log('debug', `the certificate cannot be used: ${messageOf(error)}`);
+      }
+    }
+  } finally {
+    await server.close();
+    await scrubbing;
+    await bundles.close();
+  }
+}
+
+const nothing: RetainedFiles = { manifests: new Map(), blobs: new Map(), tags: new Map() };
+
+async function readCertificate(folder: string): Promise<ServerCertificate> {
+  try {
+    const [cert, key] = await Promise.all(
+      ['tls.crt', 'tls.key'].map((name) => readFile(join(folder, name), { encoding: 'utf8' })),
+    );
+    return { cert: cert ?? '', key: key ?? '' };
+  } catch (cause) {
+    throw new PluginError('not-readable', `the certificate of the mirror cannot be read: ${messageOf(cause)}`, {
+      hint: 'The controller of this node writes it: check the pods in the namespace oc-upgrade-bundle.',
+      cause,
+    });
+  }
+}
+
+/** Returns a listener that logs each manifest once that was requested and is not retained. */
+function logMissing(context: Context): (response: ServedResponse) => void {
+  const logged = new Set<string>();
+  return ({ status, path, client }) => {
+    if (status !== 404 || !path.includes('/manifests/') || path.endsWith('.sig')) return;
+    if (logged.has(path) || logged.size >= mostMissing) return;
+    logged.add(path);
+    context.log('warn', `not retained: ${path}, requested by ${client}`);
+  };
+}
+
+/** Reads all blobs at intervals, slowly, and withdraws what is corrupt. */
+async function scrub(content: () => RetainedContent, interval: number, context: Context): Promise<void> {
+  const { signal } = context;
+  try {
+    for (;;) {
+      await sleep(interval, undefined, { signal });
+      const read = content();
+      for (const digest of read.blobs) {
+        const started = performance.now();
+        const isIntact = await read.isIntact(digest).catch((error: unknown) => warn(error, context));
+        if (isIntact === false) {
+          context.log('warn', `${digest} is corrupt: the images with it are withdrawn`);
+          read.withdraw(digest);
+        }
+        // A quarter of the time at most.
+        await sleep(3 * (performance.now() - started), undefined, { signal });
+      }
+    }
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+function warn(error: unknown, context: Context): undefined {
+  checkInterrupted(context.signal);
+  if (!isPluginError(error)) throw error;
+  context.log('warn', messageOf(error));
+}

@@ -1,0 +1,54 @@
+import { executablePath, mirrorFolder, nodeStateFolder } from '../../machine/paths.ts';
+
+/** The default port of the mirrors. Firewalls between OpenShift nodes leave 9000-9999 open for host services. */
+export const mirrorPort = 9690;
+
+/** The service of the mirror on a control plane node. */
+export const mirrorUnitName = 'oc-upgrade-bundle-mirror.service';
+
+/** The file of `mirrorUnitName`. */
+export const mirrorUnitFile = `/etc/systemd/system/${mirrorUnitName}`;
+
+/** Settings of the unit. */
+export interface MirrorUnitOptions {
+  readonly port: number;
+  /** The SHA-256 of the executable in hex digits. Another one makes another unit, which restarts the service. */
+  readonly executable: string;
+}
+
+/**
+ * Returns the unit of a mirror. It needs neither a container runtime nor an image, and starts before both: a node
+ * without images gets them from it. It gives way to etcd, and may write nothing.
+ */
+export function mirrorUnit({ port, executable }: MirrorUnitOptions): string {
+  return `# Written by the controller of oc adm-upgrade-bundle, and removed by uninstall.
+[Unit]
+Description=Mirror of the retained upgrade bundles (oc adm-upgrade-bundle)
+Before=crio.service kubelet.service machine-config-daemon-pull.service nodeip-configuration.service
+RequiresMountsFor=${nodeStateFolder}
+ConditionPathExists=${mirrorFolder}/tls.crt
+StartLimitIntervalSec=0
+
+[Service]
+# SHA-256 of the executable: ${executable}
+# SELinux does not let systemd itself run files of /var/lib, but it lets bash.
+ExecStart=/bin/bash -c 'exec ${executablePath} mirror-serve --listen=[::]:${port}'
+Restart=always
+RestartSec=2
+MemoryHigh=150M
+MemoryMax=256M
+Nice=10
+IOSchedulingClass=idle
+CPUWeight=20
+CapabilityBoundingSet=
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+
+[Install]
+WantedBy=multi-user.target
+`;
+}

@@ -1,0 +1,138 @@
+import { Readable } from 'node:stream';
+import type { Context } from '../../context.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { attachedTo } from '../../oci/attachment.ts';
+import { childrenOf, isManifest, type Descriptor } from '../../oci/descriptor.ts';
+import { isDigest, type Digest } from '../../oci/digest.ts';
+import type { SizedContent } from '../../server/server.ts';
+import { readContent, readImageManifest, Verifier, type ContentSource, type LocalContent } from '../../store/store.ts';
+import type { Holdings, RetainedFiles } from './retainedBundles.ts';
+
+/** A manifest of a retained bundle, and the content that it names. */
+interface IndexedManifest {
+  readonly descriptor: Descriptor;
+  readonly children: readonly Descriptor[];
+  readonly content: ContentSource & LocalContent;
+}
+
+/**
+ * The content of retained bundles for container runtimes. A runtime that has got a manifest from a mirror asks no other
+ * mirror for its blobs. So a manifest exists here only if everything below it does, and is not known to be corrupt.
+ */
+export class RetainedContent implements ContentSource, LocalContent, SizedContent {
+  readonly name = 'the retained bundles';
+  readonly #manifests: ReadonlyMap<Digest, IndexedManifest>;
+  readonly #blobs: Holdings;
+  readonly #attachments: ReadonlyMap<string, Digest>;
+  readonly #corrupt = new Set<Digest>();
+
+  private constructor(
+    manifests: ReadonlyMap<Digest, IndexedManifest>,
+    blobs: Holdings,
+    attachments: ReadonlyMap<string, Digest>,
+  ) {
+    this.#manifests = manifests;
+    this.#blobs = blobs;
+    this.#attachments = attachments;
+  }
+
+  /** Reads every manifest once, and leaves out those that cannot be read. Throws `interrupted`. */
+  static async index({ manifests, blobs, tags }: RetainedFiles, context: Context): Promise<RetainedContent> {
+    const indexed = new Map<Digest, IndexedManifest>();
+    for (const [digest, { content }] of manifests) {
+      const read = await orWarn(context, async () => {
+        const descriptor = await content.resolve(digest);
+        return { descriptor, children: childrenOf(await readImageManifest(content, descriptor)), content };
+      });
+      if (read) indexed.set(digest, read);
+    }
+    const attachments = new Map<string, Digest>();
+    for (const [tag, content] of tags) {
+      if (attachedTo(tag) === undefined) continue;
+      const found = await orWarn(context, () => content.resolve(tag));
+      if (found) attachments.set(tag, found.digest);
+    }
+    return new RetainedContent(indexed, blobs, attachments);
+  }
+
+  /** The digests of all blobs. */
+  get blobs(): Iterable<Digest> {
+    return this.#blobs.keys();
+  }
+
+  /** Withdraws corrupt content, and every manifest above it. */
+  withdraw(digest: Digest): void {
+    this.#corrupt.add(digest);
+  }
+
+  /** Reads a blob completely, and returns whether it is intact. Throws the errors of reading. */
+  async isIntact(digest: Digest): Promise<boolean> {
+    const held = this.#blobs.get(digest);
+    if (!held) return false;
+    const descriptor = { mediaType: 'application/octet-stream', digest, size: held.size };
+    const verifier = new Verifier(descriptor, this.name);
+    for await (const chunk of held.content.chunks(descriptor, 0, held.size)) verifier.update(chunk);
+    return verifier.matches();
+  }
+
+  /** Returns a complete manifest by its digest, or by the tag of an attachment. Throws `not-found`. */
+  resolve(reference: string): Promise<Descriptor> {
+    const digest = isDigest(reference) ? reference : this.#attachments.get(reference);
+    const manifest = digest === undefined ? undefined : this.#manifests.get(digest);
+    if (manifest && this.#isComplete(manifest.descriptor)) return Promise.resolve(manifest.descriptor);
+    return Promise.reject(new PluginError('not-found', `${this.name} do not have ${reference}`));
+  }
+
+  async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
+    const { digest } = descriptor;
+    const manifest = this.#manifests.get(digest);
+    if (!manifest) return this.#holder(digest).fetch(descriptor, start);
+    try {
+      return Readable.from([(await readContent(manifest.content, descriptor)).subarray(start)]);
+    } catch (error) {
+      if (isPluginError(error, 'digest-mismatch')) this.withdraw(digest);
+      throw error;
+    }
+  }
+
+  chunks(descriptor: Descriptor, start: number, end: number): AsyncIterable<Buffer> {
+    return this.#holder(descriptor.digest).chunks(descriptor, start, end);
+  }
+
+  exists({ digest }: Pick<Descriptor, 'digest'>): Promise<boolean> {
+    return Promise.resolve(this.#blobs.has(digest) && !this.#corrupt.has(digest));
+  }
+
+  /** Nothing is listed. */
+  tags(): Promise<string[]> {
+    return Promise.resolve([]);
+  }
+
+  sizeOf(digest: Digest): Promise<number | undefined> {
+    return Promise.resolve(this.#blobs.get(digest)?.size);
+  }
+
+  #isComplete(descriptor: Descriptor, above: readonly Digest[] = []): boolean {
+    const { digest, size } = descriptor;
+    if (this.#corrupt.has(digest) || above.includes(digest)) return false;
+    const manifest = this.#manifests.get(digest);
+    if (!manifest) return !isManifest(descriptor) && this.#blobs.get(digest)?.size === size;
+    return manifest.children.every((child) => this.#isComplete(child, [...above, digest]));
+  }
+
+  #holder(digest: Digest): ContentSource & LocalContent {
+    const held = this.#blobs.get(digest);
+    if (held) return held.content;
+    throw new PluginError('not-found', `${this.name} do not have ${digest}`);
+  }
+}
+
+async function orWarn<T>(context: Context, read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    context.log('warn', `left out: ${messageOf(error)}`);
+    return undefined;
+  }
+}

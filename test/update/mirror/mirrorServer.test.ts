@@ -1,0 +1,216 @@
+import { copyFile, mkdtemp, readFile, rm, unlink, writeFile } from 'node:fs/promises';
+import { Agent, request } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import type { IncomingHttpHeaders } from 'node:http';
+import { expect } from 'chai';
+import { messageOf } from '../../../lib/errors.ts';
+import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
+import { baseBlobsPath, replicaPath } from '../../../lib/node/replica.ts';
+import { serveBaseBlobs } from '../../../lib/node/baseBlobs.ts';
+import { openComplete } from '../../../lib/bundle/complete.ts';
+import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
+import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+
+const name = 'v2/openshift-release-dev/ocp-release';
+
+interface Answer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+  readonly serial: string;
+}
+
+/** A running mirror server with the folder of its bundles. */
+interface Mirror extends AsyncDisposable {
+  readonly folder: string;
+  readonly lines: readonly string[];
+  get(path: string, headers?: Record<string, string>): Promise<Answer>;
+  /** Waits until an answer fulfils a condition. */
+  until(path: string, condition: (answer: Answer) => boolean): Promise<Answer>;
+}
+
+function serialOf(socket: Pick<TLSSocket, 'getPeerCertificate'> | Socket): string {
+  return 'getPeerCertificate' in socket ? socket.getPeerCertificate().serialNumber : '';
+}
+
+describe('runMirrorServer', () => {
+  let authority: Authority;
+  let certificate: Certificate;
+  let made: TestBundle;
+  let whole: Digest;
+
+  before(async () => {
+    authority = await makeAuthority();
+    certificate = await authority.issue();
+    made = await makeBundle({ layerSize: 50_000 });
+    whole = digestOf(await readFile(made.path));
+  });
+  after(async () => {
+    await made.remove();
+    await authority.remove();
+  });
+
+  /** Retains a bundle as an agent does: the copy, and the facts beside it. */
+  async function retain(folder: string, path: string, digest: Digest): Promise<string> {
+    const copy = replicaPath(folder, digest);
+    await copyFile(path, copy);
+    await writeFile(copy.replace(/tar$/, 'json'), '{}');
+    return copy;
+  }
+
+  async function write({ certificate: cert, key }: Certificate, folder: string): Promise<void> {
+    await writeFile(join(folder, 'tls.crt'), cert);
+    await writeFile(join(folder, 'tls.key'), key);
+  }
+
+  async function start(prepare: (folder: string) => Promise<unknown>, scrubInterval?: number): Promise<Mirror> {
+    const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
+    await prepare(folder);
+    await write(certificate, folder);
+    const end = new AbortController();
+    const context = { ...makeContext(), signal: end.signal };
+    let done: Promise<void> | undefined;
+    const url = await new Promise<string>((resolve, reject) => {
+      const options = { host: '127.0.0.1', port: 0, folder, certificates: folder, interval: 20, scrubInterval };
+      done = runMirrorServer({ ...options, onListening: resolve }, context);
+      done.catch(reject);
+    });
+    const agent = new Agent({ ca: authority.certificate });
+    const get = (path: string, headers: Record<string, string> = {}): Promise<Answer> =>
+      new Promise((resolve, reject) => {
+        const asked = request(`${url}/${path}`, { agent, headers }, (response) => {
+          const serial = serialOf(response.socket);
+          text(response).then(
+            (body) => resolve({ status: response.statusCode ?? 0, headers: response.headers, body, serial }),
+            reject,
+          );
+        });
+        asked.on('error', reject).end();
+      });
+    return {
+      folder,
+      lines: context.lines,
+      get,
+      until: async (path, condition) => {
+        for (;;) {
+          const answer = await get(path);
+          if (condition(answer)) return answer;
+          await sleep(10);
+        }
+      },
+      [Symbol.asyncDispose]: async () => {
+        end.abort();
+        agent.destroy();
+        await done;
+        await rm(folder, { recursive: true, force: true });
+      },
+    };
+  }
+
+  it('serves images by digest under any repository, and their signatures', async () => {
+    await using mirror = await start((folder) => retain(folder, made.path, whole));
+    const { digest } = made.release;
+    expect((await mirror.get('v2/')).status).to.equal(200);
+    const manifest = await mirror.get(`${name}/manifests/${digest}`);
+    expect(digestOf(Buffer.from(manifest.body))).to.equal(digest);
+    expect((await mirror.get(`v2/another/name/manifests/${digest}`)).status).to.equal(200);
+    expect((await mirror.get(`${name}/manifests/${attachmentTag(digest)}`)).status).to.equal(200);
+    const { layers } = JSON.parse(manifest.body) as { layers: { digest: Digest; size: number }[] };
+    const [layer] = layers;
+    if (!layer) throw new Error('no layer');
+    const full = await mirror.get(`${name}/blobs/${layer.digest}`);
+    expect(full).to.deep.include({ status: 200 });
+    expect(full.headers['content-length']).to.equal(String(layer.size));
+    const part = await mirror.get(`${name}/blobs/${layer.digest}`, { range: 'bytes=10-' });
+    expect(part).to.deep.include({ status: 206 });
+  });
+
+  it('answers 404 for tags, missing signatures and unknown digests, and lists nothing', async () => {
+    await using mirror = await start((folder) => retain(folder, made.path, whole));
+    const other = digestOf('another');
+    for (const reference of ['4.12.4-x86_64', attachmentTag(other), other]) {
+      const { status, body } = await mirror.get(`${name}/manifests/${reference}`);
+      expect([reference, status]).to.deep.equal([reference, 404]);
+      expect(body).to.include('MANIFEST_UNKNOWN');
+    }
+    expect((await mirror.get('v2/_catalog')).body).to.equal('{"repositories":[]}');
+    expect((await mirror.get(`${name}/tags/list`)).body).to.include('"tags":[]');
+    expect(mirror.lines.filter((line) => line.includes('not retained'))).to.have.length(2);
+  });
+
+  it('serves an image of a delta bundle only with its base', async () => {
+    await using later = await makeBundle({ layerSize: 50_000, version: '4.12.5', common: ['cli'], base: made.path });
+    const { digest } = later.release;
+    const path = `${name}/manifests/${digest}`;
+    const missing = [...later.release.images.values()].map((image) => image.digest);
+    const delta = digestOf(await readFile(later.path));
+    await using mirror = await start((folder) => retain(folder, later.path, delta));
+    const before = await Promise.all(missing.map((each) => mirror.get(`${name}/manifests/${each}`)));
+    expect(before.map(({ status }) => status)).to.include(404);
+    const file = baseBlobsPath(mirror.folder, delta);
+    await using complete = await openComplete(later.path, { bases: [made.path] }, makeContext());
+    const served = await serveBaseBlobs(complete);
+    if (!served) throw new Error('no base');
+    const parts: Buffer[] = [];
+    for await (const chunk of served.chunks(0, served.size)) parts.push(Buffer.from(chunk));
+    await writeFile(file, Buffer.concat(parts));
+    await mirror.until(path, ({ status }) => status === 200);
+    const after = await Promise.all(missing.map((each) => mirror.get(`${name}/manifests/${each}`)));
+    expect(new Set(after.map(({ status }) => status))).to.deep.equal(new Set([200]));
+  });
+
+  it('withdraws every image with a corrupt blob, and never sends all of the blob', async () => {
+    const { digest } = made.release;
+    await using mirror = await start((folder) => retain(folder, made.path, whole));
+    const { body } = await mirror.get(`${name}/manifests/${digest}`);
+    const [layer] = (JSON.parse(body) as { layers: { digest: Digest }[] }).layers;
+    if (!layer) throw new Error('no layer');
+    await copyFile(made.path, `${made.path}.intact`);
+    await made.damage(layer.digest);
+    await using damaged = await start((folder) => retain(folder, made.path, whole));
+    await copyFile(`${made.path}.intact`, made.path);
+    const blob = await damaged.get(`${name}/blobs/${layer.digest}`).catch((error: unknown) => messageOf(error));
+    expect(blob).to.be.oneOf(['aborted', 'socket hang up']);
+    expect((await damaged.get(`${name}/manifests/${digest}`)).status).to.equal(404);
+    expect((await damaged.get(`${name}/blobs/${layer.digest}`)).status).to.equal(404);
+  });
+
+  it('finds a corrupt blob by itself', async () => {
+    const { digest } = made.release;
+    await copyFile(made.path, `${made.path}.intact`);
+    await using mirror = await start(async (folder) => {
+      await retain(folder, made.path, whole);
+    }, 50);
+    const { body } = await mirror.get(`${name}/manifests/${digest}`);
+    const { config } = JSON.parse(body) as { config: { digest: Digest } };
+    await made.damage(config.digest);
+    await using damaged = await start((folder) => retain(folder, made.path, whole), 50);
+    await copyFile(`${made.path}.intact`, made.path);
+    await damaged.until(`${name}/manifests/${digest}`, ({ status }) => status === 404);
+  });
+
+  it('follows added and removed bundles, and a renewed certificate', async () => {
+    await using mirror = await start(() => Promise.resolve());
+    const path = `${name}/manifests/${made.release.digest}`;
+    expect((await mirror.get(path)).status).to.equal(404);
+    const copy = await retain(mirror.folder, made.path, whole);
+    const { serial } = await mirror.until(path, ({ status }) => status === 200);
+    await write(await authority.issue(), mirror.folder);
+    await mirror.until(path, (answer) => answer.serial !== serial);
+    await unlink(copy);
+    await mirror.until(path, ({ status }) => status === 404);
+  });
+
+  it('serves no bundle whose signature was not verified', async () => {
+    await using mirror = await start((folder) => copyFile(made.path, replicaPath(folder, whole)));
+    expect((await mirror.get(`${name}/manifests/${made.release.digest}`)).status).to.equal(404);
+  });
+});
