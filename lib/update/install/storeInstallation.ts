@@ -1,21 +1,23 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
+import { fieldsOf, listOf, textOf } from '../../fields.ts';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
 import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
-import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
+import { conditionsOf } from '../../kubernetes/fields.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
-import {
-  disruptionPolicy,
-  isAdditional,
-  listStoreObjects,
-  planStore,
-  policyFiles,
-  storeConfigName,
-} from './storeObjects.ts';
+import { isAdditional, listStoreObjects, planStore, policyFiles, storeConfigName } from './storeObjects.ts';
 import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pinnedImageSets.ts';
-import { awaitDone, type WaitOptions } from '../../waiting.ts';
+import type { WaitOptions } from '../../waiting.ts';
+import {
+  awaitThat,
+  describeUnhealthy,
+  disruptionPolicy,
+  findMissingPolicy,
+  listPools,
+  notReady,
+} from '../poolRollout.ts';
+
+const policyPaths = policyFiles.map(({ path }) => path);
 
 /** The changes to the nodes, and the time to wait for them. */
 export interface StoreChoice extends WaitOptions {
@@ -42,7 +44,7 @@ export async function installStore(
     if (first !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${first}`);
   }
   const stated = await applyObjects(cluster, [policy], options, context);
-  if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster), wait, context);
+  if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster, policyPaths), wait, context);
   const files = await applyObjects(cluster, configs, options, context);
   if (!options.dryRun) await awaitThat(() => findLatePool(cluster, true), wait, context);
   return [...stated, ...files];
@@ -81,30 +83,6 @@ export async function removeStore(
   return gone;
 }
 
-async function listPools(cluster: Cluster): Promise<StoredObject[]> {
-  return await cluster.list('machineconfiguration.openshift.io/v1', 'MachineConfigPool');
-}
-
-function describeUnhealthy(pool: StoredObject): string | undefined {
-  const { name } = pool.metadata;
-  const conditions = conditionsOf(pool);
-  const degraded = conditions.get('Degraded');
-  if (fieldsOf(pool['spec'])['paused'] === true) return `the pool ${name} is paused`;
-  if (degraded?.status === 'True') return `the pool ${name} is degraded: ${degraded.message}`;
-  return undefined;
-}
-
-/** Returns why the policy is not in force; undefined if it is. */
-async function findMissingPolicy(cluster: Cluster): Promise<string | undefined> {
-  const object = await cluster.read(disruptionPolicy);
-  const { observedGeneration, nodeDisruptionPolicyStatus } = fieldsOf(object?.['status']);
-  const { files } = fieldsAt(nodeDisruptionPolicyStatus, 'clusterPolicies');
-  const paths = listOf(files).map(({ path }) => path);
-  const isSeen = Number(observedGeneration ?? 0) >= Number(object?.metadata['generation'] ?? 0);
-  if (isSeen && policyFiles.every(({ path }) => paths.includes(path))) return undefined;
-  return 'the machine config operator has not taken the node disruption policy yet (machineconfiguration/cluster)';
-}
-
 /** Returns the pool that does not have the files yet, or still has them; undefined if all pools are up to date. */
 async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string | undefined> {
   const pools = await listPools(cluster);
@@ -123,26 +101,4 @@ async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string |
     return `the pool ${name}: ${count('updatedMachineCount')} of ${count('machineCount')} nodes are up to date`;
   }
   return undefined;
-}
-
-async function awaitThat(
-  find: () => Promise<string | undefined>,
-  { timeout, interval = 5000 }: WaitOptions,
-  context: Context,
-): Promise<void> {
-  let logged = '';
-  const check = async (): Promise<PluginError | undefined> => {
-    const reason = await find();
-    if (reason === undefined) return undefined;
-    if (reason !== logged) context.log('info', `waiting for ${reason}`);
-    logged = reason;
-    return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`);
-  };
-  await awaitDone(check, { timeout, interval }, context);
-}
-
-function notReady(message: string): PluginError {
-  return new PluginError('not-ready', message, {
-    hint: 'See oc get machineconfigpool, and oc describe it. Run this again when it is healthy.',
-  });
 }

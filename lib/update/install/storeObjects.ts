@@ -8,16 +8,10 @@ import { isOlder } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { defaultStorePath, storageFile } from '../../machine/paths.ts';
+import { disruptionPolicy } from '../poolRollout.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const runtimeKind = 'ContainerRuntimeConfig';
-
-/** The object with the node disruption policies: the effect of a changed file on a node. */
-export const disruptionPolicy = {
-  apiVersion: 'operator.openshift.io/v1',
-  kind: 'MachineConfiguration',
-  metadata: { name: 'cluster' },
-} as const;
 
 /**
  * The first OpenShift version that obeys node disruption policies by default, and the first whose

@@ -1,0 +1,63 @@
+import { fieldsAt, fieldsOf, listOf } from '../fields.ts';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import { conditionsOf, type StoredObject } from '../kubernetes/fields.ts';
+import { awaitDone, type WaitOptions } from '../waiting.ts';
+
+/** The object with the node disruption policies: the effect of a changed file on a node. */
+export const disruptionPolicy = {
+  apiVersion: 'operator.openshift.io/v1',
+  kind: 'MachineConfiguration',
+  metadata: { name: 'cluster' },
+} as const;
+
+/** Lists the machine config pools. */
+export async function listPools(cluster: Cluster): Promise<StoredObject[]> {
+  return await cluster.list('machineconfiguration.openshift.io/v1', 'MachineConfigPool');
+}
+
+/** Returns why a pool does not update its nodes; undefined if it does. */
+export function describeUnhealthy(pool: StoredObject): string | undefined {
+  const { name } = pool.metadata;
+  const conditions = conditionsOf(pool);
+  const degraded = conditions.get('Degraded');
+  if (fieldsOf(pool['spec'])['paused'] === true) return `the pool ${name} is paused`;
+  if (degraded?.status === 'True') return `the pool ${name} is degraded: ${degraded.message}`;
+  return undefined;
+}
+
+/** Returns why the node disruption policy is not in force for some paths; undefined if it is. */
+export async function findMissingPolicy(cluster: Cluster, wanted: readonly string[]): Promise<string | undefined> {
+  const object = await cluster.read(disruptionPolicy);
+  const { observedGeneration, nodeDisruptionPolicyStatus } = fieldsOf(object?.['status']);
+  const { files } = fieldsAt(nodeDisruptionPolicyStatus, 'clusterPolicies');
+  const paths = listOf(files).map(({ path }) => path);
+  const isSeen = Number(observedGeneration ?? 0) >= Number(object?.metadata['generation'] ?? 0);
+  if (isSeen && wanted.every((path) => paths.includes(path))) return undefined;
+  return 'the machine config operator has not taken the node disruption policy yet (machineconfiguration/cluster)';
+}
+
+/** Waits until `find` returns no reason to wait, and logs each reason once. Throws `not-ready` with the last reason. */
+export async function awaitThat(
+  find: () => Promise<string | undefined>,
+  { timeout, interval = 5000 }: WaitOptions,
+  context: Context,
+): Promise<void> {
+  let logged = '';
+  const check = async (): Promise<PluginError | undefined> => {
+    const reason = await find();
+    if (reason === undefined) return undefined;
+    if (reason !== logged) context.log('info', `waiting for ${reason}`);
+    logged = reason;
+    return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`);
+  };
+  await awaitDone(check, { timeout, interval }, context);
+}
+
+/** Returns the error for pools or a policy that are not ready. */
+export function notReady(message: string): PluginError {
+  return new PluginError('not-ready', message, {
+    hint: 'See oc get machineconfigpool, and oc describe it. Run this again when it is healthy.',
+  });
+}
