@@ -12,7 +12,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
  */
 const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib', 'byteSize context errors failures fields shellWord waiting workerThread'],
-  ['lib/certificates', 'issuing'],
+  ['lib/certificates', 'issuing nameConstraints'],
   ['lib/oci', 'attachment descriptor digest reference syntax'],
   [
     'lib/files',
@@ -81,7 +81,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord osImageStreamWrite upgradeBundle'],
-  ['lib/update/mirror', 'mirrorServer mirrorUnit'],
+  ['lib/update/mirror', 'mirrorInstallation mirrorServer mirrorUnit'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
   ['lib/update/install', 'agentRefusal agentSilence agentStart executable install uninstall'],
@@ -187,6 +187,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
+  [/^lib\/update\/mirror\/mirrorKeeper\.ts$/, 'systemctl'],
   [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
   [/^lib\/(drill\/nodeShell|node\/runtime\/drillUnit)\.ts$/, 'systemd-run, systemctl, and drill-node on the node'],
   [/^lib\/mirror-registry\/backup\/imageStorage\.ts$/, 'podman, find, tar'],

@@ -1,6 +1,7 @@
 import type { InstallResult } from '../../lib/update/install/install.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
@@ -41,6 +42,25 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Make CRI-O keep images after a power failure (included in --store=additional)',
     },
+    mirror: {
+      type: 'boolean',
+      describe: 'Let nodes pull from mirrors on the control plane nodes, which serve the bundles that they retain',
+    },
+    'mirror-port': {
+      type: 'number',
+      default: mirrorPort,
+      range: [1024, 65_535],
+      describe: 'Port of the mirrors on the control plane nodes',
+    },
+    'mirror-source': {
+      type: 'string',
+      repeatable: true,
+      describe: 'Another repository that the mirrors serve, such as that of an extra image',
+    },
+    yes: {
+      type: 'boolean',
+      describe: 'Accept that OpenShift before 4.17 reboots every node for --mirror',
+    },
     metrics: {
       type: 'boolean',
       describe: 'Let OpenShift monitoring scrape the agents, with a token',
@@ -67,6 +87,7 @@ export const command = defineCommand({
     ['--dry-run=server', 'Print what would be done, and let the cluster validate it'],
     ['--executable=x86/oc-disconnected --executable=arm/oc-disconnected', 'Install on nodes of two architectures'],
     ['--signature-keyring=ours.asc --trust-fingerprint=…', 'Trust your own key too'],
+    ['--mirror', 'Also let nodes that join or lost their images pull from the control plane'],
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {
@@ -80,11 +101,11 @@ export const command = defineCommand({
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
     const additional = args.store === 'additional';
-    const changesNodes = additional || args.keepImages;
+    const changesNodes = additional || args.keepImages || args.mirror;
     if (changesNodes && !wait && dryRun === 'none') {
       throw new PluginError(
         'usage',
-        `${additional ? '--store=additional' : '--keep-images'} needs --wait: otherwise the nodes would be rebooted`,
+        `${additional ? '--store=additional' : args.mirror ? '--mirror' : '--keep-images'} needs --wait: otherwise the nodes would be rebooted`,
       );
     }
     const isPlan = output === 'yaml' && dryRun === 'client' && args.executable.length === 0;
@@ -95,8 +116,15 @@ export const command = defineCommand({
     using cluster = await openCluster(args, environment, context);
     const time = { timeout: args.timeout * 1000 };
     const startup = wait ? time : undefined;
-    const store = changesNodes ? { ...time, additional } : undefined;
-    const options = { executables, admission, trust, metrics, overwrite, startup, store };
+    const store = additional || args.keepImages ? { ...time, additional } : undefined;
+    const { mirrorPort: port, mirrorSource: sources, yes: mayDisrupt } = args;
+    const mirror = args.mirror ? { ...time, port, sources, mayDisrupt } : undefined;
+    const options = { executables, admission, trust, metrics, overwrite, startup, store, mirror };
+    if (output === 'yaml' && mirror)
+      throw new PluginError(
+        'usage',
+        '--mirror makes a CA for this cluster, which no file may have: use it without -o yaml',
+      );
     if (output === 'yaml') {
       const texts = (await planManifests(cluster, options, context)).map((object) => formatManifest(object));
       terminal.print(texts.join('---\n').trimEnd());

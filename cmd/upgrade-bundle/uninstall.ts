@@ -10,6 +10,7 @@ export const command = defineCommand({
     'openshift-config-managed: the cluster runs with them. Refuses to run while an update is in progress.',
   options: {
     force: { type: 'boolean', describe: 'Uninstall even if an update is in progress, and restore what it paused' },
+    mirror: { type: 'boolean', describe: 'Remove only the mirrors on the control plane nodes' },
     migrate: {
       type: 'boolean',
       describe:
@@ -37,6 +38,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { uninstallAgents } = await import('../../lib/update/install/uninstall.ts');
+    const { removeMirror } = await import('../../lib/update/mirror/mirrorInstallation.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatResult } = await import('../cli/format.ts');
     const { formatObject } = await import('./objectLine.ts');
@@ -46,7 +48,10 @@ export const command = defineCommand({
     using cluster = await openCluster(args, environment, context);
     const timeout = args.wait ? args.timeout * 1000 : undefined;
     const tried = dryRun === 'none' ? {} : { dryRun };
-    const gone = await uninstallAgents(cluster, { force, migrate, keepStore, removePins, timeout, ...tried }, context);
+    const wait = timeout === undefined ? undefined : { timeout };
+    const gone = args.mirror
+      ? await removeMirror(cluster, tried, wait, context)
+      : await uninstallAgents(cluster, { force, migrate, keepStore, removePins, timeout, ...tried }, context);
     const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
     const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
     terminal.print(await formatResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words));

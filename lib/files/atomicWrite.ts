@@ -22,7 +22,7 @@ export interface AtomicWriteOptions {
  */
 export async function writeAtomically(
   path: string,
-  content: Buffer | string,
+  content: Buffer | string | AsyncIterable<Buffer>,
   { mode, partial = `${path}.partial`, prepare, name = path }: AtomicWriteOptions = {},
 ): Promise<void> {
   try {

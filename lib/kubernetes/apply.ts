@@ -37,6 +37,8 @@ export interface ApplyOptions {
   /** Replace values that differ, or that another manager has set. Mirrors and CAs are only added. */
   readonly overwrite: boolean;
   readonly dryRun?: 'client' | 'server' | undefined;
+  /** The field manager of server-side apply, by default that of all writes. */
+  readonly manager?: string;
 }
 
 interface Application extends ApplyOptions {

@@ -47,14 +47,14 @@ export async function applyObjects(
 async function applyObject(
   cluster: Cluster,
   object: KubernetesObject,
-  { dryRun, overwrite }: ApplyOptions,
+  { dryRun, overwrite, ...options }: ApplyOptions,
 ): Promise<AppliedObject['outcome']> {
   const before = await cluster.read(object);
   if (dryRun === 'client') {
     if (!before) return 'created';
     return findDifferences(before, object).length === 0 ? 'unchanged' : 'configured';
   }
-  const after = await cluster.apply(object, { dryRun: dryRun === 'server', force: overwrite });
+  const after = await cluster.apply(object, { ...options, dryRun: dryRun === 'server', force: overwrite });
   if (!before) return 'created';
   return isDeepStrictEqual(contentOf(before), contentOf(after)) ? 'unchanged' : 'configured';
 }

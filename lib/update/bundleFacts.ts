@@ -102,6 +102,17 @@ export async function readFacts(
   }
 }
 
+/** Reads the facts of any bundle as readFacts does, with the digest that their file states. */
+export async function readFactsOf(
+  file: string,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<BundleFacts | undefined> {
+  const bytes = await readPrivateFile(file, context);
+  const evidence = bytes && parseEvidence(bytes);
+  return evidence && (await readFacts(file, evidence.digest, trust, context));
+}
+
 /** Reads the streams of each release by the labels of its images. The executable is not read: it has 100 MB. */
 async function readAllStreams(
   releases: readonly SignedRelease[],

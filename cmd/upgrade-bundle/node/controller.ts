@@ -18,12 +18,16 @@ export const command = defineCommand({
   async run(args, { context, environment }) {
     const { runController } = await import('../../../lib/update/controller/controller.ts');
     const { pathOnHost } = await import('../../../lib/machine/host.ts');
+    const { mirrorSecretFolder } = await import('../../../lib/update/mirror/mirrorUnit.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
     const { offlineTrustOf } = await import('../../cli/trust.ts');
     using cluster = await openCluster(args, environment, context);
     const node = args.nodeName ?? (environment['NODE_NAME'] || hostname());
     const folder = pathOnHost({ root: args.root, environment }, args.downloadDir);
-    const settings = { node, folder, trust: offlineTrustOf(args), interval: args.interval * 1000 };
+    const host = { root: args.root, environment };
+    const { EXECUTABLE: executable = '' } = environment;
+    const mirror = executable === '' ? undefined : { host, secrets: mirrorSecretFolder, executable };
+    const settings = { node, folder, mirror, trust: offlineTrustOf(args), interval: args.interval * 1000 };
     await runController(cluster, settings, context);
   },
 });

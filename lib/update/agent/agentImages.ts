@@ -19,6 +19,7 @@ import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
+import type { BundleSource, NodeState } from './nodeState.ts';
 
 /** The images of bundles in the image store of a node. */
 export class AgentImages {
@@ -59,14 +60,21 @@ export class AgentImages {
   }
 
   /**
-   * Describes the blobs that a delta bundle was opened without and that the store lacks; undefined if it has all. Throws
-   * the errors of reading the index of the store.
+   * Finds where the base blobs of an open delta bundle are, and describes those that the bundle was opened without and
+   * that the store lacks. Throws the errors of reading the index of the store.
    */
-  async findBaseLack(bundle: Bundle, wanted: WantedStore, context: Context): Promise<string | undefined> {
+  async findBase(
+    source: BundleSource,
+    wanted: WantedStore,
+    context: Context,
+  ): Promise<Pick<NodeState, 'base' | 'lack'>> {
+    if (source.kind !== 'open' || !source.cached.facts.metadata.base) return { base: undefined, lack: undefined };
+    const { bundle } = source.cached;
     const storage = await this.#openStorage();
     const { kind, graphRoot } = chooseStore(storage, wanted);
     const missing = await listMissingBaseBlobs(bundle, { storage, store: { kind, path: graphRoot } }, context);
-    return missing.length === 0 ? undefined : describeMissingBlobs(bundle.metadata.base, missing);
+    if (missing.length === 0) return { base: 'stored', lack: undefined };
+    return { base: 'missing', lack: describeMissingBlobs(bundle.metadata.base, missing) };
   }
 
   /**

@@ -1,7 +1,10 @@
+import { stat } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
-import { isDigest } from '../../oci/digest.ts';
+import { isDigest, type Digest } from '../../oci/digest.ts';
+import { mirrorFolder } from '../../machine/paths.ts';
 import { digestIn } from '../../oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, type AgentTools } from './agentNode.ts';
@@ -37,6 +40,8 @@ export class AgentLoop {
   readonly #report: AgentReport;
   #node: AgentNode | undefined;
   #facts: NodeFacts | undefined;
+  /** The copies that were found last, and the releases for which they were. */
+  #retained: { readonly state: string; readonly digests: readonly Digest[] } | undefined;
   #lastFailure = '';
   /** The uids of the completed updates after which old images were unpinned. */
   #unpinnedAfter = '';
@@ -96,7 +101,8 @@ export class AgentLoop {
       await this.#unpin(bundles);
       return;
     }
-    const facts = (this.#facts ??= await this.#readNode());
+    const facts = { ...(this.#facts ??= await this.#readNode()), retains: await this.#mayRetain() };
+    this.#retained = undefined;
     if (!allowed) {
       await this.#report.send(active, await this.#describeFound(found), { proposal });
       return;
@@ -112,7 +118,27 @@ export class AgentLoop {
       return metadata.deletionTimestamp === undefined && status?.phase !== 'Completed';
     });
     const digests = wanted.map(({ spec }) => spec.bundle.digest ?? '').filter(isDigest);
-    await this.#options.tools.cache.discard(new Set(digests), this.#context);
+    const { cache } = this.#options.tools;
+    const retained = (await this.#mayRetain()) ? await this.#findRetained() : [];
+    if (retained) await cache.discard(new Set([...digests, ...retained]), this.#context);
+  }
+
+  /** Returns whether this node has a mirror. The controller of the node writes its certificate. */
+  async #mayRetain(): Promise<boolean> {
+    const file = join(this.#options.tools.cache.folder, basename(mirrorFolder), 'tls.crt');
+    return (await stat(file).catch(() => undefined)) !== undefined;
+  }
+
+  /** Returns the copies of the running, the requested and the previous release; undefined if these are unknown. */
+  async #findRetained(): Promise<readonly Digest[] | undefined> {
+    const version = await this.#cluster.read(clusterVersionReference);
+    const needed = version && listNeededReleases(version);
+    if (!needed) return undefined;
+    const releases = new Set(needed.map((each) => digestIn(each) ?? ''));
+    const state = [...releases].sort().join();
+    if (this.#retained?.state !== state)
+      this.#retained = { state, digests: await this.#options.tools.cache.findCopies(releases, this.#context) };
+    return this.#retained.digests;
   }
 
   /** After an update, unpins images of releases that the cluster neither runs nor can roll back to. */

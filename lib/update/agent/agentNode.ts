@@ -91,6 +91,7 @@ export class AgentNode {
     if (task.kind === 'fetch') this.#fetch();
     if (task.kind === 'fetchBase') this.#fetchBase(task.source);
     if (task.kind === 'load') this.#load(task.source, bundle, node);
+    if (task.kind === 'retain') this.#retain(task.source);
     if (task.kind === 'pin') this.#pin(bundle);
   }
 
@@ -143,19 +144,13 @@ export class AgentNode {
       if (this.#countedFor === stage) return fault;
       if (this.#state.version !== version) this.#set({ isPinned: false, version });
       this.#set({ images: await images.count(facts, bundle.spec.store) });
-      if (this.#state.base !== 'offered') this.#set(await this.#findBase(bundle));
+      if (this.#state.base !== 'offered')
+        this.#set(await images.findBase(this.#state.source, bundle.spec.store, this.#context));
       this.#countedFor = stage;
       return fault;
     } catch (error) {
       return faultOf(error);
     }
-  }
-
-  async #findBase({ spec }: UpgradeBundle): Promise<Pick<NodeState, 'base' | 'lack'>> {
-    const { source } = this.#state;
-    if (source.kind !== 'open' || !source.cached.facts.metadata.base) return { base: undefined, lack: undefined };
-    const lack = await this.#tools.images.findBaseLack(source.cached.bundle, spec.store, this.#context);
-    return { base: lack === undefined ? 'stored' : 'missing', lack };
   }
 
   #verify(medium: FoundBundle): void {
@@ -248,6 +243,14 @@ export class AgentNode {
         await cache.drop(cached, context);
       }
       this.#set({ images: await images.count(facts, bundle.spec.store) });
+    });
+  }
+
+  #retain({ cached }: BundleSource & { readonly kind: 'open' }): void {
+    const { cache } = this.#tools;
+    this.#job.start('retain', 'copying the bundle to the disk for the mirror', async (context) => {
+      const copy = await cache.keep(cached, context);
+      if (copy) await this.#offer(copy, undefined);
     });
   }
 

@@ -7,10 +7,12 @@ import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
-import { checkBaseBlobs, openBaseBlobs } from '../../node/baseBlobs.ts';
+import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/baseBlobs.ts';
 import { baseBlobsPath, checkBundleDigest, replicaPath } from '../../node/replica.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { gatherFacts, readFacts, type BundleFacts } from '../bundleFacts.ts';
+import { digestIn } from '../../oci/reference.ts';
+import { copyToFile, requireShare } from '../mirror/retention.ts';
+import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../bundleFacts.ts';
 
 /** An open bundle, with the base blobs of a delta that the node has as files, and its verified facts. */
 export interface CachedBundle {
@@ -77,6 +79,32 @@ export class BundleCache {
       context.log('warn', messageOf(error));
       return false;
     }
+  }
+
+  /**
+   * Copies an open bundle to the folder, and the base blobs of a delta bundle, and opens the copy. The copy gets its final name only if its
+   * digest matches. Throws `disk-full` before it would fill three quarters of the file system, because kubelets remove
+   * images above that, and the errors of reading and writing.
+   */
+  async keep({ bundle, facts: { digest } }: CachedBundle, context: Context): Promise<CachedBundle | undefined> {
+    if (!bundle.chunks) return undefined;
+    const base = await serveBaseBlobs(bundle);
+    await requireShare(this.#folder, bundle.size + (base?.size ?? 0));
+    if (base) await copyToFile(base.chunks(0, base.size), baseBlobsPath(this.#folder, digest), undefined, context);
+    await copyToFile(bundle.chunks(0, bundle.size), replicaPath(this.#folder, digest), digest, context);
+    return this.openCopy(digest, context);
+  }
+
+  /** Returns the digests of the copies with a release that is among some releases. Reads the facts of each copy. */
+  async findCopies(releases: ReadonlySet<string>, context: Context): Promise<Digest[]> {
+    const names = await readdir(this.#folder).catch(() => []);
+    const found: Digest[] = [];
+    for (const name of names.filter((each) => /^bundle-[0-9a-f]{12}\.json$/.test(each))) {
+      const facts = await readFactsOf(join(this.#folder, name), this.#trust, context);
+      const all = facts && [facts.metadata.release, ...(facts.hops ?? []).map(({ metadata }) => metadata.release)];
+      if (facts && all?.some((release) => releases.has(digestIn(release) ?? ''))) found.push(facts.digest);
+    }
+    return found;
   }
 
   /** Removes a corrupt copy, and the base blobs that were fetched with it. */

@@ -12,6 +12,8 @@ export interface NodeFacts {
   readonly controlPlane: boolean;
   /** Whether the cluster has PinnedImageSets. The node itself then pins nothing. */
   readonly pinsByCluster: boolean;
+  /** Whether the node serves bundles to others after the update, and so keeps its own copy. */
+  readonly retains?: boolean;
 }
 
 /** The place where a node has the allowed bundle. */
@@ -65,6 +67,7 @@ export type NodeTask =
   | { readonly kind: 'fetch' }
   | { readonly kind: 'fetchBase'; readonly source: BundleSource & { readonly kind: 'open' } }
   | { readonly kind: 'load'; readonly source: BundleSource & { readonly kind: 'open' } }
+  | { readonly kind: 'retain'; readonly source: BundleSource & { readonly kind: 'open' } }
   | { readonly kind: 'pin' };
 
 /** Chooses the next task of a node. `unverified` is a medium that may have the bundle. */
@@ -77,6 +80,9 @@ export function chooseTask(
   // Beside the delta on another medium the base may be.
   if ((source.kind !== 'open' || base === 'missing') && unverified) return { kind: 'verify', medium: unverified };
   if (isLoaded(images)) {
+    if (node.retains && source.kind === 'open' && source.medium) return { kind: 'retain', source };
+    if (node.retains && source.kind !== 'open' && obstacle === undefined && mayFetch(bundle, node))
+      return { kind: 'fetch' };
     const mayPin = !node.pinsByCluster && !isPinned && isAtLeast(bundle, 'Loaded');
     return { kind: mayPin ? 'pin' : 'idle' };
   }

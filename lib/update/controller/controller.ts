@@ -5,6 +5,7 @@ import { messageOf } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { BundleCache } from '../agent/bundleCache.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
+import { keepMirror, type MirrorKeeperOptions } from '../mirror/mirrorKeeper.ts';
 import { controlRollout } from './rollout.ts';
 import { type RolloutOptions } from './observation.ts';
 
@@ -15,6 +16,8 @@ export interface ControllerSettings {
   /** The folder in which the agent of the node keeps the facts about bundles. */
   readonly folder: string;
   readonly trust: VerifyTrust;
+  /** What keeps the mirror of the node; undefined does not touch it. */
+  readonly mirror?: Omit<MirrorKeeperOptions, 'interval'> | undefined;
   /** The average pause between two checks of the cluster, in milliseconds. */
   readonly interval: number;
 }
@@ -25,19 +28,22 @@ export interface ControllerSettings {
  */
 export async function runController(
   cluster: Cluster,
-  { node: identity, folder, trust, interval }: ControllerSettings,
+  { node: identity, folder, trust, mirror, interval }: ControllerSettings,
   context: Context,
 ): Promise<void> {
   const cache = new BundleCache(folder, trust);
   const readBundle: RolloutOptions['readBundle'] = (digest) => cache.recall(digest, context);
   const { signal } = context;
+  const keeping = mirror && keepMirror({ ...mirror, interval }, context);
+  const mirrors = mirror && { mirrorFolder: mirror.secrets };
   const isOver = (): boolean => signal.aborted;
   while (!isOver()) {
     try {
-      await controlRollout(cluster, { identity, namespace: agentNamespace, readBundle, interval }, context);
+      await controlRollout(cluster, { identity, namespace: agentNamespace, readBundle, interval, ...mirrors }, context);
     } catch (error) {
       context.log('warn', `this node cannot lead the rollout: ${messageOf(error)}`);
     }
     await sleep(interval, undefined, { signal }).catch(() => undefined);
   }
+  await keeping;
 }

@@ -1,3 +1,4 @@
+import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { AllowedFacts } from '../extraImages.ts';
 import type { LoadState } from './loadState.ts';
@@ -24,6 +25,8 @@ export interface Observation {
   readonly pause: () => Promise<void>;
   /** Restores the paused objects, with or without the pools. */
   readonly restore: (options?: { readonly pools: boolean }) => Promise<void>;
+  /** Returns what the mirrors on the control plane lack of a bundle; undefined if nothing, or if there are none. */
+  readonly mirrorLack: (metadata: BundleMetadata) => Promise<string | undefined>;
   /** Finds the images that nodes failed to pull. */
   readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
 }
@@ -40,6 +43,8 @@ export interface RolloutOptions {
   readonly identity: string;
   /** The namespace of the Lease. */
   readonly namespace: string;
+  /** The folder of the Secret of the mirrors; by default there are none. */
+  readonly mirrorFolder?: string;
   /** Reads the facts of the bundle with this digest; undefined if this node has not verified it yet. */
   readBundle(digest: Digest): Promise<BundleFacts | undefined>;
   /**

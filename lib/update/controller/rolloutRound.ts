@@ -11,6 +11,7 @@ import { describeMismatch } from '../allowedBundle.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { AgentImage } from './agentImage.ts';
 import { readLoadState } from './loadState.ts';
+import { MirrorControl } from '../mirror/mirrorControl.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
 import { readRenewal, reportKind } from '../nodeReport.ts';
 import { controllerPods, osImageStreamKind } from '../osImageStreamWrite.ts';
@@ -62,6 +63,7 @@ export class Rollout {
   readonly #reports = new NodeReports();
   readonly #agentImage: AgentImage;
   readonly #record: RecordWriter;
+  readonly #mirrors: MirrorControl | undefined;
   /** What the last garbage collection was for. */
   #collected: unknown;
   #paused = '';
@@ -73,6 +75,8 @@ export class Rollout {
     this.#options = options;
     this.#context = context;
     this.#agentImage = new AgentImage(cluster, options.interval ?? defaultInterval, context);
+    const { mirrorFolder } = options;
+    this.#mirrors = mirrorFolder === undefined ? undefined : new MirrorControl(mirrorFolder, context);
     this.#record = new RecordWriter(cluster, options.identity, context);
   }
 
@@ -81,6 +85,7 @@ export class Rollout {
     this.#stall = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
     await this.#agentImage.follow();
+    await this.#mirrors?.renew(this.#cluster, this.#view.list('Node'));
     const leases = await this.#listReports();
     await followProposals(this.#cluster, leases, seen, this.#view.list('ClusterVersion')[0], this.#context);
     const active = activeBundle(seen);
@@ -117,6 +122,7 @@ export class Rollout {
       },
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: ({ pools } = { pools: true }) => this.#pause(bundle, undefined, pools),
+      mirrorLack: async (metadata) => await this.#mirrors?.findLack(site.nodes, metadata),
       missing: (images) => this.#findMissing(bundle, images),
     };
     const step = await takeStep(observation);

@@ -130,6 +130,8 @@ async function update(observation: Observation): Promise<Step> {
   }
   const facts = await observation.facts();
   if (!facts) return stay(observation, updated('NotFound', 'the node of the controller has no verified bundle yet'));
+  const lack = await observation.mirrorLack(facts.metadata);
+  if (lack !== undefined) return stay(observation, updated('MirrorNotReady', lack));
   const { version, release } = facts.metadata;
   const requested = updated('Updating', `the cluster was asked to update to ${version}`);
   const conditions = [ready, requested];

@@ -1,6 +1,7 @@
 import { dirname } from 'node:path';
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
 import { mirrorFile, mountFolder, nodeStateFolder, pinFile, runFolder } from '../../machine/paths.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
@@ -23,6 +24,11 @@ function cleanScript({ removePins }: CleanupOptions): string {
   rm -f "$file"
   changed=yes
 done
+if [ -e /host${mirrorUnitFile} ]; then
+  chroot /host systemctl disable --now ${mirrorUnitName}
+  rm -f /host${mirrorUnitFile}
+  chroot /host systemctl daemon-reload
+fi
 [ -z "$changed" ] || chroot /host systemctl reload crio
 until ${leftFolders.map((folder) => `{ rm -rf --one-file-system /host${folder} || ${isEmptyMount(folder)}; }`).join(' && ')}; do
   sleep 5

@@ -3,6 +3,8 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { executablePath } from '../../machine/paths.ts';
 import { accountPolicies } from './accountPolicies.ts';
 import { agentAccess, type Account } from './agentAccess.ts';
+import { servingSecret } from '../mirror/mirrorCertificates.ts';
+import { mirrorSecretFolder } from '../mirror/mirrorUnit.ts';
 import { agentNamespace, reportNamespace } from '../upgradeBundle.ts';
 import {
   describeExecutables,
@@ -149,7 +151,9 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
         containers: [isAgent ? agentContainer(options) : controllerContainer(options)],
         volumes: [
           { name: 'host', hostPath: { path: '/', type: 'Directory' } },
-          ...(isAgent ? [{ name: 'token', secret: { secretName: tokenSecret.name } }] : []),
+          isAgent
+            ? { name: 'token', secret: { secretName: tokenSecret.name } }
+            : { name: 'mirror', secret: { secretName: servingSecret.name, optional: true } },
           ...(keys !== '' ? [{ name: 'keys', downwardAPI: { items: [keysFile] } }] : []),
         ],
       },
@@ -197,10 +201,12 @@ const nodeName = { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.
 function controllerContainer(options: AgentOptions): object {
   // The agent of its node fetches the executable. The controller is ready when it runs that.
   const isRunning = `[[ $(readlink /proc/1/exe) == *${basename(executablePath)}* ]]`;
+  const { volumeMounts, ...rest } = container('controller', options);
   return {
-    ...container('controller', options),
+    ...rest,
     env: [nodeName, ...describeExecutables(options.executables)],
     readinessProbe: { exec: { command: ['/bin/bash', '-c', isRunning] }, periodSeconds: 5 },
+    volumeMounts: [...volumeMounts, { name: 'mirror', mountPath: mirrorSecretFolder, readOnly: true }],
   };
 }
 

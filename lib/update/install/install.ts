@@ -18,6 +18,7 @@ import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { requireRights } from './installRights.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { planStore } from './storeObjects.ts';
+import { installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
 import { installStore, type StoreChoice } from './storeInstallation.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 
@@ -27,6 +28,8 @@ export interface InstallOptions extends InstallationOptions, ApplyOptions {
   readonly startup: StartupOptions | undefined;
   /** The changes on nodes that keep their images, and the time to wait for them; by default none. */
   readonly store?: StoreChoice | undefined;
+  /** Mirrors on the control plane; by default none are added. */
+  readonly mirror?: MirrorChoice | undefined;
 }
 
 /** The result of an installation. */
@@ -89,9 +92,11 @@ export async function install(cluster: Cluster, options: InstallOptions, context
     throw error;
   });
   const all = [...store, ...stated, ...token, ...agents];
-  if (options.dryRun || !options.startup) return { objects: all, removed };
-  const { pods } = await startAgents(cluster, options.executables, options.startup, context);
-  return { objects: all, removed, nodes: pods.length };
+  const startup = options.dryRun ? undefined : options.startup;
+  const pods = startup && (await startAgents(cluster, options.executables, startup, context)).pods;
+  // The controllers start the mirrors.
+  if (options.mirror) all.push(...(await installMirror(cluster, options, options.mirror, context)));
+  return { objects: all, removed, ...(pods && { nodes: pods.length }) };
 }
 
 /** Lists the reports of versions whose agents wrote them beside the Lease of the controller. */

@@ -14,6 +14,7 @@ import { restoreNodeChanges, restorePools } from '../controller/pauses.ts';
 import { listOwnSets } from '../../preflight/pinnedImageSets.ts';
 import { deleteObjects } from '../../kubernetes/serverSideApply.ts';
 import { formatObjectName } from '../../kubernetes/compatibility.ts';
+import { removeMirror } from '../mirror/mirrorInstallation.ts';
 import { removeStore } from './storeInstallation.ts';
 import { secureImages } from './storeMigration.ts';
 import { isAdditional, listStoreObjects } from './storeObjects.ts';
@@ -70,6 +71,9 @@ export async function uninstallAgents(
     const wait = { timeout: timeout ?? 0, interval };
     await secureImages(cluster, { ...wait, migrate: migrate && dryRun === undefined }, context);
   }
+  // The nodes must not ask mirrors that are gone.
+  const waiting = timeout === undefined ? undefined : { timeout, interval };
+  const mirrors = await removeMirror(cluster, { dryRun }, waiting, context);
   // The controllers go first: they would pause restored objects again, and they run the executable
   // that is removed from the nodes.
   const controllers = await deleteObjects(cluster, [controllerSet], { dryRun }, context);
@@ -96,7 +100,7 @@ export async function uninstallAgents(
     for (const name of [agentNamespace, reportNamespace])
       await awaitNamespace(cluster, name, { ...options, timeout }, context);
   }
-  return [...controllers, ...store, ...gone].map(referenceOf);
+  return [...mirrors, ...controllers, ...store, ...gone].map(referenceOf);
 }
 
 const lossWarning =

@@ -40,7 +40,7 @@ const mostMissing = 1000;
 export async function runMirrorServer(options: MirrorServerOptions, context: Context): Promise<void> {
   const { host, port, folder, certificates, interval, scrubInterval = week } = options;
   const bundles = new RetainedBundles(folder, context);
-  let content = await RetainedContent.index((await bundles.refresh()) ?? nothing, context);
+  let content = await RetainedContent.index((await bundles.refresh()) ?? nothing, undefined, context);
   let certificate = await readCertificate(certificates);
   const onResponse = logMissing(context);
   const onCorrupt = (digest: Parameters<RetainedContent['withdraw']>[0]): void => content.withdraw(digest);
@@ -58,7 +58,7 @@ export async function runMirrorServer(options: MirrorServerOptions, context: Con
       await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
       if (isOver()) break;
       const files = await bundles.refresh();
-      if (files) content = await RetainedContent.index(files, context);
+      if (files) content = await RetainedContent.index(files, content, context);
       const next = await readCertificate(certificates).catch((error: unknown) => warn(error, context));
       if (!next || (next.cert === certificate.cert && next.key === certificate.key)) continue;
       try {

@@ -9,6 +9,9 @@ export const mirrorUnitName = 'oc-upgrade-bundle-mirror.service';
 /** The file of `mirrorUnitName`. */
 export const mirrorUnitFile = `/etc/systemd/system/${mirrorUnitName}`;
 
+/** The folder of the Secret with the certificate of the mirrors, in the pods of controllers. */
+export const mirrorSecretFolder = '/run/secrets/oc-upgrade-bundle-mirror';
+
 /** Settings of the unit. */
 export interface MirrorUnitOptions {
   readonly port: number;

@@ -36,8 +36,15 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     this.#attachments = attachments;
   }
 
-  /** Reads every manifest once, and leaves out those that cannot be read. Throws `interrupted`. */
-  static async index({ manifests, blobs, tags }: RetainedFiles, context: Context): Promise<RetainedContent> {
+  /**
+   * Reads every manifest once, and leaves out those that cannot be read. What is known to be corrupt in `before` stays
+   * withdrawn, unless it comes from another copy now. Throws `interrupted`.
+   */
+  static async index(
+    { manifests, blobs, tags }: RetainedFiles,
+    before: RetainedContent | undefined,
+    context: Context,
+  ): Promise<RetainedContent> {
     const indexed = new Map<Digest, IndexedManifest>();
     for (const [digest, { content }] of manifests) {
       const read = await orWarn(context, async () => {
@@ -52,7 +59,12 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
       const found = await orWarn(context, () => content.resolve(tag));
       if (found) attachments.set(tag, found.digest);
     }
-    return new RetainedContent(indexed, blobs, attachments);
+    const retained = new RetainedContent(indexed, blobs, attachments);
+    if (before) {
+      for (const digest of before.#corrupt)
+        if (blobs.get(digest)?.content === before.#blobs.get(digest)?.content) retained.withdraw(digest);
+    }
+    return retained;
   }
 
   /** The digests of all blobs. */

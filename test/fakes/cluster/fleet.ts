@@ -230,7 +230,7 @@ function imagesOfNobody(): AgentTools['images'] {
     stayAboveFloor: (_, context, work) => work(context),
     count: ({ metadata }) =>
       Promise.resolve({ loaded: loaded * metadata.images.length, total: metadata.images.length }),
-    findBaseLack: () => Promise.resolve(undefined),
+    findBase: () => Promise.resolve({ base: undefined, lack: undefined }),
     load: async () => {
       await sleep(100);
       loaded = 1;

@@ -1,0 +1,103 @@
+import { X509Certificate } from 'node:crypto';
+import { isIP } from 'node:net';
+import { createConstrainedAuthority, createServerCertificate } from '../../certificates/issuing.ts';
+import { isWithin } from '../../certificates/nameConstraints.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { fieldsAt } from '../../fields.ts';
+import type { Cluster, WriteOptions } from '../../kubernetes/client.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
+
+/** The Secret with the CA of the mirrors and its key. Only administrators and the controller read it. */
+export const authoritySecret = { name: 'mirror-ca', namespace: agentNamespace } as const;
+
+/** The Secret with the certificate of the mirrors, which the controllers’ pods mount. */
+export const servingSecret = { name: 'mirror-serving', namespace: agentNamespace } as const;
+
+const validity = { authority: 3650, serving: 365 };
+const loopback = ['127.0.0.0/8', '::1/128'];
+
+/** The hosts of the mirrors. */
+export interface MirrorNames {
+  readonly addresses: readonly string[];
+  /** The networks for which the CA may issue certificates, in addition to the addresses themselves. */
+  readonly networks: readonly string[];
+  /** The port; by default as before. */
+  readonly port?: number;
+}
+
+/** The result of issuing certificates. */
+export interface IssuedCertificates {
+  /** The certificate of the CA, in PEM. */
+  readonly authority: string;
+  /** The Secrets that were written. */
+  readonly written: readonly KubernetesObject[];
+  /** The addresses for which the CA may issue no certificate. */
+  readonly forbidden: readonly string[];
+}
+
+/**
+ * Creates the CA of the mirrors if there is none, and issues their certificate if it is missing, two thirds of its time
+ * are over, or the addresses or the port have changed. `mayCreate`: whether to create the CA; otherwise returns
+ * undefined if there is none. The CA never changes, so nodes keep their trust.
+ */
+export async function issueMirrorCertificates(
+  cluster: Cluster,
+  { addresses, networks: machines, ...names }: MirrorNames,
+  { mayCreate, now, ...options }: WriteOptions & { readonly mayCreate: boolean; readonly now: Date },
+): Promise<IssuedCertificates | undefined> {
+  const written: KubernetesObject[] = [];
+  const write = async (metadata: MirrorSecret, data: Readonly<Record<string, string>>): Promise<void> => {
+    const object = { apiVersion: 'v1', kind: 'Secret', metadata };
+    const encoded = Object.entries(data).map(([key, text]) => [key, Buffer.from(text).toString('base64')] as const);
+    await cluster.apply({ ...object, type: 'Opaque', data: Object.fromEntries(encoded) }, { ...options, force: true });
+    written.push(object);
+  };
+  let root = await readSecret(cluster, authoritySecret);
+  if (!root['tls.key']) {
+    if (!mayCreate) return undefined;
+    const networks = [...new Set([...machines, ...addresses.map((each) => `${each}/32`), ...loopback])];
+    const subject = 'oc-upgrade-bundle mirror';
+    const created = await createConstrainedAuthority(
+      subject,
+      { names: ['localhost'], networks },
+      { now, days: validity.authority },
+    );
+    const data = { 'tls.crt': created.certificate, 'tls.key': created.key, networks: networks.join(' ') };
+    await write(authoritySecret, data);
+    root = data;
+  }
+  const { 'tls.crt': authority = '', 'tls.key': key = '', networks = '' } = root;
+  const allowed = networks.split(' ').filter((each) => each !== '');
+  const forbidden = addresses.filter((address) => !isWithin(address, allowed));
+  const hosts = ['localhost', '127.0.0.1', '::1', ...addresses.filter((each) => !forbidden.includes(each))];
+  const present = await readSecret(cluster, servingSecret);
+  const port = String(names.port ?? present['port']);
+  if (present['port'] !== port || isDue(present['tls.crt'], hosts, now)) {
+    const request = { hosts, authority: { certificate: authority, key }, now, days: validity.serving };
+    const leaf = await createServerCertificate('oc-upgrade-bundle mirror', request);
+    const pair = { 'tls.crt': leaf.certificate, 'tls.key': leaf.key };
+    await write(servingSecret, { ...pair, 'ca.crt': authority, port });
+  }
+  return { authority, written, forbidden };
+}
+
+type MirrorSecret = typeof authoritySecret | typeof servingSecret;
+
+function isDue(pem: string | undefined, hosts: readonly string[], now: Date): boolean {
+  if (pem === undefined) return true;
+  const certificate = new X509Certificate(pem);
+  const [from, to] = [certificate.validFromDate.getTime(), certificate.validToDate.getTime()];
+  if (now.getTime() > from + ((to - from) * 2) / 3) return true;
+  return hosts.some((host) => (isIP(host) ? certificate.checkIP(host) : certificate.checkHost(host)) === undefined);
+}
+
+async function readSecret(
+  cluster: Cluster,
+  metadata: MirrorSecret,
+): Promise<Readonly<Partial<Record<string, string>>>> {
+  const data = fieldsAt(await cluster.read({ apiVersion: 'v1', kind: 'Secret', metadata }), 'data');
+  const texts = Object.entries(data).map(
+    ([key, text]) => [key, Buffer.from(String(text), 'base64').toString()] as const,
+  );
+  return Object.fromEntries(texts);
+}

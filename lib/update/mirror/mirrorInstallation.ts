@@ -1,0 +1,183 @@
+import { fieldsAt, listOf, textOf } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import type { ApplyOptions } from '../../kubernetes/apply.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import type { ObjectReference } from '../../kubernetes/discovery.ts';
+import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
+import { applyObjects, deleteObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
+import { registriesFile } from '../../machine/paths.ts';
+import { readConfigFile } from '../../preflight/imageRetention.ts';
+import type { WaitOptions } from '../../waiting.ts';
+import {
+  awaitThat,
+  describeUnhealthy,
+  disruptionPolicy,
+  findMissingPolicy,
+  listPools,
+  notReady,
+} from '../poolRollout.ts';
+import { authoritySecret, issueMirrorCertificates, servingSecret } from './mirrorCertificates.ts';
+import {
+  authorityConfigs,
+  authorityMap,
+  authorityMapName,
+  authorityPath,
+  digestMirrorSet,
+  imageConfig,
+  isAuthorityConfig,
+  listMirrorHosts,
+  mirrorPolicy,
+  mirrorSet,
+  renewalAccess,
+  trustingConfig,
+} from './mirrorObjects.ts';
+import { readMirrorSite } from './mirrorSite.ts';
+
+/** The mirrors of an installation. */
+export interface MirrorChoice extends WaitOptions {
+  readonly port: number;
+  /** Repositories to mirror in addition to those of the release. */
+  readonly sources: readonly string[];
+  /** Whether nodes may be drained or rebooted, which OpenShift before 4.17 does. */
+  readonly mayDisrupt: boolean;
+}
+
+/**
+ * The field manager of everything that a mirror adds to objects. It is not the one of other writes: a later apply of
+ * the same object would remove the fields.
+ */
+const manager = 'oc-upgrade-bundle-mirror';
+
+const machines = 'machineconfiguration.openshift.io/v1';
+
+/**
+ * Lets the nodes of a cluster pull from mirrors on its control plane nodes, and waits until every node is configured.
+ * Trust comes before the mirrors, and the policy that keeps nodes from rebooting comes before their files. Throws
+ * `unsupported` before OpenShift 4.17 unless nodes may be disrupted, `not-ready` with the pool that is not ready, and
+ * the errors of readMirrorSite and applyObjects.
+ */
+export async function installMirror(
+  cluster: Cluster,
+  { overwrite, dryRun }: ApplyOptions,
+  choice: MirrorChoice,
+  context: Context,
+): Promise<readonly AppliedObject[]> {
+  const { port } = choice;
+  const site = await readMirrorSite(cluster, choice.sources);
+  for (const words of site.warnings) context.log('warn', words);
+  if (!site.hasPolicies && !choice.mayDisrupt) {
+    throw new PluginError('unsupported', `${cluster.name} reboots every node when the CA of the mirrors changes`, {
+      hint: 'Node disruption policies came with OpenShift 4.17. Before it, confirm the restarts, pool by pool.',
+      settings: ['yes'],
+    });
+  }
+  const options = { overwrite, dryRun, manager };
+  if (!dryRun) await requireHealthyPools(cluster);
+  const issued = dryRun
+    ? { authority: '', written: [] }
+    : await issueMirrorCertificates(cluster, { ...site, port }, { mayCreate: true, now: new Date(), manager });
+  const plan = { ...site, port };
+  const authority = issued?.authority ?? '';
+  const trust = [
+    ...renewalAccess,
+    authorityMap(plan, authority),
+    ...(site.trustedAuthorities === undefined ? [trustingConfig] : []),
+  ];
+  const policy = site.hasPolicies ? [mirrorPolicy({ mirrorsToo: false })] : [];
+  const before = await applyObjects(cluster, [...trust, ...policy], options, context);
+  const paths = policyPaths(policy);
+  if (!dryRun && paths.length > 0) await awaitThat(() => findMissingPolicy(cluster, paths), choice, context);
+  // One rendered configuration has both, so that each node changes once.
+  const changes = [...authorityConfigs(plan, authority), digestMirrorSet(plan)];
+  const after = await applyObjects(cluster, changes, options, context);
+  const [first = ''] = listMirrorHosts(plan);
+  const isConfigured = (config: StoredObject): boolean =>
+    readConfigFile(config, authorityPath(first)) !== undefined &&
+    readConfigFile(config, registriesFile)?.includes(`${first}/`) === true;
+  if (!dryRun) await awaitThat(() => findUnconfigured(cluster, isConfigured), choice, context);
+  const secrets = (issued?.written ?? []).map((object) => ({ object, outcome: 'configured' as const }));
+  return [...secrets, ...before, ...after];
+}
+
+/**
+ * Removes the mirrors from the configuration of the cluster, and then their certificates, which ends the servers. Leaves
+ * everything of the site. `wait` undefined: does not wait for the nodes, and leaves the policy, without which they would
+ * reboot. Returns the removed objects. Throws `not-ready` with the pool that is not ready.
+ */
+export async function removeMirror(
+  cluster: Cluster,
+  { dryRun }: Pick<ApplyOptions, 'dryRun'>,
+  wait: WaitOptions | undefined,
+  context: Context,
+): Promise<readonly ObjectReference[]> {
+  const isThere = await cluster.read({ apiVersion: 'v1', kind: 'Secret', metadata: authoritySecret });
+  const hasSet = (await cluster.findKind(mirrorSet.apiVersion, mirrorSet.kind)) && (await cluster.read(mirrorSet));
+  if (!isThere && !hasSet) return [];
+  const hasPolicy = (await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind)) !== undefined;
+  if (!dryRun && wait && hasPolicy && (await cluster.read(disruptionPolicy))) {
+    const policy = mirrorPolicy({ mirrorsToo: true });
+    await cluster.apply(policy, { manager, force: true });
+    await awaitThat(() => findMissingPolicy(cluster, policyPaths([policy])), wait, context);
+  }
+  const configs = (await cluster.list(machines, 'MachineConfig')).filter(({ metadata }) =>
+    isAuthorityConfig(metadata.name),
+  );
+  const files = [mirrorSet, ...configs].map(({ apiVersion, kind, metadata: { name } }) => {
+    return { apiVersion, kind, metadata: { name } };
+  });
+  const removed: ObjectReference[] = await deleteObjects(cluster, files, { dryRun }, context);
+  const isClean = (_: StoredObject, pool: StoredObject): boolean =>
+    !listOf(fieldsAt(pool['status'], 'configuration')['source']).some(({ name }) => isAuthorityConfig(String(name)));
+  if (!dryRun && wait && removed.length > 0) await awaitThat(() => findUnconfigured(cluster, isClean), wait, context);
+  if (!dryRun) await removeFields(cluster, wait !== undefined && hasPolicy);
+  const rest = [
+    ...renewalAccess.toReversed(),
+    { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: authorityMapName, namespace: 'openshift-config' } },
+    ...[servingSecret, authoritySecret].map((metadata) => ({ apiVersion: 'v1', kind: 'Secret', metadata })),
+  ];
+  return [...removed, ...(await deleteObjects(cluster, rest, { dryRun }, context))];
+}
+
+/** Removes the fields that the mirrors added to objects of the site: what a manager no longer applies is removed. */
+async function removeFields(cluster: Cluster, withPolicy: boolean): Promise<void> {
+  const name = textOf(fieldsAt(await cluster.read(imageConfig), 'spec', 'additionalTrustedCA')['name']) ?? '';
+  const metadata = { name, namespace: 'openshift-config' };
+  if (name === authorityMapName) await cluster.apply({ ...imageConfig, spec: {} }, { manager });
+  else if (name !== '' && (await cluster.read({ apiVersion: 'v1', kind: 'ConfigMap', metadata })))
+    await cluster.apply({ apiVersion: 'v1', kind: 'ConfigMap', metadata }, { manager });
+  if (withPolicy && (await cluster.read(disruptionPolicy)))
+    await cluster.apply({ ...disruptionPolicy, spec: {} }, { manager });
+}
+
+async function requireHealthyPools(cluster: Cluster): Promise<void> {
+  const [problem] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
+  if (problem !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${problem}`);
+}
+
+function policyPaths(policies: readonly KubernetesObject[]): string[] {
+  return policies.flatMap(({ spec }) => {
+    const { files } = fieldsAt(spec, 'nodeDisruptionPolicy') as { files?: readonly { path: string }[] };
+    return (files ?? []).map(({ path }) => path);
+  });
+}
+
+/** Returns the pool whose nodes do not all have the wanted configuration; undefined if all have. */
+async function findUnconfigured(
+  cluster: Cluster,
+  isConfigured: (config: StoredObject, pool: StoredObject) => boolean,
+): Promise<string | undefined> {
+  for (const pool of await listPools(cluster)) {
+    const problem = describeUnhealthy(pool);
+    if (problem !== undefined) return problem;
+    const { status, metadata } = pool;
+    const name = textOf(fieldsAt(status, 'configuration')['name']);
+    const config = name && (await cluster.read({ apiVersion: machines, kind: 'MachineConfig', metadata: { name } }));
+    const isUpdated = conditionsOf(pool).get('Updated')?.status === 'True';
+    if (isUpdated && config && isConfigured(config, pool)) continue;
+    const { updatedMachineCount: done = 0, machineCount: all = 0 } = fieldsAt(status);
+    return `the pool ${metadata.name}: ${Number(done)} of ${Number(all)} nodes are up to date`;
+  }
+  return undefined;
+}

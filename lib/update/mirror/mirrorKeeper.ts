@@ -1,0 +1,81 @@
+import { readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../../context.ts';
+import { messageOf, PluginError } from '../../errors.ts';
+import { writeAtomically } from '../../files/atomicWrite.ts';
+import { makeFolders } from '../../files/disk.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+import { mirrorFolder } from '../../machine/paths.ts';
+import { runProgram } from '../../machine/programs.ts';
+import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
+
+/** What keeps the mirror of a control plane node. */
+export interface MirrorKeeperOptions {
+  readonly host: Host;
+  /** The folder with the files of the Secret with the certificate. It is empty if the cluster has no mirrors. */
+  readonly secrets: string;
+  /** The SHA-256 of the executable on the node, in hex digits. */
+  readonly executable: string;
+  /** The pause between two checks, in milliseconds. */
+  readonly interval: number;
+}
+
+const files = ['tls.crt', 'tls.key', 'ca.crt', 'port'];
+
+/**
+ * Keeps the mirror of a control plane node as the Secret says, until the signal is aborted: its certificate, and its
+ * unit, which runs on without this process. Removes both if there is no Secret any more. Retries failures.
+ */
+export async function keepMirror(options: MirrorKeeperOptions, context: Context): Promise<void> {
+  let logged = '';
+  while (!context.signal.aborted) {
+    try {
+      await followSecret(options, context);
+      logged = '';
+    } catch (error) {
+      const message = `the mirror of this node: ${messageOf(error)}`;
+      if (message !== logged && !context.signal.aborted) context.log('warn', message);
+      logged = message;
+    }
+    await sleep(options.interval, undefined, { signal: context.signal }).catch(() => undefined);
+  }
+}
+
+/** Makes the node as the Secret says, once. Throws `command-failed`, `not-writable` and `interrupted`. */
+async function followSecret({ host, secrets, executable }: MirrorKeeperOptions, context: Context): Promise<void> {
+  const folder = pathOnHost(host, mirrorFolder);
+  const unitFile = pathOnHost(host, mirrorUnitFile);
+  const wanted = await Promise.all(files.map((name) => readOrNothing(join(secrets, name))));
+  const [certificate, , , port] = wanted;
+  const systemctl = async (...args: string[]): Promise<void> => {
+    const { code, stderr } = await runProgram(host, 'systemctl', args, context);
+    if (code !== 0) throw new PluginError('command-failed', `systemctl ${args.join(' ')}: ${stderr.trim()}`);
+  };
+  if (certificate === undefined || port === undefined) {
+    if ((await readOrNothing(unitFile)) === undefined) return;
+    context.log('info', 'the mirror of this node is removed');
+    await systemctl('disable', '--now', mirrorUnitName);
+    await rm(unitFile, { force: true });
+    await systemctl('daemon-reload');
+    await rm(folder, { recursive: true, force: true });
+    return;
+  }
+  await makeFolders(folder);
+  // The server reads them again by itself.
+  for (const [index, name] of files.entries()) {
+    const [text = '', path] = [wanted[index], join(folder, name)];
+    if ((await readOrNothing(path)) !== text) await writeAtomically(path, text, { mode: 0o600 });
+  }
+  const unit = mirrorUnit({ port: Number(port), executable });
+  if ((await readOrNothing(unitFile)) === unit) return;
+  await writeAtomically(unitFile, unit);
+  await systemctl('daemon-reload');
+  await systemctl('enable', mirrorUnitName);
+  await systemctl('restart', mirrorUnitName);
+  context.log('info', `the mirror of this node was started at port ${port}`);
+}
+
+async function readOrNothing(path: string): Promise<string | undefined> {
+  return await readFile(path, 'utf8').catch(() => undefined);
+}

@@ -1,0 +1,149 @@
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { roleLabel } from '../../preflight/pinnedImageSets.ts';
+import { disruptionPolicy } from '../poolRollout.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
+import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
+
+/** The mirrors that the site has for a repository or a part of a registry. */
+export interface SiteMirror {
+  readonly source: string;
+  readonly mirrors: readonly string[];
+  readonly policy?: string | undefined;
+}
+
+/** What the objects of a mirror depend on. */
+export interface MirrorPlan {
+  readonly port: number;
+  /** The addresses of the mirrors for all nodes, in the order in which to try them. */
+  readonly addresses: readonly string[];
+  /** The roles of the machine config pools. */
+  readonly roles: readonly string[];
+  /** The repositories to mirror: `quay.io/openshift-release-dev/ocp-release`. */
+  readonly sources: readonly string[];
+  /** The site’s own mirrors for images by digest. */
+  readonly siteMirrors: readonly SiteMirror[];
+  /** The ConfigMap that the site’s image configuration names; undefined for none. */
+  readonly trustedAuthorities: string | undefined;
+}
+
+/** The folders in which container runtimes look for the CA of a registry, by its host and port. */
+const certificatesFolder = '/etc/containers/certs.d';
+
+/** The name of our ConfigMap with the CA, if the site has none, and of our ImageDigestMirrorSet. */
+export const [authorityMapName, mirrorSetName] = ['oc-upgrade-bundle-mirror-ca', 'oc-upgrade-bundle'];
+
+/** The configuration of images, which names the ConfigMap with the CAs of registries. */
+export const imageConfig = {
+  apiVersion: 'config.openshift.io/v1',
+  kind: 'Image',
+  metadata: { name: 'cluster' },
+} as const;
+
+/** The kind and the name of our ImageDigestMirrorSet. */
+export const mirrorSet = {
+  apiVersion: 'config.openshift.io/v1',
+  kind: 'ImageDigestMirrorSet',
+  metadata: { name: mirrorSetName },
+};
+
+/** Returns the mirrors with their ports. A control plane node asks itself first. */
+export function listMirrorHosts({ addresses, port }: Pick<MirrorPlan, 'addresses' | 'port'>): string[] {
+  return ['localhost', ...addresses].map((host) => `${host}:${port}`);
+}
+
+/** Returns the path of the CA on nodes for the first mirror, and so the path of each. */
+export function authorityPath(host: string): string {
+  return `${certificatesFolder}/${host}/ca.crt`;
+}
+
+/** Returns the ConfigMap with the CA for each mirror. Its other keys belong to the site. */
+export function authorityMap(plan: MirrorPlan, authority: string): KubernetesObject {
+  const keys = listMirrorHosts(plan).map((host) => host.replace(/:(?=\d+$)/, '..'));
+  return {
+    apiVersion: 'v1',
+    kind: 'ConfigMap',
+    metadata: { name: plan.trustedAuthorities ?? authorityMapName, namespace: 'openshift-config' },
+    data: Object.fromEntries(keys.map((key) => [key, authority])),
+  };
+}
+
+/** Lets the controller renew the certificate of the mirrors. */
+export const renewalAccess: readonly KubernetesObject[] = (() => {
+  const apiVersion = 'rbac.authorization.k8s.io/v1';
+  const metadata = { name: 'mirror', namespace: agentNamespace };
+  const rule = (name: string, verbs: readonly string[]): object => {
+    return { apiGroups: [''], resources: ['secrets'], resourceNames: [name], verbs };
+  };
+  const rules = [rule(authoritySecret.name, ['get']), rule(servingSecret.name, ['get', 'patch'])];
+  const subjects = [{ kind: 'ServiceAccount', name: 'controller', namespace: agentNamespace }];
+  const roleRef = { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name: metadata.name };
+  return [
+    { apiVersion, kind: 'Role', metadata, rules },
+    { apiVersion, kind: 'RoleBinding', metadata, roleRef, subjects },
+  ];
+})();
+
+/** Returns the image configuration that names our ConfigMap. Not needed if the site has its own. */
+export const trustingConfig: KubernetesObject = {
+  ...imageConfig,
+  spec: { additionalTrustedCA: { name: authorityMapName } },
+};
+
+/**
+ * Returns the policy that a changed CA neither drains nor reboots a node. `mirrorsToo`: a removed mirror does not
+ * drain nodes either, while our mirror set is removed.
+ */
+export function mirrorPolicy({ mirrorsToo }: { readonly mirrorsToo: boolean }): KubernetesObject {
+  const reload = {
+    path: '/etc/containers/registries.conf',
+    actions: [{ type: 'Reload', reload: { serviceName: 'crio.service' } }],
+  };
+  const files = [{ path: certificatesFolder, actions: [{ type: 'None' }] }, ...(mirrorsToo ? [reload] : [])];
+  return { ...disruptionPolicy, spec: { nodeDisruptionPolicy: { files } } };
+}
+
+/** Returns the MachineConfigs with the CA: the only way by which a node that joins gets it before its first pull. */
+export function authorityConfigs(plan: MirrorPlan, authority: string): KubernetesObject[] {
+  const source = `data:text/plain;charset=utf-8;base64,${Buffer.from(authority).toString('base64')}`;
+  const files = listMirrorHosts(plan).map((host) => {
+    return { path: authorityPath(host), mode: 0o644, overwrite: true, contents: { source } };
+  });
+  return plan.roles.map((role) => ({
+    apiVersion: 'machineconfiguration.openshift.io/v1',
+    kind: 'MachineConfig',
+    metadata: { name: `98-${role}-oc-upgrade-bundle-mirror`, labels: { [roleLabel]: role } },
+    spec: { config: { ignition: { version: '3.2.0' }, storage: { files } } },
+  }));
+}
+
+/** Returns whether a name is of one of `authorityConfigs`, also for a role that is gone. */
+export function isAuthorityConfig(name: string): boolean {
+  return /^98-.+-oc-upgrade-bundle-mirror$/.test(name);
+}
+
+/**
+ * Returns the ImageDigestMirrorSet. Runtimes obey only the most precise source of an image. So a source gets the
+ * mirrors and the policy of a broader source of the site, too.
+ */
+export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
+  const imageDigestMirrors = plan.sources.map((source) => {
+    const path = source.replace(/^[^/]+/, '');
+    const own = listMirrorHosts(plan).map((host) => `${host}${path}`);
+    const site = findSiteMirror(plan.siteMirrors, source);
+    const rest = site?.source === source ? [] : (site?.mirrors ?? []);
+    const added = rest.map((mirror) => `${mirror}${source.slice(site?.source.length)}`);
+    return {
+      source,
+      mirrors: [...new Set([...own, ...added])],
+      ...(site?.policy !== undefined && { mirrorSourcePolicy: site.policy }),
+    };
+  });
+  return { ...mirrorSet, spec: { imageDigestMirrors } };
+}
+
+/** Returns the site’s most precise mirrors for a source; undefined if there are none. */
+function findSiteMirror(mirrors: readonly SiteMirror[], source: string): SiteMirror | undefined {
+  return mirrors
+    .filter((each) => source === each.source || source.startsWith(`${each.source}/`))
+    .toSorted((a, b) => b.source.length - a.source.length)[0];
+}

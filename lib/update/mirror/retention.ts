@@ -1,0 +1,43 @@
+import { createHash } from 'node:crypto';
+import { statfs } from 'node:fs/promises';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { writeAtomically } from '../../files/atomicWrite.ts';
+import type { Digest } from '../../oci/digest.ts';
+
+/** The largest part of a file system in use. Kubelets remove images from 85 % on. */
+const largestShare = 0.75;
+
+/** Checks that a file system has space for some bytes more. Throws `disk-full`. */
+export async function requireShare(folder: string, bytes: number): Promise<void> {
+  const { blocks, bfree, bsize } = await statfs(folder);
+  const used = (blocks - bfree) * bsize + bytes;
+  if (used <= blocks * bsize * largestShare) return;
+  throw new PluginError('disk-full', `${folder} would be more than 75 % full with the bundle for the mirror`, {
+    hint: 'Mount a larger file system there. Above 85 %, the kubelet removes images.',
+  });
+}
+
+/**
+ * Copies content to a file, which gets its name when it is complete and synced. `digest`: the digest that it must have.
+ * Throws `digest-mismatch`, `disk-full`, `not-writable`, `interrupted`, and the errors of reading.
+ */
+export async function copyToFile(
+  chunks: AsyncIterable<Buffer>,
+  path: string,
+  digest: Digest | undefined,
+  { signal }: Pick<Context, 'signal'>,
+): Promise<void> {
+  const hash = createHash('sha256');
+  const verified = async function* (): AsyncGenerator<Buffer> {
+    for await (const chunk of chunks) {
+      checkInterrupted(signal);
+      if (digest !== undefined) hash.update(chunk);
+      yield chunk;
+    }
+    const found = `sha256:${hash.digest('hex')}`;
+    if (digest !== undefined && found !== digest)
+      throw new PluginError('digest-mismatch', `the copy of the bundle is ${found} instead of ${digest}`);
+  };
+  await writeAtomically(path, verified(), { mode: 0o600 });
+}

@@ -1,0 +1,229 @@
+import { X509Certificate } from 'node:crypto';
+import { expect } from 'chai';
+import type { KubernetesObject } from '../../../lib/config/manifest.ts';
+import { formatManifest } from '../../../lib/config/manifest.ts';
+import { registriesFile } from '../../../lib/machine/paths.ts';
+import { readConfigFile } from '../../../lib/preflight/imageRetention.ts';
+import { issueMirrorCertificates } from '../../../lib/update/mirror/mirrorCertificates.ts';
+import { installMirror, removeMirror } from '../../../lib/update/mirror/mirrorInstallation.ts';
+import * as objects from '../../../lib/update/mirror/mirrorObjects.ts';
+import type { ApiObject } from '../../fakes/kubernetes/apiObjects.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { expectGolden } from '../../support/program/golden.ts';
+
+const machines = 'machineconfiguration.openshift.io/v1';
+const config = 'config.openshift.io/v1';
+const choice = { port: 9690, sources: [], mayDisrupt: false, timeout: 60_000, interval: 10 };
+const options = { overwrite: false } as const;
+const plan: objects.MirrorPlan = {
+  port: 9690,
+  addresses: ['192.0.2.5', '192.0.2.11'],
+  roles: ['master', 'worker'],
+  sources: ['quay.io/openshift-release-dev/ocp-release', 'quay.io/openshift-release-dev/ocp-v4.0-art-dev'],
+  siteMirrors: [
+    { source: 'quay.io/openshift-release-dev', mirrors: ['registry.example.com/a'], policy: 'NeverContactSource' },
+  ],
+  trustedAuthorities: undefined,
+};
+
+describe('the objects of mirrors', () => {
+  it('are equal to the golden file, with the broader mirrors of the site kept', async () => {
+    const list = [
+      objects.authorityMap(plan, 'CA\n'),
+      objects.trustingConfig,
+      objects.mirrorPolicy({ mirrorsToo: false }),
+      ...objects.authorityConfigs(plan, 'CA\n'),
+      objects.digestMirrorSet(plan),
+    ];
+    await expectGolden('cluster/mirrors.yaml', list.map((object) => formatManifest(object)).join('---\n'));
+  });
+});
+
+describe('installMirror', () => {
+  let server: TestApiServer;
+  let connected: ConnectedCluster;
+
+  const open = async (openshift = '4.20.3', addresses = ['192.0.2.11']): Promise<void> => {
+    server = await startApiServer({ openshift });
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-config' } });
+    server.put({ apiVersion: 'v1', kind: 'Secret', metadata: { name: 'pull-secret', namespace: 'openshift-config' } });
+    server.put({
+      apiVersion: config,
+      kind: 'Image',
+      metadata: { name: 'cluster' },
+      spec: { externalRegistryHostnames: ['r.example.com'] },
+    });
+    for (const [index, address] of addresses.entries()) putNode(`cp${index}`, address);
+    if (server.kinds.some(({ kind }) => kind === 'MachineConfiguration')) {
+      const files = [{ path: '/etc/theirs', actions: [{ type: 'None' }] }];
+      const spec = { managementState: 'Managed', nodeDisruptionPolicy: { files } };
+      server.put({
+        apiVersion: 'operator.openshift.io/v1',
+        kind: 'MachineConfiguration',
+        metadata: { name: 'cluster' },
+        spec,
+        status: {},
+      });
+    }
+    server.put({
+      apiVersion: machines,
+      kind: 'MachineConfigPool',
+      metadata: { name: 'master' },
+      spec: selecting('master'),
+    });
+    operate();
+    server.objects.on('change', onChange);
+    connected = await connectTo(server);
+  };
+  const onChange = (): void => void setImmediate(operate);
+  afterEach(async () => {
+    server.objects.off('change', onChange);
+    await connected.close();
+    await server.stop();
+  });
+  const selecting = (role: string): object => {
+    return { machineConfigSelector: { matchLabels: { 'machineconfiguration.openshift.io/role': role } } };
+  };
+  const putNode = (name: string, address: string): void => {
+    const metadata = { name, labels: { 'node-role.kubernetes.io/master': '' } };
+    const type = address.includes(':') ? 'Hostname' : 'InternalIP';
+    server.put({ apiVersion: 'v1', kind: 'Node', metadata, status: { addresses: [{ type, address }] } });
+  };
+  /** Acts as the machine config operator: takes the policy, and renders the files and the mirrors. */
+  const operate = (): void => {
+    const policy = server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster');
+    const kind = server.kinds.find((each) => each.kind === 'MachineConfiguration');
+    if (policy && kind) {
+      const { nodeDisruptionPolicy } = policy['spec'] as { nodeDisruptionPolicy?: object };
+      const status = {
+        observedGeneration: policy.metadata['generation'],
+        nodeDisruptionPolicyStatus: { clusterPolicies: nodeDisruptionPolicy ?? {} },
+      };
+      if (JSON.stringify(policy['status']) !== JSON.stringify(status)) {
+        const place = { kind, namespace: '', name: 'cluster' };
+        server.objects.replace(place, { ...policy, status } as never, {
+          manager: 'operator',
+          dryRun: false,
+          status: true,
+        });
+      }
+    }
+    const own = server.find(machines, 'MachineConfig', '98-master-oc-upgrade-bundle-mirror');
+    const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
+    const source = `data:,${encodeURIComponent(JSON.stringify(set?.['spec'] ?? {}))}`;
+    const storage =
+      (own?.['spec'] as { config: { storage: { files: object[] } } } | undefined)?.config.storage.files ?? [];
+    const files = [{ path: registriesFile, contents: { source } }, ...storage];
+    const metadata = { name: `rendered-${own ? 'mirror' : 'plain'}-${set ? 'set' : 'none'}` };
+    if (!server.find(machines, 'MachineConfig', metadata.name))
+      server.put({ apiVersion: machines, kind: 'MachineConfig', metadata, spec: { config: { storage: { files } } } });
+    const pool = server.find(machines, 'MachineConfigPool', 'master');
+    const configuration = { name: metadata.name, source: own ? [{ name: own.metadata.name }] : [] };
+    const status = {
+      conditions: [{ type: 'Updated', status: 'True' }],
+      configuration,
+      machineCount: 1,
+      updatedMachineCount: 1,
+    };
+    if (pool && JSON.stringify(pool['status']) !== JSON.stringify(status)) server.put({ ...pool, status } as ApiObject);
+  };
+  /** All objects that are not the operator’s, without what the server writes. */
+  const everything = (): unknown[] =>
+    server.kinds.flatMap((kind) =>
+      server.objects
+        .list(kind, '')
+        .flatMap(({ metadata, status: _, ...rest }) =>
+          metadata.name.startsWith('rendered-') ? [] : [{ ...rest, name: metadata.name }],
+        ),
+    );
+
+  it('waits for the policy, the files and the mirrors, and is idempotent', async () => {
+    await open();
+    const applied = await installMirror(connected.cluster, options, choice, connected.context);
+    expect(applied.map(({ object }) => `${object.kind}/${object.metadata.name}`)).to.deep.equal([
+      ...['Secret/mirror-ca', 'Secret/mirror-serving', 'Role/mirror', 'RoleBinding/mirror'],
+      ...['ConfigMap/oc-upgrade-bundle-mirror-ca', 'Image/cluster', 'MachineConfiguration/cluster'],
+      ...['MachineConfig/98-master-oc-upgrade-bundle-mirror', 'ImageDigestMirrorSet/oc-upgrade-bundle'],
+    ]);
+    const again = await installMirror(connected.cluster, options, choice, connected.context);
+    expect(new Set(again.map(({ outcome }) => outcome))).to.deep.equal(new Set(['unchanged']));
+    const rendered = server.find(machines, 'MachineConfig', 'rendered-mirror-set') as KubernetesObject | undefined;
+    const ca = rendered && readConfigFile(rendered, '/etc/containers/certs.d/192.0.2.11:9690/ca.crt');
+    expect(new X509Certificate(ca ?? '').ca).to.equal(true);
+  });
+
+  it('leaves no trace when it is removed, beside the site’s own CAs, policies and mirrors', async () => {
+    await open();
+    const metadata = { name: 'ours', namespace: 'openshift-config' };
+    server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { 'registry.example.com': 'theirs' } });
+    server.put({
+      apiVersion: config,
+      kind: 'Image',
+      metadata: { name: 'cluster' },
+      spec: { additionalTrustedCA: { name: 'ours' } },
+    });
+    const entry = { source: 'quay.io/openshift-release-dev', mirrors: ['registry.example.com/a'] };
+    server.put({
+      apiVersion: config,
+      kind: 'ImageDigestMirrorSet',
+      metadata: { name: 'site' },
+      spec: { imageDigestMirrors: [entry] },
+    });
+    const before = everything();
+    await installMirror(connected.cluster, options, choice, connected.context);
+    const trusted = server.find('v1', 'ConfigMap', 'ours', 'openshift-config')?.['data'] as Record<string, string>;
+    expect(Object.keys(trusted)).to.have.members(['registry.example.com', 'localhost..9690', '192.0.2.11..9690']);
+    const gone = await removeMirror(connected.cluster, {}, choice, connected.context);
+    expect(gone.map(({ kind }) => kind)).to.include.members(['ImageDigestMirrorSet', 'MachineConfig', 'Secret']);
+    expect(everything()).to.deep.equal(before);
+    expect(await removeMirror(connected.cluster, {}, choice, connected.context)).to.deep.equal([]);
+  });
+
+  it('refuses nodes without an IPv4 address, contradicting policies, and reboots that nobody accepted', async () => {
+    await open('4.20.3', ['fd00::1']);
+    const attempt = () => failureOf(installMirror(connected.cluster, options, choice, connected.context));
+    expect((await attempt()).message).to.include('no IPv4 address');
+    putNode('cp0', '192.0.2.11');
+    for (const [name, mirrorSourcePolicy] of [
+      ['a', 'NeverContactSource'],
+      ['b', 'AllowContactingSource'],
+    ]) {
+      const spec = { imageDigestMirrors: [{ source: 'quay.io', mirrors: ['r.example.com'], mirrorSourcePolicy }] };
+      server.put({ apiVersion: config, kind: 'ImageDigestMirrorSet', metadata: { name: String(name) }, spec });
+    }
+    expect((await attempt()).message).to.include('mirrorSourcePolicy');
+  });
+
+  it('asks before it reboots the nodes of an OpenShift without node disruption policies', async () => {
+    await open('4.16.3');
+    const failure = await failureOf(
+      installMirror(connected.cluster, options, choice, connected.context),
+      'unsupported',
+    );
+    expect(failure.settings).to.deep.equal(['yes']);
+    const stated = await installMirror(connected.cluster, options, { ...choice, mayDisrupt: true }, connected.context);
+    expect(stated.map(({ object }) => object.kind)).not.to.include('MachineConfiguration');
+  });
+
+  it('renews the certificate after two thirds of its time and for new addresses, and never the CA', async () => {
+    await open();
+    const issue = (addresses: string[], days: number) =>
+      issueMirrorCertificates(
+        connected.cluster,
+        { addresses, networks: ['192.0.2.0/24'], port: 9690 },
+        { mayCreate: true, now: new Date(Date.now() + days * 86_400_000) },
+      );
+    const names = (issued: Awaited<ReturnType<typeof issue>>) => issued?.written.map(({ metadata }) => metadata.name);
+    const first = await issue(['192.0.2.11'], 0);
+    expect(names(first)).to.deep.equal(['mirror-ca', 'mirror-serving']);
+    expect(names(await issue(['192.0.2.11'], 240))).to.deep.equal([]);
+    expect(names(await issue(['192.0.2.11'], 245))).to.deep.equal(['mirror-serving']);
+    const other = await issue(['192.0.2.11', '192.0.2.12', '198.51.100.1'], 246);
+    expect(names(other)).to.deep.equal(['mirror-serving']);
+    expect(other?.forbidden).to.deep.equal(['198.51.100.1']);
+    expect(other?.authority).to.equal(first?.authority);
+  });
+});
