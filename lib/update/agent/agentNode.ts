@@ -247,9 +247,8 @@ export class AgentNode {
   }
 
   #retain({ cached }: BundleSource & { readonly kind: 'open' }): void {
-    const { cache } = this.#tools;
     this.#job.start('retain', 'copying the bundle to the disk for the mirror', async (context) => {
-      const copy = await cache.keep(cached, context);
+      const copy = await this.#tools.cache.keep(cached, context);
       if (copy) await this.#offer(copy, undefined);
     });
   }

@@ -67,6 +67,19 @@ describe('chooseTask', () => {
   });
 });
 
+describe('chooseTask on a node with a mirror', () => {
+  const choose = (source: NodeState['source'], retains: boolean): string =>
+    chooseTask({ ...initialState, ...loaded, source }, undefined, bundleIn('Loading', 'a'), { ...node, retains }).kind;
+
+  it('copies the bundle from its medium, or fetches it, also if all images are loaded', () => {
+    const onMedium = { ...open, medium };
+    expect(choose(onMedium, true)).to.equal('retain');
+    expect(choose({ kind: 'none' }, true)).to.equal('fetch');
+    expect(choose({ ...open, medium: undefined }, true)).to.equal('idle');
+    expect(choose(onMedium, false)).to.equal('idle');
+  });
+});
+
 describe('nodePhase and nodeMessages', () => {
   const idle = { kind: undefined, name: undefined, failure: undefined };
   const loading = { kind: 'load', name: 'loading 3 images', failure: undefined } as const;
