@@ -68,6 +68,9 @@ function splitWord(word: string, width: number): string[] {
   );
 }
 
+/** The width of text that is not for a terminal, in characters. */
+export const defaultWidth = 100;
+
 /** Breaks a line at blanks into lines of a width, in characters. Does not split longer words. */
 export function breakLine(line: string, width: number): string[] {
   const lines: string[] = [];

@@ -12,10 +12,7 @@ import {
   type Program,
 } from './command.ts';
 import { commonOptions, withVersion } from './commonOptions.ts';
-import { breakLine } from './format.ts';
-
-/** The width of a help text if it is not printed on a terminal, in columns. */
-export const defaultWidth = 100;
+import { breakLine, defaultWidth } from './format.ts';
 
 /** The group of options that only the command `options` lists. */
 export const clusterGroup = 'Cluster:';

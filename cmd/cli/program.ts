@@ -12,7 +12,8 @@ import {
   type Program,
 } from './command.ts';
 import { commonOptions, commonSpellings, versionOption, withVersion } from './commonOptions.ts';
-import { defaultWidth, formatHelp } from './help.ts';
+import { defaultWidth } from './format.ts';
+import { formatHelp } from './help.ts';
 import { readKubectlFlags } from './kubectlFlags.ts';
 import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';

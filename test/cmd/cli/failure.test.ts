@@ -6,6 +6,7 @@ import type { OptionRecord } from '../../../cmd/cli/command.ts';
 import { showFailure, withResumption } from '../../../cmd/cli/failure.ts';
 import { Terminal } from '../../../cmd/cli/terminal.ts';
 import { PluginError, settings } from '../../../lib/errors.ts';
+import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 import { programs } from '../../support/project/docs.ts';
 
 const { signal } = new AbortController();
@@ -13,7 +14,7 @@ const { signal } = new AbortController();
 async function show(error: unknown, options: OptionRecord): Promise<string> {
   const stderr = new PassThrough();
   const terminal = await Terminal.open({ stdout: new PassThrough(), stderr, environment: {} });
-  showFailure(error, terminal, signal, { options });
+  showFailure(error, terminal, signal, { program: upgradeBundle, command: { options } });
   stderr.end();
   return text(stderr);
 }
@@ -25,23 +26,27 @@ describe('showFailure', () => {
     hint: 'Trust its certificate authority, or skip verification.',
     settings: ['certificateAuthority', 'insecure'],
   });
-  const words = `error: ${error.message}\nhint: ${error.hint ?? ''}\n`;
+  const words = `error (tls): ${error.message}\nhint: ${error.hint ?? ''}\n`;
+  const more = 'more: oc adm-upgrade-bundle explain tls\n';
+  const moreOfPartial = 'more: oc adm-upgrade-bundle explain partial\n';
 
   it('names the options that the command has', async () => {
     expect(await show(error, { ...authority, ...insecure })).to.equal(
-      `${words}try: --certificate-authority, --insecure\n`,
+      `${words}try: --certificate-authority, --insecure\n${more}`,
     );
-    expect(await show(error, insecure)).to.equal(`${words}try: --insecure\n`);
-    expect(await show(error, {})).to.equal(words);
+    expect(await show(error, insecure)).to.equal(`${words}try: --insecure\n${more}`);
+    expect(await show(error, {})).to.equal(words + more);
   });
 
   it('takes them from the cause, or from the first of several failures', async () => {
     const outer = new PluginError('partial', 'two images failed', { cause: error });
-    expect(await show(outer, insecure)).to.equal('error: two images failed\ntry: --insecure\n');
+    expect(await show(outer, insecure)).to.equal(
+      `error (partial): two images failed\ntry: --insecure\n${moreOfPartial}`,
+    );
     const both = new AggregateError([outer, new PluginError('tls', 'b', { settings: ['certificateAuthority'] })]);
     const sum = new PluginError('partial', 'all failed', { cause: both });
     expect(await show(sum, { ...authority, ...insecure })).to.equal(
-      'error: all failed\ntry: --certificate-authority, --insecure\n',
+      `error (partial): all failed\ntry: --certificate-authority, --insecure\n${moreOfPartial}`,
     );
   });
 
