@@ -130,6 +130,11 @@ export class Terminal {
     return this.live ? screenSizeOf(this.#options.stdout).columns - 1 : Infinity;
   }
 
+  /** The number of lines of the terminal for results. */
+  get height(): number {
+    return screenSizeOf(this.#options.stdout).rows;
+  }
+
   /** The width for text in characters: of the terminal for results, else of that for messages (`| less`), 120 at most. */
   get textWidth(): number {
     const { stdout, stderr } = this.#options;

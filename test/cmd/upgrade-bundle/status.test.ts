@@ -181,14 +181,18 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
         'm',
       ),
     );
-    expect(stderr).to.match(new RegExp(`: oc adm-upgrade-bundle install --trust-fingerprint=${fingerprint}\n$`));
+    expect(stderr).to.match(
+      new RegExp(`: oc adm-upgrade-bundle install --trust-fingerprint=${fingerprint}\nmore: .*\n$`),
+    );
     // The file beside the bundle does not name its signer.
     const beside = await run('apply', `${bundle.path}.yaml`, ...trusting());
     expect(beside.stderr).to.match(
       new RegExp(`^warning: the agents do not trust the key ${fingerprint}\\. Run this`, 'm'),
     );
     expect(beside.code).to.equal(0);
-    expect((await run('apply', bundle.path, '--allow-unsigned')).stderr).to.match(/ install --allow-unsigned\n$/);
+    expect((await run('apply', bundle.path, '--allow-unsigned')).stderr).to.match(
+      / install --allow-unsigned\nmore: .*\n$/,
+    );
     const wanted = { fingerprints: [fingerprint], keyrings: [], allowUnsigned: false };
     await bring(await gatherTrust(wanted, noTrust, context));
     expect((await run('apply', bundle.path, ...trusting())).stdout).to.contain(' unchanged\n');
@@ -267,8 +271,8 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       'Verified   True    Signed  by Red Hat',
       '',
       'NODE      PHASE    IMAGES                     BLOBS  MESSAGE',
-      'master-0  Loaded   ██████████  190 of 190  16.0 GiB',
       'worker-0  Loading  █████░░░░░  95 of 190    8.0 GiB  from master-0',
+      'master-0  Loaded   ██████████  190 of 190  16.0 GiB',
       '',
     ]);
     const json = JSON.parse((await run('status', '-o', 'json')).stdout) as {
