@@ -152,9 +152,9 @@ function toYargs(options: OptionRecord): Record<string, Options> {
 }
 
 // readArguments adds the defaults, because the parser does not tell them from given values.
-function toYargsOption({ type, alias, repeatable }: Option): Options {
+function toYargsOption({ type, alias, repeatable, isTime }: Option): Options {
   return {
-    ...(repeatable ? { array: true, string: true } : { type }),
+    ...(repeatable ? { array: true, string: true } : { type: isTime ? 'string' : type }),
     ...(alias === undefined ? {} : { alias }),
   };
 }

@@ -28,7 +28,7 @@ export const command = defineCommand({
       check: (text: string) => void parseDuration(text),
     },
     end: { type: 'boolean', describe: 'End an interrupted drill of the node, and do nothing else' },
-    ...outputOption(['json', 'junit']),
+    ...outputOption('junit'),
     ...clusterAccessOptions,
   },
   examples: [
@@ -41,7 +41,7 @@ export const command = defineCommand({
     const { drillNode, endDrill } = await import('../../../lib/drill/drill.ts');
     const { listPool } = await import('../../../lib/drill/nodePool.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
-    const { formatJson } = await import('../../cli/format.ts');
+    const { formatData } = await import('../../cli/format.ts');
     const { formatDrillJunit } = await import('./drillJunit.ts');
     const { formatDrills } = await import('./drillWords.ts');
     if ((node === undefined) === (pool === undefined)) {
@@ -56,7 +56,8 @@ export const command = defineCommand({
       const nodes = pool === undefined ? [String(node)] : await listPool(cluster, pool);
       if (end) {
         for (const name of nodes) await endDrill(cluster, name, options, context);
-        if (output === 'json') terminal.print(formatJson({ cluster: cluster.name, ended: nodes }));
+        const ended = { cluster: cluster.name, ended: nodes };
+        if (output === 'json' || output === 'yaml') terminal.print(await formatData(output, ended));
         return;
       }
       for (const name of nodes) {
@@ -67,7 +68,8 @@ export const command = defineCommand({
     } finally {
       // After a failure or an interruption, the nodes before it count too.
       if (drills.length > 0) {
-        if (output === 'json') terminal.print(formatJson({ cluster: cluster.name, nodes: drills }));
+        const data = { cluster: cluster.name, nodes: drills };
+        if (output === 'json' || output === 'yaml') terminal.print(await formatData(output, data));
         else
           terminal.print(output === 'junit' ? formatDrillJunit(cluster.name, drills).trimEnd() : formatDrills(drills));
       }

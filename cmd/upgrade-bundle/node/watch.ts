@@ -3,7 +3,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import type { MediaEvent } from '../../../lib/node/media/media.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatBytes, formatJson } from '../../cli/format.ts';
+import { formatBytes, openEventFormat } from '../../cli/format.ts';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { mountFolder } from '../../../lib/machine/paths.ts';
@@ -26,9 +26,10 @@ export const command = defineCommand({
     },
     interval: {
       type: 'number',
+      isTime: true,
       default: 15,
       range: [1, 3600],
-      describe: 'Maximum number of seconds between two checks',
+      describe: 'Longest time between two checks',
     },
     'mount-dir': {
       type: 'string',
@@ -37,7 +38,7 @@ export const command = defineCommand({
       suggest: 'folders',
     },
     ...hostOptions,
-    ...outputOption(['json']),
+    ...outputOption(),
   },
   examples: [
     ['', 'Report bundles until Ctrl-C'],
@@ -48,8 +49,9 @@ export const command = defineCommand({
     const { Media } = await import('../../../lib/node/media/media.ts');
     const { root, device: devices, mountDir: place } = args;
     const media = await Media.open({ host: { root, environment }, place, devices }, context);
+    const format = args.output && (await openEventFormat(args.output));
     const show = (event: MediaEvent): void => {
-      if (args.output === 'json') terminal.print(formatJson(event, 0));
+      if (format) terminal.print(format(event));
       else tell(event, (line) => terminal.print(line), context);
     };
     try {

@@ -19,7 +19,7 @@ export const command = defineCommand({
   options: {
     watch: { type: 'boolean', alias: 'w', describe: 'Show changes until the update has ended' },
     web: { type: 'boolean', describe: 'Show changes on a web page of this machine until Ctrl-C' },
-    ...outputOption(['json', 'yaml']),
+    ...outputOption(),
     ...clusterAccessOptions,
   },
   examples: [

@@ -194,7 +194,7 @@ describe('runProgram', () => {
 
   it('shows a help with groups, values, and one line for the options of the cluster', async () => {
     const options = {
-      ...outputOption(['json', 'yaml']),
+      ...outputOption(),
       'extra-image': { type: 'string', repeatable: true, required: true, describe: `An image, ${'long '.repeat(20)}` },
       timeout: { type: 'number', default: 30, describe: 'Seconds to wait' },
       ...clusterOptions,
