@@ -137,7 +137,6 @@ describe('oc adm-upgrade-bundle create', () => {
     ],
     ['an architecture that there is not', { arch: 'x86' }, /arch/],
     ['half a version', { version: '4.12' }, /4\.12\.0/],
-    ['no output', { output: undefined }, /output/],
     [
       'an image without tag and digest',
       { version: undefined, 'release-image': 'quay.io/a/b' },
