@@ -9,7 +9,9 @@ import {
   type Program,
 } from '../cmd/cli/command.ts';
 import { commonOptions, versionOption } from '../cmd/cli/commonOptions.ts';
+import { formatErrorPage, readErrorPages } from '../cmd/cli/errorPages.ts';
 import { describeArgument, describeOption, groupOptions } from '../cmd/cli/help.ts';
+import { errorCodes, type ErrorCode } from '../lib/errors.ts';
 import manifest from '../package.json' with { type: 'json' };
 
 /** Returns the man pages of programs by their file names, such as `oc-adm-upgrade-bundle-create.1`. */
@@ -60,11 +62,34 @@ async function formatPage(program: Program, entry: CommandEntry | undefined): Pr
       escape(`${entry ? callOf(program, entry) : program.name} ${args}`),
       ...['.fi', '.RE'],
     ]),
+    ...(entry && commandNameOf(entry) === 'explain' ? await explainErrors() : []),
     ...formatList('EXIT STATUS', exitCodes),
     '.SH SEE ALSO',
     ...others.map((each, index) => `.BR ${escape(each)} (1)${index < others.length - 1 ? ',' : ''}`),
   ];
   return `${lines.join('\n')}\n`;
+}
+
+/** Returns docs/troubleshooting.md as a section. */
+async function explainErrors(): Promise<string[]> {
+  const pages = await readErrorPages();
+  const codes = Object.keys(errorCodes) as ErrorCode[];
+  const sections = codes.map((code) => [`.SS ${escape(code)}`, ...formatLines(formatErrorPage(pages, code, Infinity))]);
+  return ['.SH ERRORS', ...sections.flat()];
+}
+
+/** Formats paragraphs and items, each of which is one line. */
+function formatLines(text: string): string[] {
+  return text.split('\n').flatMap((line) => {
+    const [, item] = /^ +- (.*)$/.exec(line) ?? [];
+    if (item !== undefined) return ['.IP \\(bu 2', breakable(item)];
+    return line === '' ? ['.PP'] : [breakable(line)];
+  });
+}
+
+/** Escapes a line, and lets long paths in it be broken. */
+function breakable(line: string): string {
+  return escape(line).replaceAll('/', '/\\:');
 }
 
 const exitCodes = [

@@ -5,9 +5,8 @@ import { PluginError } from '../lib/errors.ts';
 import type { Arguments, Command, Program } from './cli/command.ts';
 import type { commonOptions } from './cli/commonOptions.ts';
 import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';
-import { defaultWidth } from './cli/help.ts';
 import { parse, respell, type Run } from './cli/program.ts';
-import { screenSizeOf, Terminal, type OutputStream } from './cli/terminal.ts';
+import { Terminal, type OutputStream } from './cli/terminal.ts';
 
 /** The word that requests completion, as in programs with cobra. */
 export const completionWord = '__complete';
@@ -73,7 +72,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   const broken = failureOf(io.broken);
   try {
     requireFolder();
-    const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout), stdin), broken]);
+    const text = await Promise.race([parse(program, respell(argv, program), run, terminal.textWidth, stdin), broken]);
     if (text !== '') terminal.print(text);
     terminal.end();
     await Promise.race([drain(stdout, stderr), broken]);
@@ -86,7 +85,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
       [program.name, ...argv],
       counts,
     );
-    exitCode = showFailure(explained, terminal, io.signal, running);
+    exitCode = showFailure(explained, terminal, io.signal, { program, command: running });
   }
   // Ends operations that are still running after one of them failed.
   ended.abort();
@@ -108,10 +107,6 @@ function failureOf(signal: AbortSignal | undefined): Promise<never> {
     if (signal?.aborted) fail();
     else signal?.addEventListener('abort', fail);
   });
-}
-
-function widthOf(stdout: OutputStream): number {
-  return stdout.isTTY === true ? Math.min(120, screenSizeOf(stdout).columns) : defaultWidth;
 }
 
 /** Throws `not-found` if the current folder was removed, before a less clear error occurs. */

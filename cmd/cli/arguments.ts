@@ -85,7 +85,8 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
   const values = given
     .flat()
     .filter((value) => value !== undefined)
-    .map((value) => (option.anyCase && typeof value === 'string' ? value.toLowerCase() : value));
+    .map((value) => (option.anyCase && typeof value === 'string' ? value.toLowerCase() : value))
+    .map((value) => (option.isTime ? readSeconds(value) : value));
   if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
   if (values.length === 0 && option.required) throw new PluginError('usage', `${name} is missing`);
   for (const each of values) await checkValue(name, option, each);
@@ -94,10 +95,15 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
 }
 
 /** Checks a value of an option. Throws `usage`. */
-export async function checkValue(name: string, { type, choices, range, check }: Option, value: unknown): Promise<void> {
+export async function checkValue(
+  name: string,
+  { type, choices, range, check, isTime }: Option,
+  value: unknown,
+): Promise<void> {
   if (type === 'number') {
     const [least, most] = range ?? [-Infinity, Infinity];
     if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return;
+    if (isTime) throw new PluginError('usage', `${name} must be a time from ${least}s to ${most}s, such as 90s or 10m`);
     throw new PluginError('usage', `${name} must be a whole number from ${least} to ${most}`);
   }
   if (type === 'boolean') return;
@@ -115,6 +121,12 @@ export async function checkValue(name: string, { type, choices, range, check }: 
       hint: similar && `Did you mean ${similar}?`,
     });
   }
+}
+
+/** Returns a time of the command line in seconds, which is also the unit of a number alone; NaN if it is malformed. */
+function readSeconds(value: unknown): number {
+  const [, digits = '', unit = 's'] = /^(\d{1,9})(s|m|h)?$/.exec(String(value)) ?? [];
+  return Number(digits || Number.NaN) * ({ m: 60, h: 3600 }[unit] ?? 1);
 }
 
 function dashed(name: string): string {

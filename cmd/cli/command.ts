@@ -35,6 +35,8 @@ export interface Option {
   readonly suggest?: Suggestion;
   /** The choices are in lower case, and accepted in any case. */
   readonly anyCase?: true;
+  /** The number is a time in seconds: `90s`, `10m` and `2h` are accepted too. */
+  readonly isTime?: true;
   /** The smallest and the largest accepted number. */
   readonly range?: readonly [number, number];
   /** Throws a PluginError for an invalid value, before the choices are checked. The name of the option is added to the message. */

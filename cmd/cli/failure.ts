@@ -57,19 +57,17 @@ function formatCommandLine([program = '', ...words]: readonly string[]): string 
 const exitCodes: Readonly<Partial<Record<ErrorCode, number>>> = { usage: 2, 'rolled-back': 3, 'rollback-failed': 4 };
 
 /**
- * Shows an error, with its settings that are options of the command. Returns the exit code. Without a command, shows no
- * options.
+ * Shows an error, with its settings that are options of the command, and the command that explains its code. Returns the
+ * exit code. Without a command, shows no options.
  */
 export function showFailure(
   error: unknown,
   terminal: Terminal,
   signal: AbortSignal,
-  command?: Pick<Command, 'options' | 'needsRoot'>,
+  { program, command }: { readonly program: Program; readonly command?: Pick<Command, 'options' | 'needsRoot'> | undefined },
 ): number {
   const { verbose } = terminal;
-  const causes = causesOf(error).map((cause) => `caused by: ${messageOf(cause)}`);
-  const codes = isPluginError(error) ? [`code: ${error.code}`] : [];
-  const details = verbose ? [...codes, ...causes] : [];
+  const details = verbose ? causesOf(error).map((cause) => `caused by: ${messageOf(cause)}`) : [];
   if (isPluginError(error, 'interrupted') || (signal.aborted && !isPluginError(error))) {
     const hint = isPluginError(error) ? error.hint : undefined;
     terminal.showError('Interrupted.', { code: 'interrupted', hint, details });
@@ -78,7 +76,9 @@ export function showFailure(
   if (isPluginError(error) && error.code !== 'internal') {
     const options = optionsFor(error, command?.options ?? {});
     const hint = error.hint ?? (command?.needsRoot && isDenied(error) ? 'Run this command as root.' : undefined);
-    terminal.showError(error.message, { code: error.code, hint, options, details });
+    // The help of the command explains usage better.
+    const page = error.code === 'usage' ? undefined : `${program.name} explain ${error.code}`;
+    terminal.showError(error.message, { code: error.code, hint, options, page, details });
     return exitCodes[error.code] ?? 1;
   }
   const stack = verbose && error instanceof Error && error.stack !== undefined ? [error.stack] : [];

@@ -68,6 +68,9 @@ function splitWord(word: string, width: number): string[] {
   );
 }
 
+/** The width of text that is not for a terminal, in characters. */
+export const defaultWidth = 100;
+
 /** Breaks a line at blanks into lines of a width, in characters. Does not split longer words. */
 export function breakLine(line: string, width: number): string[] {
   const lines: string[] = [];
@@ -112,8 +115,19 @@ export async function formatResult(
   result: object,
   words: string,
 ): Promise<string> {
-  if (output === 'json') return formatJson(result);
-  return output === 'yaml' ? (await formatYaml(withVersion(result))).trimEnd() : words;
+  return output === undefined ? words : formatData(output, result);
+}
+
+/** Formats a result for `-o json` or `-o yaml`. */
+export async function formatData(output: 'json' | 'yaml', result: object): Promise<string> {
+  return output === 'json' ? formatJson(result) : (await formatYaml(withVersion(result))).trimEnd();
+}
+
+/** Returns a function that formats each event of a stream for `-o json`, as a line, or for `-o yaml`, as a document. */
+export async function openEventFormat(output: 'json' | 'yaml'): Promise<(event: object) => string> {
+  if (output === 'json') return (event) => formatJson(event, 0);
+  const { stringify } = await import('yaml');
+  return (event) => `---\n${stringify(withVersion(event)).trimEnd()}`;
 }
 
 /** Adds the version of the output, to the objects of a list too. Kubernetes objects have their own. */

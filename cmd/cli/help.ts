@@ -12,10 +12,7 @@ import {
   type Program,
 } from './command.ts';
 import { commonOptions, withVersion } from './commonOptions.ts';
-import { breakLine } from './format.ts';
-
-/** The width of a help text if it is not printed on a terminal, in columns. */
-export const defaultWidth = 100;
+import { breakLine, defaultWidth } from './format.ts';
 
 /** The group of options that only the command `options` lists. */
 export const clusterGroup = 'Cluster:';
@@ -97,7 +94,7 @@ export function describeOption([name, option]: [string, Option]): Row {
   const [short, ...long] = namesOf([name, option]).sort((a, b) => Number(a.length > 1) - Number(b.length > 1));
   const names = short?.length === 1 ? [`-${short}`, ...long.map((each) => `--${each}`)] : [`    --${short ?? ''}`];
   const others = short?.length === 1 ? [] : long.map((each) => `--${each}`);
-  const value = { string: ' string', number: ' int', boolean: '' }[option.type];
+  const value = option.isTime ? ' duration' : { string: ' string', number: ' int', boolean: '' }[option.type];
   return [[...names, ...others].join(', ') + value, describe(option)];
 }
 
@@ -106,12 +103,12 @@ export function describeArgument([name, { required: _, ...option }]: [string, Op
   return [name, describe(option)];
 }
 
-function describe({ describe: text, choices = [], required, repeatable, default: value }: Option): string {
+function describe({ describe: text, choices = [], required, repeatable, default: value, isTime }: Option): string {
   const notes = [
     choices.join(', '),
     required ? 'required' : '',
     repeatable ? 'repeatable' : '',
-    value === undefined || value === false ? '' : `default: ${value}`,
+    value === undefined || value === false ? '' : `default: ${value}${isTime ? 's' : ''}`,
   ];
   return [text, ...notes.filter((note) => note !== '').map((note) => `(${note})`)].join(' ');
 }

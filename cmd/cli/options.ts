@@ -1,3 +1,4 @@
+import { PluginError } from '../../lib/errors.ts';
 import { parseFingerprint } from '../../lib/release/signature/keyring.ts';
 import { usualRepository } from '../../lib/release/version.ts';
 import { checkFile, checkImage, checkRepository, checkSecretFile, checkSignatureStore } from './values/checks.ts';
@@ -244,14 +245,32 @@ export const dryRunOption = {
   },
 } as const satisfies OptionRecord;
 
-/** Returns the `-o, --output` of a command with a result. `choices` are the formats in addition to text. */
-export function outputOption<const C extends readonly string[]>(choices: C) {
+/** Returns the `-o, --output` of a command with a result: json and yaml, and formats in addition. */
+export function outputOption<const C extends readonly string[]>(...more: C) {
+  const choices = ['json', 'yaml', ...more] as const;
   return {
     output: { type: 'string', alias: 'o', hiddenAlias: 'format', choices, describe: 'Output format' },
   } as const satisfies OptionRecord;
 }
 
-/** Does the same as `outputOption`, for a command whose `--output` is a folder. */
-export function formatOption<const C extends readonly string[]>(choices: C) {
-  return { format: { type: 'string', alias: 'o', choices, describe: 'Output format' } } as const satisfies OptionRecord;
+/** Does the same as `outputOption`, for a command whose `--output` is a folder or a file. */
+export function formatOption() {
+  const choices = ['json', 'yaml'] as const;
+  const check = (text: string): void => {
+    if (/^\.*$|[/\\]/.test(text))
+      throw new PluginError('usage', `“${text}” is no format, and -o is the format`, {
+        hint: `The place is --output=${text}.`,
+      });
+  };
+  return {
+    format: { type: 'string', alias: 'o', choices, check, describe: 'Output format' },
+  } as const satisfies OptionRecord;
+}
+
+/** Throws `usage` for the name of a format as the value of an `--output` that is a place. */
+export function checkPlace(text: string): void {
+  if (!['json', 'yaml'].includes(text)) return;
+  throw new PluginError('usage', `“${text}” is a format, and --output is a place`, {
+    hint: `The format is -o ${text}. For a place of that name, give ./${text}.`,
+  });
 }

@@ -12,7 +12,8 @@ import {
   type Program,
 } from './command.ts';
 import { commonOptions, commonSpellings, versionOption, withVersion } from './commonOptions.ts';
-import { defaultWidth, formatHelp } from './help.ts';
+import { defaultWidth } from './format.ts';
+import { formatHelp } from './help.ts';
 import { readKubectlFlags } from './kubectlFlags.ts';
 import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';
@@ -151,9 +152,9 @@ function toYargs(options: OptionRecord): Record<string, Options> {
 }
 
 // readArguments adds the defaults, because the parser does not tell them from given values.
-function toYargsOption({ type, alias, repeatable }: Option): Options {
+function toYargsOption({ type, alias, repeatable, isTime }: Option): Options {
   return {
-    ...(repeatable ? { array: true, string: true } : { type }),
+    ...(repeatable ? { array: true, string: true } : { type: isTime ? 'string' : type }),
     ...(alias === undefined ? {} : { alias }),
   };
 }

@@ -1,9 +1,11 @@
 import { basename } from 'node:path';
+import manifest from '../../package.json' with { type: 'json' };
 import type { Program } from './command.ts';
 
 /**
  * Chooses one of several programs in an executable: by the name of the executable, such as `oc-adm_upgrade_bundle` or
- * `kubectl-adm_upgrade_bundle.exe`, else by the first word, `adm-upgrade-bundle`, else the first program. Never throws.
+ * `kubectl-adm_upgrade_bundle.exe`, else by the first word, `adm-upgrade-bundle`, else the first program. Without words,
+ * or if they ask for help, it is one that lists the programs. Never throws.
  */
 export function chooseProgram(
   programs: readonly [Program, ...Program[]],
@@ -14,7 +16,21 @@ export function chooseProgram(
   const byName = programs.find((program) => wordOf(program) === called.replaceAll('_', '-'));
   if (byName) return { program: byName, argv };
   const byWord = programs.find((program) => wordOf(program) === argv[0]);
-  return byWord ? { program: byWord, argv: argv.slice(1) } : { program: programs[0], argv };
+  if (byWord) return { program: byWord, argv: argv.slice(1) };
+  return { program: /^(|help|--help|-h)$/.test(argv.join(' ')) ? listPrograms(programs) : programs[0], argv };
+}
+
+/** Returns a program whose help lists the programs of the executable. */
+function listPrograms(programs: readonly Program[]): Program {
+  return {
+    name: manifest.name,
+    describe: 'Plugins of oc for OpenShift clusters that cannot reach an image registry.',
+    commands: programs.map((program) => ({
+      usage: wordOf(program),
+      describe: program.describe.replace(/\.$/, ''),
+      load: () => Promise.reject(new Error(`${program.name} is a program`)),
+    })),
+  };
 }
 
 /**

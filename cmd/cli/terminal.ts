@@ -3,6 +3,7 @@ import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
 import type { ErrorCode } from '../../lib/errors.ts';
 import { showsUnicode, toAscii } from './ascii.ts';
+import { defaultWidth } from './format.ts';
 import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
 import { Progress, type ProgressCounts } from './progress.ts';
 
@@ -32,7 +33,7 @@ interface ScreenSize {
 }
 
 /** Returns the size of a terminal, or 80 columns and 24 rows if it states none that a line fits into. */
-export function screenSizeOf({ columns = 80, rows = 24 }: OutputStream): ScreenSize {
+function screenSizeOf({ columns = 80, rows = 24 }: OutputStream): ScreenSize {
   const isKnown = columns >= fewestColumns && rows >= fewestRows;
   return isKnown ? { columns, rows, isKnown } : { columns: 80, rows: 24, isKnown };
 }
@@ -61,6 +62,8 @@ interface FailureLines {
   readonly code: ErrorCode;
   readonly hint: string | undefined;
   readonly options?: readonly string[];
+  /** The command that explains the code. */
+  readonly page?: string | undefined;
   readonly details: readonly string[];
 }
 
@@ -130,6 +133,18 @@ export class Terminal {
     return this.live ? screenSizeOf(this.#options.stdout).columns - 1 : Infinity;
   }
 
+  /** The number of lines of the terminal for results. */
+  get height(): number {
+    return screenSizeOf(this.#options.stdout).rows;
+  }
+
+  /** The width for text in characters: of the terminal for results, else of that for messages (`| less`), 120 at most. */
+  get textWidth(): number {
+    const { stdout, stderr } = this.#options;
+    const screen = [stdout, stderr].find(({ isTTY }) => isTTY === true);
+    return screen ? Math.min(120, screenSizeOf(screen).columns) : defaultWidth;
+  }
+
   /** Overwrites the result of the last redraw, on a terminal. Leaves out lines that do not fit on the screen. */
   redraw(text: string, accents?: Accents): void {
     const { columns, rows } = screenSizeOf(this.#options.stdout);
@@ -150,12 +165,15 @@ export class Terminal {
     if (level === 'warn') this.#write(level, message, [`${this.#mark('warning:')}${message}`]);
   };
 
-  /** Prints why the run failed, what to do, and options to try; then each detail on its own line. */
-  showError(message: string, { code, hint, options = [], details }: FailureLines): void {
+  /** Prints why the run failed, what to do, options to try, and what explains the code; then each detail on its own line. */
+  showError(message: string, { code, hint, options = [], page, details }: FailureLines): void {
+    const label = (word: string): string => this.#colors?.cyan(word) ?? word;
+    const mark = this.#options.isService === true ? `(${code}) ` : this.#mark(`error (${code}):`);
     const lines = [
-      `${this.#mark('error:')}${this.#spell(message)}`,
-      ...(hint === undefined ? [] : [`${this.#colors?.cyan('hint:') ?? 'hint:'} ${this.#spell(hint)}`]),
-      ...(options.length > 0 ? [`${this.#colors?.cyan('try:') ?? 'try:'} ${options.join(', ')}`] : []),
+      `${mark}${this.#spell(message)}`,
+      ...(hint === undefined ? [] : [`${label('hint:')} ${this.#spell(hint)}`]),
+      ...(options.length > 0 ? [`${label('try:')} ${options.join(', ')}`] : []),
+      ...(page === undefined ? [] : [`${label('more:')} ${page}`]),
       ...details.map((detail) => this.#spell(detail)).map((detail) => this.#colors?.gray(detail) ?? detail),
     ];
     this.#write('error', message, lines, { code, hint, options, details });
@@ -201,9 +219,9 @@ export class Terminal {
   }
 
   /** The word before a warning or an error; a line with a level needs none. */
-  #mark(word: 'warning:' | 'error:'): string {
+  #mark(word: 'warning:' | `error (${ErrorCode}):`): string {
     if (this.#options.isService === true) return '';
-    return `${this.#colors?.[word === 'error:' ? 'red' : 'yellow'](word) ?? word} `;
+    return `${this.#colors?.[word === 'warning:' ? 'yellow' : 'red'](word) ?? word} `;
   }
 
   /** Returns a text as a stream shows it: control characters are replaced, and on some terminals signs that are not ASCII. */

@@ -1,8 +1,13 @@
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatCount, formatResult } from '../cli/format.ts';
-import { formatOption } from '../cli/options.ts';
+import { checkPlace, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
+
+/** The name of a backup in a folder. */
+const usualName = 'mirror-registry-backup.tar';
 
 /** `backup`: writes the state of a mirror registry to a file. */
 export const command = defineCommand({
@@ -13,11 +18,17 @@ export const command = defineCommand({
     'file gets its name when it is complete. An interrupted run starts over.\n\n' +
     'The file has all secrets of the registry. restore reads it.',
   options: {
-    output: { type: 'string', required: true, describe: 'File to write', suggest: 'files' },
+    output: {
+      type: 'string',
+      default: '.',
+      describe: `File to write, or a folder for ${usualName}`,
+      suggest: 'files',
+      check: checkPlace,
+    },
     images: { type: 'boolean', describe: 'Include the content of images' },
     'dry-run': { type: 'boolean', describe: 'Print the parts of the backup and their sizes, without changes' },
-    ...formatOption(['json']),
-    'health-timeout': { ...executionOptions['health-timeout'], describe: 'Seconds to wait for a healthy registry' },
+    ...formatOption(),
+    'health-timeout': { ...executionOptions['health-timeout'], describe: 'Time to wait for a healthy registry' },
     podman: executionOptions.podman,
     systemctl: executionOptions.systemctl,
     ...registryHostOptions,
@@ -29,7 +40,12 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { backUpRegistry, planBackup } = await import('../../lib/mirror-registry/backup/backup.ts');
     const { sumSizes } = await import('../../lib/oci/descriptor.ts');
-    const { output, images: withImages, dryRun } = args;
+    const { images: withImages, dryRun } = args;
+    const isFolder = await stat(args.output).then(
+      (found) => found.isDirectory(),
+      () => false,
+    );
+    const output = isFolder ? join(args.output, usualName) : args.output;
     const execution = { ...args, restart: true, force: false, keepBackups: 3 };
     const request = { ...(await requestOf(execution, environment)), output, withImages };
     if (dryRun) {

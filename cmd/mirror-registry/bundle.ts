@@ -13,7 +13,7 @@ import { openAccess, tool } from '../cli/access.ts';
 import { checkImage } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes, formatResult } from '../cli/format.ts';
-import { formatOption, registryOptions } from '../cli/options.ts';
+import { checkPlace, formatOption, registryOptions } from '../cli/options.ts';
 import { describeBundle, describeRegistryRelease } from './bundleReport.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { openReading, targetImages, targetOptions } from './target.ts';
@@ -37,6 +37,7 @@ const options = {
     default: '.',
     describe: 'Folder for the bundle, created if missing',
     suggest: 'folders',
+    check: checkPlace,
   },
   to: {
     type: 'string',
@@ -44,7 +45,7 @@ const options = {
     check: checkImage,
   },
   ...imageOptions,
-  ...formatOption(['json']),
+  ...formatOption(),
   ...registryOptions,
   ...registryHostOptions,
 } as const;
@@ -153,13 +154,12 @@ async function inspect(
   context: Context,
   environment: NodeJS.ProcessEnv,
 ): Promise<string> {
-  const asJson = args.format === 'json';
   await using release = await openRegistryRelease(
     text,
     (reference) => openReading(args, reference, environment, context),
     context,
   );
   return await (release.bundle
-    ? describeBundle(release.bundle, asJson, context)
-    : describeRegistryRelease(release, asJson));
+    ? describeBundle(release.bundle, args.format, context)
+    : describeRegistryRelease(release, args.format));
 }

@@ -31,7 +31,7 @@ export const command = defineCommand({
       choices: ['prepare', 'switch'],
       describe: 'Create a new CA beside the present one, or switch to it',
     },
-    ...outputOption(['json', 'yaml']),
+    ...outputOption(),
     ...renewalOptions,
     ...executionOptions,
     force: {

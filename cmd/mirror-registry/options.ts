@@ -168,9 +168,10 @@ export const podmanOption = {
 export const executionOptions = {
   'health-timeout': {
     type: 'number',
+    isTime: true,
     default: 300,
     range: [1, 3600],
-    describe: 'Seconds to wait for a healthy registry before everything is restored',
+    describe: 'Time to wait for a healthy registry before everything is restored',
     group: host,
   },
   restart: {

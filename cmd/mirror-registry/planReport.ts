@@ -24,7 +24,7 @@ export const planOptions = {
     range: [2, 125],
     describe: 'Exit code of --detailed-exitcode if there is something to do (a usage error also exits with 2)',
   },
-  ...outputOption(['json', 'yaml']),
+  ...outputOption(),
 } as const satisfies OptionRecord;
 
 /**

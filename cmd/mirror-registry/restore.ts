@@ -27,7 +27,7 @@ export const command = defineCommand({
       group: 'Certificates:',
     },
     'dry-run': { type: 'boolean', describe: 'Verify the backup and print what would be restored, without changes' },
-    ...outputOption(['json']),
+    ...outputOption(),
     ...certificateOptions,
     ...changeOptions,
     ...registryHostOptions,

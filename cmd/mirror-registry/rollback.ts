@@ -21,7 +21,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Remove all backups, with the old images and units that only a rollback needs, and roll nothing back',
     },
-    ...outputOption(['json']),
+    ...outputOption(),
     ...executionOptions,
     ...registryHostOptions,
   },

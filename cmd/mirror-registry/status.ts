@@ -11,7 +11,7 @@ export const command = defineCommand({
   details:
     'Reads the systemd units with their drop-ins and the configuration of Quay. Runs no program and writes nothing. With --root, it reads ' +
     'the mounted disk of a host that is down.',
-  options: { ...outputOption(['json', 'yaml']), ...registryHostOptions },
+  options: { ...outputOption(), ...registryHostOptions },
   examples: [
     ['', 'Show the mirror registry of this host'],
     ['--scope=user --user-home=/home/quay', 'Show the mirror registry of another user'],

@@ -16,7 +16,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Also remove the images, the database, the configuration, the certificates and the backups',
     },
-    ...outputOption(['json']),
+    ...outputOption(),
     ...uninstallOptions,
     ...registryHostOptions,
   },

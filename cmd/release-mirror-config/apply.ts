@@ -40,7 +40,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Apply the catalogs of operators in a bundle, which the signature of the release does not cover',
     },
-    ...outputOption(['json']),
+    ...outputOption(),
     ...trustOptions,
     ...signedImagesOption,
     ...clusterAccessOptions,
@@ -54,7 +54,7 @@ export const command = defineCommand({
     const { applyConfiguration } = await import('../../lib/mirroring/configuration.ts');
     const { openAccess } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatJson } = await import('../cli/format.ts');
+    const { formatData } = await import('../cli/format.ts');
     const { trustOf } = await import('../cli/trust.ts');
     const { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } = await import('./applyReport.ts');
     const trust = { ...trustOf(args), registries: args.mirrorRegistry, catalogs: args.catalogs };
@@ -77,7 +77,7 @@ export const command = defineCommand({
     );
     warnOfOutcomes(outcomes, context);
     if (outcomes.some(({ manifest }) => manifest.object.kind === 'CatalogSource')) context.log('info', defaultCatalogs);
-    if (args.output === 'json') terminal.print(formatJson(outcomes.map(toPlainOutcome)));
+    if (args.output) terminal.print(await formatData(args.output, outcomes.map(toPlainOutcome)));
     else for (const outcome of outcomes) terminal.print(formatOutcome(outcome, dryRun));
     checkOutcomes(outcomes, dryRun);
   },

@@ -38,7 +38,7 @@ export const command = defineCommand({
     arch,
     'certificate-authority': certificateAuthority,
     insecure,
-    ...outputOption(['json']),
+    ...outputOption(),
   },
   examples: [
     ['versions --channel=stable-4.20', 'List the versions of a channel'],

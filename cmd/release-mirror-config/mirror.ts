@@ -70,7 +70,7 @@ export const command = defineCommand({
         report.add(await mirrorRelease({ ...request, ...release }, access, mirroring, filled));
       }
     } finally {
-      report.end();
+      await report.end();
     }
   },
 });

@@ -50,7 +50,7 @@ export const mirrorOptions = {
   },
   ...imageListOption,
   ...dryRunOption,
-  ...outputOption(['json']),
+  ...outputOption(),
   to: {
     type: 'string',
     describe: 'REGISTRY/REPOSITORY for all images, which may contain ${version} and ${component}; or file://REPOSITORY',

@@ -23,7 +23,7 @@ export const command = defineCommand({
     yes: { type: 'boolean', describe: 'Remove the other releases instead of only showing them' },
     resume: { type: 'boolean', describe: 'Resume a run of another machine that was interrupted' },
     'ignore-cluster': { type: 'boolean', describe: 'Do not ask the cluster which images it needs' },
-    ...outputOption(['json']),
+    ...outputOption(),
     to: { ...to, describe: 'REGISTRY/REPOSITORY that releases were mirrored to, as in the mirror command' },
     'to-dir': { ...toDir, describe: 'Mirror directory that releases were mirrored to' },
     'to-release-image': { ...toReleaseImage, describe: 'Repository of the release images, if it is another one' },

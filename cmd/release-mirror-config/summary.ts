@@ -8,7 +8,7 @@ import type { MirrorMeasure } from '../../lib/release/mirror/measure.ts';
 import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
 import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import type { CommandSession } from '../cli/command.ts';
-import { formatBytes, formatJson } from '../cli/format.ts';
+import { formatBytes, formatData } from '../cli/format.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes, type DryRun } from './applyReport.ts';
@@ -36,20 +36,21 @@ export class MirrorReport {
     this.#outcomes.push(outcome);
     if (outcome.result) context.log('info', formatCounts(outcome.result));
     warnOfOutcomes(outcome.applied, context);
-    if (this.#args.output !== 'json') this.#print(formatMirrorOutcome(outcome, this.#args));
+    if (this.#args.output === undefined) this.#print(formatMirrorOutcome(outcome, this.#args));
     if (outcome.failure !== undefined) throw outcome.failure;
     checkOutcomes(outcome.applied, this.#args.dryRun);
   }
 
-  /** Prints what to do after the run, once for all its releases; or all results as JSON. */
-  end(): void {
+  /** Prints what to do after the run, once for all its releases; or all results as data. */
+  async end(): Promise<void> {
     if (this.#outcomes.length === 0) return;
-    if (this.#args.output !== 'json') {
+    const { output } = this.#args;
+    if (output === undefined) {
       this.#print(formatInstructions(this.#outcomes, this.#args));
       return;
     }
     const [first = {}, ...more] = this.#outcomes.map((outcome) => toPlainMirrorOutcome(outcome, this.#args));
-    this.#print(formatJson(this.#isSeveral ? [first, ...more] : first));
+    this.#print(await formatData(output, this.#isSeveral ? [first, ...more] : first));
   }
 
   #print(text: string): void {

@@ -11,8 +11,8 @@ export const command = defineCommand({
   positionals: recordArgument,
   options: {
     wait: { type: 'boolean', default: true, describe: 'Wait until the update is aborted' },
-    timeout: { type: 'number', default: 300, range: [1, 86_400], describe: 'Seconds to wait' },
-    ...outputOption(['json']),
+    timeout: { type: 'number', isTime: true, default: 300, range: [1, 86_400], describe: 'Time to wait, such as 10m' },
+    ...outputOption(),
     ...clusterAccessOptions,
   },
   examples: [['', 'Abort the update that the cluster is preparing']],

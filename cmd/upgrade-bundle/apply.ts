@@ -62,7 +62,7 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
     },
-    ...outputOption(['json']),
+    ...outputOption(),
     ...offlineTrustOptions,
     ...signedImagesOption,
     ...clusterAccessOptions,

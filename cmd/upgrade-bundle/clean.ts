@@ -10,7 +10,7 @@ export const command = defineCommand({
   positionals: {
     name: { ...recordArgument.name, describe: 'Name of an UpgradeBundle (default: all that have ended)' },
   },
-  options: { ...dryRunOption, ...outputOption(['json']), ...clusterAccessOptions },
+  options: { ...dryRunOption, ...outputOption(), ...clusterAccessOptions },
   examples: [
     ['', 'Remove the records of all updates that have ended'],
     ['4.19.4-x86-64 --dry-run', 'Show whether one could be removed'],

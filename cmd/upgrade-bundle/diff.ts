@@ -1,7 +1,7 @@
 import type { BlobCount, ImageDiff, ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
 import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatFields, formatJson, formatTable } from '../cli/format.ts';
+import { formatBytes, formatFields, formatResult, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 
 const side = {
@@ -22,7 +22,7 @@ export const command = defineCommand({
     to: { ...side, describe: 'Later one' },
   },
   options: {
-    ...outputOption(['json', 'html']),
+    ...outputOption('html'),
     arch: { ...releaseOptions.arch, describe: 'Architecture of a release named by its version (default: x86_64)' },
     'release-repository': {
       ...releaseOptions['release-repository'],
@@ -47,8 +47,10 @@ export const command = defineCommand({
       sourceOf: registries.sourceOf.bind(registries),
     };
     const diff = await diffReleases([args.from, args.to], access, context);
-    const formats = { json: () => formatJson(diff), html: () => formatDiffPage(diff, formatBytes) };
-    terminal.print((args.output === undefined ? toWords(diff) : formats[args.output]()).trimEnd());
+    const { output } = args;
+    const text =
+      output === 'html' ? formatDiffPage(diff, formatBytes) : await formatResult(output, diff, toWords(diff));
+    terminal.print(text.trimEnd());
   },
 });
 

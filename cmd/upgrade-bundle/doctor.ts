@@ -9,7 +9,7 @@ export const command = defineCommand({
     'Searches the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Changes nothing. Nodes ' +
     'need the tools that load images; RHCOS has them all, and a machine that only creates bundles needs none. Aliases and functions ' +
     'of a shell are not listed: ‘type oc’ shows them.',
-  options: { ...outputOption(['json', 'yaml']), ...clusterOptions },
+  options: { ...outputOption(), ...clusterOptions },
   examples: [
     ['', 'Show what is installed'],
     ['--kubeconfig=site.kubeconfig', 'Check whether a cluster can be reached'],

@@ -73,13 +73,14 @@ export const command = defineCommand({
     },
     timeout: {
       type: 'number',
+      isTime: true,
       default: 600,
       range: [1, 86_400],
-      describe: 'Seconds to wait for the agents, and for each machine config pool',
+      describe: 'Time to wait for the agents, and for each machine config pool',
     },
     ...offlineTrustOptions,
     ...dryRunOption,
-    ...outputOption(['json', 'yaml']),
+    ...outputOption(),
     ...clusterAccessOptions,
   },
   examples: [

@@ -6,7 +6,7 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatCount, formatJson, formatTable } from '../cli/format.ts';
+import { formatCount, formatData, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { warnOfRisksIn } from '../cli/claimedRisks.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
@@ -28,7 +28,7 @@ const options = {
     type: 'boolean',
     describe: 'With --export, write a short form that can be typed: version, architecture, free space, operators',
   },
-  ...outputOption(['json', 'html']),
+  ...outputOption('html'),
   ...offlineTrustOptions,
   ...clusterAccessOptions,
 } as const;
@@ -74,11 +74,11 @@ export const command = defineCommand({
       await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
       context.log('info', `wrote the report of the site to ${args.export}`);
     }
-    if (args.output === 'json') terminal.print(formatJson(report));
-    else if (args.output === 'html') {
+    if (args.output === 'html') {
       const { formatPreflightPage } = await import('./report/findingsPage.ts');
       terminal.print(formatPreflightPage(report, { date: new Date(), tool }).trimEnd());
-    } else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
+    } else if (args.output) terminal.print(await formatData(args.output, report));
+    else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
     if (!report.ready) throw failureOf(report);
   },
 });

@@ -54,7 +54,7 @@ export const command = defineCommand({
       group: configuration,
     },
     ...baseOption,
-    ...outputOption(['json']),
+    ...outputOption(),
     ...ownOptions,
     ...trustOptions,
     ...signedImagesOption,
@@ -82,7 +82,7 @@ export const command = defineCommand({
     const { clusterOpener } = await import('../cli/clusterAccess.ts');
     const { fetcherOf, trustOf } = await import('../cli/trust.ts');
     const { checkOutcomes, warnOfOutcomes } = await import('../release-mirror-config/applyReport.ts');
-    const { formatPushed, formatPushedJson } = await import('./pushReport.ts');
+    const { formatPushed, toPlainPushed } = await import('./pushReport.ts');
     const to = parseRepository(args.to);
     const mountFrom = args.mountFrom.map((text) => parseNeighbour(text, to.registry));
     const access = await openAccess(args, environment);
@@ -109,9 +109,9 @@ export const command = defineCommand({
       : await pushBundle(bundle, signed, destination, options, pushing);
     const { applied = [], failure } = result;
     warnOfOutcomes(applied, context);
-    terminal.print(
-      args.output === 'json' ? formatPushedJson(result, signed) : formatPushed(result, signed, bundle, args),
-    );
+    const { formatResult } = await import('../cli/format.ts');
+    const words = formatPushed(result, signed, bundle, args);
+    terminal.print(await formatResult(args.output, toPlainPushed(result, signed), words));
     if (failure) throw failure;
     checkOutcomes(applied, 'none');
   },

@@ -3,7 +3,7 @@ import type { SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import type { PushResult } from '../../lib/bundle/deliver/push.ts';
 import type { Applied } from '../../lib/mirroring/clusterConfig.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { formatBytes, formatFields, formatJson, nameReleases } from '../cli/format.ts';
+import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 import { describePolicies, nameSigners, toPlainPolicies } from '../cli/trust.ts';
 import { formatOutcome, toPlainOutcome } from '../release-mirror-config/applyReport.ts';
@@ -18,15 +18,15 @@ export interface PushArguments extends Readonly<Record<string, unknown>> {
   readonly base: readonly string[];
 }
 
-/** Formats the result of a push as JSON. */
-export function formatPushedJson(outcome: PushOutcome, { signatures, policies }: SignedBundle): string {
+/** Returns the result of a push as plain data. */
+export function toPlainPushed(outcome: PushOutcome, { signatures, policies }: SignedBundle): object {
   const { applied, failure, ...result } = outcome;
   const signers = [...signatures.values()]
     .flat()
     .map(({ digest, fingerprint, userId }) => ({ digest, fingerprint, signer: userId }));
   const sigstore = toPlainPolicies(policies);
   const plain = { ...result, signatures: signers, sigstore, command: upgradeCommand(result) };
-  return formatJson({ ...plain, ...(applied && { applied: applied.map(toPlainOutcome), error: failure?.message }) });
+  return { ...plain, ...(applied && { applied: applied.map(toPlainOutcome), error: failure?.message }) };
 }
 
 /** Formats the result of a push as text, with the commands that follow on the cluster. */

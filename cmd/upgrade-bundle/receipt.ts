@@ -18,7 +18,7 @@ const options = {
     describe: 'Expected digest of the bundle or release (sha256:<64 hex digits>)',
     check: (text: string) => void readDigest(text),
   },
-  ...outputOption(['json']),
+  ...outputOption(),
 } as const;
 
 const positionals = {

@@ -7,7 +7,7 @@ export const command = defineCommand({
   details:
     'Removes the hold from an UpgradeBundle. The update starts when every node has loaded everything, or at once if they have.',
   positionals: recordArgument,
-  options: { ...outputOption(['json']), ...clusterAccessOptions },
+  options: { ...outputOption(), ...clusterAccessOptions },
   examples: [['', 'Start the update that is on hold']],
   async run(args, { context, terminal, environment }) {
     const { chooseRecord, listRecords, resumeUpdate } = await import('../../lib/update/bundleRecord.ts');

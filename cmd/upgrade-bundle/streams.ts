@@ -17,7 +17,7 @@ export const command = defineCommand({
   options: {
     apply: { type: 'boolean', describe: 'Write the object to the cluster, with its status' },
     release: { type: 'string', describe: 'Version, if the bundle has several releases (default: the last one)' },
-    ...outputOption(['json']),
+    ...outputOption(),
     ...offlineTrustOptions,
     ...clusterAccessOptions,
   },
@@ -29,7 +29,7 @@ export const command = defineCommand({
     const { planOSImageStream, readStreamSite, writeOSImageStream } =
       await import('../../lib/update/osImageStreamWrite.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatJson, formatYaml } = await import('../cli/format.ts');
+    const { formatResult, formatYaml } = await import('../cli/format.ts');
     const { version, images, streams } = await readStreams(args, context);
     if (!streams) {
       context.log('info', `${version} needs no operating system streams described in the cluster`);
@@ -69,9 +69,7 @@ export const command = defineCommand({
       commitSource: streams.commitSource,
     };
     terminal.print(
-      args.output === 'json'
-        ? formatJson(result)
-        : `osimagestream.machineconfiguration.openshift.io/cluster ${outcome}`,
+      await formatResult(args.output, result, `osimagestream.machineconfiguration.openshift.io/cluster ${outcome}`),
     );
   },
 });

@@ -27,9 +27,9 @@ export const command = defineCommand({
       default: true,
       describe: 'Wait until the nodes are clean and the namespace is deleted; otherwise files stay on the nodes',
     },
-    timeout: { type: 'number', default: 600, range: [1, 86_400], describe: 'Seconds to wait' },
+    timeout: { type: 'number', isTime: true, default: 600, range: [1, 86_400], describe: 'Time to wait, such as 10m' },
     ...dryRunOption,
-    ...outputOption(['json']),
+    ...outputOption(),
     ...clusterAccessOptions,
   },
   examples: [

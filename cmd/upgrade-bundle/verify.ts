@@ -27,7 +27,7 @@ const options = {
     suggest: 'files',
   },
   ...baseOption,
-  ...outputOption(['json', 'html']),
+  ...outputOption('html'),
   'sign-key': {
     type: 'string',
     describe: 'PEM file with a private key: with -o json, print a receipt, a signed in-toto statement',
@@ -82,7 +82,9 @@ export const command = defineCommand({
     }
     const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
     const report = await verifyBundle(bundle, { trust, expected }, reading);
-    const text = signKey ? toReceipt(report, expectedKeys, signKey) : formatVerified(report, expectedKeys, args.output);
+    const text = signKey
+      ? toReceipt(report, expectedKeys, signKey)
+      : await formatVerified(report, expectedKeys, args.output);
     terminal.print(text, args.output === undefined ? verdictAccents : undefined);
     for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
     for (const { message } of report.warnings) context.log('warn', message);

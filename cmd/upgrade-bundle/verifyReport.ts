@@ -8,7 +8,7 @@ import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { tool } from '../cli/access.ts';
 import type { Accents } from '../cli/colors.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
-import { formatBytes, formatFields, formatJson, nameReleases } from '../cli/format.ts';
+import { formatBytes, formatFields, formatResult, nameReleases } from '../cli/format.ts';
 import { formatAudit } from './report/auditReport.ts';
 import { describeStreams } from '../cli/osImageStreams.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
@@ -21,10 +21,14 @@ export const verdictAccents = {
   ...{ unsigned: 'bad', untrusted: 'bad' },
 } as const satisfies Accents;
 
-/** Formats the result of `verify`: as words, JSON, or a page for auditors. */
-export function formatVerified(report: VerifyReport, keys: ExpectedKeys, form: 'json' | 'html' | undefined): string {
+/** Formats the result of `verify`: as words, data, or a page for auditors. */
+export async function formatVerified(
+  report: VerifyReport,
+  keys: ExpectedKeys,
+  form: 'json' | 'yaml' | 'html' | undefined,
+): Promise<string> {
   if (form === 'html') return formatAudit(report, { date: new Date(), tool, keys }).trimEnd();
-  return form === 'json' ? formatJson(toPlain(report, keys)) : toWords(report, keys);
+  return formatResult(form, toPlain(report, keys), toWords(report, keys));
 }
 
 /** Returns the report as a signed statement about the bundle and its release. */

@@ -77,7 +77,7 @@ describe('a bundle with several releases', () => {
     expect(refused.stdout).to.match(new RegExp(`^ *unsigned .*${first.digest}`, 'm'));
     const push = ['--to=localhost:1/a/b', '--insecure', trust()];
     const { stderr } = await runProgram(workshop.folder, 'push', [unsigned, ...push]);
-    expect(stderr).to.match(/^error: .*no signature|^error: .*not signed|unsigned/m);
+    expect(stderr).to.match(/^error \([a-z-]+\): .*no signature|^error \([a-z-]+\): .*not signed|unsigned/m);
   });
 
   it('is refused if the metadata says something else about a release', async () => {
@@ -132,7 +132,7 @@ describe('a bundle with several releases', () => {
     const refused = await runExecutable('oc-adm_release_mirror_config', workshop.folder, [...args, oneTag]);
     expect([refused.code, refused.stderr]).to.deep.equal([
       2,
-      'error: --to-release-image has one tag, and several releases need one each\nhint: Put ${version} into the tag, such as REGISTRY/REPOSITORY:${version}-x86_64.\n',
+      'error (usage): --to-release-image has one tag, and several releases need one each\nhint: Put ${version} into the tag, such as REGISTRY/REPOSITORY:${version}-x86_64.\n',
     ]);
   });
 
@@ -215,7 +215,7 @@ describe('a bundle with several releases', () => {
     expect(stderr)
       .to.contain('no update on the path has the risk Other\n')
       .and.to.contain(
-        'error: known risks of the updates are not accepted:\n' +
+        'error (not-recommended): known risks of the updates are not accepted:\n' +
           '  the update to 4.20.3 has the risk SlowDisks: Disks are slow. https://a.test\n',
       );
     expect(stderr).to.contain('--accept-risk').and.not.to.contain('risk Lost:');

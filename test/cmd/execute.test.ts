@@ -32,18 +32,20 @@ describe('execute', () => {
     controller.abort(new PluginError('interrupted', 'Interrupted.'));
     const { code, stderr } = await running;
     expect(code).to.equal(130);
-    expect(stderr).to.equal('error: Interrupted.\n');
+    expect(stderr).to.equal('error (interrupted): Interrupted.\n');
   });
 
   it('reports the first failure if closing fails too', async () => {
     const { code, stderr } = await executeSample(['fail', 'twice']);
-    expect(stderr).to.equal('error: The registry r.test does not answer.\n');
+    expect(stderr).to.equal(
+      'error (unreachable): The registry r.test does not answer.\nmore: oc sample explain unreachable\n',
+    );
     expect(code).to.equal(1);
   });
 
   it('ends immediately after an unexpected error beside the command', async () => {
     const running = executeSample(['hang'], { broken: AbortSignal.abort(new TypeError('nobody waits for this')) });
-    expect((await running).stderr).to.match(/^error: nobody waits for this \(a defect/);
+    expect((await running).stderr).to.match(/^error \([a-z-]+\): nobody waits for this \(a defect/);
   });
 
   it('ends other operations of a command that failed', async () => {
@@ -77,7 +79,7 @@ describe('execute', () => {
     } finally {
       process.chdir(here);
     }
-    expect(String(stderr.read())).to.match(/^error: The current folder does not exist any more\.\nhint: /);
+    expect(String(stderr.read())).to.match(/^error \([a-z-]+\): The current folder does not exist any more\.\nhint: /);
   });
 });
 

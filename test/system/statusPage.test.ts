@@ -62,12 +62,21 @@ describe('status --web in Chromium', function () {
     expect(await page.evaluate('document.querySelector(".busy") !== null')).to.equal(true);
     // Fits a phone.
     expect(await page.evaluate('document.documentElement.scrollWidth')).to.equal(390);
+    put({
+      phase: 'Loading',
+      nodes: [{ ...node, phase: 'Failed', name: 'worker-0', imagesLoaded: 95, message: 'full' }],
+    });
+    await shows('Problem: worker-0: full');
+    expect(await page.evaluate('document.querySelector("progress").className')).to.equal('bad');
+    expect(await page.evaluate('document.querySelector("h1").className')).to.equal('bad');
     const lastTransitionTime = '2026-11-23T01:00:00Z';
     const updated = { type: 'Updated', status: 'True', reason: 'Done', message: 'the cluster runs 4.19.4' };
     const conditions = [{ ...updated, lastTransitionTime }];
     put({ phase: 'Completed', conditions, nodes: [{ ...node, phase: 'Loaded', name: 'worker-0', imagesLoaded: 190 }] });
     await shows('190 of 190 images');
     await shows('the cluster runs 4.19.4');
+    expect(await page.evaluate('document.querySelector("td").className')).to.equal('good');
+    expect(await page.evaluate('document.querySelector("#problem").hidden')).to.equal(true);
     expect(await page.evaluate('document.title')).to.match(/^4\.19\.4-x86-64: Completed/);
     expect(await page.evaluate('window.sameDocument')).to.equal(true);
     expect(page.errors).to.deep.equal([]);

@@ -12,6 +12,12 @@ export const shellCommands: readonly CommandEntry[] = [
     load: () => import('../completion/completion.ts'),
   },
   {
+    usage: 'explain [code]',
+    describe: 'Explain an error: its usual causes, and what to do',
+    group: shellGroup,
+    load: () => import('./explainCommand.ts'),
+  },
+  {
     usage: 'version',
     describe: 'Print the version of this program',
     group: shellGroup,

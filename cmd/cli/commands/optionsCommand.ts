@@ -8,7 +8,7 @@ export const command = defineCommand({
   examples: [['', 'List the options that choose the cluster']],
   run(_, { terminal }) {
     const heading = 'The following options can be passed to any command that uses a cluster:';
-    terminal.print(formatOptionList(heading, clusterAccessOptions));
+    terminal.print(formatOptionList(heading, clusterAccessOptions, terminal.textWidth));
     return Promise.resolve();
   },
 });

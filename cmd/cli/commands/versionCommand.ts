@@ -5,7 +5,7 @@ import { commit, version, versionText } from '../version.ts';
 
 /** `version`: prints the version of this program. */
 export const command = defineCommand({
-  options: outputOption(['json', 'yaml']),
+  options: outputOption(),
   examples: [
     ['', 'Print the version'],
     ['-o json', 'Print version and commit as JSON'],

@@ -1,7 +1,14 @@
 import { checkFile, checkFileOrInput, checkImage } from '../../cli/values/checks.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import type { Arguments } from '../../cli/command.ts';
-import { formatOption, policyKeyOption, registryOptions, releaseOptions, trustOptions } from '../../cli/options.ts';
+import {
+  checkPlace,
+  formatOption,
+  policyKeyOption,
+  registryOptions,
+  releaseOptions,
+  trustOptions,
+} from '../../cli/options.ts';
 import { channelOptions } from '../../release-mirror-config/channelRange.ts';
 import { imageListOption } from '../../release-mirror-config/imageList.ts';
 import { catalogOptions } from './catalogs.ts';
@@ -24,9 +31,10 @@ export const createOptions = {
   version: { ...releaseOptions.version, alias: 'to-version' },
   output: {
     type: 'string',
-    required: true,
+    default: '.',
     describe: 'Folder for the bundle, created if missing',
     suggest: 'folders',
+    check: checkPlace,
   },
   'extra-image': {
     type: 'string',
@@ -87,7 +95,7 @@ export const createOptions = {
     type: 'boolean',
     describe: 'Verify every byte of an existing bundle before it is kept',
   },
-  ...formatOption(['json']),
+  ...formatOption(),
   ...registryOptions,
   ...trustOptions,
   ...policyKeyOption,

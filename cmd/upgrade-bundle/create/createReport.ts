@@ -3,7 +3,7 @@ import type { CreateResult } from '../../../lib/bundle/create/create.ts';
 import type { BundleBase, BundledRelease } from '../../../lib/bundle/metadata.ts';
 import type { ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
 import { shellWord } from '../../../lib/shellWord.ts';
-import { formatBytes, formatFields, formatJson, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatData, formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 import { describeStreams } from '../../cli/osImageStreams.ts';
@@ -19,15 +19,15 @@ export interface CreatedArguments {
   readonly device?: string | undefined;
 }
 
-/** Formats the result of `create`, as words or JSON. Words end with what to carry to the site. */
-export function formatCreated(
+/** Formats the result of `create`, as words or data. Words end with what to carry to the site. */
+export async function formatCreated(
   result: CreateResult,
   keys: ExpectedKeys,
   args: CreatedArguments,
-  format: 'json' | undefined,
-): string {
+  format: 'json' | 'yaml' | undefined,
+): Promise<string> {
   const { device, fromDir } = args;
-  if (format === 'json') return formatJson({ ...toPlain(result, keys), ...(device !== undefined && { device }) });
+  if (format) return formatData(format, { ...toPlain(result, keys), ...(device !== undefined && { device }) });
   const isWritten = device !== undefined && result.outcome !== 'planned';
   const isUnread = result.isRead === false && device === undefined;
   const next =

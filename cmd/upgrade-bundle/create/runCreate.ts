@@ -47,6 +47,6 @@ export async function runCreate(
     await writeDevice(host, device, { path, digest }, args.overwrite, { writing, verifying });
   }
   terminal.print(
-    formatCreated(result, expectedKeys, { ...args, device: args.dryRun ? undefined : device?.path }, args.format),
+    await formatCreated(result, expectedKeys, { ...args, device: args.dryRun ? undefined : device?.path }, args.format),
   );
 }

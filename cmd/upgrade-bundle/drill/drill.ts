@@ -28,7 +28,7 @@ export const command = defineCommand({
       check: (text: string) => void parseDuration(text),
     },
     end: { type: 'boolean', describe: 'End an interrupted drill of the node, and do nothing else' },
-    ...outputOption(['json', 'junit', 'html']),
+    ...outputOption('junit', 'html'),
     ...clusterAccessOptions,
   },
   examples: [
@@ -41,7 +41,7 @@ export const command = defineCommand({
     const { drillNode, endDrill } = await import('../../../lib/drill/drill.ts');
     const { listPool } = await import('../../../lib/drill/nodePool.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
-    const { formatJson } = await import('../../cli/format.ts');
+    const { formatData } = await import('../../cli/format.ts');
     const { formatDrillJunit } = await import('./drillJunit.ts');
     const { formatDrills } = await import('./drillWords.ts');
     const { formatDrillPage } = await import('../report/findingsPage.ts');
@@ -58,7 +58,8 @@ export const command = defineCommand({
       const nodes = pool === undefined ? [String(node)] : await listPool(cluster, pool);
       if (end) {
         for (const name of nodes) await endDrill(cluster, name, options, context);
-        if (output === 'json') terminal.print(formatJson({ cluster: cluster.name, ended: nodes }));
+        const ended = { cluster: cluster.name, ended: nodes };
+        if (output === 'json' || output === 'yaml') terminal.print(await formatData(output, ended));
         return;
       }
       for (const name of nodes) {
@@ -70,7 +71,8 @@ export const command = defineCommand({
       // After a failure or an interruption, the nodes before it count too.
       if (drills.length > 0) {
         const origin = { date: new Date(), tool };
-        if (output === 'json') terminal.print(formatJson({ cluster: cluster.name, nodes: drills }));
+        const data = { cluster: cluster.name, nodes: drills };
+        if (output === 'json' || output === 'yaml') terminal.print(await formatData(output, data));
         else if (output === 'junit') terminal.print(formatDrillJunit(cluster.name, drills).trimEnd());
         else if (output === 'html') terminal.print(formatDrillPage(cluster.name, drills, origin).trimEnd());
         else terminal.print(formatDrills(drills));

@@ -10,7 +10,7 @@ export const command = defineCommand({
     'one file.',
   positionals: bundleArgument,
   options: {
-    ...outputOption(['json', 'yaml', 'wide', 'html']),
+    ...outputOption('wide', 'html'),
     sbom: {
       type: 'string',
       choices: sbomFormats,

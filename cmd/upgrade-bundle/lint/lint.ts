@@ -32,7 +32,7 @@ const options = {
     default: 'blocker',
     describe: 'Lowest severity that makes the exit code 1',
   },
-  ...outputOption(['json', 'yaml', 'junit', 'sarif', 'html']),
+  ...outputOption('junit', 'sarif', 'html'),
   arch: {
     ...releaseOptions.arch,
     describe: 'Architecture of a release named by its version (default: x86_64)',

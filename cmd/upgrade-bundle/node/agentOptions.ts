@@ -12,9 +12,10 @@ export const agentOptions = {
   },
   interval: {
     type: 'number',
+    isTime: true,
     default: 15,
     range: [1, 3600],
-    describe: 'Approximate number of seconds between two checks of the cluster and the media',
+    describe: 'Approximate time between two checks of the cluster and the media',
   },
   'download-dir': {
     type: 'string',

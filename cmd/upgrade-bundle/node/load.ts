@@ -83,7 +83,7 @@ export const command = defineCommand({
     },
     ...baseOption,
     ...hostOptions,
-    ...outputOption(['json']),
+    ...outputOption(),
     'certificate-authority': registryOptions['certificate-authority'],
     'retry-timeout': registryOptions['retry-timeout'],
     ...trustOptions,

@@ -35,7 +35,7 @@ export const command = defineCommand({
     },
     ...baseOption,
     ...hostOptions,
-    ...outputOption(['json']),
+    ...outputOption(),
     'certificate-authority': registryOptions['certificate-authority'],
     ...trustOptions,
     ...signedImagesOption,

@@ -30,7 +30,7 @@ export const command = defineCommand({
       describe: 'Unpin the images of the bundle; without a bundle, remove the drop-in',
     },
     ...hostOptions,
-    ...outputOption(['json']),
+    ...outputOption(),
     ...offlineTrustOptions,
     ...signedImagesOption,
   },

@@ -21,7 +21,7 @@ export const command = defineCommand({
     write: { type: 'boolean', describe: 'Write the file if it does not exist' },
     remove: { type: 'boolean', describe: 'Remove the file that --write made' },
     ...hostOptions,
-    ...outputOption(['json']),
+    ...outputOption(),
   },
   examples: [
     ['', 'Print the configuration'],

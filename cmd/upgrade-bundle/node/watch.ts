@@ -5,7 +5,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import type { MediaEvent } from '../../../lib/node/media/media.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatBytes, formatJson } from '../../cli/format.ts';
+import { formatBytes, openEventFormat } from '../../cli/format.ts';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { mountFolder } from '../../../lib/machine/paths.ts';
@@ -28,9 +28,10 @@ export const command = defineCommand({
     },
     interval: {
       type: 'number',
+      isTime: true,
       default: 15,
       range: [1, 3600],
-      describe: 'Maximum number of seconds between two checks',
+      describe: 'Longest time between two checks',
     },
     'mount-dir': {
       type: 'string',
@@ -39,7 +40,7 @@ export const command = defineCommand({
       suggest: 'folders',
     },
     ...hostOptions,
-    ...outputOption(['json']),
+    ...outputOption(),
   },
   examples: [
     ['', 'Report bundles until Ctrl-C'],
@@ -52,8 +53,9 @@ export const command = defineCommand({
     const { root, device: devices, mountDir: place } = args;
     await checkDevices(args, context);
     const media = await Media.open({ host: { root, environment }, place, devices }, context);
+    const format = args.output && (await openEventFormat(args.output));
     const show = (event: MediaEvent): void => {
-      if (args.output === 'json') terminal.print(formatJson(event, 0));
+      if (format) terminal.print(format(event));
       else tell(event, (line) => terminal.print(line), context);
     };
     try {

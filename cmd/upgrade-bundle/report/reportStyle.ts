@@ -66,6 +66,9 @@ a { color: inherit; }
 .nodes span:nth-of-type(odd) { justify-self: end; }
 .nodes .message { color: var(--quiet); overflow-wrap: anywhere; }
 progress { width: 100%; height: 0.6rem; accent-color: #2f74c0; }
+progress.good { accent-color: #2e8540; }
+progress.bad { accent-color: #b3261e; }
+progress.doubtful { accent-color: #a06a00; }
 .good { color: #2e8540; }
 .bad { color: var(--accent); }
 .busy { color: #2f74c0; }

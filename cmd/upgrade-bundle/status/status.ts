@@ -1,14 +1,12 @@
 import { conditionsOf } from '../../../lib/kubernetes/fields.ts';
-import { hasEnded, phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatBar, formatBytes, formatFields, formatJson, formatTable, formatYaml } from '../../cli/format.ts';
+import { formatJson, formatYaml } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
-import { phaseAccents, recordArgument } from './record.ts';
-import { describeImages, viewStatus, formatTitle } from './statusView.ts';
-
-/** The width of a bar in characters. It is short because names of nodes are long, and terminals may have 80 columns. */
-const barWidth = 10;
+import { recordArgument } from './record.ts';
+import { formatStatus, formatTitleText } from './statusText.ts';
+import { formatTitle } from './statusView.ts';
 
 /** `status`: shows the progress of an update. */
 export const command = defineCommand({
@@ -21,7 +19,7 @@ export const command = defineCommand({
   options: {
     watch: { type: 'boolean', alias: 'w', describe: 'Show changes until the update has ended' },
     web: { type: 'boolean', describe: 'Show changes on a web page of this machine until Ctrl-C' },
-    ...outputOption(['json', 'yaml']),
+    ...outputOption(),
     ...clusterAccessOptions,
   },
   examples: [
@@ -45,13 +43,15 @@ export const command = defineCommand({
       else if (args.output === 'json') terminal.print(formatJson(plain(bundle), args.watch ? 0 : 2));
       else if (args.watch && !terminal.live) {
         // The elapsed time alone is no change.
-        if (formatTitle(bundle) !== title)
-          terminal.print(formatTitle(bundle, await readElapsed(cluster, bundle)), phaseAccents);
+        const { text, accents } = formatTitleText(bundle, await readElapsed(cluster, bundle));
+        if (formatTitle(bundle) !== title) terminal.print(text, accents);
         title = formatTitle(bundle);
       } else {
-        const text = formatStatus(bundle, await readElapsed(cluster, bundle), terminal.width);
-        if (args.watch) terminal.redraw(text, phaseAccents);
-        else terminal.print(text, phaseAccents);
+        const { width, height } = terminal;
+        const screen = { width, rows: args.watch ? height : Infinity };
+        const { text, accents } = formatStatus(bundle, await readElapsed(cluster, bundle), screen);
+        if (args.watch) terminal.redraw(text, accents);
+        else terminal.print(text, accents);
       }
     };
     const warnOfSilence = async (bundle: UpgradeBundle): Promise<void> => {
@@ -97,25 +97,4 @@ function checkEnd(bundle: UpgradeBundle): void {
 function plain({ metadata, ...bundle }: UpgradeBundle): object {
   const { managedFields: _, ...kept } = metadata as UpgradeBundle['metadata'] & { managedFields?: unknown };
   return { ...bundle, metadata: kept };
-}
-
-/** Formats the whole status as text and tables. `width` is that of the terminal, in characters. */
-function formatStatus(bundle: UpgradeBundle, elapsed: number | undefined, width: number): string {
-  const { title, facts, conditions, nodes } = viewStatus(bundle, elapsed);
-  return [
-    title,
-    formatFields(facts, width),
-    ...(conditions.length > 0
-      ? ['', formatTable([['CONDITION', 'STATUS', 'REASON', 'MESSAGE'], ...conditions], [], width)]
-      : []),
-    ...(nodes.length > 0 ? ['', formatTable([header, ...nodes.map(describe)], ['BLOBS'], width)] : []),
-  ].join('\n');
-}
-
-const header = ['NODE', 'PHASE', 'IMAGES', '', 'BLOBS', 'MESSAGE'];
-
-function describe(node: NodeProgress): string[] {
-  const { name, phase, imagesLoaded, imagesTotal, bytes, message = '' } = node;
-  const bar = formatBar(imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal, barWidth);
-  return [name, phase, bar, describeImages(node), formatBytes(bytes), message];
 }

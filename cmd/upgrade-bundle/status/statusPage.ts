@@ -18,6 +18,7 @@ const join = (tag, children) => {
 const showNode = ({ name, phase, accent, images, share, bytes, message }) => {
   const bar = document.createElement('progress');
   bar.value = share;
+  bar.className = accent;
   bar.setAttribute('aria-label', name);
   return join('li', [
     make('b', name),
@@ -34,14 +35,16 @@ const show = (text) => {
   time = new Date();
   if (text === shown) return;
   shown = text;
-  const { title, accent, facts, conditions, nodes } = JSON.parse(text);
+  const { title, accent = '', problem, facts, conditions, nodes } = JSON.parse(text);
   document.title = title;
   byId('title').textContent = title;
   byId('title').className = accent;
+  byId('problem').replaceChildren(...problem.map((text) => make('p', text)));
+  byId('problem').hidden = problem.length === 0;
   byId('facts').replaceChildren(...facts.flatMap(([name, value]) => [make('dt', name), make('dd', value)]));
   byId('nodes').replaceChildren(...nodes.map(showNode));
   byId('conditions').replaceChildren(
-    ...conditions.map((cells) => join('tr', cells.map((cell) => make('td', cell)))),
+    ...conditions.map(({ cells, accent }) => join('tr', cells.map((cell, column) => make('td', cell, column < 2 ? accent : '')))),
   );
   for (const id of ['nodes', 'conditions']) byId(id).closest('section').hidden = byId(id).children.length === 0;
 };
@@ -71,11 +74,8 @@ export const statusPage = {
         <strong>No answer since <span id="since"></span>.</strong> The command that serves this page may have ended. This
         page shows the last state.
       </p>`,
-    main: markup`<dl id="facts"></dl>
-      <section hidden>
-        <h2>Nodes</h2>
-        <ul class="nodes" id="nodes"></ul>
-      </section>
+    main: markup`<div class="notice bad" id="problem" aria-live="polite" hidden></div>
+      <dl id="facts"></dl>
       <section hidden>
         <h2>Conditions</h2>
         <div class="scroll">
@@ -91,6 +91,10 @@ export const statusPage = {
             <tbody id="conditions"></tbody>
           </table>
         </div>
+      </section>
+      <section hidden>
+        <h2>Nodes</h2>
+        <ul class="nodes" id="nodes"></ul>
       </section>`,
     footer: 'This page follows the cluster until oc adm-upgrade-bundle status ends.',
     liveScript,

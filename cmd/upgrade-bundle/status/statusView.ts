@@ -1,27 +1,43 @@
-import { listOf } from '../../../lib/fields.ts';
+import { conditionsOf } from '../../../lib/kubernetes/fields.ts';
 import {
   hasEnded,
   phaseOf,
   summarizeNodes,
+  type NodePhase,
   type NodeProgress,
   type UpgradeBundle,
 } from '../../../lib/update/upgradeBundle.ts';
-import { formatDuration } from '../../cli/format.ts';
+import type { Accent } from '../../cli/colors.ts';
+import { formatCount, formatDuration } from '../../cli/format.ts';
+import { phaseAccents } from './record.ts';
 
 /** The status of an update, as it is shown. */
 export interface StatusView {
   /** The name, the phase and the progress. */
   readonly title: string;
-  readonly phase: string;
-  readonly facts: readonly (readonly [name: string, value: string])[];
+  /** The severity of the title. */
+  readonly accent: Accent | undefined;
+  /** What keeps the update from progress, and what to do. */
+  readonly problem: readonly Fact[];
+  readonly facts: readonly Fact[];
   /** Type, status, reason and message of each condition. */
-  readonly conditions: readonly (readonly string[])[];
+  readonly conditions: readonly { readonly cells: readonly string[]; readonly accent: Accent }[];
+  /** The nodes, failed ones first. */
   readonly nodes: readonly NodeProgress[];
 }
 
+type Fact = readonly [name: string, value: string];
+
+/** The phases of nodes in the order in which they are shown. */
+const nodeOrder: readonly NodePhase[] = ['Failed', 'Waiting', 'Loading', 'Loaded', 'Pinned'];
+const mendNodes = 'fix what the failed nodes name; their agents try again';
+/** Conditions that name a problem if they are true. */
+const problems: Readonly<Record<string, Accent>> = { Stalled: 'bad', ImagesMissing: 'bad', PoolsPaused: 'doubtful' };
+
 /** Describes the status of an UpgradeBundle. `elapsed` is the time of the version operator in seconds. */
 export function viewStatus(bundle: UpgradeBundle, elapsed: number | undefined): StatusView {
-  const { version, release, hops, nodes = [], conditions } = bundle.status ?? {};
+  const { version, release, hops, nodes = [] } = bundle.status ?? {};
+  const problem = describeProblem(bundle);
   const { digest, file } = bundle.spec.bundle;
   const isHeld = (bundle.spec.hold && !hasEnded(bundle)) || phaseOf(bundle) === 'Held';
   const facts: [string, string | undefined][] = [
@@ -34,19 +50,68 @@ export function viewStatus(bundle: UpgradeBundle, elapsed: number | undefined): 
   ];
   return {
     title: formatTitle(bundle, elapsed),
-    phase: phaseOf(bundle),
+    accent: problem.length > 0 ? 'bad' : accentOf(phaseOf(bundle)),
+    problem,
     facts: facts.flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const])),
-    conditions: listOf(conditions).map(({ type, status, reason, message }) =>
-      [type, status, reason, message].map(String),
-    ),
-    nodes,
+    conditions: [...conditionsOf(bundle)].map(([type, { status, reason, message }]) => ({
+      cells: [type, status, reason, message],
+      accent: severityOf(type, status),
+    })),
+    nodes: nodes.toSorted((a, b) => nodeOrder.indexOf(a.phase) - nodeOrder.indexOf(b.phase)),
   };
 }
 
-/** Returns the name, the phase and the progress of an update in one line. */
+/** Returns the color of a phase of an update or of a node. */
+export function accentOf(phase: string): Accent | undefined {
+  return Object.entries(phaseAccents).find(([name]) => name === phase)?.[1];
+}
+
+function severityOf(type: string, status: string): Accent {
+  const accent = problems[type];
+  if (accent !== undefined) return status === 'False' ? 'good' : accent;
+  return status === 'True' ? 'good' : 'doubtful';
+}
+
+/** Returns the name, the phase, the problems and the progress of an update in one line. */
 export function formatTitle(bundle: UpgradeBundle, elapsed?: number): string {
   const facts = phaseOf(bundle) === 'Upgrading' ? describeUpdate(bundle, elapsed) : describeLoading(bundle);
-  return `${bundle.metadata.name}: ${[phaseOf(bundle), ...facts].join(', ')}`;
+  return `${bundle.metadata.name}: ${[phaseOf(bundle), ...problemsOf(bundle), ...facts].join(', ')}`;
+}
+
+/** Returns the problems of an update that has not ended, in a few words. */
+export function problemsOf(bundle: UpgradeBundle): string[] {
+  const failed = hasEnded(bundle) ? 0 : failedNodes(bundle).length;
+  return [...(isStalled(bundle) ? ['stalled'] : []), ...(failed > 0 ? [`${formatCount(failed, 'node')} failed`] : [])];
+}
+
+/** Returns what is wrong and the next step. Empty if the update progresses, or waits for a decision. */
+function describeProblem(bundle: UpgradeBundle): Fact[] {
+  const conditions = conditionsOf(bundle);
+  if (phaseOf(bundle) === 'Failed')
+    return [
+      ['Problem', conditions.get('Updated')?.message ?? 'the update has failed'],
+      ['Next', 'fix the cause; to start over: oc adm-upgrade-bundle clean, then apply'],
+    ];
+  const [first, ...more] = failedNodes(bundle).map(({ name, message = 'failed' }) => `${name}: ${message}`);
+  const others = more.length === 0 ? '' : `; ${formatCount(more.length, 'more node')}`;
+  return [
+    ...(first === undefined
+      ? []
+      : ([
+          ['Problem', first + others],
+          ['Next', mendNodes],
+        ] as const)),
+    // The message of the controller ends with what to do.
+    ...(isStalled(bundle) ? [['Stalled', conditions.get('Stalled')?.message ?? ''] as const] : []),
+  ];
+}
+
+function failedNodes({ status }: UpgradeBundle): NodeProgress[] {
+  return (status?.nodes ?? []).filter(({ phase }) => phase === 'Failed');
+}
+
+function isStalled(bundle: UpgradeBundle): boolean {
+  return !hasEnded(bundle) && conditionsOf(bundle).get('Stalled')?.status === 'True';
 }
 
 /** The work of the version operator, with the time that is left if it continues at its pace. `elapsed`: seconds. */

@@ -4,9 +4,8 @@ import { servePage } from '../../../lib/server/pageServer.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { formatBytes } from '../../cli/format.ts';
 import type { Terminal } from '../../cli/terminal.ts';
-import { phaseAccents } from './record.ts';
 import { statusPage } from './statusPage.ts';
-import { describeImages, viewStatus } from './statusView.ts';
+import { accentOf, describeImages, viewStatus } from './statusView.ts';
 
 /** What the page follows: UpgradeBundles as they change, and the time since the version operator began, in seconds. */
 export interface FollowedUpdate {
@@ -19,7 +18,8 @@ export async function showInBrowser(
   { bundles, elapsedOf }: FollowedUpdate,
   { context, terminal }: { readonly context: Context; readonly terminal: Terminal },
 ): Promise<void> {
-  let data: object = { title: 'Waiting for a bundle to be detected or applied', facts: [], conditions: [], nodes: [] };
+  const nothing = { problem: [], facts: [], conditions: [], nodes: [] };
+  let data: object = { title: 'Waiting for a bundle to be detected or applied', ...nothing };
   const server = await servePage({ ...statusPage, data: () => data }, context);
   try {
     terminal.print(server.url);
@@ -34,17 +34,13 @@ export async function showInBrowser(
 }
 
 function toData(bundle: UpgradeBundle, elapsed: number | undefined): object {
-  const { phase, nodes, ...view } = viewStatus(bundle, elapsed);
-  return { ...view, accent: accentOf(phase), nodes: nodes.map(describeNode) };
+  const { nodes, problem, ...view } = viewStatus(bundle, elapsed);
+  return { ...view, problem: problem.map((words) => words.join(': ')), nodes: nodes.map(describeNode) };
 }
 
 function describeNode(node: NodeProgress): object {
   const { name, phase, imagesLoaded, imagesTotal, bytes, message = '' } = node;
   const share = imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal;
   const images = imagesTotal === 0 ? describeImages(node) : `${describeImages(node)} images`;
-  return { name, phase, accent: accentOf(phase), images, share, bytes: formatBytes(bytes), message };
-}
-
-function accentOf(phase: string): string {
-  return Object.entries(phaseAccents).find(([name]) => name === phase)?.[1] ?? '';
+  return { name, phase, accent: accentOf(phase) ?? '', images, share, bytes: formatBytes(bytes), message };
 }

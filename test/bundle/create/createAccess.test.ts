@@ -33,7 +33,7 @@ describe('create and who signed the release', () => {
   it('refuses an unsigned release before the first blob of an image is fetched', async () => {
     await open({ signed: false });
     await expectFailure(await workshop.create(), workshop.output, [
-      /^error: no signature of sha256:[0-9a-f]{64} was found: http:\S+ has no signature/m,
+      /^error \([a-z-]+\): no signature of sha256:[0-9a-f]{64} was found: http:\S+ has no signature/m,
       /^try: --signature-store, --allow-unsigned/m,
     ]);
     expectNothingFetched();
@@ -52,14 +52,14 @@ describe('create and who signed the release', () => {
     await workshop.make({ 'allow-unsigned': true });
     const { code, stderr } = await workshop.create();
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^error: no signature of/m);
+    expect(stderr).to.match(/^error \([a-z-]+\): no signature of/m);
   });
 
   it('names the fingerprint of a key that is not trusted, and the option that trusts it', async () => {
     await open();
     const { fingerprint } = workshop.key;
     await expectFailure(await workshop.create({ 'trust-fingerprint': undefined }), workshop.output, [
-      new RegExp(`^error: .* is signed by ${fingerprint} \\(Test release key`, 'm'),
+      new RegExp(`^error \\([a-z-]+\\): .* is signed by ${fingerprint} \\(Test release key`, 'm'),
       new RegExp(`^hint: .* Trust ${fingerprint} only .*\ntry: --trust-fingerprint$`, 'm'),
     ]);
     expectNothingFetched();
@@ -68,7 +68,10 @@ describe('create and who signed the release', () => {
   it('refuses a signature by an unknown key', async () => {
     await open({ signed: false });
     await sign(workshop, [workshop.release.digest], await makeSigningKey({ name: 'Somebody else', type: 'ecc' }));
-    await expectFailure(await workshop.create(), workshop.output, [/^error: cannot verify sha256:/m, /^hint: /m]);
+    await expectFailure(await workshop.create(), workshop.output, [
+      /^error \([a-z-]+\): cannot verify sha256:/m,
+      /^hint: /m,
+    ]);
     expectNothingFetched();
   });
 
@@ -78,7 +81,7 @@ describe('create and who signed the release', () => {
     const files = signatureStore(new Map([[workshop.release.digest, [await signDigest(workshop.key, other)]]]), '/');
     for (const [path, bytes] of files) (workshop.signatures.files as Map<string, Buffer>).set(path, bytes);
     await expectFailure(await workshop.create(), workshop.output, [
-      /^error: cannot verify sha256:/m,
+      /^error \([a-z-]+\): cannot verify sha256:/m,
       new RegExp(other),
     ]);
     expectNothingFetched();
@@ -88,7 +91,7 @@ describe('create and who signed the release', () => {
     await open();
     await workshop.signatures.stop();
     await expectFailure(await workshop.create(), workshop.output, [
-      /^error: no signature of .* cannot be reached/m,
+      /^error \([a-z-]+\): no signature of .* cannot be reached/m,
       /^hint: No signature store could be reached.*\ntry: --signature-store/m,
     ]);
     expectNothingFetched();
@@ -100,7 +103,7 @@ describe('create and who signed the release', () => {
     const keyring = await workshop.write('key.asc', workshop.key.publicKey);
     await mkdir(store);
     const outcome = await workshop.create({ 'signature-store': store, 'signature-keyring': keyring });
-    await expectFailure(outcome, workshop.output, [/^error: no signature of/m, /has no signature/]);
+    await expectFailure(outcome, workshop.output, [/^error \([a-z-]+\): no signature of/m, /has no signature/]);
     expect(blobBytes(workshop.registry)).to.equal(0);
   });
 
@@ -152,7 +155,10 @@ describe('create and credentials', () => {
         await expectFailure(
           await workshop.create({ 'pull-secret': secret }),
           workshop.output,
-          [/^error: .*127\.0\.0\.1:\d+ refuses the credentials .* from \S*pull-secret/m, /^try: --pull-secret/m],
+          [
+            /^error \([a-z-]+\): .*127\.0\.0\.1:\d+ refuses the credentials .* from \S*pull-secret/m,
+            /^try: --pull-secret/m,
+          ],
           {
             secrets: ['wrong-wrong-wrong', Buffer.from('ci:wrong-wrong-wrong').toString('base64')],
           },
@@ -161,7 +167,7 @@ describe('create and credentials', () => {
 
       it('says which registry wants credentials', async () => {
         await expectFailure(await workshop.create(), workshop.output, [
-          /^error: .*127\.0\.0\.1:\d+/m,
+          /^error \([a-z-]+\): .*127\.0\.0\.1:\d+/m,
           /^try: --pull-secret/m,
         ]);
       });
@@ -199,18 +205,23 @@ describe('create and credentials', () => {
     await expectFailure(
       await workshop.create({ 'pull-secret': malformed }),
       workshop.output,
-      [/^error: .*pull-secret\.json/m],
+      [/^error \([a-z-]+\): .*pull-secret\.json/m],
       { secrets: [password] },
     );
     const noAuth = await workshop.write(
       'auth.json',
       JSON.stringify({ auths: { [workshop.registry.host]: { auth: '%%%' } } }),
     );
-    await expectFailure(await workshop.create({ 'pull-secret': noAuth }), workshop.output, [/^error: .*auth\.json/m], {
-      secrets: ['%%%'],
-    });
+    await expectFailure(
+      await workshop.create({ 'pull-secret': noAuth }),
+      workshop.output,
+      [/^error \([a-z-]+\): .*auth\.json/m],
+      {
+        secrets: ['%%%'],
+      },
+    );
     await expectFailure(await workshop.create({ 'pull-secret': 'nowhere.json' }), workshop.output, [
-      /^error: .*nowhere\.json/m,
+      /^error \([a-z-]+\): .*nowhere\.json/m,
     ]);
   });
 });
@@ -239,7 +250,7 @@ describe('create and TLS', function () {
   it('names the options for an authority that is not trusted', async () => {
     await openSecure();
     await expectFailure(await workshop.create({ insecure: undefined }), workshop.output, [
-      /^error: the certificate of 127\.0\.0\.1:\d+ is not trusted/m,
+      /^error \([a-z-]+\): the certificate of 127\.0\.0\.1:\d+ is not trusted/m,
       /^try: --certificate-authority, --insecure/m,
     ]);
   });
@@ -248,7 +259,7 @@ describe('create and TLS', function () {
     await openSecure(true);
     const changes = { insecure: undefined, 'certificate-authority': authority.certificateFile };
     await expectFailure(await workshop.create(changes), workshop.output, [
-      /^error: the certificate of 127\.0\.0\.1:\d+ expired/m,
+      /^error \([a-z-]+\): the certificate of 127\.0\.0\.1:\d+ expired/m,
       /^hint: /m,
     ]);
     await workshop.make();
@@ -257,7 +268,7 @@ describe('create and TLS', function () {
   it('names the option for a registry that speaks plain http', async () => {
     await open();
     await expectFailure(await workshop.create({ insecure: undefined }), workshop.output, [
-      /^error: .* speaks http, not https/m,
+      /^error \([a-z-]+\): .* speaks http, not https/m,
       /^try: --insecure/m,
     ]);
   });
@@ -268,7 +279,7 @@ describe('create and TLS', function () {
     await expectFailure(
       await workshop.create({ insecure: undefined, 'certificate-authority': file }),
       workshop.output,
-      [/^error: .*ca\.pem/m],
+      [/^error \([a-z-]+\): .*ca\.pem/m],
     );
   });
 });

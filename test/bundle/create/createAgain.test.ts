@@ -195,7 +195,10 @@ describe('create, again', () => {
       await expectFailure(
         outcome,
         workshop.output,
-        [/^error: Interrupted\./m, /^hint: [\d.]+\/[\d.]+ .iB is kept. To resume: oc adm-upgrade-bundle create /m],
+        [
+          /^error \([a-z-]+\): Interrupted\./m,
+          /^hint: [\d.]+\/[\d.]+ .iB is kept. To resume: oc adm-upgrade-bundle create /m,
+        ],
         {
           exit: 130,
         },
@@ -338,7 +341,7 @@ describe('create, again', () => {
       const first = workshop.start();
       await until(() => stat(workshop.bundle + suffixes.lock).catch(() => undefined));
       await expectFailure(await workshop.create({ 'signature-store': 'http://127.0.0.1:9' }), workshop.output, [
-        /^error: another run is writing .*upgrade-4\.12\.4-x86_64\.tar$/m,
+        /^error \([a-z-]+\): another run is writing .*upgrade-4\.12\.4-x86_64\.tar$/m,
         /^hint: Wait for it to end/m,
       ]);
       const { code, stderr } = await first.outcome;
@@ -371,7 +374,7 @@ describe('create, again', () => {
       const folder = mount.call(this, 'size=8m') ?? '';
       const before = workshop.registry.requests.length;
       await expectFailure(await workshop.create({ output: folder }), folder, [
-        /^error: .* needs \d+\.\d MiB more, and .* has \d+\.\d MiB free/m,
+        /^error \([a-z-]+\): .* needs \d+\.\d MiB more, and .* has \d+\.\d MiB free/m,
         /^hint: Choose another folder/m,
       ]);
       expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(0);
@@ -386,7 +389,7 @@ describe('create, again', () => {
       await until(() => blobBytes(workshop.registry, before) > 2_000_000);
       await writeFile(join(folder, 'other'), Buffer.alloc(24 * 1024 ** 2)).catch(() => undefined);
       await expectFailure(await run.outcome, folder, [
-        /^error: the disk is full: .*upgrade-4\.12\.4-x86_64\.tar/m,
+        /^error \([a-z-]+\): the disk is full: .*upgrade-4\.12\.4-x86_64\.tar/m,
         /^hint: Free some space, then run the same command again/m,
       ]);
       await rm(join(folder, 'other'));
@@ -398,13 +401,16 @@ describe('create, again', () => {
     it('says that a file system is read-only', async function () {
       const folder = mount.call(this, 'size=1m,ro') ?? '';
       await expectFailure(await workshop.create({ output: folder }), folder, [
-        /^error: .*cannot be written: .*read-only/im,
+        /^error \([a-z-]+\): .*cannot be written: .*read-only/im,
         /^hint: /m,
       ]);
       const before = workshop.registry.requests.length;
       // Before any request for signatures.
       const changes = { output: join(folder, 'new', 'below'), 'signature-store': 'http://127.0.0.1:9' };
-      await expectFailure(await workshop.create(changes), folder, [/^error: .*read-only/im, /^hint: .*output folder/m]);
+      await expectFailure(await workshop.create(changes), folder, [
+        /^error \([a-z-]+\): .*read-only/im,
+        /^hint: .*output folder/m,
+      ]);
       expect(blobBytes(workshop.registry, before)).to.equal(0);
     });
 
@@ -412,11 +418,13 @@ describe('create, again', () => {
       const before = workshop.registry.requests.length;
       const file = await workshop.write('file', '');
       await expectFailure(await workshop.create({ output: file }), workshop.output, [
-        /^error: .*file is not a folder/m,
+        /^error \([a-z-]+\): .*file is not a folder/m,
         /^hint: .*output folder/m,
       ]);
       expect(workshop.registry.requests.length).to.equal(before);
-      await expectFailure(await workshop.create({ output: join(file, 'below') }), workshop.output, [/^error: /m]);
+      await expectFailure(await workshop.create({ output: join(file, 'below') }), workshop.output, [
+        /^error \([a-z-]+\): /m,
+      ]);
     });
   });
 });

@@ -45,7 +45,7 @@ describe('create against a registry that is wrong', () => {
       const layer = ownLayerOf('machine-config-operator');
       alterBlob(layer, (bytes) => bytes.subarray(0, 1000));
       await fails(
-        /^error: machine-config-operator: source: /m,
+        /^error \([a-z-]+\): machine-config-operator: source: /m,
         /1000 bytes/,
         new RegExp(workshop.registry.host),
         new RegExp(layer),
@@ -55,7 +55,7 @@ describe('create against a registry that is wrong', () => {
     it('refuses a layer with a flipped byte, and resumes after it is repaired', async () => {
       const layer = ownLayerOf('machine-config-operator');
       alterBlob(layer, flip);
-      await fails(/^error: machine-config-operator: source: /m, /corrupt/, new RegExp(layer), /^hint: /m);
+      await fails(/^error \([a-z-]+\): machine-config-operator: source: /m, /corrupt/, new RegExp(layer), /^hint: /m);
       alterBlob(layer, flip);
       const before = workshop.registry.requests.length;
       await workshop.make();
@@ -68,13 +68,13 @@ describe('create against a registry that is wrong', () => {
 
     it('refuses a flipped configuration', async () => {
       alterBlob(imageOf('machine-os-content').config, flip);
-      await fails(/^error: machine-os-content: source: /m, /corrupt/);
+      await fails(/^error \([a-z-]+\): machine-os-content: source: /m, /corrupt/);
     });
 
     it('refuses a flipped manifest of a component', async () => {
       const { stored, digest } = imageOf('machine-os-content');
       stored.bytes = flip(stored.bytes);
-      await fails(/^error: machine-os-content: /m, /corrupt/, new RegExp(digest));
+      await fails(/^error \([a-z-]+\): machine-os-content: /m, /corrupt/, new RegExp(digest));
     });
 
     it('refuses a flipped manifest of the release before any blob is fetched', async () => {
@@ -82,7 +82,7 @@ describe('create against a registry that is wrong', () => {
       stored.bytes = flip(stored.bytes);
       const changes = { version: undefined, 'release-image': workshop.release.pullspec };
       await expectFailure(await workshop.create(changes), workshop.output, [
-        /^error: /m,
+        /^error \([a-z-]+\): /m,
         /corrupt/,
         new RegExp(digest),
       ]);
@@ -92,18 +92,18 @@ describe('create against a registry that is wrong', () => {
     it('refuses what a tag leads to when the registry says itself that it is another', async () => {
       const { stored, digest } = imageOf('release');
       stored.bytes = Buffer.concat([stored.bytes, Buffer.from(' ')]);
-      await fails(/^error: /m, /corrupt/, new RegExp(digest));
+      await fails(/^error \([a-z-]+\): /m, /corrupt/, new RegExp(digest));
     });
 
     it('recognises a flipped layer of release manifests by its digest', async () => {
       alterBlob(ownLayerOf('release'), flip);
-      await fails(/^error: /m, /corrupt/, new RegExp(ownLayerOf('release')));
+      await fails(/^error \([a-z-]+\): /m, /corrupt/, new RegExp(ownLayerOf('release')));
     });
 
     it('names a layer that all images share once, with how many need it', async () => {
       const [base = ''] = imageOf('release').layers;
       alterBlob(base, flip);
-      await fails(/^error: release(?:, [a-z0-9-]+){4}: source: /m, /corrupt/);
+      await fails(/^error \([a-z-]+\): release(?:, [a-z0-9-]+){4}: source: /m, /corrupt/);
     });
 
     it('refuses other bytes in place of a blob, such as a page of a proxy', async () => {
@@ -111,7 +111,7 @@ describe('create against a registry that is wrong', () => {
       workshop.registry.fault(new RegExp(`GET .*/blobs/${layer}`), {
         answer: { status: 200, headers: { 'content-type': 'text/html' }, body: '<h1>Please log in</h1>' },
       });
-      await fails(/^error: machine-os-content: source: /m, /22 bytes/);
+      await fails(/^error \([a-z-]+\): machine-os-content: source: /m, /22 bytes/);
     });
 
     it('refuses a blob with more bytes than its manifest says', async () => {
@@ -120,7 +120,7 @@ describe('create against a registry that is wrong', () => {
         chunked: true,
         answer: { status: 200, body: generatedBody(1e9) },
       });
-      await fails(/^error: machine-os-content: source: /m, /more than the \d+ bytes/);
+      await fails(/^error \([a-z-]+\): machine-os-content: source: /m, /more than the \d+ bytes/);
     });
 
     it('reads of an endless manifest no more than a manifest may have', async () => {
@@ -133,7 +133,10 @@ describe('create against a registry that is wrong', () => {
         },
       });
       const outcome = await workshop.start().outcome;
-      await expectFailure(outcome, workshop.output, [/^error: /m, /(more than|exceeds) the limit of 4194304/]);
+      await expectFailure(outcome, workshop.output, [
+        /^error \([a-z-]+\): /m,
+        /(more than|exceeds) the limit of 4194304/,
+      ]);
       expect(outcome.peakMemory).to.be.below(200 * 1024 ** 2);
     });
 
@@ -145,7 +148,7 @@ describe('create against a registry that is wrong', () => {
         chunked: true,
         answer: { status: 200, headers, body: generatedBody(1e10) },
       });
-      await fails(/^error: /m, /(more than|exceeds) the limit of 4194304/);
+      await fails(/^error \([a-z-]+\): /m, /(more than|exceeds) the limit of 4194304/);
       expect(workshop.registry.requests.at(-1)?.bytesSent).to.be.below(64 * 1024 ** 2);
     });
   });
@@ -157,7 +160,7 @@ describe('create against a registry that is wrong', () => {
       const { registry, componentRepository } = workshop.release;
       await fails(
         new RegExp(
-          `^error: machine-os-content: source: ${registry}/${componentRepository} has no manifest ${digest}`,
+          `^error \\([a-z-]+\\): machine-os-content: source: ${registry}/${componentRepository} has no manifest ${digest}`,
           'm',
         ),
         /^hint: /m,
@@ -168,7 +171,7 @@ describe('create against a registry that is wrong', () => {
       const manifests = workshop.registry.content.repositories.get(workshop.release.componentRepository)?.manifests;
       for (const name of ['machine-os-content', 'machine-config-operator']) manifests?.delete(imageOf(name).digest);
       await fails(
-        /^error: 2 of 5 images could not be copied/m,
+        /^error \([a-z-]+\): 2 of 5 images could not be copied/m,
         /^ +machine-os-content: /m,
         /^ +machine-config-operator: /m,
       );
@@ -177,7 +180,7 @@ describe('create against a registry that is wrong', () => {
     it('names the image whose layer is missing', async () => {
       const layer = ownLayerOf('machine-os-content');
       workshop.registry.content.blobs.delete(layer);
-      await fails(/^error: machine-os-content: source: /m, new RegExp(`has no blob ${layer}`));
+      await fails(/^error \([a-z-]+\): machine-os-content: source: /m, new RegExp(`has no blob ${layer}`));
     });
 
     it('fetches a shared layer from another repository of the release if it is missing in one', async () => {
@@ -193,7 +196,7 @@ describe('create against a registry that is wrong', () => {
       for (const version of ['4.12.3', '4.13.1']) tags?.set(`${version}-x86_64`, workshop.release.digest);
       const outcome = await workshop.create({ version: '4.12.5' });
       await expectFailure(outcome, workshop.output, [
-        /^error: .* has no release 4\.12\.5 for x86_64/m,
+        /^error \([a-z-]+\): .* has no release 4\.12\.5 for x86_64/m,
         /^hint: .*4\.12\.4, 4\.12\.3, 4\.13\.1/m,
       ]);
     });
@@ -244,7 +247,7 @@ describe('create against a registry that is wrong', () => {
       }
       const where = `${workshop.registry.host}/${workshop.release.componentRepository}`;
       await fails(
-        /^error: 2 of 5 images could not be copied:$/m,
+        /^error \([a-z-]+\): 2 of 5 images could not be copied:$/m,
         ...names.map((name) => {
           const layer = ownLayerOf(name);
           const said = `${name}: source: ${where}: blob ${layer} was interrupted after 3000 of \\d+ bytes each time`;
@@ -256,7 +259,11 @@ describe('create against a registry that is wrong', () => {
 
     it('stops if a registry requires too long a pause, and prints what to do', async () => {
       workshop.registry.fault(/GET .*\/blobs\//, { answer: { status: 429, headers: { 'retry-after': '3600' } } });
-      await fails(/^error: .*429/m, /asks to wait 60 min, longer than the limit of 10 min/, /^hint: .*later/m);
+      await fails(
+        /^error \([a-z-]+\): .*429/m,
+        /asks to wait 60 min, longer than the limit of 10 min/,
+        /^hint: .*later/m,
+      );
     });
 
     it('names the release and its repository if the network fails while the payload is read', async () => {
@@ -264,12 +271,12 @@ describe('create against a registry that is wrong', () => {
       const elsewhere = { status: 307, headers: { location: `https://${host}/` } };
       workshop.registry.fault(new RegExp(`GET .*/blobs/${ownLayerOf('release')}`), { answer: elsewhere });
       const said = `release: source ${host}/[a-z/-]+: sha256:[0-9a-f]{64}: ${host} speaks http, not https`;
-      await fails(new RegExp(`^error: ${said}`, 'm'), /^hint: /m);
+      await fails(new RegExp(`^error \\([a-z-]+\\): ${said}`, 'm'), /^hint: /m);
     });
 
     it('names a registry that nothing listens at', async () => {
       await workshop.registry.stop();
-      await fails(/^error: 127\.0\.0\.1:\d+ cannot be reached: connection refused/m, /^hint: /m);
+      await fails(/^error \([a-z-]+\): 127\.0\.0\.1:\d+ cannot be reached: connection refused/m, /^hint: /m);
     });
 
     it('fetches nothing twice, even if several images share it', async () => {
@@ -291,7 +298,7 @@ describe('create of a payload that is hostile or malformed', () => {
     (options: ReleaseOptions, ...messages: RegExp[]) =>
     async (): Promise<void> => {
       await using workshop = await openWorkshop({ release: options });
-      await expectFailure(await workshop.create(), workshop.output, [/^error: /m, ...messages]);
+      await expectFailure(await workshop.create(), workshop.output, [/^error \([a-z-]+\): /m, ...messages]);
       expect(await readdir(workshop.folder)).to.deep.equal([]);
     };
 
@@ -328,7 +335,7 @@ describe('create of a payload that is hostile or malformed', () => {
       .get(workshop.release.releaseRepository)
       ?.tags.set('4.12.9-x86_64', workshop.release.digest);
     await expectFailure(await workshop.create({ version: '4.12.9' }), workshop.output, [
-      /^error: .*is of version 4\.12\.4, not 4\.12\.9/m,
+      /^error \([a-z-]+\): .*is of version 4\.12\.4, not 4\.12\.9/m,
       /^hint: /m,
     ]);
   });

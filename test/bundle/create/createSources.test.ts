@@ -230,7 +230,7 @@ describe('create --from-dir', () => {
     );
     const output = join(workshop.folder, 'cut');
     await expectFailure(await workshop.create({ 'from-dir': folder, output }), output, [
-      /^error: machine-os-content: source: .*unpacked/m,
+      /^error \([a-z-]+\): machine-os-content: source: .*unpacked/m,
       /100 bytes/,
     ]);
   });
@@ -240,7 +240,7 @@ describe('create --from-dir', () => {
     await expectFailure(
       await workshop.create({ 'from-dir': join(workshop.folder, 'nowhere'), output: `${output}-2` }),
       `${output}-2`,
-      [/^error: there is no .*nowhere/m, /^hint: Check the path/m],
+      [/^error \([a-z-]+\): there is no .*nowhere/m, /^hint: Check the path/m],
     );
     const outcome = await workshop.create({
       'from-dir': join(workshop.folder, 'unpacked'),
@@ -248,7 +248,7 @@ describe('create --from-dir', () => {
       output: `${output}-2`,
     });
     await expectFailure(outcome, `${output}-2`, [
-      /^error: .*unpacked.* has no release 4\.12\.5/m,
+      /^error \([a-z-]+\): .*unpacked.* has no release 4\.12\.5/m,
       /^hint: .*4\.12\.4/m,
     ]);
   });
@@ -307,7 +307,7 @@ describe('create --idms-file', () => {
       idms(host, mirror.host).replaceAll('Digest', 'Tag').replaceAll('digest', 'tag'),
     ];
     const file = await workshop.write('both.yaml', both.join('\n---\n'));
-    await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error: /m]);
+    await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error \([a-z-]+\): /m]);
     const asked = mirror.requests.filter(({ path }) => path.endsWith(`/manifests/${workshop.release.tag}`));
     expect(asked).to.have.lengthOf(1);
   });
@@ -315,9 +315,9 @@ describe('create --idms-file', () => {
   it('names what it must not ask for without a mirror', async () => {
     await using workshop = await openWorkshop();
     const file = await workshop.write('idms.yaml', idms(workshop.registry.host));
-    await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error: /m]);
+    await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error \([a-z-]+\): /m]);
     await expectFailure(await workshop.create({ 'idms-file': 'nowhere.yaml' }), workshop.output, [
-      /^error: .*nowhere\.yaml/m,
+      /^error \([a-z-]+\): .*nowhere\.yaml/m,
     ]);
   });
 });

@@ -209,7 +209,7 @@ describe('create --volume-size', () => {
       await until(() => blobBytes(workshop.registry, from) > 1_500_000);
       await writeFile(join(folder, 'other'), Buffer.alloc(16 * 1024 ** 2)).catch(() => undefined);
       await expectFailure(await filling.outcome, folder, [
-        /^error: the disk is full/m,
+        /^error \([a-z-]+\): the disk is full/m,
         /^hint: Free some space, then run/m,
       ]);
       expect(await listVolumes(join(folder, 'x'))).to.deep.equal([]);
@@ -228,16 +228,20 @@ describe('create --volume-size', () => {
     const script = ['-c', 'ulimit -f 4000; exec "$0" "$@"', process.execPath, executable, 'create'];
     const env = { PATH: process.env['PATH'], HOME: workshop.folder };
     const { stderr: failed } = await run('bash', [...script, ...workshop.options()], { env });
-    expect(failed).to.match(/^error: .*cannot hold a file that large/m);
+    expect(failed).to.match(/^error \([a-z-]+\): .*cannot hold a file that large/m);
     expect(failed).to.match(/^hint: .* volumes of 4G .*\ntry: --volume-size$/m);
   });
 
   it('refuses an invalid size, and volumes too small to be counted', async () => {
     const output = `${workshop.output}-wrong`;
     const wrong = await workshop.create({ output, 'volume-size': '4g' });
-    await expectFailure(wrong, output, [/^error: .*volume-size: “4g” is not a size/m, /^hint: .*3900M/m], { exit: 2 });
+    await expectFailure(wrong, output, [/^error \([a-z-]+\): .*volume-size: “4g” is not a size/m, /^hint: .*3900M/m], {
+      exit: 2,
+    });
     const tiny = await workshop.create({ output, 'volume-size': '1k' });
-    await expectFailure(tiny, output, [/^error: .*more than the limit of 1000/m, /^try: --volume-size/m], { exit: 2 });
+    await expectFailure(tiny, output, [/^error \([a-z-]+\): .*more than the limit of 1000/m, /^try: --volume-size/m], {
+      exit: 2,
+    });
     expect(await readdir(output).catch(() => [])).to.deep.equal([]);
   });
 

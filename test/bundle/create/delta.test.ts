@@ -135,10 +135,10 @@ describe('a delta', () => {
 
   it('refuses a base that is the release itself, or is not there', async () => {
     const refused: readonly (readonly [ProgramOptions, RegExp, number])[] = [
-      [{ base: '4.12.4' }, /^error: the base is 4\.12\.4, a release of the delta/m, 2],
-      [{ base: full }, /^error: the base is 4\.12\.4, a release of the delta/m, 2],
-      [{ base: at('nowhere.tar') }, /^error: there is no .*nowhere\.tar/m, 1],
-      [{ base: '4.12.2' }, /^error: .*no release 4\.12\.2/m, 1],
+      [{ base: '4.12.4' }, /^error \([a-z-]+\): the base is 4\.12\.4, a release of the delta/m, 2],
+      [{ base: full }, /^error \([a-z-]+\): the base is 4\.12\.4, a release of the delta/m, 2],
+      [{ base: at('nowhere.tar') }, /^error \([a-z-]+\): there is no .*nowhere\.tar/m, 1],
+      [{ base: '4.12.2' }, /^error \([a-z-]+\): .*no release 4\.12\.2/m, 1],
     ];
     for (const [changes, message, exit] of refused) {
       await expectFailure(await workshop.create(changes), workshop.output, [message, /^hint: /m], { exit });
@@ -165,7 +165,7 @@ describe('a delta', () => {
     );
     expect(problems[0]?.message).to.match(/is missing in the base 4\.12\.3$/);
     expect(signatures).to.have.length(1);
-    expect(stderr).to.match(/^error: .* is incomplete: needs base 4\.12\.3$/m);
+    expect(stderr).to.match(/^error \([a-z-]+\): .* is incomplete: needs base 4\.12\.3$/m);
     expect(stderr).to.match(/^hint: Name the bundle of its base release 4\.12\.3, or copy it into the same folder/m);
     const words = await program('verify', delta);
     expect(words.stdout)
@@ -204,7 +204,7 @@ describe('a delta', () => {
       const { code, stderr } = await program(verb, delta, ...options);
       expect(code).to.equal(1);
       expect(stderr).to.match(
-        /^error: .* is a delta bundle for .*@sha256:[0-9a-f]{64} \(4\.12\.3\), and \d+ blobs of it are missing:$/m,
+        /^error \([a-z-]+\): .* is a delta bundle for .*@sha256:[0-9a-f]{64} \(4\.12\.3\), and \d+ blobs of it are missing:$/m,
       );
       for (const { digest, size } of metadata.base?.blobs ?? [])
         expect(stderr).to.include(`  ${digest} of ${size} bytes\n`);

@@ -411,7 +411,7 @@ describe('push', function () {
     );
     expect(code).to.equal(1);
     expect(stderr).to.contain(registry.host).and.not.contain('wrong-password:').and.not.contain('could not be copied');
-    expect(stderr).to.match(/error: .*(credentials|login|user)/);
+    expect(stderr).to.match(/error \([a-z-]+\): .*(credentials|login|user)/);
   });
 
   it('does not trust a certificate of an unknown authority', async () => {
@@ -453,7 +453,7 @@ describe('push of untrusted content', () => {
     await using unsigned = await makeBundle({ signed: false });
     const refused = await push(unsigned.path, ...trustingOptions(unsigned));
     expect(refused.code).to.equal(1);
-    expect(refused.stderr).to.match(/error: no signature of sha256:.* was found/);
+    expect(refused.stderr).to.match(/error \([a-z-]+\): no signature of sha256:.* was found/);
     expect(registry.requests).to.have.length(0);
     const { code, stdout, stderr } = await push(unsigned.path, '--allow-unsigned');
     expect(code).to.equal(0);

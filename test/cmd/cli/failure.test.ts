@@ -5,8 +5,8 @@ import { kebabCase } from '../../../cmd/cli/arguments.ts';
 import type { OptionRecord } from '../../../cmd/cli/command.ts';
 import { showFailure, withResumption } from '../../../cmd/cli/failure.ts';
 import { Terminal } from '../../../cmd/cli/terminal.ts';
-import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 import { PluginError, settings } from '../../../lib/errors.ts';
+import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 import { programs } from '../../support/project/docs.ts';
 
 const { signal } = new AbortController();
@@ -14,7 +14,10 @@ const { signal } = new AbortController();
 async function show(error: unknown, options: OptionRecord, needsRoot = false): Promise<string> {
   const stderr = new PassThrough();
   const terminal = await Terminal.open({ stdout: new PassThrough(), stderr, environment: {} });
-  showFailure(error, terminal, signal, { options, ...(needsRoot && { needsRoot }) });
+  showFailure(error, terminal, signal, {
+    program: upgradeBundle,
+    command: { options, ...(needsRoot && { needsRoot }) },
+  });
   stderr.end();
   return text(stderr);
 }
@@ -26,21 +29,25 @@ describe('showFailure', () => {
     hint: 'Trust its certificate authority, or skip verification.',
     settings: ['certificateAuthority', 'insecure'],
   });
-  const words = `error: ${error.message}\nhint: ${error.hint ?? ''}\n`;
+  const words = `error (tls): ${error.message}\nhint: ${error.hint ?? ''}\n`;
+  const more = 'more: oc adm-upgrade-bundle explain tls\n';
+  const moreOfPartial = 'more: oc adm-upgrade-bundle explain partial\n';
 
   it('names the options that the command has', async () => {
     expect(await show(error, { ...authority, ...insecure })).to.equal(
-      `${words}try: --certificate-authority, --insecure\n`,
+      `${words}try: --certificate-authority, --insecure\n${more}`,
     );
-    expect(await show(error, insecure)).to.equal(`${words}try: --insecure\n`);
-    expect(await show(error, {})).to.equal(words);
+    expect(await show(error, insecure)).to.equal(`${words}try: --insecure\n${more}`);
+    expect(await show(error, {})).to.equal(words + more);
   });
 
   it('tells to run a command of a machine as root if the system denied access', async () => {
     const cause = Object.assign(new Error('EACCES: permission denied'), { code: 'EACCES' });
     const denied = new PluginError('not-writable', '/etc/x cannot be written', { cause });
-    expect(await show(denied, {}, true)).to.equal('error: /etc/x cannot be written\nhint: Run this command as root.\n');
-    expect(await show(denied, {})).to.equal('error: /etc/x cannot be written\n');
+    const said = 'error (not-writable): /etc/x cannot be written\n';
+    const page = 'more: oc adm-upgrade-bundle explain not-writable\n';
+    expect(await show(denied, {}, true)).to.equal(`${said}hint: Run this command as root.\n${page}`);
+    expect(await show(denied, {})).to.equal(said + page);
     for (const verb of ['load', 'mirror', 'pin', 'storage', 'watch']) {
       const entry = upgradeBundle.commands.find(({ usage }) => usage.split(' ')[0] === verb);
       expect((await entry?.load())?.command.needsRoot, verb).to.equal(true);
@@ -49,11 +56,13 @@ describe('showFailure', () => {
 
   it('takes them from the cause, or from the first of several failures', async () => {
     const outer = new PluginError('partial', 'two images failed', { cause: error });
-    expect(await show(outer, insecure)).to.equal('error: two images failed\ntry: --insecure\n');
+    expect(await show(outer, insecure)).to.equal(
+      `error (partial): two images failed\ntry: --insecure\n${moreOfPartial}`,
+    );
     const both = new AggregateError([outer, new PluginError('tls', 'b', { settings: ['certificateAuthority'] })]);
     const sum = new PluginError('partial', 'all failed', { cause: both });
     expect(await show(sum, { ...authority, ...insecure })).to.equal(
-      'error: all failed\ntry: --certificate-authority, --insecure\n',
+      `error (partial): all failed\ntry: --certificate-authority, --insecure\n${moreOfPartial}`,
     );
   });
 

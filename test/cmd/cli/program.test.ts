@@ -129,7 +129,7 @@ describe('runProgram', () => {
         expect(code).to.equal(2);
         expect(stdout).to.equal('');
         expect(stderr)
-          .to.match(/^error: .*\nhint: .*\n$/)
+          .to.match(/^error \([a-z-]+\): .*\nhint: .*\n$/)
           .and.to.match(message);
       });
     }
@@ -194,7 +194,7 @@ describe('runProgram', () => {
 
   it('shows a help with groups, values, and one line for the options of the cluster', async () => {
     const options = {
-      ...outputOption(['json', 'yaml']),
+      ...outputOption(),
       'extra-image': { type: 'string', repeatable: true, required: true, describe: `An image, ${'long '.repeat(20)}` },
       timeout: { type: 'number', default: 30, describe: 'Seconds to wait' },
       ...clusterOptions,
@@ -250,27 +250,28 @@ describe('runProgram', () => {
       expect(await run('fail', 'plainly')).to.deep.equal({
         code: 1,
         stdout: '',
-        stderr: 'error: The registry r.test does not answer.\nhint: Check the network.\n',
+        stderr:
+          'error (unreachable): The registry r.test does not answer.\nhint: Check the network.\nmore: oc sample explain unreachable\n',
       });
     });
 
     it('with its cause for -v', async () => {
       expect((await run('fail', 'plainly', '-v')).stderr).to.match(
-        /\ncode: unreachable\ncaused by: ECONNREFUSED 192\.0\.2\.1\n$/,
+        /\nmore: oc sample explain unreachable\ncaused by: ECONNREFUSED 192\.0\.2\.1\n$/,
       );
     });
 
     it('of its own without a stack trace, except for -v', async () => {
       const [plain, verbose] = await Promise.all([run('fail', 'badly'), run('fail', 'badly', '-v')]);
       expect(plain.code).to.equal(1);
-      expect(plain.stderr).to.match(/^error: .*\(a defect of this program\)\nhint: .*\n$/);
+      expect(plain.stderr).to.match(/^error \([a-z-]+\): .*\(a defect of this program\)\nhint: .*\n$/);
       expect(verbose.stderr).to.match(/\n {4}at /);
     });
 
     it('of a promise that was not awaited, in the same words', async () => {
       const { code, stderr } = await start(['fail', 'alone']).outcome;
       expect(code).to.equal(1);
-      expect(stderr).to.match(/^error: nobody waits for this \(a defect/);
+      expect(stderr).to.match(/^error \([a-z-]+\): nobody waits for this \(a defect/);
     });
   });
 
@@ -280,7 +281,11 @@ describe('runProgram', () => {
         const { child, outcome, printed } = start(['fail', 'when-stopped']);
         await printed();
         child.kill(signal);
-        expect(await outcome).to.deep.equal({ code: 130, stdout: 'waiting\n', stderr: 'error: Interrupted.\n' });
+        expect(await outcome).to.deep.equal({
+          code: 130,
+          stdout: 'waiting\n',
+          stderr: 'error (interrupted): Interrupted.\n',
+        });
       });
     }
 
@@ -317,7 +322,7 @@ describe('runProgram', () => {
       let stderr = '';
       child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
       expect(await once(child, 'close')).to.deep.equal([1, null]);
-      expect(stderr).to.match(/^error: The output cannot be written: ENOSPC.*\n$/);
+      expect(stderr).to.match(/^error \([a-z-]+\): The output cannot be written: ENOSPC.*\nmore: .*\n$/);
     });
   });
 });

@@ -35,6 +35,12 @@ describe('chooseProgram', () => {
     expect(isCompleter(['/opt/kubectl_complete-x/oc-adm_mirror_registry', ''])).to.equal(false);
   });
 
+  it('lists the programs without words, and if they ask for help', () => {
+    for (const words of [[], ['help'], ['--help'], ['-h']])
+      expect(choose('oc-disconnected', ...words)).to.deep.equal(['oc-disconnected', ...words]);
+    expect(choose('oc-disconnected', 'status', '--help')[0]).to.equal('oc adm-upgrade-bundle');
+  });
+
   it('else goes by the first word', () => {
     expect(choose('oc-disconnected', 'adm-mirror-registry', 'status')).to.deep.equal([
       'oc adm-mirror-registry',
@@ -43,7 +49,7 @@ describe('chooseProgram', () => {
   });
 
   it('else is the first program', () => {
-    expect(choose('oc-disconnected')).to.deep.equal(['oc adm-upgrade-bundle']);
+    expect(choose('oc-disconnected', 'status')).to.deep.equal(['oc adm-upgrade-bundle', 'status']);
     expect(choose('renamed', 'create', '--help')).to.deep.equal(['oc adm-upgrade-bundle', 'create', '--help']);
   });
 });

@@ -66,12 +66,26 @@ describe('Terminal', () => {
     expect((await open()).terminal.live).to.equal(false);
   });
 
+  it('has the width of a terminal for text, also if results go to a pager', async () => {
+    for (const [out, error, columns, width] of [
+      [false, false, 60, 100],
+      [true, false, 60, 60],
+      [false, true, 60, 60],
+      [false, true, 200, 120],
+      [true, true, 0, 80],
+    ] as const) {
+      const streams = { stdout: new Screen(out, columns), stderr: new Screen(error, columns) };
+      const { terminal } = await open(streams);
+      expect(terminal.textWidth, `${out} ${error} ${columns}`).to.equal(width);
+    }
+  });
+
   it('begins each line of a service with the time and the level', async () => {
     const { terminal, stderr } = await open({ isService: true, verbose: true });
     for (const level of ['debug', 'info', 'warn'] as const) terminal.log(level, level);
     terminal.showError('broken', { code: 'tls', hint: 'repair it', details: [] });
     const time = new Date(0).toISOString();
-    const lines = ['DEBUG debug', 'INFO  info', 'WARN  warn', 'ERROR broken', 'ERROR hint: repair it'];
+    const lines = ['DEBUG debug', 'INFO  info', 'WARN  warn', 'ERROR (tls) broken', 'ERROR hint: repair it'];
     expect(stderr.text).to.equal(lines.map((line) => `${time} ${line}\n`).join(''));
   });
 
@@ -82,11 +96,17 @@ describe('Terminal', () => {
     terminal.log('info', 'news');
     terminal.log('warn', 'careful');
     terminal.showError('broken', {
-      ...{ code: 'tls', hint: 'repair it', options: ['--oil', '--paint'], details: ['caused by: rust'] },
+      ...{
+        code: 'tls',
+        hint: 'repair it',
+        options: ['--oil', '--paint'],
+        page: 'explain tls',
+        details: ['caused by: rust'],
+      },
     });
     expect(stdout.text).to.equal('result\n');
     expect(stderr.text).to.equal(
-      'why\nnews\nwarning: careful\nerror: broken\nhint: repair it\ntry: --oil, --paint\ncaused by: rust\n',
+      'why\nnews\nwarning: careful\nerror (tls): broken\nhint: repair it\ntry: --oil, --paint\nmore: explain tls\ncaused by: rust\n',
     );
   });
 
@@ -206,7 +226,7 @@ describe('Terminal', () => {
       terminal.transfer('Downloading')(plan);
       mock.timers.tick(400);
       terminal.close();
-      expect(stderr.text).to.contain('error: broken\n').and.not.to.contain(`${escape}[3`);
+      expect(stderr.text).to.contain('error (tls): broken\n').and.not.to.contain(`${escape}[3`);
     });
 
     it('draws nothing on a terminal that cannot move its cursor, and in CI', async () => {

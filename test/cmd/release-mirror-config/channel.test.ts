@@ -112,7 +112,7 @@ describe('oc adm-release-mirror-config --channel', () => {
     });
     expect(code).to.equal(2);
     expect(stderr)
-      .to.match(/^error: “4\.12” is not the version of a release$/m)
+      .to.match(/^error \([a-z-]+\): “4\.12” is not the version of a release$/m)
       .and.match(hint);
   });
 });

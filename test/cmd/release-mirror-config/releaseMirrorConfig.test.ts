@@ -335,7 +335,7 @@ describe('oc adm-release-mirror-config', () => {
         [...stored].find(([each]) => each.includes(hexOf(release.digest))) ?? [];
       stored.delete(path);
       const stderr = await mirroring.fail(args, 1, source);
-      expect(stderr).to.contain(`error: no signature of ${release.digest} was found: ${signatures.url}`);
+      expect(stderr).to.contain(`error (unsigned): no signature of ${release.digest} was found: ${signatures.url}`);
       expect(stderr).to.contain(`the signature of ${child} does not cover the list`);
       expect(pushed('site/release')).to.equal(undefined);
 
@@ -383,7 +383,7 @@ describe('oc adm-release-mirror-config', () => {
       await rm(path);
       const missing = await mirroring.fail(args, 1, source);
       expect(missing).to.contain(
-        `error: rhel-coreos-8: ${blob} is missing or truncated in ${mirroring.path('mirror')}`,
+        `error (incomplete): rhel-coreos-8: ${blob} is missing or truncated in ${mirroring.path('mirror')}`,
       );
       await rm(mirroring.path('mirror/config'), { recursive: true });
       await writeFile(path, bytes);
@@ -629,7 +629,7 @@ describe('oc adm-release-mirror-config', () => {
       const { host } = other;
       await other.stop();
       const stderr = await mirroring.fail([`--to=${host}/a/b`]);
-      expect(stderr.match(/^error: .*/gm)).to.have.length(1);
+      expect(stderr.match(/^error \([a-z-]+\): .*/gm)).to.have.length(1);
     });
   });
 

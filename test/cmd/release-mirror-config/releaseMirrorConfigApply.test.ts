@@ -137,7 +137,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(code).to.equal(1);
     expect(stdout).to.equal(`configmap/${nameOf()} conflict\n`);
     expect(stderr).to.match(/exists with other content and is left alone; --overwrite replaces it:\n .*binaryData/);
-    expect(stderr).to.match(/error: 1 of 1 objects were not applied: configmap\/sha256-\w+ conflict/);
+    expect(stderr).to.match(/error \([a-z-]+\): 1 of 1 objects were not applied: configmap\/sha256-\w+ conflict/);
     expect(stderr).not.to.contain('The rest is done.');
     expect(stored()?.['binaryData']).to.deep.equal({ [`${nameOf()}-1`]: 'b3RoZXI=' });
     expect((await apply('mirror', '--overwrite')).stdout).to.equal(`configmap/${nameOf()} configured\n`);
@@ -155,7 +155,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     const refused = await apply('config');
     expect(refused.code).to.equal(1);
     expect(refused.stderr).to.match(
-      /^error: config is neither a bundle nor a mirror directory: a\.json is not a signature/m,
+      /^error \([a-z-]+\): config is neither a bundle nor a mirror directory: a\.json is not a signature/m,
     );
     expect(refused.stderr).to.contain('--allow-unsigned');
     expect(server.requests).to.have.length(0);
@@ -420,7 +420,9 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata: operators }),
     );
     const skipped = await apply('config', '--allow-unsigned');
-    expect(skipped.stderr).to.contain('error: 1 of 1 objects were not applied: configmap/signatures-managed skipped');
+    expect(skipped.stderr).to.contain(
+      'error (partial): 1 of 1 objects were not applied: configmap/signatures-managed skipped',
+    );
     expect(skipped.code).to.equal(1);
   });
 
@@ -464,7 +466,9 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(await mirroring.fail(refused)).to.contain(`to update configmap/${nameOf()}\n`);
     await writeFile(mirroring.path('file'), '');
     for (const folder of ['/proc/nowhere', 'file', 'file/config']) {
-      expect(await mirroring.fail([to, `--config-to-dir=${folder}`])).to.match(/error: .* cannot be written/);
+      expect(await mirroring.fail([to, `--config-to-dir=${folder}`])).to.match(
+        /error \([a-z-]+\): .* cannot be written/,
+      );
     }
     expect(registry.content.repositories.has('site/release')).to.equal(false);
     expect(writes()).to.have.length(0);

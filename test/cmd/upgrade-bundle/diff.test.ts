@@ -85,7 +85,7 @@ describe('oc adm-upgrade-bundle diff', () => {
     const { code, stderr } = await diff(before, 'nothing');
     expect(code).to.equal(1);
     expect(stderr)
-      .to.match(/^error: there is no nothing$/m)
+      .to.match(/^error \([a-z-]+\): there is no nothing$/m)
       .and.match(/^hint: Name a bundle, a device/m);
     expect((await diff(before)).code).to.equal(2);
   });

@@ -82,7 +82,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(kinds(plan.stdout).filter((kind) => kind === 'DaemonSet')).to.have.length(2);
     const additional = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
     expect(additional.stderr).to.match(
-      /^error: .* cannot change the container runtime of nodes without rebooting each of them\nhint: /,
+      /^error \([a-z-]+\): .* cannot change the container runtime of nodes without rebooting each of them\nhint: /,
     );
     const metadata = { name: 'cluster' };
     site.server.put({ apiVersion: 'operator.openshift.io/v1', kind: 'MachineConfiguration', metadata, spec: {} });
@@ -142,17 +142,17 @@ describe('oc adm-upgrade-bundle install', () => {
     const { code, stderr } = await runOutOfTime(3000, site.surveyed(2), installing);
     expect(code).to.equal(1);
     expect(stderr).to.match(
-      /^error: The agents of 1 of 3 nodes are not ready after 3 s: agent-worker-0-1 on worker-0: CreateContainerError\nhint: See “oc -n/m,
+      /^error \([a-z-]+\): The agents of 1 of 3 nodes are not ready after 3 s: agent-worker-0-1 on worker-0: CreateContainerError\nhint: See “oc -n/m,
     );
   });
 
   it('does not send nodes what they cannot run', async () => {
     const { code, stderr } = await install();
     expect(code).to.equal(2);
-    expect(stderr).to.match(/^error: nodes cannot run this program as it is here/m);
+    expect(stderr).to.match(/^error \([a-z-]+\): nodes cannot run this program as it is here/m);
     expect(stderr).to.match(/^hint: It is in the archive oc-disconnected-\d.*-linux-amd64\.tar\.gz/m);
     const script = await install(`--executable=${join(import.meta.dirname, 'install.test.ts')}`);
-    expect(script.stderr).to.match(/^error: .* is not an executable that runs on a node/m);
+    expect(script.stderr).to.match(/^error \([a-z-]+\): .* is not an executable that runs on a node/m);
     const twice = await install(`--executable=${executable}`, `--executable=${executable}`);
     expect(twice.stderr).to.match(/are for the same architecture, amd64/);
     const strange = await install(`--executable=${await makeExecutable('s390x', 22)}`);

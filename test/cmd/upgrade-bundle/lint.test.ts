@@ -93,7 +93,7 @@ describe('oc adm-upgrade-bundle lint', () => {
         '  Set imagePullPolicy: IfNotPresent, or image.pullPolicy of an image volume.\n  - container c pulls from a registry at every start (pull policy: Always)\n' +
         '    daemonset/a -n openshift-x of openshift-x, a.yaml:14 spec.template.spec.containers[c].imagePullPolicy\n',
     );
-    expect(stderr).to.contain('error: manifests needs a registry: 1 finding');
+    expect(stderr).to.contain('error (needs-registry): manifests needs a registry: 1 finding');
     const tagged = manifest('a', 'IfNotPresent');
     expect((await lint('-', tagged)).code).to.equal(0);
     expect((await lint('- --fail-on=warning', tagged)).code).to.equal(1);

@@ -58,7 +58,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     const { code, stdout, stderr } = await preflight(bundle.path, ...trusted);
     expect(code).to.equal(1);
     expect(stderr).to.equal(
-      'error: The cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Follow the advice above, then run this again.\n',
+      'error (not-ready): The cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Follow the advice above, then run this again.\nmore: oc adm-upgrade-bundle explain not-ready\n',
     );
     expect(stdout).to.match(/^test: OpenShift 4\.19\.3, to be updated to 4\.19\.4; 3 nodes and 15 workloads checked\n/);
     expect(stdout).to.match(
@@ -86,7 +86,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     const file = `--kubeconfig=${await kubeconfigs.write({ file: 'insecure', cluster })}`;
     const { code, stdout, stderr } = await runProgram(kubeconfigs.folder, 'preflight', [file]);
     // It was read, and has neither nodes nor workloads.
-    expect(stderr).to.match(/^error: The cluster cannot boot without a registry: 2 blockers/);
+    expect(stderr).to.match(/^error \([a-z-]+\): The cluster cannot boot without a registry: 2 blockers/);
     expect(stdout).to.contain('0 nodes and 0 workloads checked').and.not.to.contain('Nothing was found');
     expect(code).to.equal(1);
   });

@@ -77,7 +77,7 @@ describe('push --apply-config', () => {
     await server.stop();
     const { code, stderr } = await push('--apply-config', '--request-timeout=2s');
     expect(code).to.equal(1);
-    expect(stderr).to.contain('error: ');
+    expect(stderr).to.contain('error (');
     expect(registry.requests).to.deep.equal([]);
   });
 

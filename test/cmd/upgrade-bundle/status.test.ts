@@ -155,7 +155,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('refuses a bundle without a trusted signature before any request to the cluster, unless that is allowed', async () => {
     const { code, stderr } = await run('apply', bundle.path);
     expect(code).to.equal(1);
-    expect(stderr).to.match(new RegExp(`^error: ${bundle.release.digest} `));
+    expect(stderr).to.match(new RegExp(`^error \\([a-z-]+\\): ${bundle.release.digest} `));
     expect(server.requests).to.deep.equal([]);
     const allowed = await run('apply', bundle.path, '--allow-unsigned');
     expect(allowed.stdout).to.match(/^upgradebundle\/4\.19\.4-x86-64 created\n/);
@@ -176,16 +176,23 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(spec()).to.equal(undefined);
     const { fingerprint } = bundle.key;
     expect(stderr).to.match(
-      new RegExp(`^error: the agents would refuse the bundle: they do not trust the key ${fingerprint} \\(`, 'm'),
+      new RegExp(
+        `^error \\([a-z-]+\\): the agents would refuse the bundle: they do not trust the key ${fingerprint} \\(`,
+        'm',
+      ),
     );
-    expect(stderr).to.match(new RegExp(`: oc adm-upgrade-bundle install --trust-fingerprint=${fingerprint}\n$`));
+    expect(stderr).to.match(
+      new RegExp(`: oc adm-upgrade-bundle install --trust-fingerprint=${fingerprint}\nmore: .*\n$`),
+    );
     // The file beside the bundle does not name its signer.
     const beside = await run('apply', `${bundle.path}.yaml`, ...trusting());
     expect(beside.stderr).to.match(
       new RegExp(`^warning: the agents do not trust the key ${fingerprint}\\. Run this`, 'm'),
     );
     expect(beside.code).to.equal(0);
-    expect((await run('apply', bundle.path, '--allow-unsigned')).stderr).to.match(/ install --allow-unsigned\n$/);
+    expect((await run('apply', bundle.path, '--allow-unsigned')).stderr).to.match(
+      / install --allow-unsigned\nmore: .*\n$/,
+    );
     const wanted = { fingerprints: [fingerprint], keyrings: [], allowUnsigned: false };
     await bring(await gatherTrust(wanted, noTrust, context));
     expect((await run('apply', bundle.path, ...trusting())).stdout).to.contain(' unchanged\n');
@@ -228,9 +235,11 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('refuses another digest than the bundle’s, and an invalid one', async () => {
     const { code, stderr } = await run('apply', bundle.path, `--digest=${digest}`, ...trusting());
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^error: .* has another digest than --digest: sha256:/);
+    expect(stderr).to.match(/^error \([a-z-]+\): .* has another digest than --digest: sha256:/);
     expect((await run('apply', bundle.path, '--digest=1234')).code).to.equal(2);
-    expect((await run('apply')).stderr).to.match(/^error: which bundle\? Name a file, or give --digest\nhint: /);
+    expect((await run('apply')).stderr).to.match(
+      /^error \([a-z-]+\): which bundle\? Name a file, or give --digest\nhint: /,
+    );
     expect(server.requests).to.deep.equal([]);
   });
 
@@ -262,8 +271,8 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       'Verified   True    Signed  by Red Hat',
       '',
       'NODE      PHASE    IMAGES                     BLOBS  MESSAGE',
-      'master-0  Loaded   ██████████  190 of 190  16.0 GiB',
       'worker-0  Loading  █████░░░░░  95 of 190    8.0 GiB  from master-0',
+      'master-0  Loaded   ██████████  190 of 190  16.0 GiB',
       '',
     ]);
     const json = JSON.parse((await run('status', '-o', 'json')).stdout) as {
@@ -328,7 +337,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('prints what to do if there is no bundle', async () => {
     const { code, stderr } = await run('status');
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^error: No bundle has been detected or applied\nhint: Insert a USB drive/);
+    expect(stderr).to.match(/^error \([a-z-]+\): No bundle has been detected or applied\nhint: Insert a USB drive/);
   });
 
   it('follows an update until it is completed', async () => {
@@ -362,7 +371,9 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     });
     const { code, stderr } = await run('status', '-w', '-o', 'json');
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^error: The update with 4\.19\.4-x86-64 has failed: worker-0 is full\nhint: /m);
+    expect(stderr).to.match(
+      /^error \([a-z-]+\): The update with 4\.19\.4-x86-64 has failed: worker-0 is full\nhint: /m,
+    );
   });
 
   it('begins an update that is held', async () => {
@@ -404,10 +415,10 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const { code, stderr } = await run('abort');
     expect(code).to.equal(1);
     expect(stderr).to.match(
-      /error: The update to 4\.19\.4 has begun, and cannot be aborted\nhint: .*oc adm upgrade rollback/,
+      /error \([a-z-]+\): The update to 4\.19\.4 has begun, and cannot be aborted\nhint: .*oc adm upgrade rollback/,
     );
     expect((await run('clean', '4.19.4-x86-64')).stderr).to.match(
-      /^error: 4\.19\.4-x86-64 is under way: Upgrading\nhint: /,
+      /^error \([a-z-]+\): 4\.19\.4-x86-64 is under way: Upgrading\nhint: /,
     );
   });
 
@@ -418,7 +429,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       const { code, stderr } = await runProgram(kubeconfigs.folder, verb, [file]);
       expect(code).to.equal(1);
       expect(stderr).to.equal(
-        'error: test does not know UpgradeBundles\nhint: Nothing is installed there yet: oc adm-upgrade-bundle install.\n',
+        'error (not-served): test does not know UpgradeBundles\nhint: Nothing is installed there yet: oc adm-upgrade-bundle install.\nmore: oc adm-upgrade-bundle explain not-served\n',
       );
     }
   });

@@ -57,7 +57,7 @@ describe('plan and upgrade', function () {
     expect(await json('certs renew', '--no-restart', '--force')).to.have.property('files').that.is.not.empty;
     expect(await json('certs trust')).to.have.property('outputVersion', 1);
     const { code, stderr } = await registry.call('plan', ['--timer', '-o', 'json']);
-    expect([code, stderr.split('\n')[0]]).to.deep.equal([2, 'error: --timer excludes --output']);
+    expect([code, stderr.split('\n')[0]]).to.deep.equal([2, 'error (usage): --timer excludes --output']);
   });
 
   it('note an image that may be another only if podman could not be asked', async () => {
@@ -125,6 +125,6 @@ describe('plan and upgrade', function () {
 
   it('name an option that does not exist as it was typed', async () => {
     const { code, stderr } = await registry.call('status', ['--no-restart']);
-    expect([code, stderr.split('\n')[0]]).to.deep.equal([2, 'error: unknown option --no-restart']);
+    expect([code, stderr.split('\n')[0]]).to.deep.equal([2, 'error (usage): unknown option --no-restart']);
   });
 });

@@ -255,7 +255,7 @@ export async function expectFailure(
 ): Promise<void> {
   if (process.env['SHOW_MESSAGES']) process.stdout.write(`\n${stderr}`);
   expect(code, stderr).to.equal(exit);
-  if (exit === 1) expect(stderr).to.match(/^error: /m);
+  if (exit === 1) expect(stderr).to.match(/^error \([a-z-]+\): /m);
   for (const message of [messages].flat()) expect(stderr).to.match(message);
   expect(stderr).not.to.match(/^\s+at /m);
   expect(stderr).not.to.match(/defect of this program|undefined|\[object|node:internal/);

@@ -23,7 +23,7 @@ export const sample: Program = {
             positionals: { thing: { type: 'string', describe: 'What to show', required: true } },
             options: {
               ...registryOptions,
-              ...outputOption(['json', 'yaml']),
+              ...outputOption(),
               version: { type: 'string', required: true, describe: 'Version of the thing' },
               'extra-image': { type: 'string', repeatable: true, check: checkImage, describe: 'One more image' },
             },

@@ -94,7 +94,7 @@ function tableOf(options: OptionRecord): string {
       namesOf(name, option)
         .map((each) => `\`${each}\``)
         .join(', '),
-      option.type === 'boolean' ? '' : (option.choices?.map((choice) => `\`${choice}\``).join(' ') ?? option.type),
+      option.type === 'boolean' ? '' : (option.choices?.map((choice) => `\`${choice}\``).join(' ') ?? kindOf(option)),
       meaningOf(option),
     ]),
   );
@@ -113,7 +113,8 @@ function meaningOf(option: Option): string {
     parts.push('May be given several times.');
   }
   if (option.range !== undefined) {
-    parts.push(`From ${option.range.map(String).join(' to ')}.`);
+    const unit = option.isTime ? ' seconds' : '';
+    parts.push(`From ${option.range.map(String).join(' to ')}${unit}.`);
   }
   if (option.default !== undefined) {
     parts.push(`Default: \`${String(option.default)}\`.`);
@@ -126,4 +127,8 @@ export function table(header: readonly string[], rows: readonly (readonly string
   const line = (cells: readonly string[]): string =>
     `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
   return [line(header), line(header.map(() => '---')), ...rows.map(line)].join('\n');
+}
+
+function kindOf({ type, isTime }: Option): string {
+  return isTime ? 'duration' : type;
 }

@@ -43,7 +43,7 @@ export class Mirroring {
   async fail(args: readonly string[], exit: 1 | 2 = 1, release?: string): Promise<string> {
     const { code, stderr } = await this.run(args, release);
     expect(code, stderr).to.equal(exit);
-    expect(stderr).to.match(/^error: /m);
+    expect(stderr).to.match(/^error \([a-z-]+\): /m);
     expect(stderr).not.to.match(/defect of this program|\n {4}at |undefined|\[object/);
     return stderr;
   }

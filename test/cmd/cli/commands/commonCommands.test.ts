@@ -1,5 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
+import { formatErrorPage, readErrorPages } from '../../../../cmd/cli/errorPages.ts';
+import { errorCodes, type ErrorCode } from '../../../../lib/errors.ts';
 import { executeProgram } from '../../../support/program/execution.ts';
 
 const programs = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config', 'oc-adm_mirror_registry'];
@@ -31,9 +33,39 @@ describe('every program', () => {
       const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['completion', shell]);
       expect(code).to.equal(2);
       expect(stderr)
-        .to.match(/^error: <shell>: PowerShell and cmd are not supported: use bash, zsh or fish\n/)
+        .to.match(/^error \([a-z-]+\): <shell>: PowerShell and cmd are not supported: use bash, zsh or fish\n/)
         .and.to.not.contain('Did you mean');
     }
+  });
+
+  it('explains each error code without a network, in the words of the page', async () => {
+    for (const name of programs) {
+      const { stdout } = await executeProgram(name, ['explain', 'digest-mismatch']);
+      expect(stdout).to.contain(
+        `digest-mismatch: ${errorCodes['digest-mismatch']}\n\nUsual causes:\n  - A damaged disk`,
+      );
+      // Two lines of the page, and the end of the section.
+      expect(stdout).to.match(/What to do:\n(?:.*\n)*.* copy it to another drive\. Do not use the drive\s+again\.\n$/);
+    }
+    const pages = await readErrorPages();
+    for (const code of Object.keys(errorCodes) as ErrorCode[]) {
+      const page = formatErrorPage(pages, code, 80);
+      expect(page, code)
+        .to.match(/^[^\n].*\n\nUsual causes:/s)
+        .and.not.match(/\*\*|\]\(|\|/);
+      expect(
+        page.split('\n').filter((line) => line.length > 80 && line.trim().includes(' ')),
+        code,
+      ).to.deep.equal([]);
+    }
+  });
+
+  it('lists the codes, and suggests one for a misspelt one', async () => {
+    const listed = (await executeProgram('oc-adm_upgrade_bundle', ['explain'])).stdout;
+    expect(listed).to.match(/^CODE +MEANING\nusage +The command line is invalid\.\n/);
+    const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['explain', 'tlss']);
+    expect(code).to.equal(2);
+    expect(stderr).to.match(/hint: Did you mean tls\?\n$/);
   });
 
   it('lists the options of the cluster connection in one place, if it has any', async () => {

@@ -102,7 +102,7 @@ describe('create --file', () => {
     const both = await read('--images-from=-');
     expect([both.code, both.stderr.split('\n')[0]]).to.deep.equal([
       2,
-      'error: --file and --images-from cannot both read the standard input',
+      'error (usage): --file and --images-from cannot both read the standard input',
     ]);
   });
 

@@ -123,7 +123,7 @@ describe('create --device', () => {
     await runSuccessfully('blockdev', ['--setrw', locked.device]);
     expect(refused.code).to.equal(1);
     expect(refused.stderr)
-      .to.match(/^error: \S+ cannot be written: /m)
+      .to.match(/^error \([a-z-]+\): \S+ cannot be written: /m)
       .and.to.match(/^hint: Check its write protection/m);
 
     const worn = await drives.plug(await drives.makeImage(8));
@@ -132,6 +132,6 @@ describe('create --device', () => {
     await writeFile(script, `#!/bin/sh\n${spoil}\nPATH=/usr/sbin:/sbin exec blockdev "$@"\n`, { mode: 0o755 });
     const { code, stderr } = await create(worn.device);
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^error: \S+ did not keep what was written: .*/m);
+    expect(stderr).to.match(/^error \([a-z-]+\): \S+ did not keep what was written: .*/m);
   });
 });

@@ -63,7 +63,7 @@ describe('oc adm-upgrade-bundle watch', () => {
     expect(code).to.equal(1);
     expect(stdout).to.equal('');
     expect(stderr)
-      .to.match(/^error: no medium of this machine has a bundle$/m)
+      .to.match(/^error \([a-z-]+\): no medium of this machine has a bundle$/m)
       .and.to.match(/^hint: .*--device/m);
   });
 
@@ -139,7 +139,7 @@ describe('oc adm-upgrade-bundle watch', () => {
     ];
     const { code, stderr } = await run('setpriv', args, { cwd: '/', env: { ...process.env, HOME: '/nonexistent' } });
     // If other users cannot read the sources, there is nothing to test.
-    if (!stderr.startsWith('error: ')) this.skip();
+    if (!stderr.startsWith('error (')) this.skip();
     expect(code).to.equal(1);
     expect(stderr).to.match(/^hint: Run this as root, which can mount a USB drive\.$/m);
   });

@@ -82,7 +82,7 @@ describe('formatAudit', () => {
     const title = `Changes since 4.12.3: ${String(changes?.images.length)} of 3 images`;
     expect(page).to.include(title);
     expect(page).to.match(/console<\/th>\s*<td class="" data-label="Change">added<\/td>/);
-    expect(formatVerified(compared, new Map(), undefined)).to.match(/Changes +since 4\.12\.3: .*1 added/);
+    expect(await formatVerified(compared, new Map(), undefined)).to.match(/Changes +since 4\.12\.3: .*1 added/);
   });
 
   it('says which images failed', async () => {

@@ -1,0 +1,119 @@
+import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import type { Accents } from '../../cli/colors.ts';
+import { breakLine, formatBar, formatBytes, formatCount, formatFields, formatTable } from '../../cli/format.ts';
+import { phaseAccents } from './record.ts';
+import { accentOf, describeImages, formatTitle, problemsOf, viewStatus, type StatusView } from './statusView.ts';
+
+/** The width of a bar in characters, short because names of nodes are long, and shorter on a narrow terminal. */
+const barWidth = 10;
+const narrowBarWidth = 5;
+/** The fewest characters for messages in a table. With fewer, each message is below its row. */
+const narrowest = 40;
+
+/** A status as it is printed: its text, and the words of it that have a color. */
+export interface StatusText {
+  readonly text: string;
+  readonly accents: Accents;
+}
+
+/** Formats the title of an update. `elapsed` is the time of the version operator in seconds. */
+export function formatTitleText(bundle: UpgradeBundle, elapsed?: number): StatusText {
+  const [problem] = problemsOf(bundle);
+  const phase = phaseOf(bundle);
+  const words = problem === undefined ? phase : `${phase}, ${problem}`;
+  const accent = problem === undefined ? accentOf(phase) : 'bad';
+  return { text: formatTitle(bundle, elapsed), accents: accent === undefined ? {} : { [words]: accent } };
+}
+
+/**
+ * Formats the whole status as text and tables. `width` is that of the terminal, in characters. With fewer `rows` than
+ * that takes, leaves out facts, good conditions and the last nodes, and says how many nodes.
+ */
+export function formatStatus(
+  bundle: UpgradeBundle,
+  elapsed: number | undefined,
+  { width, rows }: { readonly width: number; readonly rows: number },
+): StatusText {
+  const view = viewStatus(bundle, elapsed);
+  const title = formatTitleText(bundle, elapsed);
+  const conditions = formatConditions(view.conditions, width);
+  const head = [...breakLine(title.text, width), ...linesOf(formatFields(view.problem, width))];
+  const full = [
+    ...head,
+    ...linesOf(formatFields(view.facts, width)),
+    ...conditions.lines,
+    ...formatNodes(view.nodes, width),
+  ];
+  const accents = { ...title.accents, ...conditions.accents, ...phaseAccents, Problem: 'bad', Stalled: 'bad' } as const;
+  if (full.length < rows) return { text: full.join('\n'), accents };
+  // Problems say what the conditions say.
+  const open = view.conditions.filter(({ accent }) => accent !== 'good' && view.problem.length === 0);
+  const above = [...head, ...formatConditions(open, width).lines];
+  return { text: [...above, ...fitNodes(view.nodes, width, rows - 1 - above.length)].join('\n'), accents };
+}
+
+/** Returns the lines of as many nodes as fit into a number of lines, and the number of the others. */
+function fitNodes(nodes: readonly NodeProgress[], width: number, lines: number): string[] {
+  for (let count = nodes.length; count > 0; count -= 1) {
+    const left = nodes.length - count;
+    const more = left === 0 ? [] : [`… and ${formatCount(left, 'more node')}`];
+    const shown = [...formatNodes(nodes.slice(0, count), width), ...more];
+    if (shown.length <= lines) return shown;
+  }
+  return nodes.length === 0 ? [] : ['', formatCount(nodes.length, 'node')];
+}
+
+function formatConditions(conditions: StatusView['conditions'], width: number): { lines: string[]; accents: Accents } {
+  const lines = formatRows(
+    ['CONDITION', 'STATUS', 'REASON', 'MESSAGE'],
+    conditions.map(({ cells }) => cells),
+    [],
+    width,
+  );
+  // Nodes have phases of the same names, so the color is that of the type with its status.
+  const accents = conditions.flatMap(({ cells: [type = '', status = ''], accent }) => {
+    const [words] = lines.flatMap((line) => new RegExp(`^${type} +${status}(?=  |$)`).exec(line) ?? []);
+    return words === undefined ? [] : [[words, accent] as const];
+  });
+  return { lines, accents: Object.fromEntries(accents) };
+}
+
+function formatNodes(nodes: readonly NodeProgress[], width: number): string[] {
+  const rows = nodes.map((node) => {
+    const { name, phase, imagesLoaded, imagesTotal, bytes, message = '' } = node;
+    const bar = formatBar(imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal, width < 60 ? narrowBarWidth : barWidth);
+    return [name, phase, bar, describeImages(node), formatBytes(bytes), message];
+  });
+  return formatRows(['NODE', 'PHASE', 'IMAGES', '', 'BLOBS', 'MESSAGE'], rows, ['BLOBS'], width);
+}
+
+/** Formats rows below an empty line: as a table, or with each message below its row if the table is too wide. */
+function formatRows(
+  header: readonly string[],
+  rows: readonly (readonly string[])[],
+  right: readonly string[],
+  width: number,
+): string[] {
+  if (rows.length === 0) return [];
+  const table = formatTable([header, ...rows], right, width);
+  const indent = table.split('\n', 1)[0]?.indexOf(header.at(-1) ?? '') ?? 0;
+  if (width - indent >= narrowest) return ['', ...table.split('\n')];
+  const format = (from: number): string[] =>
+    formatTable(
+      rows.map((row) => row.slice(from, -1)),
+      [],
+      width,
+    ).split('\n');
+  // A long name gets a line of its own.
+  const isLong = format(0).some((line) => line.length > width);
+  const short = format(isLong ? 1 : 0);
+  const blocks = rows.map((row, index) => [
+    ...(isLong ? [row[0] ?? '', `  ${short[index] ?? ''}`] : [short[index] ?? '']),
+    ...breakLine(row.at(-1) ?? '', width - 4).map((line) => `    ${line}`.trimEnd()),
+  ]);
+  return ['', ...blocks.flat().filter((line) => line !== '')];
+}
+
+function linesOf(text: string): string[] {
+  return text === '' ? [] : text.split('\n');
+}

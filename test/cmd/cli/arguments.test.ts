@@ -1,0 +1,61 @@
+import { expect } from 'chai';
+import { executeProgram } from '../../support/program/execution.ts';
+import { parse, respell } from '../../../cmd/cli/program.ts';
+import { programs } from '../../support/project/docs.ts';
+
+/** Returns the arguments that a command gets for a command line. Throws its errors. */
+async function readLine(name: string, ...words: string[]): Promise<Record<string, unknown>> {
+  const program = programs.find((each) => each.name === `oc adm-${name}`);
+  if (!program) throw new Error(`there is no ${name}`);
+  let read: Record<string, unknown> = {};
+  await parse(program, respell(words, program), (_, args) => Promise.resolve(void (read = args)));
+  return read;
+}
+
+describe('the arguments of commands', () => {
+  it('take a time as kubectl does, and a number alone in seconds', async () => {
+    for (const [text, seconds] of [
+      ['90', 90],
+      ['90s', 90],
+      ['10m', 600],
+      ['2h', 7200],
+    ] as const) {
+      expect(await readLine('upgrade-bundle', 'abort', `--timeout=${text}`)).to.include({ timeout: seconds });
+    }
+    expect(await readLine('upgrade-bundle', 'abort')).to.include({ timeout: 300 });
+    for (const text of ['1x', '25h', '-5', '1.5m']) {
+      const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['abort', `--timeout=${text}`]);
+      expect([code, stderr.split('\n')[0]]).to.deep.equal([
+        ...[2, 'error (usage): --timeout must be a time from 1s to 86400s, such as 90s or 10m'],
+      ]);
+    }
+  });
+
+  it('have -o yaml in each command that has -o json', async () => {
+    for (const { name, commands } of programs)
+      for (const entry of commands) {
+        const { options } = (await entry.load()).command;
+        for (const { choices = [] } of [options['output'], options['format']].flatMap((option) => option ?? []))
+          if (choices.includes('json')) expect(choices, `${name} ${entry.usage}`).to.include('yaml');
+      }
+  });
+
+  it('tell the format from the place, if -o is the format and --output the place', async () => {
+    for (const [program, ...words] of [
+      ['upgrade-bundle', 'create', '4.20.3'],
+      ['mirror-registry', 'bundle', 'create', '--version=2.0.11'],
+      ['mirror-registry', 'backup'],
+    ] as const) {
+      expect((await readLine(program, ...words, '-o', 'yaml'))['format']).to.equal('yaml');
+      const name = `oc-adm_${program.replace('-', '_')}`;
+      const format = await executeProgram(name, [...words, '-o', '/media/usb']);
+      expect(format.stderr)
+        .to.contain('“/media/usb” is no format')
+        .and.to.contain('hint: The place is --output=/media/usb.');
+      const place = await executeProgram(name, [...words, '--output=json']);
+      expect(place.stderr).to.contain('“json” is a format').and.to.contain('hint: The format is -o json.');
+      expect([format.code, place.code]).to.deep.equal([2, 2]);
+    }
+    expect(await readLine('upgrade-bundle', 'create', '4.20.3')).to.include({ output: '.' });
+  });
+});
