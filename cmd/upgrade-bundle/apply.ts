@@ -1,6 +1,6 @@
 import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { phaseOf, stores, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import { backupModes, phaseOf, stores, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/kubernetes/client.ts';
@@ -47,6 +47,15 @@ export const command = defineCommand({
     },
     hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
     store: { type: 'string', choices: stores, describe: 'Image store of the nodes' },
+    backup: {
+      type: 'string',
+      choices: backupModes,
+      describe: 'Back up etcd on a control plane node before each update (default: on)',
+    },
+    'backup-to': {
+      type: 'string',
+      describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
+    },
     'allow-extra-images': {
       type: 'string',
       repeatable: true,
@@ -115,6 +124,8 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
   readonly holdBetween: boolean;
   readonly controlPlaneOnly: boolean;
   readonly store: BundleRequest['store'];
+  readonly backup: BundleRequest['backup'];
+  readonly backupTo: string | undefined;
   readonly allowExtraImages: readonly string[];
   readonly acknowledge: readonly string[];
   readonly acceptRisk: readonly string[];
@@ -124,7 +135,7 @@ async function readRequest(
   args: Asked,
   context: Context,
 ): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
-  const { bundle, device: file, store } = args;
+  const { bundle, device: file, store, backup, backupTo } = args;
   const digest = args.digest === undefined ? undefined : readDigest(args.digest);
   if (bundle === undefined && digest === undefined) {
     throw new PluginError('usage', 'which bundle? Name a file, or give --digest', {
@@ -152,7 +163,10 @@ async function readRequest(
   const acknowledge = args.acknowledge.length === 0 ? undefined : [...new Set(args.acknowledge)];
   const controlPlaneOnly = args.controlPlaneOnly ? true : undefined;
   const acceptRisks = args.acceptRisk.length === 0 ? undefined : [...new Set(args.acceptRisk)];
-  const options = { hold, holdBetween, controlPlaneOnly, store, allowExtraImages, acknowledge, acceptRisks };
+  const options = {
+    ...{ hold, holdBetween, controlPlaneOnly, store, backup, backupTo },
+    ...{ allowExtraImages, acknowledge, acceptRisks },
+  };
   const { name, version, releaseDigest } = own ?? {};
   const request = { name, digest: allowed, version, releaseDigest, file, ...options };
   return { request, evidence: own?.evidence };

@@ -8,6 +8,7 @@ const types = [
   'Ready',
   'Loaded',
   'Pinned',
+  'BackedUp',
   'StreamsDescribed',
   'Updated',
   'RisksAccepted',

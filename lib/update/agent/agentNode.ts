@@ -9,6 +9,7 @@ import type { NodeReport } from '../nodeReport.ts';
 import { describeMismatch } from '../allowedBundle.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob } from './agentJob.ts';
 import type { AgentPeers, FetchOutcome } from './agentPeers.ts';
@@ -33,6 +34,7 @@ export interface AgentTools {
   readonly images: Pick<AgentImages, keyof AgentImages>;
   readonly peers: AgentPeers;
   readonly server: AgentServer;
+  readonly backup?: Pick<AgentBackup, keyof AgentBackup>;
   /** Further messages to report, such as media that cannot be used. */
   messages?(): readonly string[];
 }

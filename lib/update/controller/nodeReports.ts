@@ -1,5 +1,5 @@
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { parseReport, readRenewal, type BaseState } from '../nodeReport.ts';
+import { parseReport, readRenewal, type BackupReport, type BaseState } from '../nodeReport.ts';
 import type { NodeProgress } from '../upgradeBundle.ts';
 
 /**
@@ -15,6 +15,7 @@ export interface KnownProgress {
   readonly isRecent: boolean;
   /** Where the node has the base blobs of a delta bundle, if it has said so. */
   readonly base?: BaseState | undefined;
+  readonly backup?: BackupReport | undefined;
 }
 
 /** The reports of agents, and their ages by the clock of this process. */
@@ -41,7 +42,10 @@ export class NodeReports {
       const report = parseReport(lease);
       const isSelected = report?.bundle === bundle && (version === undefined || report.version === version);
       if (isSelected && report.progress.name === node)
-        known.set(node, { progress: report.progress, isRecent: now - at < silenceLimit, base: report.base });
+        known.set(node, {
+          ...{ progress: report.progress, isRecent: now - at < silenceLimit },
+          ...{ base: report.base, backup: report.backup },
+        });
     }
     return known;
   }

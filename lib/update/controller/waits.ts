@@ -9,6 +9,7 @@ const limits: Partial<Record<BundleCondition['type'], readonly [minutes: number,
   Loaded: [60, 'check the agents of these nodes (oc get pods -n oc-upgrade-bundle), or remove nodes that are gone'],
   // The machine config operator takes 40 to 60 minutes for a set of 760 images (machine-config-operator, PR 6046).
   Pinned: [120, 'see the conditions of these nodes (oc describe machineconfignode), or abort the update'],
+  BackedUp: [30, 'fix what the message says, or do without a backup (spec.backup: off)'],
   Updated: [120, 'see “oc adm upgrade” and “oc get machineconfigpool”'],
 };
 
