@@ -20,7 +20,7 @@ describe('backUpCluster', () => {
   const names = async (): Promise<string[]> => (await readdir(join(root, backupFolder)).catch(() => [])).sort();
   /** A script that writes the files of a backup with some content. */
   const writing = (snapshot: string): string =>
-    `#!/bin/bash\nmkdir -p x/kube-apiserver-pod-1; cd "$1"; tar -czf static_kuberesources_1.tar.gz -T /dev/null; ${snapshot} > snapshot_1.db\n`;
+    `#!/bin/bash\ncd "$1"; tar -czf static_kuberesources_1.tar.gz -T /dev/null; ${snapshot} > snapshot_1.db\n`;
 
   beforeEach(async () => {
     root = await makeFolder();
