@@ -1,6 +1,7 @@
 import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
 import { backupModes, phaseOf, stores, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/kubernetes/client.ts';
@@ -85,7 +86,7 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { formatSubject } = await import('../../lib/kubernetes/finding.ts');
     const { findLeftOut } = await import('../../lib/preflight/preflight.ts');
-    const { checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
+    const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatResult } = await import('../cli/format.ts');
@@ -93,8 +94,9 @@ export const command = defineCommand({
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };
-    const { request, evidence } = await readRequest(args, hashing);
     using cluster = await openCluster(args, environment, context);
+    const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
+    const { request, evidence } = await readRequest(args, trust, hashing);
     await checkAgents(cluster, evidence, offlineTrustOf(args), context);
     const { base } = evidence ?? {};
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
@@ -133,6 +135,7 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
 
 async function readRequest(
   args: Asked,
+  trust: VerifyTrust,
   context: Context,
 ): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
   const { bundle, device: file, store, backup, backupTo } = args;
@@ -142,7 +145,7 @@ async function readRequest(
       hint: 'The digest is in the .sha256 file that stands beside the bundle.',
     });
   }
-  const own = bundle === undefined ? undefined : await identifyBundle(bundle, offlineTrustOf(args), context);
+  const own = bundle === undefined ? undefined : await identifyBundle(bundle, trust, context);
   if (own && digest !== undefined && own.digest !== digest) {
     throw new PluginError('digest-mismatch', `${String(bundle)} has another digest than --digest: ${own.digest}`, {
       hint: 'One of the two is wrong. Do not apply the bundle before you know which.',
