@@ -13,6 +13,7 @@ const types = [
   'Updated',
   'RisksAccepted',
   'PoolsPaused',
+  'NodesNotReady',
   'ImagesMissing',
   'ExtraImagesAllowed',
   'Stalled',

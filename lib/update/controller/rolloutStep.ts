@@ -7,6 +7,7 @@ import { clearCondition, falseCondition, listNames, type BundleCondition } from 
 import { describeExtras } from '../extraImages.ts';
 import { describePausedPools, isWorkerPool, keepsPoolsPaused, listWaitingPools } from './controlPlaneOnly.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
+import { describeNodes } from './nodeHealth.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { findObstacle } from './obstacle.ts';
@@ -56,9 +57,10 @@ export async function takeStep(observation: Observation): Promise<Step> {
   };
 }
 
-function withPausedPools(step: Step, { bundle, site }: Observation): Step {
+function withPausedPools(step: Step, observation: Observation): Step {
+  const { bundle, site } = observation;
   const paused = describePausedPools(bundle, site.pools, ['Completed', 'Failed'].includes(step.phase));
-  return { ...step, conditions: [...paused, ...step.conditions] };
+  return { ...step, conditions: [...paused, ...describeNodes(observation), ...step.conditions] };
 }
 
 const steps: Readonly<Record<Phase, (observation: Observation) => Promise<Step>>> = {
