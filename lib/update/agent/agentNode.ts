@@ -52,7 +52,7 @@ export class AgentNode {
   readonly #job: AgentJob;
   readonly #media: MediaStates;
   #state: NodeState = initialState;
-  /** The phase and the allowed extra images for which the images were last counted. */
+  /** See countStage. */
   #countedFor: string | undefined;
 
   constructor(digest: Digest, tools: AgentTools, context: Context) {
@@ -139,8 +139,7 @@ export class AgentNode {
         if (copy) await this.#offer(copy, undefined);
       }
       this.#media.facts ??= await cache.recall(this.digest, this.#context);
-      const version = bundle.status?.version;
-      const stage = countStage(bundle);
+      const [version, stage] = [bundle.status?.version, countStage(bundle)];
       const facts = this.facts && chooseFacts(this.facts, bundle);
       if (!facts) return fault ?? (this.facts && describeMismatch(bundle, this.facts));
       if (this.#countedFor === stage) return fault;
