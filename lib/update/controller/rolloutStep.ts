@@ -7,7 +7,7 @@ import { clearCondition, falseCondition, listNames, type BundleCondition } from 
 import { describeExtras } from '../extraImages.ts';
 import { describePausedPools, isWorkerPool, keepsPoolsPaused, listWaitingPools } from './controlPlaneOnly.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
-import { describeNodes } from './nodeHealth.ts';
+import { describeNodes } from './nodeReports.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { findObstacle } from './obstacle.ts';

@@ -1,7 +1,5 @@
 import { expect } from 'chai';
-import { describeNodes } from '../../../lib/update/controller/nodeHealth.ts';
-import type { KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
-import type { Observation } from '../../../lib/update/controller/observation.ts';
+import { describeNodes, type KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
@@ -15,7 +13,9 @@ describe('describeNodes', () => {
     const creationTimestamp = new Date(Date.now() - age).toISOString();
     const bundle = { ...upgradeBundle(undefined, {}, { creationTimestamp }), status: { phase } };
     const site = { nodes: [node('worker-0', 'worker')] };
-    const observation = { bundle, site, reports: new Map(Object.entries(reports)) } as object as Observation;
+    const observation = { bundle, site, reports: new Map(Object.entries(reports)) } as object as Parameters<
+      typeof describeNodes
+    >[0];
     return describeNodes(observation).map(({ reason, message }) => `${reason}: ${message}`);
   };
 
