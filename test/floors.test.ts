@@ -61,7 +61,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles hostFolder paths programs'],
-  ['lib/node', 'baseBlobs remoteBundle remoteServer replica'],
+  ['lib/node', 'baseBlobs clusterBackup remoteBundle remoteServer replica'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins storeConfig'],
   ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],

@@ -1,6 +1,7 @@
 import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { phaseOf, stores, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import { backupModes, phaseOf, stores, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/kubernetes/client.ts';
@@ -47,6 +48,15 @@ export const command = defineCommand({
     },
     hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
     store: { type: 'string', choices: stores, describe: 'Image store of the nodes' },
+    backup: {
+      type: 'string',
+      choices: backupModes,
+      describe: 'Back up etcd on a control plane node before each update (default: on)',
+    },
+    'backup-to': {
+      type: 'string',
+      describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
+    },
     'allow-extra-images': {
       type: 'string',
       repeatable: true,
@@ -76,7 +86,7 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { formatSubject } = await import('../../lib/kubernetes/finding.ts');
     const { findLeftOut } = await import('../../lib/preflight/preflight.ts');
-    const { checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
+    const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatResult } = await import('../cli/format.ts');
@@ -84,8 +94,9 @@ export const command = defineCommand({
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };
-    const { request, evidence } = await readRequest(args, hashing);
     using cluster = await openCluster(args, environment, context);
+    const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
+    const { request, evidence } = await readRequest(args, trust, hashing);
     await checkAgents(cluster, evidence, offlineTrustOf(args), context);
     const { base } = evidence ?? {};
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
@@ -115,6 +126,8 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
   readonly holdBetween: boolean;
   readonly controlPlaneOnly: boolean;
   readonly store: BundleRequest['store'];
+  readonly backup: BundleRequest['backup'];
+  readonly backupTo: string | undefined;
   readonly allowExtraImages: readonly string[];
   readonly acknowledge: readonly string[];
   readonly acceptRisk: readonly string[];
@@ -122,16 +135,17 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
 
 async function readRequest(
   args: Asked,
+  trust: VerifyTrust,
   context: Context,
 ): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
-  const { bundle, device: file, store } = args;
+  const { bundle, device: file, store, backup, backupTo } = args;
   const digest = args.digest === undefined ? undefined : readDigest(args.digest);
   if (bundle === undefined && digest === undefined) {
     throw new PluginError('usage', 'which bundle? Name a file, or give --digest', {
       hint: 'The digest is in the .sha256 file that stands beside the bundle.',
     });
   }
-  const own = bundle === undefined ? undefined : await identifyBundle(bundle, offlineTrustOf(args), context);
+  const own = bundle === undefined ? undefined : await identifyBundle(bundle, trust, context);
   if (own && digest !== undefined && own.digest !== digest) {
     throw new PluginError('digest-mismatch', `${String(bundle)} has another digest than --digest: ${own.digest}`, {
       hint: 'One of the two is wrong. Do not apply the bundle before you know which.',
@@ -152,7 +166,10 @@ async function readRequest(
   const acknowledge = args.acknowledge.length === 0 ? undefined : [...new Set(args.acknowledge)];
   const controlPlaneOnly = args.controlPlaneOnly ? true : undefined;
   const acceptRisks = args.acceptRisk.length === 0 ? undefined : [...new Set(args.acceptRisk)];
-  const options = { hold, holdBetween, controlPlaneOnly, store, allowExtraImages, acknowledge, acceptRisks };
+  const options = {
+    ...{ hold, holdBetween, controlPlaneOnly, store, backup, backupTo },
+    ...{ allowExtraImages, acknowledge, acceptRisks },
+  };
   const { name, version, releaseDigest } = own ?? {};
   const request = { name, digest: allowed, version, releaseDigest, file, ...options };
   return { request, evidence: own?.evidence };

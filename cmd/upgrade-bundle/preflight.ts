@@ -2,10 +2,11 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
 import type { Preflight } from '../../lib/preflight/preflight.ts';
+import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { defineCommand, type Arguments } from '../cli/command.ts';
+import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatData, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { warnOfRisksIn } from '../cli/claimedRisks.ts';
@@ -53,6 +54,7 @@ export const command = defineCommand({
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { addAgentTrust } = await import('../../lib/update/install/agentRefusal.ts');
     const { runPreflight } = await import('../../lib/preflight/preflight.ts');
     const { readSite } = await import('../../lib/preflight/site.ts');
     const { surveyCluster } = await import('../../lib/preflight/survey.ts');
@@ -63,8 +65,9 @@ export const command = defineCommand({
     const { openAccess, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
-    const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, args, context);
     using cluster = await openCluster(args, environment, context);
+    const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
+    const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, trust, context);
     const survey = await surveyCluster(cluster);
     await using registries = new Registries(await openAccess(args, environment), context);
     const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
@@ -83,14 +86,10 @@ export const command = defineCommand({
   },
 });
 
-async function readPlan(
-  path: string,
-  args: Arguments<typeof offlineTrustOptions>,
-  context: Context,
-): Promise<UpdatePlan> {
+async function readPlan(path: string, trust: VerifyTrust, context: Context): Promise<UpdatePlan> {
   await using bundle = await openBundle(path, context);
   warnOfRisksIn(bundle.metadata, context);
-  return await planUpdate(bundle, offlineTrustOf(args), context);
+  return await planUpdate(bundle, trust, context);
 }
 
 /** Returns the command that pushes a release into a mirror: from the bundle, or else from its public repository. */

@@ -2,7 +2,7 @@ import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
-import { loadKeyring } from '../release/signature/keyring.ts';
+import { loadKeyring, type KeyMaterial } from '../release/signature/keyring.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import type { FetchFile } from '../http/fetchFile.ts';
@@ -15,6 +15,8 @@ import { describeProblem, type Problem } from './problem.ts';
 export interface VerifyTrust {
   readonly keyrings: readonly string[];
   readonly fingerprints: readonly string[];
+  /** Keys that are in no file, such as those of the agents of a cluster. */
+  readonly keys?: readonly KeyMaterial[];
   readonly allowUnsigned: boolean;
   /** Refuse images that the release signature does not cover. */
   readonly requireSignedImages?: boolean;
@@ -50,7 +52,11 @@ export async function verifyUntrusted(
   const others = [...known].filter(([digest]) => !own.has(digest));
   if (others.length === 0) return [];
   const keys = releases.flatMap((release) => release.verification.keys);
-  const keyring = await loadKeyring({ files: trust.keyrings, others: keys }, trust.fingerprints, context);
+  const keyring = await loadKeyring(
+    { files: trust.keyrings, others: [...(trust.keys ?? []), ...keys] },
+    trust.fingerprints,
+    context,
+  );
   const good: VerifiedSignature[] = [];
   for (const [digest, list] of others) {
     const options = { keyring, known: list, fetchFile: trust.fetchFile };
@@ -104,7 +110,7 @@ async function verifyRelated(
   trust: VerifyTrust,
   context: Context,
 ): Promise<{ signatures: VerifiedSignature[]; problems: Problem[] }> {
-  const others = release?.verification.keys ?? [];
+  const others = [...(trust.keys ?? []), ...(release?.verification.keys ?? [])];
   const keyring = await loadKeyring({ files: trust.keyrings, others }, trust.fingerprints, context);
   const signatures: VerifiedSignature[] = [];
   const problems: Problem[] = [];

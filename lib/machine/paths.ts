@@ -48,3 +48,6 @@ export const loadFolder = '/var/tmp/oc-upgrade-bundle';
 
 /** The default folder for mounts of media, and the folder above it, which only this program uses. */
 export const mountFolder = '/run/oc-adm-upgrade-bundle/media';
+
+/** The folder of backups on a control plane node, below the folder that OpenShift’s documentation uses for backups. */
+export const backupFolder = '/home/core/assets/backup/oc-upgrade-bundle';

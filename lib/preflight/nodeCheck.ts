@@ -15,6 +15,8 @@ export interface NodeKnowledge {
   readonly pinned: ReadonlyMap<string, ReadonlySet<string>>;
   /** The free bytes for images, by the name of the node. */
   readonly free: ReadonlyMap<string, number>;
+  /** The bytes of the etcd databases, by the name of the node. */
+  readonly databases?: ReadonlyMap<string, number>;
 }
 
 /** The requirements of a bundle on each node. */
@@ -96,10 +98,12 @@ function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowl
   const { present, wanted } = countNext(node, bundle, knowledge);
   const reserve = Math.max(pinFloor, evictionShare * (node.capacity ?? 0));
   // The blobs stay on the disk until every node has unpacked them. Loaded images need no more space.
-  const needed = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, wanted)) + reserve;
+  const images = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, wanted));
+  const backups = isControlPlane(node) ? 2 * (knowledge.databases?.get(node.name) ?? gibibyte) : 0;
+  const needed = images + backups + reserve;
   const has = knowledge.free.get(node.name);
   const room = has ?? node.allocatable;
-  const words = `${inGibibytes(needed)} of free space are needed (${inGibibytes(needed - reserve)} for the images, the rest stays free)`;
+  const words = `${inGibibytes(needed)} of free space are needed (${inGibibytes(images)} for the images${backups > 0 ? `, ${inGibibytes(backups)} for two backups of etcd` : ''}, the rest stays free)`;
   if (room !== undefined && room < needed) {
     const what = has === undefined ? 'has a disk of which pods may use' : 'has';
     return [find('space', 'blocker', `${what} ${inGibibytes(room)} only; ${words}`, advice.space)];

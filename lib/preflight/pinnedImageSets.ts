@@ -90,6 +90,8 @@ export interface PinState {
   /** The names of the nodes that have not pinned all their sets. */
   readonly waiting: readonly string[];
   /** The errors that nodes report about sets. */
+  /** The nodes whose machine config daemon has not reported about any of the sets. */
+  readonly unreported: readonly string[];
   readonly failures: readonly string[];
 }
 
@@ -112,6 +114,10 @@ export function readPinState(
   };
   return {
     waiting: nodes.filter((name) => !isPinned(name)),
+    unreported: nodes.filter((name) => {
+      const known = listOf(fieldsOf(reports.get(name)?.['status'])['pinnedImageSets']);
+      return !known.some((each) => own.has(String(each['name'])));
+    }),
     failures: nodes.flatMap((name) => failuresOf(reports.get(name), own)),
   };
 }

@@ -25,6 +25,8 @@ export interface TrustRequest {
   /** Keyring files, and trusted fingerprints in addition to Red Hat’s. */
   readonly keyrings: readonly string[];
   readonly fingerprints: readonly string[];
+  /** Keys that are in no file. */
+  readonly keys?: readonly KeyMaterial[];
   /** The only signature store to ask, instead of the stores that the payload names. */
   readonly store?: string | undefined;
   /** Ask no store that the payload names. */
@@ -166,7 +168,11 @@ function found(
 }
 
 function gatherKeys(trust: TrustRequest, others: readonly KeyMaterial[], context: Context): Promise<Keyring> {
-  return loadKeyring({ files: trust.keyrings, others }, trust.fingerprints, context);
+  return loadKeyring(
+    { files: trust.keyrings, others: [...(trust.keys ?? []), ...others] },
+    trust.fingerprints,
+    context,
+  );
 }
 
 function trustOptions(

@@ -25,18 +25,18 @@ export interface BundleRequest {
   readonly name?: string | undefined;
   /** The digest of the whole bundle, which the request allows. */
   readonly digest: Digest;
-  /** The version and the digest of the last release, which the bundle must have too. */
+  /** The version and the digest of the last release of the bundle. */
   readonly version?: string | undefined;
   readonly releaseDigest?: Digest | undefined;
   /** A device or a file on any node. */
   readonly file?: string | undefined;
-  /** Stop before the update itself starts. Undefined keeps the field. */
+  /** As in `spec` of UpgradeBundle. Undefined keeps the field. */
   readonly hold?: boolean | undefined;
-  /** Of several updates, stop before each one after the first. Undefined keeps the field. */
   readonly holdBetween?: boolean | undefined;
-  /** Of several updates, pause all pools but those of the control plane until the last one. Undefined keeps the field. */
   readonly controlPlaneOnly?: boolean | undefined;
   readonly store?: UpgradeBundle['spec']['store'] | undefined;
+  readonly backup?: UpgradeBundle['spec']['backup'] | undefined;
+  readonly backupTo?: string | undefined;
   /** Digests of the extra images to load. Undefined keeps the field. */
   readonly allowExtraImages?: readonly Digest[] | undefined;
   /** Names of the acknowledgements to give to the cluster. Undefined keeps the field. */

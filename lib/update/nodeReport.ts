@@ -1,5 +1,6 @@
 import { fieldsOf, isFields, textOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
+import { parseBackup, type ClusterBackup } from '../node/clusterBackup.ts';
 import { digestOf, hexOf, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { architectures, type Architecture } from '../release/version.ts';
@@ -29,8 +30,24 @@ export interface NodeReport {
   readonly offers?: Digest | undefined;
   /** Undefined for a bundle that is no delta, and until the node knows. */
   readonly base?: BaseState | undefined;
+  /** The backup before the update, if the controller has asked this node for it. */
+  readonly backup?: BackupReport | undefined;
   /** The bundle that the node has found while no UpgradeBundle is active. */
   readonly proposal?: Proposal | undefined;
+}
+
+/** The last backup of a node for an update, or why there is none. */
+export interface BackupReport {
+  readonly made?: ClusterBackup | undefined;
+  readonly failure?: string | undefined;
+}
+
+/** The age after which a backup is made again, in milliseconds: an obstacle may delay the update for long. */
+const longestAge = 6 * 3_600_000;
+
+/** Returns whether a backup is recent enough for an update. `now`: milliseconds since 1970. */
+export function isRecentBackup({ time }: ClusterBackup, now = Date.now()): boolean {
+  return now - Date.parse(time) < longestAge;
 }
 
 /** A found bundle, for which the controller may create an UpgradeBundle. It is not verified. */
@@ -70,6 +87,7 @@ export function formatNodeReport({
   origin,
   offers,
   base,
+  backup,
   proposal,
 }: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
@@ -79,6 +97,7 @@ export function formatNodeReport({
     version,
     origin,
     base,
+    backup,
     proposal,
     ...progress,
     ...(message !== undefined && { message: message.slice(0, longest) }),
@@ -100,18 +119,29 @@ export function formatNodeReport({
 /** Reads the report in a Lease; undefined if it has none, or an invalid one. Does not return `offers`. */
 export function parseReport({ metadata }: KubernetesObject): NodeReport | undefined {
   const fields = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
-  const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, message } = fields;
+  const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, database, message } = fields;
   const proposal = parseProposal(fields['proposal']);
+  const backup = parseBackupReport(fields['backup']);
   const version = textOf(fields['version']);
   const base = baseStates.find((known) => known === fields['base']);
   const phase = nodePhases.find((known) => known === stated);
   if (typeof bundle !== 'string' || typeof name !== 'string' || !phase) return undefined;
   if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
     return undefined;
-  const more = { ...(isCount(free) && { free }), ...(typeof message === 'string' && { message }) };
+  const more = {
+    ...{ ...(isCount(free) && { free }), ...(isCount(database) && { database }) },
+    ...(typeof message === 'string' && { message }),
+  };
   const progress = { name, phase, imagesLoaded, imagesTotal, bytes, ...more };
   const about = { bundle, ...(version !== undefined && { version }) };
-  return { ...about, origin: textOf(origin), progress, ...(base && { base }), ...(proposal && { proposal }) };
+  return {
+    ...about,
+    origin: textOf(origin),
+    progress,
+    ...(base && { base }),
+    ...(backup && { backup }),
+    ...(proposal && { proposal }),
+  };
 }
 
 /** Returns the node of a Lease, and the time of its renewal by the clock of the node. */
@@ -146,6 +176,12 @@ function parseProposal(value: unknown): Proposal | undefined {
   const known = architectures.find((each) => each === arch);
   const isVersion = typeof version === 'string' && version.length <= 64 && versionPattern.test(version);
   return known && isVersion ? { version, arch: known } : undefined;
+}
+
+function parseBackupReport(value: unknown): BackupReport | undefined {
+  const [made, failure] = [parseBackup(fieldsOf(value)['made']), textOf(fieldsOf(value)['failure'])];
+  if (!made && failure === undefined) return undefined;
+  return { ...(made && { made }), ...(failure !== undefined && { failure: failure.slice(0, longest) }) };
 }
 
 function isCount(value: unknown): value is number {

@@ -1,4 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
+import type { ClusterBackup } from '../node/clusterBackup.ts';
 
 /** The group and version of UpgradeBundle objects. */
 export const upgradeBundleApi = { group: 'upgrade-bundle.openshift.io', version: 'v1alpha1' } as const;
@@ -17,6 +18,7 @@ export const bundleColumns = {
     nodesReady: 'Nodes ready',
     turn: 'Turn',
     base: 'Base',
+    backupNode: 'Backup node',
     generation: 'Generation',
     uid: 'UID',
   },
@@ -62,6 +64,16 @@ export type NodePhase = (typeof nodePhases)[number];
 /** The image store of the nodes. `auto` chooses it by the storage configuration of each node. */
 export const stores = ['auto', 'main', 'additional'] as const;
 
+/** Whether etcd is backed up before each update. */
+export const backupModes = ['on', 'off'] as const;
+
+/** A backup in the record of an update. */
+export interface RecordedBackup extends ClusterBackup {
+  readonly node: string;
+  /** The rendered machine configs of the pools at that time. */
+  readonly pools: readonly { readonly name: string; readonly config: string }[];
+}
+
 /** The progress of one node. */
 export interface NodeProgress {
   readonly name: string;
@@ -72,6 +84,8 @@ export interface NodeProgress {
   readonly bytes: number;
   /** Free bytes on the file system of the images. */
   readonly free?: number;
+  /** Bytes of the etcd database, on a node that has one. */
+  readonly database?: number;
   readonly message?: string;
 }
 
@@ -101,6 +115,10 @@ export interface UpgradeBundle extends KubernetesObject {
     /** Of several updates, pause all pools but those of the control plane until the last one. */
     readonly controlPlaneOnly?: boolean;
     readonly store: (typeof stores)[number];
+    /** Whether etcd is backed up before each update; by default `on`. */
+    readonly backup?: (typeof backupModes)[number];
+    /** A folder of a drive that is mounted on the node with the backup, for a copy of it. */
+    readonly backupTo?: string;
     /** Digests of images to load that the release signature does not cover. */
     readonly allowExtraImages?: readonly string[];
     /** The names of the acknowledgements that may be given to the cluster. */
@@ -129,6 +147,10 @@ export interface UpgradeBundleStatus {
   readonly progress?: string;
   /** The control plane node that may load now. */
   readonly turn?: string;
+  /** The control plane node that is to back up etcd now. */
+  readonly backupNode?: string;
+  /** The last backups, the newest last. */
+  readonly backups?: readonly RecordedBackup[];
   /** When the update last made progress, in ISO 8601. */
   readonly lastProgressTime?: string;
   readonly observedGeneration?: number;

@@ -1,6 +1,15 @@
 import { isFields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { bundleColumns, hopPhases, nodePhases, phases, stores, upgradeBundleApi, type Phase } from './upgradeBundle.ts';
+import {
+  backupModes,
+  bundleColumns,
+  hopPhases,
+  nodePhases,
+  phases,
+  stores,
+  upgradeBundleApi,
+  type Phase,
+} from './upgradeBundle.ts';
 
 /** A schema of OpenAPI, with the extensions of Kubernetes. */
 type Schema = Readonly<Record<string, unknown>>;
@@ -41,6 +50,7 @@ export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject
             // Agents read this column often. Users see it with `-o wide`.
             { ...column(bundleColumns.turn, '.status.turn'), priority: 1 },
             { ...column(bundleColumns.base, '.status.base'), priority: 1 },
+            { ...column(bundleColumns.backupNode, '.status.backupNode'), priority: 1 },
             { ...column(bundleColumns.generation, '.metadata.generation'), type: 'integer', priority: 1 },
             { ...column(bundleColumns.uid, '.metadata.uid'), priority: 1 },
           ],
@@ -78,18 +88,22 @@ const count = { type: 'integer', format: 'int64', minimum: 0 };
 const message = { type: 'string', maxLength: 32768 };
 const version = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' };
 
+const path = {
+  type: 'string',
+  maxLength: 4096,
+  pattern: '^(/[^/\\x00-\\x1f\\x7f]+)+$',
+  [rulesField]: [rule("!self.matches('(^|/)[.][.]?(/|$)')", 'must be a path without . and ..')],
+};
+
 const bundle: Schema = {
   type: 'object',
   description: 'The bundle that the cluster may be updated from.',
   default: {},
   properties: {
     file: {
-      type: 'string',
+      ...path,
       description:
         'A device or file on one of the nodes, such as /dev/sdb. If absent, the media of all nodes are searched.',
-      maxLength: 4096,
-      pattern: '^(/[^/\\x00-\\x1f\\x7f]+)+$',
-      [rulesField]: [rule("!self.matches('(^|/)[.][.]?(/|$)')", 'must be a path without . and ..')],
     },
     digest: {
       ...digest,
@@ -139,6 +153,15 @@ const spec: Schema = {
       default: 'auto',
       enum: stores,
       description: 'Image store of the nodes: their own (main), or an additional one.',
+    },
+    backup: {
+      type: 'string',
+      enum: backupModes,
+      description: 'Whether etcd is backed up on a control plane node before each update; on if absent.',
+    },
+    backupTo: {
+      ...path,
+      description: 'A folder of a drive that is mounted on the node with the backup. The backup is copied there.',
     },
     allowExtraImages: {
       type: 'array',
@@ -190,9 +213,27 @@ const node: Schema = {
     imagesTotal: count,
     bytes: { ...count, description: 'Of the blobs that the node has.' },
     free: { ...count, description: 'Bytes that are free where the node keeps images.' },
+    database: { ...count, description: 'Bytes of the etcd database, on a node that has one.' },
     message,
   },
   [rulesField]: [rule('self.imagesLoaded <= self.imagesTotal', 'imagesLoaded exceeds imagesTotal')],
+};
+
+const name = { type: 'string', maxLength: 253 };
+
+const backup: Schema = {
+  type: 'object',
+  required: ['node', 'path', 'version', 'time', 'size', 'digest'],
+  properties: {
+    node: name,
+    path: { type: 'string', maxLength: 4096 },
+    copy: { type: 'string', maxLength: 4096 },
+    version: { ...version, description: 'Version that the cluster ran.' },
+    time: { type: 'string', format: 'date-time' },
+    size: { ...count, description: 'Bytes of the etcd snapshot.' },
+    digest,
+    pools: listByKey({ type: 'object', required: ['name', 'config'], properties: { name, config: name } }, 'name', 100),
+  },
 };
 
 const release = { type: 'string', maxLength: 1024, pattern: '^[^@\\s]+@sha256:[0-9a-f]{64}$' };
@@ -213,6 +254,8 @@ const status: Schema = {
     nodesReady: { type: 'string', pattern: '^[0-9]+/[0-9]+$', maxLength: 20 },
     progress: { type: 'string', pattern: '^(100|[0-9]{1,2})%$', maxLength: 4 },
     turn: { type: 'string', maxLength: 253, description: 'The control-plane node whose turn it is to load.' },
+    backupNode: { type: 'string', maxLength: 253, description: 'The control-plane node that is to back up etcd.' },
+    backups: listByKey(backup, 'path', 8),
     lastProgressTime: { type: 'string', format: 'date-time', description: 'When the update last made progress.' },
     observedGeneration: count,
     conditions: listByKey(condition, 'type', 32),

@@ -96,7 +96,7 @@ describe('readPinState', () => {
       report('other', 'nowhere', [{ name: worker, currentGeneration: 2 }]),
     ];
     const state = readPinState(sets, pools, reports, ['m', 'old', 'busy', 'w', 'other', 'absent']);
-    expect(state).to.deep.equal({ waiting: ['old', 'busy', 'other', 'absent'], failures: [] });
+    expect(state).to.deep.equal({ waiting: ['old', 'busy', 'other', 'absent'], unreported: ['absent'], failures: [] });
   });
 
   it('wants of a node what its pool selects', () => {

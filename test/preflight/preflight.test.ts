@@ -379,7 +379,7 @@ describe('runPreflight', () => {
       server.nodeStats.delete('worker-0');
       expect(await find(fresh)).to.deep.equal(['blocker space node/master-0', 'info space node/worker-0', ...absent]);
       expect(await messageOf('blocker space node/master-0', fresh)).to.equal(
-        'has 60 GiB only; 66 GiB of free space are needed (48 GiB for the images, the rest stays free)',
+        'has 60 GiB only; 68 GiB of free space are needed (48 GiB for the images, 2.0 GiB for two backups of etcd, the rest stays free)',
       );
       // Loaded images need no more space.
       expect(await messageOf('blocker space node/master-0', plan)).not.to.match(/GiB/);

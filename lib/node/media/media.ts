@@ -67,6 +67,8 @@ export class Media {
   /** The findings at the end of the last search. */
   #reported: ReadonlyMap<string, Standing> = new Map();
   #conflict = '';
+  /** The kernel name of a device that is searched as if the options named it. */
+  #named: string | undefined;
 
   private constructor(options: MediaOptions, mounts: PrivateMounts, context: Context) {
     this.#options = options;
@@ -94,11 +96,24 @@ export class Media {
     return [...this.#known.values()].flatMap(({ findings }) => findings.rejected).concat(hung);
   }
 
+  /** Returns the findings on a device by its kernel name, and on its partitions; undefined if none of them is searched. */
+  findingsOn(kernelName: string): Findings | undefined {
+    const own = [...this.#known.values()].filter(({ device }) => isPartOf(device, kernelName));
+    if (own.length === 0) return undefined;
+    const found = own.map(({ findings }) => findings);
+    return {
+      bundles: found.flatMap(({ bundles }) => bundles),
+      rejected: found.flatMap(({ rejected }) => rejected),
+    };
+  }
+
   /**
-   * Searches all devices, and returns the changes since the last search. Skips a device that does not answer; a later
+   * Searches all devices, and returns the changes since the last search. `named` is the kernel name of a further device
+   * to search, which may have any file system. Skips a device that does not answer; a later
    * search reports its bundles. Throws `not-found` without lsblk, and `interrupted`.
    */
-  async search(): Promise<MediaEvent[]> {
+  async search(named?: string): Promise<MediaEvent[]> {
+    this.#named = named;
     const devices = (await this.#list()).filter((device) => isOpen(device, this.#isNamed(device)));
     this.#searched = devices.map(({ path }) => path);
     const gone = [...this.#known.values()].filter(({ device }) => !this.#searched.includes(device.path));
@@ -154,7 +169,16 @@ export class Media {
     const sequence = await readSequence(device, sys);
     // A program may still write a tar to the device. An unreadable device is not read again.
     const writes = candidate.kind === 'tar' ? await readWrites(device, sys) : '';
-    const fingerprint = JSON.stringify([device.size, sequence, writes, device.mountpoint, probe, digestOf(head)]);
+    const named = this.#isNamed(device);
+    const fingerprint = JSON.stringify([
+      named,
+      device.size,
+      sequence,
+      writes,
+      device.mountpoint,
+      probe,
+      digestOf(head),
+    ]);
     const folder = this.#folderOf(device, known);
     const files = folder === undefined ? undefined : await listFiles(folder).catch(() => undefined);
     const changed = [fingerprint, ...(files ?? [])].join();
@@ -206,8 +230,9 @@ export class Media {
     await this.#hung.attempt(this.#mounts.pathOf(kernelName), () => this.#mounts.release(kernelName));
   }
 
-  #isNamed({ path }: BlockDevice): boolean {
-    return this.#options.devices.includes(path);
+  #isNamed(device: BlockDevice): boolean {
+    const isFound = this.#named !== undefined && isPartOf(device, this.#named);
+    return isFound || this.#options.devices.includes(device.path);
   }
 
   #all(): Map<string, Standing> {
@@ -225,6 +250,11 @@ export class Media {
     this.#conflict = identities;
     return isConflict ? [{ event: 'conflict', paths: bundles.map(({ path }) => path) }] : [];
   }
+}
+
+/** Returns whether a device is the one with a kernel name, or a partition of it: `sdb1`, `nvme0n1p1`. */
+function isPartOf({ kernelName }: BlockDevice, name: string): boolean {
+  return kernelName.startsWith(name) && /^(?:p?\d+)?$/.test(kernelName.slice(name.length));
 }
 
 function reject({ path }: BlockDevice, reason: string, hint?: string): Findings {

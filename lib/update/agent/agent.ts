@@ -1,6 +1,7 @@
 import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { BundleCache } from './bundleCache.ts';
+import { AgentBackup } from './agentBackup.ts';
 import { AgentImages } from './agentImages.ts';
 import { AgentLoop } from './agentLoop.ts';
 import { serveMetrics } from './agentMetrics.ts';
@@ -44,6 +45,7 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     const tools = {
       cache: new BundleCache(folder, trust),
       images: new AgentImages(where.host, floor),
+      backup: new AgentBackup(cluster, where.host, context),
       peers: new AgentPeers(cluster, node, connections),
       server,
       messages: () => media.problems.slice(0, 3),

@@ -5,7 +5,7 @@ import { isPluginError, messageOf } from '../../errors.ts';
 const pauses = { first: 5000, longest: 5 * 60_000 };
 
 /** The kinds of jobs. */
-export type JobKind = 'verify' | 'fetch' | 'load' | 'retain' | 'pin';
+export type JobKind = 'verify' | 'fetch' | 'load' | 'retain' | 'pin' | 'backup';
 
 /** The job of a node. One job runs at a time, and may take an hour. */
 export class AgentJob {

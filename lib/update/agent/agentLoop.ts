@@ -73,13 +73,15 @@ export class AgentLoop {
         if (error.message !== this.#lastFailure) this.#context.log('warn', error.message);
         this.#lastFailure = error.message;
       }
-      const ended = this.#node?.ended;
-      await this.#options.media.wait(this.#randomPause(), ended ? AbortSignal.any([signal, ended]) : signal);
+      const ends = [signal, this.#node?.ended, this.#options.tools.backup?.ended];
+      const ended = AbortSignal.any(ends.filter((each) => each !== undefined));
+      await this.#options.media.wait(this.#randomPause(), ended);
     }
   }
 
-  /** Stops the running job. */
+  /** Stops the running jobs. */
   async close(): Promise<void> {
+    await this.#options.tools.backup?.close();
     await this.#node?.close();
   }
 
@@ -109,7 +111,10 @@ export class AgentLoop {
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
     await this.#node.advance(active, facts, found);
-    await this.#report.send(active, await this.#node.describe(active, facts), { ...this.#node.report, proposal });
+    const backup = await this.#options.tools.backup?.advance(active, facts.name);
+    const database = await this.#options.tools.backup?.measure();
+    const progress = { ...(await this.#node.describe(active, facts)), ...(database !== undefined && { database }) };
+    await this.#report.send(active, progress, { ...this.#node.report, backup, proposal });
   }
 
   /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */

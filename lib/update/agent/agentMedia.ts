@@ -1,4 +1,4 @@
-import { lstat, stat } from 'node:fs/promises';
+import { lstat, realpath, stat } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
@@ -44,6 +44,8 @@ export class AgentMedia {
   /** By the path of the folder, or of the named device or file. */
   readonly #examined = new Map<string, Examined>();
   #searched: readonly string[] = [];
+  /** The named device, if it has neither a bundle nor anything like one. */
+  #emptyDevice: string | undefined;
   readonly #warned = new Set<string>();
 
   private constructor(
@@ -77,7 +79,14 @@ export class AgentMedia {
    * `interrupted`.
    */
   async find(named?: string): Promise<readonly FoundBundle[]> {
-    await this.#updateMedia();
+    const device = named === undefined ? undefined : await this.#findDevice(named);
+    await this.#updateMedia(device);
+    const onDevice = device === undefined ? undefined : this.#media?.findingsOn(device);
+    this.#emptyDevice = onDevice?.bundles.length === 0 && onDevice.rejected.length === 0 ? named : undefined;
+    if (onDevice) {
+      this.#searched = [];
+      return onDevice.bundles;
+    }
     this.#searched = named === undefined ? this.#folders : [named];
     const found = named === undefined ? [...(this.#media?.bundles ?? [])] : [];
     for (const path of this.#searched) {
@@ -94,7 +103,11 @@ export class AgentMedia {
   get problems(): readonly string[] {
     const inFolders = this.#searched.flatMap((path) => this.#examined.get(path)?.findings.rejected ?? []);
     const hung = this.#searched.flatMap((path) => this.#hung.reasonFor(path) ?? []);
-    return [...[...(this.#media?.rejected ?? []), ...inFolders].map(describeProblem), ...hung];
+    const empty =
+      this.#emptyDevice === undefined
+        ? []
+        : [`${this.#emptyDevice} has neither a bundle written to it nor a file upgrade-*.tar in a file system`];
+    return [...[...(this.#media?.rejected ?? []), ...inFolders].map(describeProblem), ...hung, ...empty];
   }
 
   /** Waits for a number of milliseconds, a device event, or the signal. */
@@ -109,9 +122,17 @@ export class AgentMedia {
     await this.#media?.close();
   }
 
-  async #updateMedia(): Promise<void> {
+  /** Returns the kernel name of a block device in /dev, also by a link to it; undefined for a file and a missing device. */
+  async #findDevice(named: string): Promise<string | undefined> {
+    if (!resolve('/', named).startsWith('/dev/')) return undefined;
+    const path = pathOnHost(this.#host, named);
+    const found = await stat(path).catch(() => undefined);
+    return found?.isBlockDevice() === true ? basename(await realpath(path)) : undefined;
+  }
+
+  async #updateMedia(named?: string): Promise<void> {
     try {
-      for (const event of (await this.#media?.search()) ?? []) {
+      for (const event of (await this.#media?.search(named)) ?? []) {
         if (event.event === 'rejected') this.#warnOnce(describeProblem(event));
         if (event.event === 'found') this.#context.log('info', `${event.device} has ${event.version} ${event.arch}`);
         if (event.event === 'removed') this.#context.log('info', `${event.device} was removed`);

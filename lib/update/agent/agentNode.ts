@@ -8,7 +8,8 @@ import type { BundleFacts } from '../bundleFacts.ts';
 import type { NodeReport } from '../nodeReport.ts';
 import { describeMismatch } from '../allowedBundle.ts';
 import { chooseFacts } from '../extraImages.ts';
-import { phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
+import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob } from './agentJob.ts';
 import type { AgentPeers, FetchOutcome } from './agentPeers.ts';
@@ -18,6 +19,7 @@ import { faultOf, isContentFault } from './contentFault.ts';
 import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,
+  countStage,
   initialState,
   loadLimits,
   nodeMessages,
@@ -33,6 +35,7 @@ export interface AgentTools {
   readonly images: Pick<AgentImages, keyof AgentImages>;
   readonly peers: AgentPeers;
   readonly server: AgentServer;
+  readonly backup?: Pick<AgentBackup, keyof AgentBackup>;
   /** Further messages to report, such as media that cannot be used. */
   messages?(): readonly string[];
 }
@@ -49,7 +52,7 @@ export class AgentNode {
   readonly #job: AgentJob;
   readonly #media: MediaStates;
   #state: NodeState = initialState;
-  /** The phase and the allowed extra images for which the images were last counted. */
+  /** See countStage. */
   #countedFor: string | undefined;
 
   constructor(digest: Digest, tools: AgentTools, context: Context) {
@@ -71,7 +74,7 @@ export class AgentNode {
     return { offers: source.kind === 'open' ? this.digest : undefined, base, version };
   }
 
-  /** Aborted when the running job ends. */
+  /** See AgentJob. */
   get ended(): AbortSignal {
     return this.#job.ended;
   }
@@ -123,7 +126,7 @@ export class AgentNode {
   }
 
   /**
-   * Opens the copy on the disk, counts the images again in each phase, and finds the base blobs. Returns the message of
+   * Opens the copy on the disk, counts the images again in each phase and minute, and finds the base blobs. Returns the message of
    * an error in reading them.
    */
   async #recall(bundle: UpgradeBundle): Promise<string | undefined> {
@@ -137,8 +140,7 @@ export class AgentNode {
         if (copy) await this.#offer(copy, undefined);
       }
       this.#media.facts ??= await cache.recall(this.digest, this.#context);
-      const version = bundle.status?.version;
-      const stage = [phaseOf(bundle), version, ...(bundle.spec.allowExtraImages ?? [])].join();
+      const [version, stage] = [bundle.status?.version, countStage(bundle)];
       const facts = this.facts && chooseFacts(this.facts, bundle);
       if (!facts) return fault ?? (this.facts && describeMismatch(bundle, this.facts));
       if (this.#countedFor === stage) return fault;

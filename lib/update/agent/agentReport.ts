@@ -43,7 +43,7 @@ export class AgentReport {
   async send(
     bundle: UpgradeBundle,
     progress: NodeProgress,
-    more: Pick<NodeReport, 'offers' | 'base' | 'proposal' | 'version'> = {},
+    more: Pick<NodeReport, 'offers' | 'base' | 'backup' | 'proposal' | 'version'> = {},
   ): Promise<void> {
     this.#progress = progress;
     const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, ...more };
@@ -74,10 +74,12 @@ export class AgentReport {
 }
 
 /** Returns the parts of a report whose changes are reported immediately. */
-function urgentPart({ bundle, version, offers, base, proposal, progress: { phase, message } }: NodeReport): object {
-  return { bundle, version, offers, base, proposal, phase, message };
+function urgentPart({ progress: { phase, message }, ...report }: NodeReport): object {
+  const { bundle, version, offers, base, backup, proposal } = report;
+  return { bundle, version, offers, base, backup, proposal, phase, message };
 }
 
 function coarsen({ progress, ...report }: NodeReport): object {
-  return { ...report, progress: { ...progress, free: Math.round((progress.free ?? 0) / coarse) } };
+  const [free, database] = [progress.free, progress.database].map((bytes = 0) => Math.round(bytes / coarse));
+  return { ...report, progress: { ...progress, free, database } };
 }

@@ -2,7 +2,7 @@ import type { PluginError } from '../../errors.ts';
 import type { LoadOptions } from '../../node/images/load.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
 import type { BaseState } from '../nodeReport.ts';
-import { isAtLeast, mayFetch, mayLoad, type NodePhase, type UpgradeBundle } from '../upgradeBundle.ts';
+import { isAtLeast, mayFetch, mayLoad, phaseOf, type NodePhase, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentJob } from './agentJob.ts';
 import type { CachedBundle } from './bundleCache.ts';
 
@@ -92,6 +92,18 @@ export function chooseTask(
     return { kind: base === 'missing' ? 'fetchBase' : 'load', source };
   }
   return { kind: mayFetch(bundle, node) ? 'fetch' : 'idle' };
+}
+
+/** The pause between two counts of images that are loaded, in milliseconds: another program may remove one. */
+const countPause = 60_000;
+
+/**
+ * Returns what a count of the images is valid for: the phase, the release and the allowed extra images, and before the
+ * update itself a minute. `now` is in milliseconds.
+ */
+export function countStage(bundle: UpgradeBundle, now = performance.now()): string {
+  const minute = isAtLeast(bundle, 'Upgrading') ? 0 : Math.floor(now / countPause);
+  return [phaseOf(bundle), bundle.status?.version, minute, ...(bundle.spec.allowExtraImages ?? [])].join();
 }
 
 /**

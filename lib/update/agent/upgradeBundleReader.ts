@@ -23,7 +23,7 @@ export class UpgradeBundleReader {
   }
 
   /**
-   * Returns all UpgradeBundles. Their status has `version`, `phase`, `turn`, `base` and `nodesReady` only. Throws the errors of
+   * Returns all UpgradeBundles. Their status has `version`, `phase`, `turn`, `base`, `backupNode` and `nodesReady` only. Throws the errors of
    * the cluster.
    */
   async list(): Promise<UpgradeBundle[]> {
@@ -59,18 +59,19 @@ interface Row {
 function readRow(row: Fields): Row | undefined {
   const [uid, generation] = [row[bundleColumns.uid], row[bundleColumns.generation]];
   if (typeof uid !== 'string' || typeof generation !== 'number') return undefined;
-  const { version, phase, turn, base, nodesReady } = bundleColumns;
+  const { version, phase, turn, base, backupNode, nodesReady } = bundleColumns;
   const status = statusOf({
     version: row[version],
     phase: row[phase],
     turn: row[turn],
     base: row[base],
+    backupNode: row[backupNode],
     nodesReady: row[nodesReady],
   });
   return { name: String(row['Name']), key: `${uid} ${generation}`, status };
 }
 
-function statusOf({ version, phase, turn, base, nodesReady }: Fields): UpgradeBundleStatus {
+function statusOf({ version, phase, turn, base, backupNode, nodesReady }: Fields): UpgradeBundleStatus {
   const known = phases.find((each) => each === phase);
   return {
     ...(known && { phase: known }),
@@ -78,6 +79,7 @@ function statusOf({ version, phase, turn, base, nodesReady }: Fields): UpgradeBu
     ...(typeof version === 'string' && version !== '' && { version }),
     ...(typeof turn === 'string' && { turn }),
     ...(typeof base === 'string' && { base }),
+    ...(typeof backupNode === 'string' && { backupNode }),
     ...(typeof nodesReady === 'string' && { nodesReady }),
   };
 }

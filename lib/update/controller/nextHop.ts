@@ -1,4 +1,4 @@
-import { falseCondition } from '../conditions.ts';
+import { clearCondition, falseCondition } from '../conditions.ts';
 import { nextHop, withPhase } from '../hops.ts';
 import { resumeAnnotation, type HopProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { Step } from './step.ts';
@@ -22,7 +22,8 @@ export function beginNextHop({ status = {} }: UpgradeBundle): Step | undefined {
   const types = ['Ready', 'Loaded', 'Pinned', 'Updated'] as const;
   const conditions = types.map((type) => falseCondition(type, 'NextRelease', message));
   const hops = withPhase(status.hops ?? [], status.version, 'Completed');
-  return { phase: 'Verified', version, release, hops, conditions };
+  const notBackedUp = clearCondition(status, 'BackedUp', 'NextRelease', message);
+  return { phase: 'Verified', version, release, hops, conditions: [...conditions, ...notBackedUp] };
 }
 
 /** Returns the last completed one of several updates; undefined if there is none. */

@@ -1,6 +1,8 @@
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import { parseReport, readRenewal, type BaseState } from '../nodeReport.ts';
-import type { NodeProgress } from '../upgradeBundle.ts';
+import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
+import { readNode } from '../../preflight/node.ts';
+import { clearCondition, listNames, type BundleCondition } from '../conditions.ts';
+import { parseReport, readRenewal, type BackupReport, type BaseState } from '../nodeReport.ts';
+import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 
 /**
  * The time after which a silent agent counts as missing, in milliseconds: three times the longest pause between two
@@ -15,6 +17,7 @@ export interface KnownProgress {
   readonly isRecent: boolean;
   /** Where the node has the base blobs of a delta bundle, if it has said so. */
   readonly base?: BaseState | undefined;
+  readonly backup?: BackupReport | undefined;
 }
 
 /** The reports of agents, and their ages by the clock of this process. */
@@ -41,8 +44,45 @@ export class NodeReports {
       const report = parseReport(lease);
       const isSelected = report?.bundle === bundle && (version === undefined || report.version === version);
       if (isSelected && report.progress.name === node)
-        known.set(node, { progress: report.progress, isRecent: now - at < silenceLimit, base: report.base });
+        known.set(node, {
+          ...{ progress: report.progress, isRecent: now - at < silenceLimit },
+          ...{ base: report.base, backup: report.backup },
+        });
     }
     return known;
   }
+}
+
+/** The nodes of a cluster and the reports of their agents about an UpgradeBundle. */
+interface ReportedSite {
+  readonly bundle: UpgradeBundle;
+  readonly site: { readonly nodes: readonly StoredObject[] };
+  readonly reports: ReadonlyMap<string, KnownProgress>;
+}
+
+/**
+ * Names the nodes that are not ready, with the words of their kubelets, and nodes whose agents are silent, before the
+ * update itself. During an update nodes restart, and the condition `Updated` names them. `now`: milliseconds since 1970.
+ */
+export function describeNodes({ bundle, site, reports }: ReportedSite, now = Date.now()): BundleCondition[] {
+  const isOld = now - Date.parse(bundle.metadata.creationTimestamp ?? '') > silenceLimit;
+  const isBefore = !hasEnded(bundle) && !isAtLeast(bundle, 'Upgrading');
+  const nodes = isBefore
+    ? site.nodes.map((node) => ({ ...readNode(node), said: conditionsOf(node).get('Ready') }))
+    : [];
+  const unready = nodes.flatMap(({ name, ready, said }) =>
+    ready ? [] : [`node ${name} is not ready: ${said?.message ?? 'it has never reported'}`],
+  );
+  const silent = nodes
+    .filter(({ name, ready, labels }) => {
+      const isExpected = ready && labels['kubernetes.io/os'] !== 'windows';
+      return isExpected && reports.get(name)?.isRecent !== true && (reports.has(name) || isOld);
+    })
+    .map(({ name }) => name);
+  const agents = silent.length === 0 ? [] : [`no agent has reported for 15 minutes from ${listNames(silent)}`];
+  const problems = [...unready, ...agents];
+  if (problems.length === 0)
+    return clearCondition(bundle.status, 'NodesNotReady', 'NodesReady', 'the nodes are ready, and their agents report');
+  const reason = unready.length > 0 ? 'NodesNotReady' : 'AgentsSilent';
+  return [{ type: 'NodesNotReady', status: 'True', reason, message: listNames(problems, '; ') }];
 }

@@ -2,6 +2,7 @@ import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { AllowedFacts } from '../extraImages.ts';
 import type { LoadState } from './loadState.ts';
+import type { KnownProgress } from './nodeReports.ts';
 import type { MissingImage } from './missingImages.ts';
 import type { Site } from './readiness.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
@@ -17,6 +18,8 @@ export interface Observation {
   readonly otherBundles: readonly string[];
   readonly site: Site;
   readonly load: LoadState;
+  /** The last reports of the agents about this update, by the names of the nodes. */
+  readonly reports: ReadonlyMap<string, KnownProgress>;
   /** Reads the facts of the allowed bundle, when they are needed. */
   readonly facts: () => Promise<AllowedFacts | undefined>;
   /** Describes how the bundle that was found differs from the allowed bundle. */

@@ -29,9 +29,14 @@ export async function pinImages(observation: Pinnable): Promise<BundleCondition>
   }
   const facts = await observation.facts();
   if (!facts) return waiting('NotFound', 'the node of the controller has no verified bundle yet');
-  const { waiting: left, failures } = await applySets(observation, facts);
+  const { waiting: left, unreported, failures } = await applySets(observation, facts);
   if (failures.length > 0) return waiting('PinningFailed', listNames(failures, '; '));
-  if (left.length > 0) return waiting('Pinning', `images are not pinned yet on ${listNames(left)}`);
+  const silent = unreported.filter((name) => left.includes(name));
+  const silence =
+    silent.length === 0
+      ? ''
+      : `; the machine config daemon has not reported about these sets on ${listNames(silent)}: oc -n openshift-machine-config-operator get pods -o wide`;
+  if (left.length > 0) return waiting('Pinning', `images are not pinned yet on ${listNames(left)}${silence}`);
   const unpinnable = listUnpinnable(facts.metadata.images);
   const but = unpinnable.length > 0 ? `, except names that no PinnedImageSet accepts: ${listNames(unpinnable)}` : '';
   return { type: 'Pinned', status: 'True', reason: 'Pinned', message: `all nodes have pinned all images${but}` };

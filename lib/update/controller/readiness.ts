@@ -40,10 +40,12 @@ export async function findObstacles(
   const { version, previous, images, blobs, base } = metadata;
   const target = { version, previous, pinsIn, arch: parseArchitecture(metadata.arch) };
   const isMinor = !isSameMinor(readClusterVersion(site.clusterVersion).version, version);
-  const free = (load?.nodes ?? []).flatMap((each) =>
-    each.free === undefined ? [] : [[each.name, each.free] as const],
-  );
-  const knowledge = { imageLimits: [], pinned: new Map<string, Set<string>>(), free: new Map(free) };
+  const measured = (field: 'free' | 'database'): Map<string, number> =>
+    new Map((load?.nodes ?? []).flatMap(({ name, [field]: bytes }) => (bytes === undefined ? [] : [[name, bytes]])));
+  const knowledge = {
+    ...{ imageLimits: [], pinned: new Map<string, Set<string>>() },
+    ...{ free: measured('free'), databases: measured('database') },
+  };
   const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
   // A node that begins the first of several updates needs the space for all.
   const needs = { ...target, images, size: bytes ?? sumSizes(needed) };

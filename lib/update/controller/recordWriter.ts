@@ -52,6 +52,7 @@ export class RecordWriter {
     const { metadata, status = {} } = bundle;
     const generation = metadata.generation ?? 0;
     const { version = status.version, release = status.release, base = status.base, hops = status.hops, phase } = step;
+    const { backups = status.backups } = step;
     const since = this.#clock.observe(observation, step);
     const stalled = stall === undefined ? describeLongWait(step, since) : undefined;
     const own = {
@@ -63,6 +64,8 @@ export class RecordWriter {
       ...summarizeNodes(load.nodes),
       ...(step.progress !== undefined && { progress: step.progress }),
       ...(load.turn !== undefined && { turn: load.turn }),
+      ...(step.backupNode !== undefined && { backupNode: step.backupNode }),
+      ...(backups && { backups }),
       conditions: mergeConditions(
         status.conditions,
         [...step.conditions, ...describeStall(status, stall ?? stalled, stalled ? 'NoProgress' : 'Failing')],
@@ -151,11 +154,12 @@ function urgentPart({
   release,
   base,
   turn,
+  backupNode,
   observedGeneration,
   conditions,
 }: UpgradeBundleStatus): object {
   const states = listOf(conditions).map(({ type, status, reason }) => [type, status, reason]);
-  return { phase, version, release, base, turn, observedGeneration, states };
+  return { phase, version, release, base, turn, backupNode, observedGeneration, states };
 }
 
 function shorten(nodes: readonly NodeProgress[]): NodeProgress[] {

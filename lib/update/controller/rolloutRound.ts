@@ -107,7 +107,7 @@ export class Rollout {
     const load = readLoadState(bundle, site.nodes, reports);
     const read = () => (isAllowed ? this.#read(digest) : Promise.resolve(undefined));
     const observation: Observation = {
-      ...{ cluster: this.#cluster, bundle, site },
+      ...{ cluster: this.#cluster, bundle, site, reports },
       load: lacksFacts ? { ...load, turn: this.#options.identity } : load,
       otherBundles: others
         .filter((each) => isActive(each) && each.spec.bundle.digest !== undefined)

@@ -2,10 +2,12 @@ import { fieldsOf, listOf } from '../../fields.ts';
 import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
+import { awaitBackup } from './backup.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
 import { describePausedPools, isWorkerPool, keepsPoolsPaused, listWaitingPools } from './controlPlaneOnly.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
+import { describeNodes } from './nodeReports.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { findObstacle } from './obstacle.ts';
@@ -55,9 +57,10 @@ export async function takeStep(observation: Observation): Promise<Step> {
   };
 }
 
-function withPausedPools(step: Step, { bundle, site }: Observation): Step {
+function withPausedPools(step: Step, observation: Observation): Step {
+  const { bundle, site } = observation;
   const paused = describePausedPools(bundle, site.pools, ['Completed', 'Failed'].includes(step.phase));
-  return { ...step, conditions: [...paused, ...step.conditions] };
+  return { ...step, conditions: [...paused, ...describeNodes(observation), ...step.conditions] };
 }
 
 const steps: Readonly<Record<Phase, (observation: Observation) => Promise<Step>>> = {
@@ -135,10 +138,15 @@ async function update(observation: Observation): Promise<Step> {
   const { version, release } = facts.metadata;
   const requested = updated('Updating', `the cluster was asked to update to ${version}`);
   const conditions = [ready, requested];
+  let backups: Step['backups'];
   if (!isInstalled(site.clusterVersion, release)) {
     const { obstacle, acknowledged } = await findObstacle(observation, { loads: false });
     if (obstacle) return stay(observation, ...acknowledged, obstacle);
-    conditions.unshift(...acknowledged);
+    const { condition, ...backup } = awaitBackup(observation);
+    if (condition.status !== 'True' && condition.reason !== 'Off')
+      return { ...stay(observation, ...acknowledged, ready, condition), ...backup };
+    conditions.unshift(...acknowledged, condition);
+    backups = backup.backups;
     await observation.pause();
     // Nodes take the operating system from their own storage only if its images are pinned. The
     // target release can pin them, but this cluster cannot yet.
@@ -154,7 +162,7 @@ async function update(observation: Observation): Promise<Step> {
       ...(await requestUpdate(cluster, site.clusterVersion, facts.metadata, bundle.spec.acceptRisks ?? [])),
     );
   }
-  return { phase: 'Upgrading', progress: '0%', conditions };
+  return { phase: 'Upgrading', progress: '0%', backups, conditions };
 }
 
 async function follow(observation: Observation): Promise<Step> {

@@ -1,5 +1,5 @@
 import type { BundleCondition } from '../conditions.ts';
-import type { HopProgress, NodeProgress, Phase } from '../upgradeBundle.ts';
+import type { HopProgress, NodeProgress, Phase, UpgradeBundleStatus } from '../upgradeBundle.ts';
 
 /** The phase of the rollout after a step, and the reasons. */
 export interface Step {
@@ -11,6 +11,10 @@ export interface Step {
   readonly hops?: readonly HopProgress[] | undefined;
   /** The version of the base release of a delta bundle. */
   readonly base?: string | undefined;
+  /** The node that is to back up etcd now. */
+  readonly backupNode?: string | undefined;
+  /** The backups for the record; by default those of the status. */
+  readonly backups?: UpgradeBundleStatus['backups'];
   /** The share of the update that the version operator has done; by default the share of loaded images counts. */
   readonly progress?: string | undefined;
   /** Why the update cannot continue without an administrator. */

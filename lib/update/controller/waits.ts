@@ -9,6 +9,7 @@ const limits: Partial<Record<BundleCondition['type'], readonly [minutes: number,
   Loaded: [60, 'check the agents of these nodes (oc get pods -n oc-upgrade-bundle), or remove nodes that are gone'],
   // The machine config operator takes 40 to 60 minutes for a set of 760 images (machine-config-operator, PR 6046).
   Pinned: [120, 'see the conditions of these nodes (oc describe machineconfignode), or abort the update'],
+  BackedUp: [30, 'fix what the message says, or do without a backup (spec.backup: off)'],
   Updated: [120, 'see “oc adm upgrade” and “oc get machineconfigpool”'],
 };
 
@@ -56,5 +57,5 @@ export function describeLongWait({ phase, conditions }: Step, since: number, now
   });
   const remedy = isForPins ? `${advice}; ${unpause}` : advice;
   const time = new Date(since).toISOString().replace(/\.\d+/, '');
-  return `no progress since ${time} (limit: ${minutes} minutes); waiting: ${wait.message}; ${remedy}`;
+  return `no progress since ${time} (limit: ${minutes} minutes); waiting: ${wait.message}; ${remedy}; all remedies: docs/how-to/update-stands-still.md`;
 }

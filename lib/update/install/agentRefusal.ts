@@ -1,4 +1,5 @@
 import type { BundleEvidence } from '../../bundle/identity.ts';
+import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
@@ -6,7 +7,7 @@ import { fingerprintOf } from '../../release/signature/signature.ts';
 import { collectSignatures } from '../../release/signature/trust.ts';
 import { shellWord } from '../../shellWord.ts';
 import { agentSet } from './agentSurvey.ts';
-import { readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';
+import { noTrust, readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 
 /**
@@ -36,6 +37,23 @@ export async function checkAgents(
   const what = lacking.length > 0 ? `trust the key ${lacking.join(', ')}` : 'accept unsigned releases';
   const advice = adviseInstall(theirs, { fingerprints: lacking, keyrings: trust.keyrings, allowUnsigned });
   context.log('warn', `the agents do not ${what}. ${advice}`);
+}
+
+/**
+ * Adds what the agents of a cluster trust to the trust of a command, and logs it. Changes nothing if there are no agents,
+ * or if the user may not read them.
+ */
+export async function addAgentTrust(cluster: Cluster, trust: VerifyTrust, context: Context): Promise<VerifyTrust> {
+  const agents = await cluster.read(agentSet).catch((error: unknown) => {
+    if (isPluginError(error, 'denied') || isPluginError(error, 'not-served')) return undefined;
+    throw error;
+  });
+  const theirs = agents ? readTrust(agents) : noTrust;
+  const added = theirs.fingerprints.filter((each) => !trust.fingerprints.map(parseFingerprint).includes(each));
+  if (added.length > 0) context.log('info', `trusting the keys that the agents trust: ${added.join(', ')}`);
+  const keys = theirs.keys === '' ? [] : [{ name: 'the keys of the agents', content: theirs.keys }];
+  const allowUnsigned = trust.allowUnsigned || theirs.allowUnsigned;
+  return { ...trust, fingerprints: [...trust.fingerprints, ...added], keys, allowUnsigned };
 }
 
 async function refuseWhatAgentsDo(

@@ -6,6 +6,7 @@ import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
 import type { AgentTools } from '../../../lib/update/agent/agentNode.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
+import type { BackupReport } from '../../../lib/update/nodeReport.ts';
 import type { Cluster } from '../../../lib/kubernetes/client.ts';
 import { controlRollout } from '../../../lib/update/controller/rollout.ts';
 import { phaseOf, upgradeBundleKind, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
@@ -19,7 +20,7 @@ import { connectTo } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { node as makeNode } from './site.ts';
-import { UpdatingSite } from './updatingSite.ts';
+import { makeBackup, UpdatingSite } from './updatingSite.ts';
 
 const namespace = 'oc-upgrade-bundle';
 const token = '0123456789abcdef0123';
@@ -190,6 +191,10 @@ class Fleet {
       images: imagesOfNobody(),
       peers: new AgentPeers(cluster, name, connections),
       server,
+      backup: {
+        ...{ advance: reportBackup, measure: () => Promise.resolve(2 ** 26) },
+        ...{ ended: new AbortController().signal, close: () => Promise.resolve() },
+      },
     };
     const wait = (timeout: number, signal: AbortSignal): Promise<void> =>
       sleep(timeout, undefined, { signal }).catch(() => undefined);
@@ -204,6 +209,11 @@ class Fleet {
       () => server.close(),
     );
   }
+}
+
+/** Reports a backup as soon as the controller asks for it. */
+function reportBackup({ status }: UpgradeBundle, node: string): Promise<BackupReport | undefined> {
+  return Promise.resolve(status?.backupNode === node ? { made: makeBackup() } : undefined);
 }
 
 const none = { keyrings: [], fingerprints: [] };

@@ -7,6 +7,7 @@ import { Drives } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
 import { defaultStorePath } from '../../../lib/machine/paths.ts';
+import { writeBackupPrograms } from './backupPrograms.ts';
 
 /** The information about the cluster that the pod of a node has. */
 export interface NodePlace {
@@ -31,7 +32,7 @@ export interface NodePlace {
 }
 
 /**
- * A simulated node on this machine: a mount namespace with its own /var, /run and changes of /etc. The agent is a real
+ * A simulated node on this machine: a mount namespace with its own /var, /home, /run and changes of /etc. The agent is a real
  * process of the executable, and loads into a real image store. The node has its own USB drives.
  */
 export class SimulatedNode {
@@ -56,6 +57,7 @@ export class SimulatedNode {
     await mkdir(join(folder, 'var/lib'), { recursive: true });
     await mkdir(join(folder, 'var/tmp'));
     await mkdir(join(folder, 'media'));
+    await mkdir(join(folder, 'home'));
     await symlink('/run', join(folder, 'var/run'));
     for (const account of place.accounts) {
       const own = [
@@ -82,6 +84,7 @@ export class SimulatedNode {
     const systemctl = join(drives, 'bin/systemctl');
     await writeFile(systemctl, `#!/bin/sh\necho "$@" >> '${join(folder, 'systemctl')}'\n`);
     await chmod(systemctl, 0o755);
+    await writeBackupPrograms(join(drives, 'bin'));
     return node;
   }
 
@@ -145,6 +148,7 @@ export class SimulatedNode {
     const script = [
       'set -e',
       `mount --bind '${this.#folder}/var' /var`,
+      `mount --bind '${this.#folder}/home' /home`,
       ...(account === 'agent' ? [`mount -t overlay overlay -o '${etc}' /etc`] : []),
       'mount -t tmpfs tmpfs /run',
       'mkdir -p /run/secrets',

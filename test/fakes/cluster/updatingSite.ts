@@ -1,8 +1,15 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
-import { formatNodeReport, parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import {
+  formatNodeReport,
+  parseReport,
+  reportKind,
+  type BackupReport,
+  type NodeReport,
+} from '../../../lib/update/nodeReport.ts';
 import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import type { ClusterBackup } from '../../../lib/node/clusterBackup.ts';
 import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { isSameMinor } from '../../../lib/release/version.ts';
@@ -61,6 +68,13 @@ function goodSignature(signed: Digest): VerifiedSignature {
   return { good: true, bytes: Buffer.from('signature'), digest: signed, ...key };
 }
 
+/** A backup, as an agent reports it. */
+export function makeBackup(version = '4.19.3'): ClusterBackup {
+  const time = new Date().toISOString().replace(/\.\d+/, '');
+  const path = `/home/core/assets/backup/oc-upgrade-bundle/${version}-${time.replace(/[-:]/g, '')}`;
+  return { path, version, time, size: 2 ** 26, digest: `sha256:${'b'.repeat(64)}` };
+}
+
 /** An UpgradeBundle, as a user applies it. */
 export const upgradeBundle = (name = 'upgrade-4.19.4-amd64', spec: Json = {}, metadata: Json = {}): Json => ({
   apiVersion: bundleApi,
@@ -78,6 +92,11 @@ export class UpdatingSite {
   readonly silent = new Set<string>();
   /** Nodes whose agents fail, with their messages. */
   readonly failing = new Map<string, string>();
+  /** Why the agents cannot back up etcd, and the version that they report of a backup. */
+  backupFailure: string | undefined;
+  backupVersion: string | undefined;
+  /** Whether agents begin backups. */
+  backingUp = true;
   /** Whether daemons pin, and whether the version operator makes progress. */
   pinning = true;
   updating = true;
@@ -178,7 +197,8 @@ export class UpdatingSite {
       if (this.silent.has(node.name)) continue;
       const known = this.#reportOf(bundle, node.name);
       const next = this.#next(bundle, node, known);
-      if (!isDeepStrictEqual(next, known)) this.#report(bundle, next);
+      const backup = bundle.status?.backupNode === node.name ? this.#backUp(bundle, node.name) : undefined;
+      if (!isDeepStrictEqual(next, known) || backup) this.#report(bundle, next, backup);
     }
     const loading = this.#control(bundle, nodes);
     this.loadingAtOnce = Math.max(this.loadingAtOnce, loading);
@@ -205,18 +225,32 @@ export class UpdatingSite {
     return known;
   }
 
-  /** Returns the last report of a node’s agent. */
-  #reportOf({ metadata, status }: UpgradeBundle, node: string): NodeProgress | undefined {
+  /** Returns the new report of a backup; undefined if nothing has changed. */
+  #backUp(bundle: UpgradeBundle, node: string): BackupReport | undefined {
+    const { history } = this.#server.find(config, 'ClusterVersion', 'version')?.['status'] as { history: Json[] };
+    const version = this.backupVersion ?? String(history.find(({ state }) => state === 'Completed')?.['version']);
+    const wanted = this.backupFailure === undefined ? { made: makeBackup(version) } : { failure: this.backupFailure };
+    const { backup } = this.#findReport(bundle, node) ?? {};
+    const isSame = backup?.made?.version === wanted.made?.version && backup?.failure === wanted.failure;
+    return isSame || !this.backingUp ? undefined : wanted;
+  }
+
+  /** Returns the progress in the last report of a node’s agent. */
+  #reportOf(bundle: UpgradeBundle, node: string): NodeProgress | undefined {
+    return this.#findReport(bundle, node)?.progress;
+  }
+
+  #findReport({ metadata, status }: UpgradeBundle, node: string): NodeReport | undefined {
     const { apiVersion, kind, namespace } = reportKind;
     const lease = this.#server.find(apiVersion, kind, `agent-${node}`, namespace);
     const report = lease && parseReport(lease);
-    return report?.bundle === metadata.uid && report?.version === status?.version ? report?.progress : undefined;
+    return report?.bundle === metadata.uid && report?.version === status?.version ? report : undefined;
   }
 
-  #report({ metadata: { uid = '' }, status }: UpgradeBundle, progress: NodeProgress): void {
+  #report({ metadata: { uid = '' }, status }: UpgradeBundle, progress: NodeProgress, backup?: BackupReport): void {
     const kind = this.#server.kinds.find((known) => known.kind === reportKind.kind);
     if (!kind) return;
-    const lease = { ...formatNodeReport({ bundle: uid, version: status?.version, progress }) };
+    const lease = { ...formatNodeReport({ bundle: uid, version: status?.version, progress, backup }) };
     const place = { kind, namespace: reportKind.namespace, name: lease.metadata.name };
     this.#server.objects.apply(place, lease, { manager: 'agent', dryRun: false }, true);
   }

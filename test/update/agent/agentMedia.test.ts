@@ -1,11 +1,12 @@
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { Drives, requireLoopDevices } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 
 describe('AgentMedia', () => {
@@ -80,6 +81,36 @@ describe('AgentMedia', () => {
     expect(await hung.find(device)).to.deep.equal([]);
     expect(hung.problems).to.deep.equal([`${device} does not answer: it is skipped until it does`]);
     await writeFile(answer, '\n');
+  });
+
+  it('finds a bundle in the file system of a named disk that is not removable', async function () {
+    await requireLoopDevices(this);
+    await using ended = new AsyncDisposableStack();
+    const place = await makeFolder();
+    ended.defer(() => removeFolder(place));
+    const drives = await Drives.open(place);
+    ended.defer(() => drives.close());
+    const files = join(place, 'files');
+    await mkdir(files);
+    const empty = await drives.plug(await drives.makeExt4(files), false);
+    await copyFile(bundle.path, join(files, 'upgrade-4.12.4-x86_64.tar'));
+    const full = await drives.plug(await drives.makeExt4(files, '', 32), false);
+    const host = { root: '/', environment: { PATH: drives.path } };
+    const agent = await AgentMedia.open({ host, place: join(place, 'media'), devices: [], folders: [] }, makeContext());
+    ended.defer(() => agent.close());
+    expect(await agent.find()).to.deep.equal([]);
+    const [found, ...others] = await agent.find(full.device);
+    expect(found).to.include({ device: full.device, version: '4.12.4', filesystem: 'ext4' });
+    expect([others, agent.problems]).to.deep.equal([[], []]);
+    const link = '/dev/oc-disconnected-test';
+    await symlink(full.device, link);
+    ended.defer(() => rm(link));
+    expect(await agent.find(link)).to.have.length(1);
+    expect(await agent.find(empty.device)).to.deep.equal([]);
+    expect(agent.problems).to.deep.equal([
+      `${empty.device} has neither a bundle written to it nor a file upgrade-*.tar in a file system`,
+    ]);
+    expect(await agent.find()).to.deep.equal([]);
   });
 
   it('waits until the signal or the time limit', async () => {

@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import {
   chooseTask,
+  countStage,
   initialState,
   loadLimits,
   nodeMessages,
@@ -25,6 +26,19 @@ describe('loadLimits', () => {
   it('copies one image at a time on the control plane, with a pause', () => {
     expect(loadLimits({ ...node, controlPlane: true })).to.deep.equal({ concurrency: 1, pause: 1000 });
     expect(loadLimits(node)).to.deep.equal({ concurrency: 2 });
+  });
+});
+
+describe('countStage', () => {
+  it('has the images counted again each minute before the update, and in each phase', () => {
+    const stage = (phase: Phase, now: number): string =>
+      countStage({ ...bundleIn(phase), spec: {} } as UpgradeBundle, now);
+    for (const phase of ['Loading', 'Loaded', 'Pinned', 'Held'] as const) {
+      expect(stage(phase, 0)).to.equal(stage(phase, 59_000));
+      expect(stage(phase, 0)).not.to.equal(stage(phase, 61_000));
+    }
+    expect(stage('Upgrading', 0)).to.equal(stage('Upgrading', 61_000));
+    expect(stage('Loaded', 0)).not.to.equal(stage('Pinned', 0));
   });
 });
 

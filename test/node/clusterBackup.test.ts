@@ -1,0 +1,132 @@
+import { mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { digestOf } from '../../lib/oci/digest.ts';
+import type { Host } from '../../lib/machine/host.ts';
+import { backupFolder } from '../../lib/machine/paths.ts';
+import { backUpCluster, listBackups, measureDatabase } from '../../lib/node/clusterBackup.ts';
+import { makeBackupHost } from '../fakes/cluster/backupPrograms.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+
+describe('backUpCluster', () => {
+  let root: string;
+  let host: Host;
+  const request = { version: '4.19.3', purpose: 'uid 4.19.4' };
+  const open = async (script?: string): Promise<void> => {
+    host = await makeBackupHost(root, script);
+  };
+  const names = async (): Promise<string[]> => (await readdir(join(root, backupFolder)).catch(() => [])).sort();
+  /** A script that writes the files of a backup with some content. */
+  const writing = (snapshot: string): string =>
+    `#!/bin/bash\ncd "$1"; tar -czf static_kuberesources_1.tar.gz -T /dev/null; ${snapshot} > snapshot_1.db\n`;
+
+  beforeEach(async () => {
+    root = await makeFolder();
+  });
+  afterEach(() => removeFolder(root));
+
+  it('keeps a checked backup, and says where it is, of which version and for which update', async () => {
+    await open();
+    const made = await backUpCluster(host, request, makeContext());
+    expect(made.path).to.match(/^\/home\/core\/assets\/backup\/oc-upgrade-bundle\/4\.19\.3-\d{8}T\d{6}Z$/);
+    const folder = join(root, made.path);
+    const [snapshot = ''] = (await readdir(folder)).filter((name) => name.startsWith('snapshot_'));
+    const bytes = await readFile(join(folder, snapshot));
+    expect(made).to.include({ version: '4.19.3', size: bytes.length, digest: digestOf(bytes) });
+    expect(await listBackups(host)).to.deep.equal([{ ...made, purpose: 'uid 4.19.4' }]);
+  });
+
+  it('keeps the last two, and removes what a killed run left', async () => {
+    await open();
+    for (const name of ['4.18.1-20240101T000000Z', '4.18.2-20250101T000000Z', '4.18.3-1.partial']) {
+      await mkdir(join(root, backupFolder, name), { recursive: true });
+      const [version, stamp = ''] = name.split('-');
+      const time = `${stamp.slice(0, 4)}-01-01T00:00:00Z`;
+      const known = { version, time, size: 1, digest: `sha256:${'1'.repeat(64)}`, purpose: '' };
+      await writeFile(join(root, backupFolder, name, 'backup.json'), JSON.stringify(known));
+    }
+    const { path } = await backUpCluster(host, request, makeContext());
+    expect(await names()).to.deep.equal(['4.18.2-20250101T000000Z', path.split('/').at(-1)]);
+    // An unreadable record is no backup.
+    await writeFile(join(root, path, 'backup.json'), '{');
+    expect((await listBackups(host)).map(({ version }) => version)).to.deep.equal(['4.18.2']);
+  });
+
+  it('copies it to a mounted drive, and to no other folder', async () => {
+    await open();
+    await mkdir(join(root, 'mnt/none'), { recursive: true });
+    const copyTo = '/mnt/none';
+    const { message } = await failureOf(backUpCluster(host, { ...request, copyTo }, makeContext()), 'not-found');
+    expect(message).to.equal('/mnt/none is not a folder of a mounted drive on this node');
+    const drive = await mkdtemp('/dev/shm/backup-');
+    try {
+      await symlink(drive, join(root, 'mnt/drive'));
+      const made = await backUpCluster(host, { ...request, copyTo: '/mnt/drive' }, makeContext());
+      expect(made.copy).to.equal(`/mnt/drive/oc-upgrade-bundle-backup-${made.path.split('/').at(-1) ?? ''}`);
+      expect(await readdir(drive)).to.deep.equal([made.copy?.split('/').at(-1)]);
+      const copied = await readdir(join(root, made.copy ?? ''));
+      expect(copied.sort()).to.deep.equal(
+        (await readdir(join(root, made.path))).filter((name) => name !== 'backup.json').sort(),
+      );
+    } finally {
+      await rm(drive, { recursive: true });
+    }
+  });
+
+  const broken: readonly (readonly [
+    what: string,
+    script: string,
+    code: 'command-failed' | 'incomplete',
+    words: RegExp,
+  ])[] = [
+    [
+      'the script fails',
+      "#!/bin/sh\necho 'Currently the etcd operator is progressing.'\nexit 1\n",
+      ...(['command-failed', /^cluster-backup\.sh failed: Currently the etcd operator is progressing\.$/] as const),
+    ],
+    ['the script writes nothing', '#!/bin/sh\n', 'incomplete', /no snapshot and static pods/],
+    [
+      'the archive lacks the static pods',
+      writing('head -c 8224 /dev/zero'),
+      'incomplete',
+      /lacks the static pods kube-apiserver/,
+    ],
+  ];
+  for (const [what, script, code, words] of broken) {
+    it(`keeps nothing if ${what}`, async () => {
+      await open(script);
+      const { message } = await failureOf(backUpCluster(host, request, makeContext()), code);
+      expect(message).to.match(words);
+      expect(await names()).to.deep.equal([]);
+    });
+  }
+
+  it('keeps nothing if the snapshot is incomplete or corrupt', async () => {
+    for (const change of ['truncate -s -512', 'printf x | dd conv=notrunc status=none of=']) {
+      await open();
+      const script = join(root, 'usr/bin/cluster-backup.sh');
+      const target = change.endsWith('=') ? '' : ' ';
+      await writeFile(script, `${await readFile(script, 'utf8')}${change}${target}"$snapshot"\n`);
+      const { message } = await failureOf(backUpCluster(host, request, makeContext()), 'incomplete');
+      expect(message).to.match(/^the snapshot of etcd is corrupt: /);
+      expect(await names()).to.deep.equal([]);
+    }
+  });
+
+  it('needs the script and room for the database', async () => {
+    await open();
+    expect(await measureDatabase(host)).to.equal(undefined);
+    const database = join(root, 'var/lib/etcd/member/snap');
+    await mkdir(database, { recursive: true });
+    await writeFile(join(database, 'db'), '');
+    // A file without content, larger than any disk of a test.
+    await truncate(join(database, 'db'), 2 ** 43);
+    expect(await measureDatabase(host)).to.equal(2 ** 43);
+    const { message } = await failureOf(backUpCluster(host, request, makeContext()), 'disk-full');
+    expect(message).to.match(/^a backup needs 16.0 TiB, and only .* are free at /);
+    await rm(join(root, 'usr/bin/cluster-backup.sh'));
+    await failureOf(backUpCluster(host, request, makeContext()), 'not-found');
+  });
+});
