@@ -170,7 +170,7 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
   [/\bconsole\s*\./, 'prints'],
   [/\bprocess\s*\.\s*(stdout|stderr|stdin)\b/, 'uses the standard streams'],
   [/\bprocess\s*\.\s*(argv|env)\b/, 'reads argv or the environment'],
-  [/\bprocess\s*\.\s*(exit|exitCode|abort|kill(?!\(\w+, 0\)))\b/, 'ends the process'],
+  [/\bprocess\s*\.\s*(exit|exitCode|abort|kill(?!\(\w+, 0\)|\(-))\b/, 'ends the process'],
   [
     /\bimport\s*\{[^}]*\b(argv|env|exit|stdout|stderr|stdin)\b[^}]*\}\s*from\s*'node:process'/,
     'takes parts of process',

@@ -92,6 +92,7 @@ export async function restoreRegistry(
   // An interruption does not stop the restoration.
   const { signal } = new AbortController();
   let journal = begun;
+  noteUnfinished(begun, context);
   try {
     if (journal.phase !== 'starting') {
       await requireRestorable(request, records, journal, keepNewer, signal);
@@ -103,6 +104,7 @@ export async function restoreRegistry(
     await untagReplaced(commands, journal, signal);
     await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
     await records.end(journal, false);
+    context.onUnfinished?.(undefined);
     if (!isStarted || !journal.wasHealthy) return;
   } catch (cause) {
     throw new PluginError('rollback-failed', `the registry could not be restored: ${messageOf(cause)}`, {
@@ -120,6 +122,12 @@ export async function restoreRegistry(
       },
     );
   });
+}
+
+/** Tells the caller that a change is unfinished, and what finishes it. */
+export function noteUnfinished({ title }: UpgradeJournal, { onUnfinished }: Context): void {
+  const hint = "Run 'rollback': it restores the registry as it was before.";
+  onUnfinished?.(new PluginError('interrupted', `${title} is unfinished, and the registry may be stopped`, { hint }));
 }
 
 /** Stops Quay, and copies the database that the newer Quay has changed, if requested. */
