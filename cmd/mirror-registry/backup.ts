@@ -1,7 +1,7 @@
 import type { BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatResult } from '../cli/format.ts';
-import { formatOption } from '../cli/options.ts';
+import { dryRunOf, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
 /** `backup`: writes the state of a mirror registry to a file. */
@@ -15,7 +15,7 @@ export const command = defineCommand({
   options: {
     output: { type: 'string', required: true, describe: 'File to write', suggest: 'files' },
     images: { type: 'boolean', describe: 'Include the content of images' },
-    'dry-run': { type: 'boolean', describe: 'Print the parts of the backup and their sizes, without changes' },
+    ...dryRunOf('With client or server, only print the parts of the backup and their sizes'),
     ...formatOption(['json']),
     'health-timeout': { ...executionOptions['health-timeout'], describe: 'Seconds to wait for a healthy registry' },
     podman: executionOptions.podman,
@@ -32,7 +32,7 @@ export const command = defineCommand({
     const { output, images: withImages, dryRun } = args;
     const execution = { ...args, restart: true, force: false, keepBackups: 3 };
     const request = { ...(await requestOf(execution, environment)), output, withImages };
-    if (dryRun) {
+    if (dryRun !== 'none') {
       const plan = await planBackup(request, context.signal);
       terminal.print(await formatResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;

@@ -1,7 +1,14 @@
 import { checkFile, checkFileOrInput, checkImage } from '../../cli/values/checks.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import type { Arguments } from '../../cli/command.ts';
-import { formatOption, policyKeyOption, registryOptions, releaseOptions, trustOptions } from '../../cli/options.ts';
+import {
+  dryRunOf,
+  formatOption,
+  policyKeyOption,
+  registryOptions,
+  releaseOptions,
+  trustOptions,
+} from '../../cli/options.ts';
 import { channelOptions } from '../../release-mirror-config/channelRange.ts';
 import { imageListOption } from '../../release-mirror-config/imageList.ts';
 import { catalogOptions } from './catalogs.ts';
@@ -79,10 +86,7 @@ export const createOptions = {
     describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
   },
   overwrite: { type: 'boolean', describe: 'With --device, replace everything on the drive' },
-  'dry-run': {
-    type: 'boolean',
-    describe: 'Print what would be downloaded and its size, without writing anything',
-  },
+  ...dryRunOf('With client or server, only print what would be downloaded and its size'),
   'verify-existing': {
     type: 'boolean',
     describe: 'Verify every byte of an existing bundle before it is kept',

@@ -8,7 +8,7 @@ import type { FileChange } from '../fileChange.ts';
 import { dropBackup } from './expiry.ts';
 import { createStorage, migrateDatabase } from './migration.ts';
 import { dumpName, loadPostgres } from './postgres.ts';
-import { tagReplaced } from './replacedImages.ts';
+import { keepReplaced } from './replacedImages.ts';
 import { disableUnits, type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
 import { noteUnfinished, restoreRegistry } from './restoration.ts';
 import { createSecrets } from './secrets.ts';
@@ -89,7 +89,7 @@ async function executeChange(
   noteUnfinished(journal, context);
   try {
     if (journal.phase === 'writing') {
-      await tagReplaced(commands, journal, signal);
+      await keepReplaced(commands, journal, signal);
       if (journal.database !== undefined) {
         await stopDatabase(commands, journal, signal);
         const backup = await records.folderOf(journal);

@@ -6,7 +6,7 @@ import { findDatabase } from './database.ts';
 import { findNewer, kindOf, stopDatabase } from './databaseKind.ts';
 import { undoMigration } from './migration.ts';
 import { restartUnits, waitForRegistry, type ExecutionRequest } from './restart.ts';
-import { untagReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
+import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import { removeSecrets } from './secrets.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
@@ -101,7 +101,7 @@ export async function restoreRegistry(
     }
     const isStarted = !noRestart && journal.restart.length > 0;
     if (isStarted) await restartUnits(request, journal, signal);
-    await untagReplaced(commands, journal, signal);
+    await releaseReplaced(commands, journal, signal);
     await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
     await records.end(journal, false);
     context.onUnfinished?.(undefined);

@@ -1,15 +1,26 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
+import type { Digest } from '../../oci/digest.ts';
 import type { Installation } from '../installation.ts';
+import type { RegistryRelease } from '../releases/images.ts';
 import { openRecords, requireUntouched } from './execution.ts';
 import { dropBackup } from './expiry.ts';
 import { type ExecutionRequest } from './restart.ts';
+import { loadReplaced, versionOfReplaced } from './replacedImages.ts';
 import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { startStopped } from './stop.ts';
 import { isForward, timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 import { takeStateLock } from '../stateFolder.ts';
+
+/** Input of a rollback. */
+export interface RollbackRequest extends ExecutionRequest {
+  /** The source of replaced images that podman no longer has. */
+  readonly release?: RegistryRelease | undefined;
+  /** The digest of the whole release, if given. */
+  readonly expectedDigest?: Digest | undefined;
+}
 
 /** The content of a rollback. */
 export interface RollbackPlan {
@@ -54,18 +65,54 @@ export async function findUnfinished(
   }
 }
 
+/** The last change that a rollback can revert. */
+export interface Revertible {
+  /** The title, as the subject of a sentence. */
+  readonly title: string;
+  /** The start time, ISO 8601. */
+  readonly begun: string;
+  /** The images that podman must have for it, and their release, whose bundle has them. */
+  readonly images: readonly string[];
+  readonly version?: string | undefined;
+}
+
+/**
+ * Finds the last change that a rollback can revert; undefined if there is none, or if its backup cannot be read by this
+ * user. Throws `invalid-file`.
+ */
+export async function findRevertible({
+  files,
+  installation,
+}: {
+  readonly files: HostFiles;
+  readonly installation: Installation;
+}): Promise<Revertible | undefined> {
+  try {
+    const journal = await new UpgradeRecords(files, installation).last();
+    if (!journal) return undefined;
+    const images = journal.replaced.map(({ name }) => name);
+    return { title: journal.title, begun: timeOf(journal), images, version: versionOfReplaced(journal) };
+  } catch (error) {
+    if (isPluginError(error, 'not-readable')) return undefined;
+    throw error;
+  }
+}
+
 /**
  * Plans a rollback, and checks that it is possible. Changes nothing. Throws `not-found` if there is no backup, the
  * errors of `requireRestorable`, `conflict` if the files were changed since, and `usage`.
  */
-export async function planRollback(request: ExecutionRequest, { signal }: Context): Promise<RollbackPlan> {
+export async function planRollback(request: RollbackRequest, { signal }: Context): Promise<RollbackPlan> {
   const records = openRecords(request);
-  const journal = await findChange(request, records);
-  if (!journal) {
-    throw new PluginError('not-found', 'there is nothing to roll back', {
-      hint: 'Backups of upgrades are in .oc-mirror-registry/backups beside quay-config.',
-    });
-  }
+  return describeRollback(request, records, await findChange(request, records), signal);
+}
+
+async function describeRollback(
+  request: RollbackRequest,
+  records: UpgradeRecords,
+  journal: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<RollbackPlan> {
   const isRestored = journal.phase === 'starting';
   if (!isRestored) await requireRestorable(request, records, journal, true, signal);
   return {
@@ -84,14 +131,16 @@ export async function planRollback(request: ExecutionRequest, { signal }: Contex
  * Keeps the newer database. Returns what was reverted. Checks everything before the registry stops. Throws `busy`, the
  * errors of `planRollback`, and `rollback-failed`.
  */
-export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<RollbackPlan> {
+export async function rollBackRegistry(request: RollbackRequest, context: Context): Promise<RollbackPlan> {
   await using _lock = await takeStateLock(request.files, request.detected.installation);
   const records = openRecords(request);
   if (!(await lastChange(records))) await records.state.removeScratch();
-  const plan = await planRollback(request, context);
-  await startStopped(request.commands, records.state, context);
-  const journal = await findChange(request, records);
-  if (journal) await restoreRegistry(request, records, journal, true, context);
+  const { release, expectedDigest, commands } = request;
+  const change = await findChange(request, records);
+  const journal = release ? await loadReplaced(commands, change, release, expectedDigest, context) : change;
+  const plan = await describeRollback(request, records, journal, context.signal);
+  await startStopped(commands, records.state, context);
+  await restoreRegistry(request, records, journal, true, context);
   return plan;
 }
 
@@ -113,7 +162,11 @@ export async function abandonChange(
  * Removes the backups of all changes, with the old images and the units that only a rollback needs. Returns the changes.
  * Throws `busy`, `conflict` if a change is unfinished, `command-failed` and `not-writable`.
  */
-export async function dropBackups(request: ExecutionRequest, context: Context): Promise<UpgradeJournal[]> {
+export async function dropBackups(
+  request: ExecutionRequest,
+  isConfirmed: boolean,
+  context: Context,
+): Promise<UpgradeJournal[]> {
   await using _lock = await takeStateLock(request.files, request.detected.installation);
   const records = openRecords(request);
   const unfinished = await records.current();
@@ -123,7 +176,7 @@ export async function dropBackups(request: ExecutionRequest, context: Context): 
     });
   }
   const ended = await records.listEnded();
-  for (const journal of ended) await dropBackup(request, records, journal, context);
+  for (const journal of isConfirmed ? ended : []) await dropBackup(request, records, journal, context);
   return ended;
 }
 
@@ -131,9 +184,13 @@ async function lastChange(records: UpgradeRecords): Promise<UpgradeJournal | und
   return (await records.current()) ?? (await records.last());
 }
 
-async function findChange(request: ExecutionRequest, records: UpgradeRecords): Promise<UpgradeJournal | undefined> {
+async function findChange(request: ExecutionRequest, records: UpgradeRecords): Promise<UpgradeJournal> {
   const journal = await lastChange(records);
-  if (!journal) return undefined;
+  if (!journal) {
+    throw new PluginError('not-found', 'there is nothing to roll back', {
+      hint: 'Backups of upgrades are in .oc-mirror-registry/backups beside quay-config.',
+    });
+  }
   if (isForward(journal)) await requireUntouched(request, records, journal);
   if (request.noRestart && journal.database !== undefined) {
     throw new PluginError('usage', 'a rollback that restores the database must restart the registry', {

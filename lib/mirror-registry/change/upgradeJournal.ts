@@ -170,6 +170,11 @@ export function timeOf({ id }: Pick<UpgradeJournal, 'id'>): string {
   return id.replace(/^\d+-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z');
 }
 
+/** Returns the names of containers that never run, and keep the replaced images from `podman image prune --all`. */
+export function rollbackContainers({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
+  return replaced.map((_, index) => `oc-mirror-registry-rollback-${id.toLowerCase()}-${index}`);
+}
+
 /** Returns the names under which podman keeps the replaced images. */
 export function rollbackTags({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
   return replaced.map((_, index) => `localhost/oc-mirror-registry/rollback:${id.toLowerCase()}-${index}`);
