@@ -5,7 +5,7 @@ import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { digestOption, noTarget, openTarget, upgradeOptions } from './target.ts';
-import { executionOptions, registryHostOptions, requestOf } from './options.ts';
+import { defaultRenewal, executionOptions, registryHostOptions, renewalOf, requestOf } from './options.ts';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({
@@ -52,7 +52,8 @@ export const command = defineCommand({
     const { release } = await openTarget({ ...noTarget, ...args }, { ...host, ...host.detected }, environment, context);
     await using _release = release;
     const expectedDigest = args.digest === undefined ? undefined : readDigest(args.digest);
-    const request = { ...host, release, expectedDigest };
+    const renewal = await renewalOf(defaultRenewal, host.now);
+    const request = { ...host, release, expectedDigest, renewal };
     const print = async (result: object, words: string): Promise<void> =>
       terminal.print(await formatResult(output, result, words));
     if (dryRun && !isDropping) {
@@ -79,7 +80,10 @@ export const command = defineCommand({
       return;
     }
     const plan = await rollBackRegistry(request, context);
-    await print({ outcome: 'reverted', ...plan }, `Done: the registry is as it was before ${nameOf(plan)}.`);
+    await print(
+      { outcome: 'reverted', ...plan },
+      `Done: the registry is as it was before ${nameOf(plan)}.${describeRenewals(plan)}`,
+    );
   },
 });
 
@@ -92,8 +96,12 @@ function nameOf({ title, begun }: Pick<RollbackPlan, 'title' | 'begun'>): string
   return /\d/.test(title) ? `${title}, started at ${begun}` : `${title} of ${begun}`;
 }
 
+function describeRenewals({ renewals }: RollbackPlan): string {
+  return renewals.length === 0 ? '' : ` Its certificate was renewed on the same CA: ${renewals.join(', ')}.`;
+}
+
 function describePlan(plan: RollbackPlan): string {
-  const { begun, unfinished, files, database, images, restart } = plan;
+  const { begun, unfinished, files, database, images, restart, renewals } = plan;
   return [
     `Would restore the registry as it was before ${nameOf(plan)}${unfinished ? ', which is unfinished' : ''}`,
     '',
@@ -103,5 +111,6 @@ function describePlan(plan: RollbackPlan): string {
       : [`restore the database in ${database}, as it was at ${begun}: push later images again`]),
     ...images.map((image) => `run ${image}`),
     ...(restart.length > 0 ? [`restart ${restart.join(', ')}`] : []),
+    ...renewals.map((reason) => `renew the restored certificate on its CA: ${reason}`),
   ].join('\n');
 }

@@ -4,6 +4,11 @@ import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { Installation } from '../installation.ts';
 import type { RegistryRelease } from '../releases/images.ts';
+import { readCertificates } from '../certificates/certificates.ts';
+import type { RenewalOptions } from '../certificates/renewal.ts';
+import { ChangedFiles } from '../changedFiles.ts';
+import { detectInstallation } from '../detect/detect.ts';
+import { changeLocked } from './certificateChange.ts';
 import { openRecords, requireUntouched } from './execution.ts';
 import { dropBackup } from './expiry.ts';
 import { type ExecutionRequest } from './restart.ts';
@@ -20,6 +25,8 @@ export interface RollbackRequest extends ExecutionRequest {
   readonly release?: RegistryRelease | undefined;
   /** The digest of the whole release, if given. */
   readonly expectedDigest?: Digest | undefined;
+  /** How a restored certificate is renewed that clients could not use. */
+  readonly renewal: RenewalOptions;
 }
 
 /** The content of a rollback. */
@@ -36,6 +43,8 @@ export interface RollbackPlan {
   /** The restored images, by name. */
   readonly images: readonly string[];
   readonly restart: readonly string[];
+  /** Reasons to renew the restored certificate afterwards, on its CA; empty if it is restored as it was. */
+  readonly renewals: readonly string[];
 }
 
 /** An upgrade, renewal or rollback that was interrupted. */
@@ -115,7 +124,9 @@ async function describeRollback(
 ): Promise<RollbackPlan> {
   const isRestored = journal.phase === 'starting';
   if (!isRestored) await requireRestorable(request, records, journal, true, signal);
+  const renewals = await findUnusable(request, records, journal);
   return {
+    renewals,
     title: journal.title,
     begun: timeOf(journal),
     unfinished: (await records.current()) !== undefined,
@@ -140,7 +151,17 @@ export async function rollBackRegistry(request: RollbackRequest, context: Contex
   const journal = release ? await loadReplaced(commands, change, release, expectedDigest, context) : change;
   const plan = await describeRollback(request, records, journal, context.signal);
   await startStopped(commands, records.state, context);
-  await restoreRegistry(request, records, journal, true, context);
+  const isRenewed = plan.renewals.length > 0;
+  // Clients of an expired certificate, and so the health check, fail until it is renewed.
+  const restored = isRenewed ? { ...journal, wasHealthy: false } : journal;
+  await restoreRegistry(request, records, restored, true, context);
+  if (isRenewed) {
+    const detected = await detectInstallation(request.files, request.detect);
+    await changeLocked({ ...request, detected }, records, context);
+    // The next rollback reverts the change before, and not this renewal.
+    const renewed = await records.last();
+    if (renewed) await dropBackup(request, records, renewed, context);
+  }
   return plan;
 }
 
@@ -178,6 +199,28 @@ export async function dropBackups(
   const ended = await records.listEnded();
   for (const journal of isConfirmed ? ended : []) await dropBackup(request, records, journal, context);
   return ended;
+}
+
+/**
+ * Returns why clients could not use the certificate that a rollback restores, if this program can renew it; none if they
+ * can, or if the present one is no better. Throws `not-ready` if it cannot be renewed, unless `force`.
+ */
+async function findUnusable(
+  { files, detect, detected, now, force }: RollbackRequest,
+  records: UpgradeRecords,
+  journal: UpgradeJournal,
+): Promise<string[]> {
+  const before = new ChangedFiles(files.root, await records.readOldFiles(journal));
+  const old = await readCertificates(before, (await detectInstallation(before, detect)).installation, now);
+  const present = await readCertificates(files, detected.installation, now);
+  const problems = old.status.problems.filter((problem) => !present.status.problems.includes(problem));
+  if (problems.length === 0) return [];
+  if (old.status.kind === 'automatic' && old.status.hasKey) return problems;
+  if (force) return [];
+  throw new PluginError('not-ready', `clients cannot use the certificate that is restored: ${problems.join(', ')}`, {
+    hint: 'Nothing was changed. This program cannot renew it. Force the rollback, and then install another one with certs renew.',
+    settings: ['force'],
+  });
 }
 
 async function lastChange(records: UpgradeRecords): Promise<UpgradeJournal | undefined> {
