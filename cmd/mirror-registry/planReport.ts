@@ -2,7 +2,7 @@ import type { Context } from '../../lib/context.ts';
 import { HostCommands } from '../../lib/machine/hostCommands.ts';
 import { findUnfinished, type Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
 import { isUpToDate, type UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
-import { openImageFinder } from '../../lib/mirror-registry/releases/images.ts';
+import { canAskPodman } from '../../lib/mirror-registry/releases/images.ts';
 import { surveyHost } from '../../lib/mirror-registry/change/survey.ts';
 import { formatUnifiedDiff } from '../../lib/mirror-registry/change/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
@@ -44,9 +44,9 @@ export async function makePlan(
   // Without its name, podman is that of this machine.
   const isElsewhere = args.root !== '/' && podman === podmanOption.podman.default;
   const commands = new HostCommands({ podman, systemctl: 'systemctl', environment }, detected.installation.scope);
-  const findId = isElsewhere ? undefined : await openImageFinder(commands, detected, context.signal);
+  const asksPodman = !isElsewhere && (await canAskPodman(commands, detected, context.signal));
   const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
-  const { plan } = await surveyHost(asked, findId);
+  const { plan } = await surveyHost(asked, asksPodman ? commands : undefined, context.signal);
   const unfinished = await findUnfinished(detected, context);
   if (unfinished) context.log('warn', describeUnfinished(unfinished));
   return { plan, unfinished: unfinished !== undefined };
@@ -77,7 +77,7 @@ export function formatPlan(
 }
 
 function describePlan(plan: UpgradePlan, diff: boolean): string {
-  const { from, to, level, images, units, migration, certificates, restart, blockers, warnings, due } = plan;
+  const { from, to, level, images, units, repairs, migration, certificates, restart, blockers, warnings, due } = plan;
   const notes = [
     ...blockers.map((blocker) => `BLOCKED: ${blocker}`),
     ...due.map((each) => `DUE: ${each}`),
@@ -115,6 +115,7 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
           `disable ${migration.retired}.service, and keep it for a rollback`,
         ]
       : []),
+    ...repairs.map((path) => `write ${path} again, which is missing`),
     ...units.map(({ path, reasons }) => `change ${path}: ${reasons.join('; ')}`),
     ...certificates.server.map((reason) => `renew the certificate: ${reason}`),
     ...certificates.authority.map((reason) => `renew its authority: ${reason}`),

@@ -1,9 +1,12 @@
 import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { defaultSqliteStorage, releaseComponents, type ReleaseComponent } from '../installation.ts';
 import { type DetectedInstallation } from '../detect/detect.ts';
 import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
-import type { RegistryRelease, TargetImages } from '../releases/images.ts';
+import { listMissingUnits } from './missingUnits.ts';
+import { findUnmetNeeds } from './needs.ts';
+import { findImage, type RegistryRelease, type TargetImages } from '../releases/images.ts';
 import { readState } from '../detect/registryState.ts';
 import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
 
@@ -30,12 +33,13 @@ export interface RegistrySurvey {
 }
 
 /**
- * Surveys the registry of a host, and plans its upgrade. Writes nothing. `findId` asks podman for the ID of an image by
- * name; without it, the recorded IDs are used. Throws the errors of `readCertificates`.
+ * Surveys the registry of a host, and plans its upgrade. Writes nothing. Without `podman`, recorded IDs of images are
+ * used, and what podman has is not compared. Throws the errors of `readCertificates`.
  */
 export async function surveyHost(
   { files, detected, target, release, renewal: options, sqliteStorage = defaultSqliteStorage }: SurveyRequest,
-  findId?: (image: string) => Promise<string | undefined>,
+  podman?: HostCommands,
+  signal = new AbortController().signal,
 ): Promise<RegistrySurvey> {
   const { installation } = detected;
   const certificates = await readCertificates(files, installation, options.now);
@@ -48,8 +52,8 @@ export async function surveyHost(
     if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
     const recorded = state?.images[component];
     const known = recorded?.ref === present ? recorded.id : undefined;
-    const id = findId ? await findId(present) : known;
-    if (id === undefined && !findId) unknown.push(present);
+    const id = podman ? await findImage(podman, present, signal) : known;
+    if (id === undefined && !podman) unknown.push(present);
     else if (id !== wanted.id) respun.push(component);
   }
   const images = listImageChanges(installation, target, respun);
@@ -64,6 +68,8 @@ export async function surveyHost(
     unknown,
     renewBefore: options.renewBefore,
     sqliteStorage,
+    missing: listMissingUnits(detected, target),
+    needs: podman ? await findUnmetNeeds(podman, detected, images, signal) : { blockers: [], warnings: [] },
   });
   return { certificates, renewal, renewals, plan };
 }

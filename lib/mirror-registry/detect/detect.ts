@@ -77,6 +77,13 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
   return { installation, units, commands, configuration };
 }
 
+/** Returns the names of the units that others require and that are missing, the pod first. */
+export function missingUnitsOf(units: ReadonlyMap<string, Unit>): string[] {
+  const required = [...units.values()].flatMap((unit) => settingsOf(unit, 'Unit', 'Requires'));
+  const names = required.flatMap(({ words }) => words.map(({ text }) => text.replace(/\.service$/, '')));
+  return ['quay-pod', 'quay-postgres', 'quay-redis'].filter((name) => names.includes(name) && !units.has(name));
+}
+
 /** Returns the podman command of a unit; undefined if it has none. */
 export function findCommand(unit: Unit | undefined): PodmanCommand | undefined {
   const setting = unit && settingsOf(unit, 'Service', 'ExecStart').at(-1);
@@ -189,6 +196,7 @@ function remark(
     ...(units.has('quay-postgres') && database === 'sqlite'
       ? ['quay-postgres.service is not used, because Quay uses SQLite; a rollback may need it']
       : []),
+    ...missingUnitsOf(units).map((name) => `${name}.service is missing, which other units require`),
     ...(units.has('quay-migrate') ? ['quay-migrate.service is left from an unfinished upgrade'] : []),
   ];
 }

@@ -230,7 +230,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
       case 'secret rm':
         return drop(this.secrets);
       case 'secret inspect':
-        return this.secrets.has(last) ? done : fail('no such secret');
+        return this.secrets.has(last) ? { code: 0, text: this.secrets.get(last) ?? '' } : fail('no such secret');
       case 'secret create':
         this.secrets.set(words[2] ?? '', await readFile(last, 'utf8'));
         return done;

@@ -13,7 +13,7 @@ describe('uninstall', function () {
     const dropIns = { 'quay-app.service.d/50-own.conf': '[Service]\nNice=5\n' };
     registry = await startMirrorRegistry({ storage: 'quay-storage', dropIns });
     const { host, fixture } = registry;
-    host.secrets.set('redis_pass', 'x').set('another', 'y');
+    host.secrets.set('redis_pass', 'strongpassword').set('another', 'y');
     host.volumes.add('quay-storage').add('another');
     await fixture.write(`${fixture.unitFolder}/sshd.service`, '[Service]\n');
   });
