@@ -37,9 +37,9 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment, setExitCode }) {
     const { upgradeRegistry } = await import('../../lib/mirror-registry/change/upgrade.ts');
     if (args.dryRun !== 'none') {
-      const { plan, unfinished } = await makePlan(args, environment, context);
+      const { plan, unfinished, forecast } = await makePlan(args, environment, context);
       if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));
-      terminal.print(await formatPlan(plan, args, { outcome: 'planned' }));
+      terminal.print(await formatPlan(plan, args, { outcome: 'planned' }, forecast));
       return;
     }
     const renewal = await renewalOf(args, new Date());

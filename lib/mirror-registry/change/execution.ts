@@ -87,10 +87,14 @@ async function executeChange(
   const { signal } = context;
   let journal = begun;
   noteUnfinished(journal, context);
+  // A resumed run does not know when the registry stopped.
+  let stopped = isResumed ? undefined : performance.now();
+  let outage: number | undefined;
   try {
     if (journal.phase === 'writing') {
       await keepReplaced(commands, journal, signal);
       if (journal.database !== undefined) {
+        stopped &&= performance.now();
         await stopDatabase(commands, journal, signal);
         const backup = await records.folderOf(journal);
         await kindOf(journal).copy(commands, journal.database, backup, signal);
@@ -124,8 +128,10 @@ async function executeChange(
     await createSecrets(commands, journal.secrets ?? [], request.detected, records.state, context);
     for (const { name, to } of journal.names) await commands.podman(['tag', to, name], signal);
     if (!noRestart && journal.restart.length > 0) {
+      if (journal.database === undefined) stopped &&= performance.now();
       await restartUnits(request, journal, signal);
       await waitForRegistry(request, context, signal);
+      outage = stopped && Math.ceil((performance.now() - stopped) / 1000);
       await requireContainers(request, journal, signal);
     }
     await disableUnits(commands, journal.retired?.units ?? [], signal);
@@ -133,7 +139,7 @@ async function executeChange(
     const why = isPluginError(error, 'interrupted') ? 'it was interrupted' : messageOf(error);
     await rollBack(request, records, journal, isResumed, context, why, error);
   }
-  await records.end(journal, true);
+  await records.end({ ...journal, ...(outage !== undefined && { outage }) }, true);
   context.onUnfinished?.(undefined);
   for (const expired of await records.listExpired(keepBackups)) {
     await dropBackup(request, records, expired, context);

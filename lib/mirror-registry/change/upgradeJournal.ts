@@ -54,6 +54,8 @@ export interface UpgradeJournal {
   readonly replaced: readonly ReplacedImage[];
   /** Whether the registry was healthy before. */
   readonly wasHealthy: boolean;
+  /** How long the registry was not available during a change that ended, in seconds. */
+  readonly outage?: number;
 }
 
 /** The move of a database from PostgreSQL to SQLite. */
@@ -116,6 +118,7 @@ const isJournal = fieldsWith({
   names: listWith(fieldsWith({ name: isText, to: isText, from: optional(isText) })),
   replaced: listWith(fieldsWith({ name: isText, id: isText })),
   wasHealthy: isFlag,
+  outage: optional(isCount),
 });
 
 /** Tells whether a change goes forward: its rollback has not begun. */
