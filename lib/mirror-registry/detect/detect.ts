@@ -121,6 +121,11 @@ export function configMountOf(
   return { value: join(quayRoot, 'quay-config'), file: '--quay-root', line: 0 };
 }
 
+/** Replaces the specifiers of systemd for the home of the user (`%h`) and a percent sign (`%%`). */
+export function expandSpecifiers(text: string, home: string): string {
+  return text.replace(/%[%h]/g, (found) => (found === '%h' ? home : '%'));
+}
+
 /**
  * Returns the source of the mount at a folder of a container: a path, with `%h` as the home of the user, or the name of
  * a volume.
@@ -132,7 +137,7 @@ export function mountOf(
 ): Inherited<string> | undefined {
   for (const { value, word } of valuesOf(command, 'volume')) {
     const [source = '', mounted] = value.split(':');
-    if (command && mounted === target) return inherit(command, source.replaceAll('%h', home), word);
+    if (command && mounted === target) return inherit(command, expandSpecifiers(source, home), word);
   }
   return undefined;
 }
