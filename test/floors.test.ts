@@ -191,6 +191,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/mirror-registry\/releases\/(images|installerImages|installerRelease|contentRelease|releaseList)\.ts$/,
     'podman, skopeo',
   ],
+  [/^lib\/mirror-registry\/(missingUnits|change\/replacedImages)\.ts$/, 'podman'],
   [
     /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
     'podman, systemctl, pg_dump, psql',

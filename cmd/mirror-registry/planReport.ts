@@ -1,15 +1,21 @@
 import type { Context } from '../../lib/context.ts';
 import { HostCommands } from '../../lib/machine/hostCommands.ts';
 import { findUnfinished, type Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
-import { forecastUpgrade, type Forecast } from '../../lib/mirror-registry/change/forecast.ts';
 import { isUpToDate, type UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
 import { canAskPodman } from '../../lib/mirror-registry/releases/images.ts';
-import { surveyHost } from '../../lib/mirror-registry/change/survey.ts';
+import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/mirror-registry/change/survey.ts';
 import { formatUnifiedDiff } from '../../lib/mirror-registry/change/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatBytes, formatDuration, formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
-import { executionOptions, findInstallation, podmanOption, renewalOf, type registryHostOptions, type renewalOptions } from './options.ts';
+import {
+  executionOptions,
+  findInstallation,
+  podmanOption,
+  renewalOf,
+  type registryHostOptions,
+  type renewalOptions,
+} from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
 
 /** Options of the output of a plan. */
@@ -51,7 +57,9 @@ export async function makePlan(
   const unfinished = await findUnfinished(detected, context);
   if (unfinished) context.log('warn', describeUnfinished(unfinished));
   const isChange = asksPodman && plan.restart.length > 0 && plan.blockers.length === 0;
-  const forecast = isChange ? await forecastUpgrade({ ...detected, detected, commands }, plan, context.signal) : undefined;
+  const forecast = isChange
+    ? await forecastUpgrade({ ...detected, detected, commands }, plan, context.signal)
+    : undefined;
   return { plan, unfinished: unfinished !== undefined, forecast };
 }
 
@@ -136,8 +144,11 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
 function describeForecast({ databaseSize, copyTime, lastOutage, backupSize, free }: Forecast): string {
   const limit = executionOptions['health-timeout'].default;
   const copy = `${formatBytes(databaseSize)} of database are copied and checked, in about ${formatDuration(copyTime)}, and then Quay starts`;
-  const start = databaseSize > 0 ? copy : 'Quay starts again';
-  const last = lastOutage === undefined ? 'Not measured on this host yet' : `The last such change took ${formatDuration(lastOutage)}`;
+  const start = databaseSize > 0 ? copy : 'Quay restarts';
+  const last =
+    lastOutage === undefined
+      ? 'Not measured on this host yet'
+      : `The last such change took ${formatDuration(lastOutage)}`;
   const pushed = databaseSize > 0 ? ' Images pushed since then have to be pushed again.' : '';
   return [
     `How long is it down? ${start}. ${last}; the limit is ${limit} s (--health-timeout).`,

@@ -20,7 +20,7 @@ export interface CertificateChangeRequest extends ExecutionRequest {
  */
 export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
   await using _lock = await takeStateLock(request.files, request.detected.installation);
-  return changeLocked(request, openRecords(request), context);
+  return await changeLocked(request, openRecords(request), context);
 }
 
 /** Does the same in a registry that the caller has locked. */

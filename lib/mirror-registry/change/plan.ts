@@ -12,8 +12,8 @@ import {
   planMigration,
   type MigrationPlan,
 } from './migrationPlan.ts';
-import type { MissingUnit } from './missingUnits.ts';
-import type { UnmetNeeds } from './needs.ts';
+import type { MissingUnit } from '../missingUnits.ts';
+import type { UnmetNeeds } from './readiness.ts';
 import { redisSecret } from './secrets.ts';
 import { splice, type Edit, type UnitFile } from '../detect/units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../versions.ts';

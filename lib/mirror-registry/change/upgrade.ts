@@ -19,7 +19,7 @@ import { detectInstallation, type DetectedInstallation } from '../detect/detect.
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { prepareMigration } from './migration.ts';
 import { sqliteUri } from './migrationPlan.ts';
-import { listMissingUnits, writeMissingUnits } from './missingUnits.ts';
+import { listMissingUnits, writeMissingUnits } from '../missingUnits.ts';
 import { isUpToDate, requireFeasible, type UpgradePlan } from './plan.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
@@ -96,7 +96,8 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     await requireReadiness({ commands, release, databaseSize, backups: await records.state.locate() }, context);
     await release?.check(request.expectedDigest, context);
   }
-  const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
+  const wasHealthy =
+    !request.noRestart && (await requireHealth(detected, certificates, request.force || missing.length > 0, context));
   const { postgres } = detected.installation.images;
   const old = [...plan.images.map(({ from }) => from), ...(migration && postgres ? [postgres.value] : [])];
   const replaced = await findReplaced(commands, old, context);

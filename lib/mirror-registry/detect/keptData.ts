@@ -4,7 +4,6 @@ import { removeFile, replaceFile } from '../fileChange.ts';
 import type { Scope } from '../../machine/hostCommands.ts';
 import type { ConfinedPath, HostFiles } from '../../machine/hostFiles.ts';
 import { parseJson } from '../../oci/syntax.ts';
-import type { DetectOptions } from './scopes.ts';
 
 /** The data of an uninstalled registry, and where its units were. Paths are paths of the host. */
 export interface KeptData {
@@ -14,6 +13,12 @@ export interface KeptData {
   readonly volumes: readonly string[];
   readonly keptImages: readonly string[];
   readonly folders: readonly string[];
+}
+
+/** The scope of the registry, and the home of its user. */
+interface Place {
+  readonly scope: 'auto' | Scope;
+  readonly home: string;
 }
 
 const isPath: Test = (value) => isText(value) && String(value).startsWith('/');
@@ -28,7 +33,7 @@ const isKept = fieldsWith({
 /** Reads the record of kept data; undefined if there is none in that scope. Throws `not-readable`, `invalid-file`. */
 export async function readKept(
   files: HostFiles,
-  { scope, home }: DetectOptions,
+  { scope, home }: Place,
 ): Promise<(KeptData & { readonly path: string }) | undefined> {
   for (const each of scope === 'auto' ? (['system', 'user'] as const) : [scope]) {
     const { path } = recordOf(each, home);
@@ -39,12 +44,12 @@ export async function readKept(
 }
 
 /** Writes the record durably, for root or the user only. Throws `disk-full` and `not-writable`. */
-export async function writeKept(files: HostFiles, kept: KeptData, { home }: DetectOptions): Promise<void> {
+export async function writeKept(files: HostFiles, kept: KeptData, { home }: Pick<Place, 'home'>): Promise<void> {
   await replaceFile(files, recordOf(kept.scope, home), `${JSON.stringify(kept, null, 2)}\n`, { mode: 0o600 });
 }
 
 /** Removes the record, if it exists. Throws `not-writable`. */
-export async function removeKept(files: HostFiles, scope: Scope, { home }: DetectOptions): Promise<void> {
+export async function removeKept(files: HostFiles, scope: Scope, { home }: Pick<Place, 'home'>): Promise<void> {
   await removeFile(files, recordOf(scope, home));
 }
 

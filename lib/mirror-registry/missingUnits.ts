@@ -1,10 +1,10 @@
 import { join } from 'node:path';
-import { missingUnitsOf, type DetectedInstallation } from '../detect/detect.ts';
-import { replaceFile } from '../fileChange.ts';
-import type { TargetImages } from '../releases/images.ts';
-import { imagesOfVersion } from '../versions.ts';
-import type { ExecutionRequest } from './restart.ts';
-import { redisSecret } from './secrets.ts';
+import { missingUnitsOf, type DetectedInstallation } from './detect/detect.ts';
+import { replaceFile } from './fileChange.ts';
+import type { TargetImages } from './releases/images.ts';
+import { imagesOfVersion } from './versions.ts';
+import type { HostCommands } from '../machine/hostCommands.ts';
+import type { HostFiles } from '../machine/hostFiles.ts';
 
 /** A unit that another one requires and that is missing. */
 export interface MissingUnit {
@@ -31,7 +31,7 @@ export function listMissingUnits(detected: DetectedInstallation, target: TargetI
 
 /** Writes missing units and enables them. They stay if the change is rolled back. Throws `command-failed`, `not-writable`. */
 export async function writeMissingUnits(
-  { files, commands, detected }: ExecutionRequest,
+  { files, commands, detected }: { files: HostFiles; commands: HostCommands; detected: DetectedInstallation },
   missing: readonly MissingUnit[],
   signal: AbortSignal,
 ): Promise<void> {
@@ -48,7 +48,7 @@ function redisUnit(image: string): string {
     before: '%t/%n-pid %t/%n-cid',
     start:
       'podman run --name quay-redis --pod=quay-pod --conmon-pidfile %t/%n-pid --cidfile %t/%n-cid --cgroups=no-conmon ' +
-      `--image-volume=ignore --secret=${redisSecret},type=env,target=REDIS_PASSWORD --replace ${image}`,
+      `--image-volume=ignore --secret=redis_pass,type=env,target=REDIS_PASSWORD --replace ${image}`,
     stop: 'podman stop --ignore --cidfile %t/%n-cid -t 10',
     after: 'podman rm --ignore -f --cidfile %t/%n-cid',
   });
