@@ -30,6 +30,8 @@ export interface ProgramIo {
   readonly listenToPackages?: (listener: (text: string) => void) => void;
   /** Called before a command runs. */
   readonly onCommand?: (command: Command) => void;
+  /** Called with what is unfinished if the program ends now; undefined if nothing is. */
+  readonly onUnfinished?: (message: string | undefined) => void;
 }
 
 /**
@@ -64,7 +66,9 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
       isService: command.isService === true,
     });
     const { log, transfer } = terminal;
-    const context: Context = { signal, log, onEvent: transfer('Transferring') };
+    const onUnfinished = (left: PluginError | undefined): void =>
+      io.onUnfinished?.(left && `error: ${left.message}\nhint: ${left.hint ?? ''}`);
+    const context: Context = { signal, log, onEvent: transfer('Transferring'), onUnfinished };
     const setExitCode = (code: number): void => void (exitCode = code);
     io.onCommand?.(command);
     await command.run(args, { context, terminal, environment, stdin, executable, setExitCode });

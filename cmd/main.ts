@@ -23,10 +23,14 @@ export async function runMain(program: Program, argv: readonly string[] = proces
   const listenToPackages = (listener: (text: string) => void): void => {
     hear = listener;
   };
+  let unfinished: string | undefined;
   const interruption = new AbortController();
   const breakage = new AbortController();
   const interrupt = (): void => {
-    if (interruption.signal.aborted) process.exit(130);
+    if (interruption.signal.aborted) {
+      if (unfinished !== undefined) writeSync(2, `\n${unfinished}\n`);
+      process.exit(130);
+    }
     interruption.abort(new PluginError('interrupted', 'Interrupted.'));
   };
   process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
@@ -51,6 +55,7 @@ export async function runMain(program: Program, argv: readonly string[] = proces
       broken: breakage.signal,
       listenToPackages,
       onCommand: limitHeap,
+      onUnfinished: (message) => void (unfinished = message),
     }).catch((error: unknown) => fail(messageOf(error))),
   );
 }

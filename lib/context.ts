@@ -30,6 +30,8 @@ export interface Context {
   readonly signal: AbortSignal;
   readonly log: (level: LogLevel, message: string) => void;
   readonly onEvent: (event: TransferEvent) => void;
+  /** Called with an error that says what is unfinished if this process ends now, and with undefined when nothing is. */
+  readonly onUnfinished?: (unfinished: PluginError | undefined) => void;
 }
 
 /** Throws `interrupted` if a signal is aborted. Call it between two steps of a long operation. */

@@ -89,7 +89,7 @@ export const settings = [
     'keepStore',
   ] as const),
   ...(['scope', 'userHome', 'quayRoot', 'version', 'targetQuay', 'targetRedis', 'targetPause'] as const),
-  ...(['baseline', 'writeBaseline', 'yes', 'end'] as const),
+  ...(['baseline', 'writeBaseline', 'yes', 'end', 'removeData', 'bundle'] as const),
   ...([
     'digest',
     'newCa',

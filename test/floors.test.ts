@@ -172,7 +172,7 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
   [/\bconsole\s*\./, 'prints'],
   [/\bprocess\s*\.\s*(stdout|stderr|stdin)\b/, 'uses the standard streams'],
   [/\bprocess\s*\.\s*(argv|env)\b/, 'reads argv or the environment'],
-  [/\bprocess\s*\.\s*(exit|exitCode|abort|kill(?!\(\w+, 0\)))\b/, 'ends the process'],
+  [/\bprocess\s*\.\s*(exit|exitCode|abort|kill(?!\(\w+, 0\)|\(-))\b/, 'ends the process'],
   [
     /\bimport\s*\{[^}]*\b(argv|env|exit|stdout|stderr|stdin)\b[^}]*\}\s*from\s*'node:process'/,
     'takes parts of process',
@@ -195,6 +195,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/mirror-registry\/releases\/(images|installerImages|installerRelease|contentRelease|releaseList)\.ts$/,
     'podman, skopeo',
   ],
+  [/^lib\/mirror-registry\/(missingUnits|change\/replacedImages)\.ts$/, 'podman'],
   [
     /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
     'podman, systemctl, pg_dump, psql',

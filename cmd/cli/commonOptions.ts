@@ -43,11 +43,10 @@ export function withVersion(options: OptionRecord = {}): OptionRecord {
   return { ...(options['version'] === undefined && versionOption), ...options };
 }
 
-/** Other spellings of the common options. */
-export const commonSpellings = { '--color': '--color=always', '--no-color': '--color=never' } as const;
-
-/** The spellings of `--dry-run` in kubectl and oc. Its value is never a separate word. */
-export const dryRunSpellings = {
+/** Other spellings of the common options, and those of `--dry-run` in kubectl and oc, whose value is never a separate word. */
+export const commonSpellings = {
+  '--color': '--color=always',
+  '--no-color': '--color=never',
   '--dry-run': '--dry-run=client',
   '--dry-run=true': '--dry-run=client',
   '--dry-run=false': '--dry-run=none',

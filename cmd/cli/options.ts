@@ -245,6 +245,19 @@ export const dryRunOption = {
   },
 } as const satisfies OptionRecord;
 
+/** Returns the same option for a command that changes no cluster, which has no server to ask. */
+export function dryRunOf(describe: string) {
+  return { 'dry-run': { ...dryRunOption['dry-run'], describe } } as const satisfies OptionRecord;
+}
+
+/** Returns the `--yes` of a command that destroys data. Without it, the command only prints what it would do. */
+export function yesOption(describe: string) {
+  return { yes: { type: 'boolean', describe } } as const satisfies OptionRecord;
+}
+
+/** The last line of a command that destroys data and was not confirmed. */
+export const askForYes = 'Nothing was removed. To remove this, run the same command with --yes.';
+
 /** Returns the `-o, --output` of a command with a result: json and yaml, and formats in addition. */
 export function outputOption<const C extends readonly string[]>(...more: C) {
   const choices = ['json', 'yaml', ...more] as const;

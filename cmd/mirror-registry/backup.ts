@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatCount, formatResult } from '../cli/format.ts';
-import { checkPlace, formatOption } from '../cli/options.ts';
+import { checkPlace, dryRunOf, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
 /** The name of a backup in a folder. */
@@ -26,7 +26,7 @@ export const command = defineCommand({
       check: checkPlace,
     },
     images: { type: 'boolean', describe: 'Include the content of images' },
-    'dry-run': { type: 'boolean', describe: 'Print the parts of the backup and their sizes, without changes' },
+    ...dryRunOf('With client or server, only print the parts of the backup and their sizes'),
     ...formatOption(),
     'health-timeout': { ...executionOptions['health-timeout'], describe: 'Time to wait for a healthy registry' },
     podman: executionOptions.podman,
@@ -48,7 +48,7 @@ export const command = defineCommand({
     const output = isFolder ? join(args.output, usualName) : args.output;
     const execution = { ...args, restart: true, force: false, keepBackups: 3 };
     const request = { ...(await requestOf(execution, environment)), output, withImages };
-    if (dryRun) {
+    if (dryRun !== 'none') {
       const plan = await planBackup(request, context.signal);
       terminal.print(await formatResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;

@@ -2,7 +2,7 @@ import type { Context } from '../../lib/context.ts';
 import { changeCertificates } from '../../lib/mirror-registry/change/certificateChange.ts';
 import type { Renewal, RenewalOptions } from '../../lib/mirror-registry/certificates/renewal.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { outputOption } from '../cli/options.ts';
+import { dryRunOf, outputOption } from '../cli/options.ts';
 import {
   executionOptions,
   findInstallation,
@@ -25,7 +25,7 @@ export const command = defineCommand({
     action: { type: 'string', required: true, choices: ['status', 'renew', 'trust'], describe: 'What to do' },
   },
   options: {
-    'dry-run': { type: 'boolean', describe: 'Print what would be renewed and why, without changes' },
+    ...dryRunOf('With client or server, only print what would be renewed and why'),
     'new-ca': {
       type: 'string',
       choices: ['prepare', 'switch'],
@@ -53,7 +53,8 @@ export const command = defineCommand({
     const { formatTrust } = await import('../../lib/mirror-registry/certificates/trust.ts');
     const { formatResult } = await import('../cli/format.ts');
     const { describeRenewal, describeStatus, describeAuthorities } = await import('./certsReport.ts');
-    const { action, output, newCa, force, dryRun } = args;
+    const { action, output, newCa, force } = args;
+    const dryRun = args.dryRun !== 'none';
     const options = { ...(await renewalOf(args, new Date())), force, newAuthority: newCa };
     const { installation, files } = await findInstallation(args, environment);
     const print = async (result: object, words: string): Promise<void> => {
@@ -78,7 +79,7 @@ export const command = defineCommand({
     // A renewal fixes the problems.
     if (dryRun || server.length === 0) for (const problem of status.problems) context.log('warn', problem);
     const result = { server, authority, key, files: changes.map(({ path }) => path), trusted };
-    await print(result, describeRenewal(renewal, status, installation, args));
+    await print(result, describeRenewal(renewal, status, installation, { ...args, dryRun }));
   },
 });
 

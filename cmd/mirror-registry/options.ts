@@ -146,6 +146,15 @@ export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Dat
   return { now, renewBefore, certDays, caDays, addHosts: addSan, force: false, rotateKey, own };
 }
 
+/** The arguments of `renewalOf` for a command without its options. */
+export const defaultRenewal = {
+  renewBefore: renewalOptions['renew-before'].default,
+  certDays: renewalOptions['cert-days'].default,
+  caDays: renewalOptions['ca-days'].default,
+  addSan: [] as string[],
+  ...{ sslCert: undefined, sslKey: undefined, rotateKey: false },
+};
+
 async function readText(path: string): Promise<string> {
   try {
     return await readFile(path, 'utf8');

@@ -34,8 +34,8 @@ export const command = defineCommand({
       terminal.print(formatTimer(args, executable, installation).trimEnd());
       return;
     }
-    const { plan, unfinished } = await makePlan(args, environment, context);
+    const { plan, unfinished, forecast } = await makePlan(args, environment, context);
     if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));
-    terminal.print(await formatPlan(plan, args));
+    terminal.print(await formatPlan(plan, args, {}, forecast));
   },
 });

@@ -2,13 +2,20 @@ import type { Context } from '../../lib/context.ts';
 import { HostCommands } from '../../lib/machine/hostCommands.ts';
 import { findUnfinished, type Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
 import { isUpToDate, type UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
-import { openImageFinder } from '../../lib/mirror-registry/releases/images.ts';
-import { surveyHost } from '../../lib/mirror-registry/change/survey.ts';
+import { canAskPodman } from '../../lib/mirror-registry/releases/images.ts';
+import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/mirror-registry/change/survey.ts';
 import { formatUnifiedDiff } from '../../lib/mirror-registry/change/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
-import { formatResult, formatTable } from '../cli/format.ts';
+import { formatBytes, formatDuration, formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
-import { findInstallation, podmanOption, renewalOf, type registryHostOptions, type renewalOptions } from './options.ts';
+import {
+  executionOptions,
+  findInstallation,
+  podmanOption,
+  renewalOf,
+  type registryHostOptions,
+  type renewalOptions,
+} from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
 
 /** Options of the output of a plan. */
@@ -35,7 +42,7 @@ export async function makePlan(
   args: Arguments<typeof registryHostOptions & typeof podmanOption & typeof renewalOptions & typeof upgradeOptions>,
   environment: NodeJS.ProcessEnv,
   context: Context,
-): Promise<{ plan: UpgradePlan; unfinished: boolean }> {
+): Promise<{ plan: UpgradePlan; unfinished: boolean; forecast: Forecast | undefined }> {
   const { podman } = args;
   const renewal = await renewalOf(args, new Date());
   const detected = await findInstallation(args, environment);
@@ -44,12 +51,16 @@ export async function makePlan(
   // Without its name, podman is that of this machine.
   const isElsewhere = args.root !== '/' && podman === podmanOption.podman.default;
   const commands = new HostCommands({ podman, systemctl: 'systemctl', environment }, detected.installation.scope);
-  const findId = isElsewhere ? undefined : await openImageFinder(commands, detected, context.signal);
+  const asksPodman = !isElsewhere && (await canAskPodman(commands, detected, context.signal));
   const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
-  const { plan } = await surveyHost(asked, findId);
+  const { plan } = await surveyHost(asked, asksPodman ? commands : undefined, context.signal);
   const unfinished = await findUnfinished(detected, context);
   if (unfinished) context.log('warn', describeUnfinished(unfinished));
-  return { plan, unfinished: unfinished !== undefined };
+  const isChange = asksPodman && plan.restart.length > 0 && plan.blockers.length === 0;
+  const forecast = isChange
+    ? await forecastUpgrade({ ...detected, detected, commands }, plan, context.signal)
+    : undefined;
+  return { plan, unfinished: unfinished !== undefined, forecast };
 }
 
 /** Returns the exit code of a plan: 1 if it is blocked, and `changesExitcode` if there are changes to make. */
@@ -67,17 +78,19 @@ export function formatPlan(
   plan: UpgradePlan,
   { output, diff }: Pick<Arguments<typeof planOptions>, 'output' | 'diff'>,
   more: object = {},
+  forecast?: Forecast,
 ): Promise<string> {
   const { units, ...rest } = plan;
   const changes = units.map(({ path, before, after, reasons }) => {
     return { path, reasons, diff: formatUnifiedDiff(path, before, after) };
   });
-  const result = { ...more, ...rest, units: changes };
-  return formatResult(output, result, describePlan(plan, diff));
+  const result = { ...more, ...rest, units: changes, ...(forecast && { forecast }) };
+  const answers = forecast ? `\n\n${describeForecast(forecast)}` : '';
+  return formatResult(output, result, describePlan(plan, diff) + answers);
 }
 
 function describePlan(plan: UpgradePlan, diff: boolean): string {
-  const { from, to, level, images, units, migration, certificates, restart, blockers, warnings, due } = plan;
+  const { from, to, level, images, units, repairs, migration, certificates, restart, blockers, warnings, due } = plan;
   const notes = [
     ...blockers.map((blocker) => `BLOCKED: ${blocker}`),
     ...due.map((each) => `DUE: ${each}`),
@@ -115,6 +128,7 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
           `disable ${migration.retired}.service, and keep it for a rollback`,
         ]
       : []),
+    ...repairs.map((path) => `write ${path} again, which is missing`),
     ...units.map(({ path, reasons }) => `change ${path}: ${reasons.join('; ')}`),
     ...certificates.server.map((reason) => `renew the certificate: ${reason}`),
     ...certificates.authority.map((reason) => `renew its authority: ${reason}`),
@@ -124,6 +138,23 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
   const diffs = diff ? units.map(({ path, before, after }) => formatUnifiedDiff(path, before, after).trimEnd()) : [];
   const parts = [titles[level], ...table, lines.join('\n'), ...(notes.length > 0 ? [notes.join('\n')] : []), ...diffs];
   return parts.join('\n\n');
+}
+
+/** Answers what a person asks before an upgrade. */
+function describeForecast({ databaseSize, copyTime, lastOutage, backupSize, free }: Forecast): string {
+  const limit = executionOptions['health-timeout'].default;
+  const copy = `${formatBytes(databaseSize)} of database are copied and checked, in about ${formatDuration(copyTime)}, and then Quay starts`;
+  const start = databaseSize > 0 ? copy : 'Quay restarts';
+  const last =
+    lastOutage === undefined
+      ? 'Not measured on this host yet'
+      : `The last such change took ${formatDuration(lastOutage)}`;
+  const pushed = databaseSize > 0 ? ' Images pushed since then have to be pushed again.' : '';
+  return [
+    `How long is it down? ${start}. ${last}; the limit is ${limit} s (--health-timeout).`,
+    `What if it fails?    Everything is restored, byte for byte, which takes about as long again. The backup needs ${formatBytes(backupSize)}, and ${formatBytes(free)} are free.`,
+    `Can I go back?       Yes, with 'rollback', while its backup is kept (--keep-backups).${pushed}`,
+  ].join('\n');
 }
 
 /** Describes an unfinished change, and what to do. */

@@ -3,7 +3,7 @@ import { isHost } from '../../lib/mirror-registry/certificates/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatResult } from '../cli/format.ts';
-import { outputOption } from '../cli/options.ts';
+import { dryRunOf, outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 
 // Certificates are renewed only if clients could not use them, and Quay is always restarted.
@@ -26,7 +26,7 @@ export const command = defineCommand({
       check: checkName,
       group: 'Certificates:',
     },
-    'dry-run': { type: 'boolean', describe: 'Verify the backup and print what would be restored, without changes' },
+    ...dryRunOf('With client or server, only print what would be restored, after verifying the backup'),
     ...outputOption(),
     ...certificateOptions,
     ...changeOptions,
@@ -39,7 +39,8 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { planRestore, restoreBackup } = await import('../../lib/mirror-registry/backup/restore.ts');
-    const { file: input, hostname, dryRun, output } = args;
+    const { file: input, hostname, output } = args;
+    const dryRun = args.dryRun !== 'none';
     const renewal = await renewalOf({ ...args, renewBefore: 0 }, new Date());
     const request = { ...(await requestOf({ ...args, restart: true }, environment)), input, hostname, renewal };
     const plan = dryRun ? await planRestore(request, context) : await restoreBackup(request, context);

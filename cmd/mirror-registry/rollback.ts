@@ -1,9 +1,11 @@
 import { PluginError } from '../../lib/errors.ts';
 import type { RollbackPlan } from '../../lib/mirror-registry/change/rollback.ts';
 import { timeOf, type UpgradeJournal } from '../../lib/mirror-registry/change/upgradeJournal.ts';
+import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
-import { outputOption } from '../cli/options.ts';
-import { executionOptions, registryHostOptions, requestOf } from './options.ts';
+import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
+import { digestOption, noTarget, openTarget, upgradeOptions } from './target.ts';
+import { defaultRenewal, executionOptions, registryHostOptions, renewalOf, requestOf } from './options.ts';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({
@@ -12,7 +14,7 @@ export const command = defineCommand({
     'registry. If that upgrade changed Quay, the database is restored too: push later images again. Checks everything that the rollback needs ' +
     'before the registry stops. Keeps the newer database in .oc-mirror-registry/newer-database. A second rollback reverts the change before.',
   options: {
-    'dry-run': { type: 'boolean', describe: 'Print what would be restored, without changes' },
+    ...dryRunOf('With client or server, only print what would be restored'),
     abandon: {
       type: 'boolean',
       describe: 'Abandon an unfinished upgrade, renewal or rollback: keep the files as they are, and its backup',
@@ -21,6 +23,13 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Remove all backups, with the old images and units that only a rollback needs, and roll nothing back',
     },
+    bundle: {
+      ...upgradeOptions.bundle,
+      describe:
+        'Old images that podman no longer has: a bundle of the release before the upgrade, in a form that upgrade takes',
+    },
+    digest: digestOption,
+    ...yesOption('Remove the backups of --drop-backups instead of only showing them'),
     ...outputOption(),
     ...executionOptions,
     ...registryHostOptions,
@@ -28,27 +37,37 @@ export const command = defineCommand({
   examples: [
     ['', 'Roll back the last upgrade'],
     ['--dry-run', 'Show what a rollback would restore'],
+    ['--bundle=mirror-registry-2.0.7-x86_64.tar', 'Roll back with images that podman no longer has'],
   ],
   async run(args, { context, terminal, environment }) {
     const { abandonChange, dropBackups, planRollback, rollBackRegistry } =
       await import('../../lib/mirror-registry/change/rollback.ts');
     const { formatResult } = await import('../cli/format.ts');
-    const { dryRun, abandon, dropBackups: isDropping, output } = args;
-    if ([dryRun, abandon, isDropping].filter((each) => each).length > 1) {
-      throw new PluginError('usage', '--dry-run, --abandon and --drop-backups do not go together');
+    const { yes, abandon, dropBackups: isDropping, output } = args;
+    const dryRun = args.dryRun !== 'none';
+    if (abandon && (dryRun || isDropping)) {
+      throw new PluginError('usage', '--abandon does not go with --dry-run and --drop-backups');
     }
-    const request = await requestOf(args, environment);
+    const host = await requestOf(args, environment);
+    const { release } = await openTarget({ ...noTarget, ...args }, { ...host, ...host.detected }, environment, context);
+    await using _release = release;
+    const expectedDigest = args.digest === undefined ? undefined : readDigest(args.digest);
+    const renewal = await renewalOf(defaultRenewal, host.now);
+    const request = { ...host, release, expectedDigest, renewal };
     const print = async (result: object, words: string): Promise<void> =>
       terminal.print(await formatResult(output, result, words));
-    if (dryRun) {
+    if (dryRun && !isDropping) {
       const plan = await planRollback(request, context);
       await print({ outcome: 'planned', ...plan }, describePlan(plan));
       return;
     }
     if (isDropping) {
-      const backups = (await dropBackups(request, context)).map(changeOf);
-      const lines = backups.map((change) => `Removed the backup of ${nameOf(change)}.`);
-      await print({ outcome: 'dropped', backups }, lines.length > 0 ? lines.join('\n') : 'There are no backups.');
+      const isDropped = yes && !dryRun;
+      const backups = (await dropBackups(request, isDropped, context)).map(changeOf);
+      const verb = isDropped ? 'Removed' : 'Would remove';
+      const lines = backups.map((change) => `${verb} the backup of ${nameOf(change)}.`);
+      const words = lines.length === 0 ? ['There are no backups.'] : isDropped ? lines : [...lines, askForYes];
+      await print({ outcome: isDropped ? 'dropped' : 'planned', backups }, words.join('\n'));
       return;
     }
     if (abandon) {
@@ -61,7 +80,10 @@ export const command = defineCommand({
       return;
     }
     const plan = await rollBackRegistry(request, context);
-    await print({ outcome: 'reverted', ...plan }, `Done: the registry is as it was before ${nameOf(plan)}.`);
+    await print(
+      { outcome: 'reverted', ...plan },
+      `Done: the registry is as it was before ${nameOf(plan)}.${describeRenewals(plan)}`,
+    );
   },
 });
 
@@ -74,8 +96,12 @@ function nameOf({ title, begun }: Pick<RollbackPlan, 'title' | 'begun'>): string
   return /\d/.test(title) ? `${title}, started at ${begun}` : `${title} of ${begun}`;
 }
 
+function describeRenewals({ renewals }: RollbackPlan): string {
+  return renewals.length === 0 ? '' : ` Its certificate was renewed on the same CA: ${renewals.join(', ')}.`;
+}
+
 function describePlan(plan: RollbackPlan): string {
-  const { begun, unfinished, files, database, images, restart } = plan;
+  const { begun, unfinished, files, database, images, restart, renewals } = plan;
   return [
     `Would restore the registry as it was before ${nameOf(plan)}${unfinished ? ', which is unfinished' : ''}`,
     '',
@@ -85,5 +111,6 @@ function describePlan(plan: RollbackPlan): string {
       : [`restore the database in ${database}, as it was at ${begun}: push later images again`]),
     ...images.map((image) => `run ${image}`),
     ...(restart.length > 0 ? [`restart ${restart.join(', ')}`] : []),
+    ...renewals.map((reason) => `renew the restored certificate on its CA: ${reason}`),
   ].join('\n');
 }

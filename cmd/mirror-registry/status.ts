@@ -1,5 +1,5 @@
 import type { Inherited, Installation } from '../../lib/mirror-registry/installation.ts';
-import type { Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
+import type { Revertible } from '../../lib/mirror-registry/change/rollback.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -18,7 +18,7 @@ export const command = defineCommand({
     ['--root=/mnt -o json', 'Show the mirror registry of a mounted disk, for a script'],
   ],
   async run(args, { terminal, environment, context }) {
-    const { findUnfinished } = await import('../../lib/mirror-registry/change/rollback.ts');
+    const { findRevertible, findUnfinished } = await import('../../lib/mirror-registry/change/rollback.ts');
     const { listChangedUnits, readState } = await import('../../lib/mirror-registry/detect/registryState.ts');
     const detected = await findInstallation(args, environment);
     const { installation, files } = detected;
@@ -26,8 +26,18 @@ export const command = defineCommand({
     const changedUnits = state ? listChangedUnits(state, detected) : [];
     const { lastUpgrade } = state ?? {};
     const unfinished = await findUnfinished(detected, context);
-    const result = { ...installation, ...(state && { lastUpgrade, changedUnits }), ...(unfinished && { unfinished }) };
-    const words = describeInstallation(installation, lastUpgrade, changedUnits, unfinished);
+    const rollback = await findRevertible(detected);
+    const result = {
+      ...installation,
+      ...(state && { lastUpgrade, changedUnits }),
+      ...(unfinished && { unfinished }),
+      ...(rollback && { rollback }),
+    };
+    const notes = [
+      ...(unfinished ? [describeUnfinished(unfinished)] : []),
+      ...(rollback ? [describeRevertible(rollback)] : []),
+    ];
+    const words = describeInstallation(installation, lastUpgrade, changedUnits, notes);
     terminal.print(await formatResult(args.output, result, words));
   },
 });
@@ -38,7 +48,7 @@ function describeInstallation(
   installation: Installation,
   lastUpgrade: string | undefined,
   changedUnits: readonly string[],
-  unfinished: Unfinished | undefined,
+  changes: readonly string[],
 ): string {
   const { version, quayVersion, scope, database, images, additions, dropIns, remarks } = installation;
   const title = `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ${databases[database]}, ${scope} scope`;
@@ -58,11 +68,18 @@ function describeInstallation(
     ...dropIns.map((path) => `drop-in: ${path}`),
     ...remarks,
     ...(lastUpgrade === undefined ? [] : [`last upgraded by this program on ${lastUpgrade.slice(0, 10)}`]),
-    ...(unfinished ? [describeUnfinished(unfinished)] : []),
+    ...changes,
     ...changedUnits.map((path) => `changed since then: ${path}`),
   ];
   const table = formatTable([['SETTING', 'VALUE', 'FROM'], ...rows]);
   return [title, '', table, ...(notes.length > 0 ? ['', ...notes.map((note) => `note: ${note}`)] : [])].join('\n');
+}
+
+function describeRevertible({ title, begun, images, version }: Revertible): string {
+  const what = `'rollback' reverts ${title} of ${begun.slice(0, 10)}`;
+  if (images.length === 0) return what;
+  const bundle = version === undefined ? 'a bundle of them' : `a bundle of release ${version}`;
+  return `${what}. If podman loses ${images.join(' and ')}, it needs ${bundle}: rollback --bundle=FILE`;
 }
 
 function placeOf({ file, line }: Inherited<unknown>): string {

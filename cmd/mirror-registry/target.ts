@@ -9,7 +9,7 @@ import { imagesOfVersion } from '../../lib/mirror-registry/versions.ts';
 import type { Reference } from '../../lib/oci/reference.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
-import { checkImage } from '../cli/values/checks.ts';
+import { checkImage, readDigest } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { registryOptions } from '../cli/options.ts';
 
@@ -56,6 +56,19 @@ export const upgradeOptions = {
   'certificate-authority': registryOptions['certificate-authority'],
   insecure: registryOptions.insecure,
 } as const satisfies OptionRecord;
+
+/** The arguments of `openTarget` for a command that takes only a bundle from this machine or a registry. */
+export const noTarget = {
+  ...{ version: undefined, targetQuay: undefined, targetRedis: undefined, targetPause: undefined },
+  ...{ sqliteStorage: defaultSqliteStorage, pullSecret: undefined, certificateAuthority: undefined, insecure: false },
+} as const;
+
+/** The option with the expected digest of a release. */
+export const digestOption = {
+  type: 'string',
+  describe: 'Expected digest of the bundle, or of the list in a registry (sha256:<64 hex digits>)',
+  check: (text: string) => void readDigest(text),
+} as const;
 
 function checkStorage(text: string): void {
   if (/^(?:\/[\w./-]+|[A-Za-z0-9][\w.-]*)$/.test(text)) return;

@@ -1,6 +1,6 @@
 import type { UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
 import { defineCommand } from '../cli/command.ts';
-import { outputOption } from '../cli/options.ts';
+import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
 
 /** `uninstall`: removes a mirror registry from its host. */
@@ -9,31 +9,35 @@ export const command = defineCommand({
     'Stops and removes the units, the pod with its containers, and the secrets of the registry. Keeps its data: the images, the database, the ' +
     'configuration with its keys, the certificates and the backups. --remove-data removes them too, and they cannot be restored. Images in ' +
     'podman’s storage stay.\n\n' +
-    'Does not ask for confirmation: use --dry-run first. An interrupted run resumes. The configuration of the registry may be missing.',
+    '--remove-data removes nothing without --yes, and lists everything. An interrupted run resumes. The configuration of the registry may be missing.',
   options: {
-    'dry-run': { type: 'boolean', describe: 'Print what would be removed and kept, without changes' },
+    ...dryRunOf('With client or server, only print what would be removed and kept'),
     'remove-data': {
       type: 'boolean',
       describe: 'Also remove the images, the database, the configuration, the certificates and the backups',
     },
+    ...yesOption('Remove the data of --remove-data, and the registry, instead of only showing them'),
     ...outputOption(),
     ...uninstallOptions,
     ...registryHostOptions,
   },
   examples: [
     ['--dry-run', 'List what would be removed and kept'],
-    ['--remove-data', 'Remove the registry with its data'],
+    ['--remove-data --yes', 'Remove the registry with its data'],
   ],
   async run(args, { context, terminal, environment }) {
     const { planUninstall, uninstallRegistry } = await import('../../lib/mirror-registry/change/uninstall.ts');
     const { formatResult } = await import('../cli/format.ts');
-    const { dryRun, removeData, output } = args;
+    const { removeData, output } = args;
+    const isUnconfirmed = removeData && !args.yes;
+    const dryRun = args.dryRun !== 'none' || isUnconfirmed;
     const request = await uninstallRequestOf(args, environment);
     const plan = dryRun
       ? await planUninstall(request, context.signal)
       : await uninstallRegistry(request, removeData, context);
     const words = describe(plan, dryRun, removeData);
-    terminal.print(await formatResult(output, { dryRun, removeData, ...plan }, words));
+    const asked = isUnconfirmed ? `${words}\n\n${askForYes}` : words;
+    terminal.print(await formatResult(output, { dryRun, removeData, ...plan }, asked));
   },
 });
 
@@ -57,7 +61,7 @@ function describe(plan: UninstallPlan, dryRun: boolean, removeData: boolean): st
           '',
           dryRun
             ? '--remove-data removes what would be kept.'
-            : 'This command no longer finds what was kept. If you do not need it, remove it yourself.',
+            : 'To remove what was kept, run the same command with --remove-data --yes.',
         ]),
   ].join('\n');
 }

@@ -2,9 +2,10 @@ import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import type { UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
 import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
+import { dryRunOf } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
-import { openTarget, upgradeOptions } from './target.ts';
+import { digestOption, openTarget, upgradeOptions } from './target.ts';
 
 /** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({
@@ -15,13 +16,9 @@ export const command = defineCommand({
     'covers the images of a mirror registry: --digest proves a bundle.\n\n' +
     'Exits with 0 if it is done or there is nothing to do, 3 if everything was restored, 4 if that failed too. Does not ask for confirmation.',
   options: {
-    'dry-run': { type: 'boolean', describe: 'Print the plan, without changes' },
+    ...dryRunOf('With client or server, only print the plan'),
     ...planOptions,
-    digest: {
-      type: 'string',
-      describe: 'Expected digest of the bundle, or of the list in a registry (sha256:<64 hex digits>)',
-      check: (text) => void readDigest(text),
-    },
+    digest: digestOption,
     ...upgradeOptions,
     ...renewalOptions,
     ...executionOptions,
@@ -39,10 +36,10 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment, setExitCode }) {
     const { upgradeRegistry } = await import('../../lib/mirror-registry/change/upgrade.ts');
-    if (args.dryRun) {
-      const { plan, unfinished } = await makePlan(args, environment, context);
+    if (args.dryRun !== 'none') {
+      const { plan, unfinished, forecast } = await makePlan(args, environment, context);
       if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));
-      terminal.print(await formatPlan(plan, args, { outcome: 'planned' }));
+      terminal.print(await formatPlan(plan, args, { outcome: 'planned' }, forecast));
       return;
     }
     const renewal = await renewalOf(args, new Date());

@@ -1,6 +1,5 @@
 import type { Program } from '../cli/command.ts';
 import { optionsCommand, shellCommands } from '../cli/commands/commonCommands.ts';
-import { dryRunSpellings } from '../cli/commonOptions.ts';
 
 /** The program `oc adm-release-mirror-config`. */
 export const releaseMirrorConfig: Program = {
@@ -30,5 +29,4 @@ export const releaseMirrorConfig: Program = {
     ...shellCommands,
     optionsCommand,
   ],
-  spellings: dryRunSpellings,
 };

@@ -1,6 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
-import { clusterOptions, outputOption, registryOptions } from '../cli/options.ts';
+import { clusterOptions, dryRunOf, outputOption, registryOptions, yesOption } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
 
 const { to, 'to-dir': toDir, 'to-release-image': toReleaseImage, 'config-to-dir': configToDir } = mirrorOptions;
@@ -20,7 +20,8 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Release to keep, such as 4.20.3 or 4.20.3-x86_64; several with commas between them',
     },
-    yes: { type: 'boolean', describe: 'Remove the other releases instead of only showing them' },
+    ...yesOption('Remove the other releases instead of only showing them'),
+    ...dryRunOf('With client or server, only show the other releases, also with --yes'),
     resume: { type: 'boolean', describe: 'Resume a run of another machine that was interrupted' },
     'ignore-cluster': { type: 'boolean', describe: 'Do not ask the cluster which images it needs' },
     ...outputOption(),
@@ -63,7 +64,7 @@ export const command = defineCommand({
         keep,
         configFolder: configFolderOf(args),
         configRoot: args.configToDir ?? args.toDir,
-        isConfirmed: args.yes,
+        isConfirmed: args.yes && args.dryRun === 'none',
         resume: args.resume,
         ignoreCluster: args.ignoreCluster,
         isClusterNamed: [args.kubeconfig, args.context, args.cluster, args.user, args.server].some(Boolean),

@@ -2,6 +2,7 @@ import { nameSome } from '../../lib/failures.ts';
 import type { JudgedRelease } from '../../lib/mirroring/prune/prunePlan.ts';
 import type { PruneOutcome } from '../../lib/mirroring/prune/prune.ts';
 import { formatPlace } from '../../lib/release/mirror/destination.ts';
+import { askForYes } from '../cli/options.ts';
 import { formatBytes, formatCount, formatTable } from '../cli/format.ts';
 
 /** Formats what a run of `prune` removed, or would remove. */
@@ -9,9 +10,7 @@ export function formatPruned(outcome: PruneOutcome): string {
   const { releases, unreadable, isDone, refusal } = outcome;
   const rows = releases.map((release) => [release.tag, String(release.images.length), actionOf(release, outcome)]);
   const broken = unreadable.map((tag) => [tag, '-', 'keep: its payload cannot be read']);
-  const end = refusal
-    ? `This target cannot be pruned: ${refusal.message}. ${refusal.hint ?? ''}`.trimEnd()
-    : 'Nothing was removed. To remove this, run the same command with --yes.';
+  const end = refusal ? `This target cannot be pruned: ${refusal.message}. ${refusal.hint ?? ''}`.trimEnd() : askForYes;
   const sums = isDone || hasWork(outcome) ? formatSums(outcome) : [];
   const ends = isDone ? [] : [hasWork(outcome) ? end : 'There is nothing to remove.'];
   return [

@@ -1,6 +1,5 @@
 import type { Program } from '../cli/command.ts';
 import { optionsCommand, shellCommands, shellGroup } from '../cli/commands/commonCommands.ts';
-import { dryRunSpellings } from '../cli/commonOptions.ts';
 
 const make = 'Make a bundle:';
 const read = 'Read a bundle or a release:';
@@ -64,14 +63,12 @@ export const upgradeBundle: Program = {
       usage: 'install',
       describe: 'Install the agents that let a cluster update itself from a bundle',
       group: withoutRegistry,
-      spellings: dryRunSpellings,
       load: () => import('./install.ts'),
     },
     {
       usage: 'uninstall',
       describe: 'Remove the agents from a cluster',
       group: withoutRegistry,
-      spellings: dryRunSpellings,
       load: () => import('./uninstall.ts'),
     },
     {
@@ -102,7 +99,6 @@ export const upgradeBundle: Program = {
       usage: 'clean [name]',
       describe: 'Remove the records of updates that have ended',
       group: withoutRegistry,
-      spellings: dryRunSpellings,
       load: () => import('./clean.ts'),
     },
     {

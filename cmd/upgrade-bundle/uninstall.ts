@@ -1,6 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
+import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption } from '../cli/options.ts';
 
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({
@@ -28,13 +28,14 @@ export const command = defineCommand({
       describe: 'Wait until the nodes are clean and the namespace is deleted; otherwise files stay on the nodes',
     },
     timeout: { type: 'number', isTime: true, default: 600, range: [1, 86_400], describe: 'Time to wait, such as 10m' },
+    ...yesOption('Remove the pins of --remove-pins, and the agents, instead of only showing them'),
     ...dryRunOption,
     ...outputOption(),
     ...clusterAccessOptions,
   },
   examples: [
     ['--dry-run', 'List what would be removed'],
-    ['--remove-pins', 'Remove the pins of the images too'],
+    ['--remove-pins --yes', 'Remove the pins of the images too'],
   ],
   async run(args, { context, terminal, environment }) {
     const { uninstallAgents } = await import('../../lib/update/install/uninstall.ts');
@@ -43,7 +44,9 @@ export const command = defineCommand({
     const { formatResult } = await import('../cli/format.ts');
     const { formatObject } = await import('./objectLine.ts');
     const { nodeStateFolder } = await import('../../lib/machine/paths.ts');
-    const { force, migrate, keepStore, removePins, dryRun } = args;
+    const { force, migrate, keepStore, removePins } = args;
+    const isUnconfirmed = removePins && !args.yes && args.dryRun === 'none';
+    const dryRun = isUnconfirmed ? 'client' : args.dryRun;
     if (migrate && !args.wait) throw new PluginError('usage', '--migrate needs --wait');
     using cluster = await openCluster(args, environment, context);
     const timeout = args.wait ? args.timeout * 1000 : undefined;
@@ -53,10 +56,12 @@ export const command = defineCommand({
       ? await removeMirror(cluster, tried, wait, context)
       : await uninstallAgents(cluster, { force, migrate, keepStore, removePins, timeout, ...tried }, context);
     const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
-    const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
+    if (isUnconfirmed) lines.push(askForYes);
+    const words = gone.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
     terminal.print(await formatResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words));
     const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
-    if (unpinned) context.log('warn', 'nothing keeps kubelets that need space from removing images any more');
+    if (unpinned && dryRun === 'none')
+      context.log('warn', 'nothing keeps kubelets that need space from removing images any more');
     if (!args.wait) context.log('warn', `${nodeStateFolder} stays on the nodes`);
   },
 });

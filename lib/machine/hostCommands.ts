@@ -47,7 +47,7 @@ export class HostCommands {
 
   /** Runs podman, and yields its output. Throws `command-failed`, `interrupted`. */
   readPodman(args: readonly string[], signal: AbortSignal): AsyncIterable<Buffer> {
-    return readCommand([this.#programs.podman, ...args], { environment: this.#environment, signal });
+    return readCommand([this.#programs.podman, ...args], { environment: this.#environment, signal, ownGroup: true });
   }
 
   /** Runs systemctl and returns its output. Throws `command-failed`, `interrupted`. */
@@ -180,7 +180,7 @@ export class HostCommands {
     const act = this.scope === 'user' ? [this.#programs.podman, 'unshare'] : [];
     await using folder = this.scope === 'user' ? undefined : await openMachineFolder(path);
     const command = [...act, ...inFolder, folder?.held ?? path, ...words];
-    yield* readCommand(command, { environment: this.#environment, signal }, codes);
+    yield* readCommand(command, { environment: this.#environment, signal, ownGroup: true }, codes);
   }
 
   /**
@@ -233,7 +233,7 @@ const asQuay = [
 
 async function run(program: string, args: readonly string[], options: RunOptions): Promise<string> {
   const title = `${program} ${args.slice(0, 2).join(' ')} failed`;
-  const result = await runCommand([program, ...args], options).catch((error: unknown) => {
+  const result = await runCommand([program, ...args], { ...options, ownGroup: true }).catch((error: unknown) => {
     if (isPluginError(error)) throw error;
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
     throw new PluginError('command-failed', `${title}: ${messageOf(error)}`, {

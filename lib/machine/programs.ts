@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
@@ -35,6 +35,8 @@ export interface RunOptions {
   readonly input?: AsyncIterable<Buffer> | undefined;
   /** The encoding of its output; utf8 by default. */
   readonly encoding?: ProgramOptions['encoding'];
+  /** Run it in a process group of its own: signals for the group of this process, such as Ctrl-C, do not reach it. */
+  readonly ownGroup?: boolean;
 }
 
 const folders = ['/usr/bin', '/usr/sbin', '/bin', '/sbin', '/usr/local/bin', '/usr/local/sbin'];
@@ -92,11 +94,13 @@ export async function runProgram(
  */
 export async function runCommand(
   [command = '', ...args]: readonly string[],
-  { environment, signal, input, encoding }: RunOptions,
+  { environment, signal, input, encoding, ownGroup = false }: RunOptions,
 ): Promise<ProgramResult> {
   checkInterrupted(signal);
   const stdio = [input ? 'pipe' : 'ignore', 'pipe', 'pipe'] as const;
-  const child = spawn(command, args, { stdio: [...stdio], env: { ...environment }, signal });
+  const options = { env: { ...environment }, ...(!ownGroup && { signal }) };
+  const child = spawn(command, args, { ...options, stdio: [...stdio], detached: ownGroup });
+  using _group = ownGroup ? endWith(child, signal) : undefined;
   const [stdout, stderr] = [collect(child.stdout, encoding), collect(child.stderr)];
   const writing = input && child.stdin ? pipeline(input, child.stdin) : undefined;
   writing?.catch(() => undefined);
@@ -123,17 +127,49 @@ export async function runCommand(
   return { code, stdout: stdout(), stderr: stderr() };
 }
 
+/** The process groups of running programs. */
+const groups = new Set<number>();
+
+/** Ends the process group of a program when the signal is aborted or this process exits, until it is disposed. */
+function endWith({ pid }: ChildProcess, signal: AbortSignal): Disposable | undefined {
+  if (pid === undefined) return undefined;
+  if (groups.size === 0) process.on('exit', endGroups);
+  groups.add(pid);
+  const end = (): void => void endGroup(pid);
+  signal.addEventListener('abort', end);
+  return {
+    [Symbol.dispose]: () => {
+      signal.removeEventListener('abort', end);
+      groups.delete(pid);
+      if (groups.size === 0) process.off('exit', endGroups);
+    },
+  };
+}
+
+function endGroups(): void {
+  groups.forEach(endGroup);
+}
+
+function endGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGTERM');
+  } catch {
+    // It has ended.
+  }
+}
+
 /**
  * Runs a program of this machine, by name or path, and yields its output. Ends it if the reader stops earlier. Throws
  * `command-failed` if its exit code is not among `codes`, `interrupted`, and the system’s error if it cannot be started.
  */
 export async function* readCommand(
   [command = '', ...args]: readonly string[],
-  { environment, signal }: RunOptions,
+  { environment, signal, ownGroup = false }: RunOptions,
   codes: readonly number[] = [0],
 ): AsyncGenerator<Buffer> {
   checkInterrupted(signal);
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...environment }, signal });
+  const options = { env: { ...environment }, signal, detached: ownGroup };
+  const child = spawn(command, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] });
   const stderr = collect(child.stderr);
   const ended = new Promise<number>((resolve, reject) => {
     child.once('error', reject);

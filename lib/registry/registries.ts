@@ -106,7 +106,7 @@ export class Registries {
     place: ContentPlace | Pick<Reference, 'registry' | 'repository'>,
     onProgress: (present: number) => void,
   ): Promise<void> {
-    const locations = references.flatMap((reference) => this.#access.mirrors.locationsOf(reference));
+    const locations = references.flatMap((reference) => this.#locationsOf(reference));
     const transfer = { descriptor, repositories: distinct(locations) };
     const target = 'pieces' in place ? { place } : { destination: place };
     await (await this.startThreads()).download({ ...transfer, ...target }, onProgress);
@@ -127,11 +127,12 @@ export class Registries {
     this.#context.log('warn', `${what} are treated as missing, because it cannot be reached: ${message}`);
   }
 
-  // Digest and signature are checked after a tag is resolved, so mirrors for digests may be used for tags too.
-  #locationsOf({ registry, repository, digest }: Reference): Reference[] {
+  // Digest and signature are checked after a tag is resolved, so mirrors for digests may be used for tags too. An image
+  // that was resolved from a tag is where the tag was.
+  #locationsOf({ registry, repository, tag, digest }: Reference): Reference[] {
     const { mirrors } = this.#access;
     const byDigest = mirrors.locationsOf({ registry, repository, digest: digest ?? `sha256:${'0'.repeat(64)}` });
-    if (digest !== undefined) return byDigest;
+    if (digest !== undefined && tag === undefined) return byDigest;
     const byTag = mirrors.locationsOf({ registry, repository });
     const isMirror = (location: Reference): boolean =>
       location.registry !== registry || location.repository !== repository;

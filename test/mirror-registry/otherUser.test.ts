@@ -120,7 +120,7 @@ describe('the folder of a registry, against the user who owns it', function () {
     await writeFile(join(data, 'images/precious'), '');
     await rename(join(registry.fixture.root, 'srv'), join(registry.fixture.root, 'srv.aside'));
     await plantLink('/var/lib/others', join(registry.fixture.root, 'srv'));
-    const { code, stderr } = await registry.call('uninstall', ['--remove-data']);
+    const { code, stderr } = await registry.call('uninstall', ['--remove-data', '--yes']);
     expect([code, stderr.includes('symbolic link of another user')], stderr).to.deep.equal([1, true]);
     expect(await readdir(join(data, 'images'))).to.deep.equal(['precious']);
     expect(registry.host.calls.filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);

@@ -91,8 +91,12 @@ describe('a mirror registry under podman', function () {
     const again = await call('upgrade', `--bundle=${bundle}`);
     expect(again.stdout, again.stderr).to.equal('The mirror registry is up to date: there is nothing to do.\n');
 
+    await host.runSuccessfully('podman', ['image', 'prune', '--all', '--force']);
     const back = await call('rollback');
     expect(back.code, back.stderr).to.equal(0);
+    expect((await host.runSuccessfully('podman', ['ps', '--all', '--format', '{{.Names}}'])).trim()).not.to.include(
+      'rollback',
+    );
     expect(listMigrations()).to.deep.equal(['v3.12.10']);
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
   });
@@ -171,7 +175,7 @@ describe('a mirror registry under podman', function () {
     expect(kept.stdout, kept.stderr)
       .to.include('would remove pod quay-pod')
       .and.to.include('would keep volume sqlite-storage');
-    const { code, stderr } = await host.run(process.execPath, [executable, 'uninstall', '--remove-data']);
+    const { code, stderr } = await host.run(process.execPath, [executable, 'uninstall', '--remove-data', '--yes']);
     expect(code, stderr).to.equal(0);
     expect(await list('pod', 'ls')).to.deep.equal([]);
     expect(await list('volume', 'ls')).to.deep.equal(['another']);

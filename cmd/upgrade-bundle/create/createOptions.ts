@@ -3,6 +3,7 @@ import { parseSize } from '../../cli/values/size.ts';
 import type { Arguments } from '../../cli/command.ts';
 import {
   checkPlace,
+  dryRunOf,
   formatOption,
   policyKeyOption,
   registryOptions,
@@ -87,10 +88,7 @@ export const createOptions = {
     describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
   },
   overwrite: { type: 'boolean', describe: 'With --device, replace everything on the drive' },
-  'dry-run': {
-    type: 'boolean',
-    describe: 'Print what would be downloaded and its size, without writing anything',
-  },
+  ...dryRunOf('With client or server, only print what would be downloaded and its size'),
   'verify-existing': {
     type: 'boolean',
     describe: 'Verify every byte of an existing bundle before it is kept',

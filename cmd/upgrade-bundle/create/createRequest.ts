@@ -97,7 +97,7 @@ export async function createRequestOf(
     trust: trustOf(args),
     base: args.base === undefined ? heldOf(args, site) : baseOf(args.base, args, origin),
     volumeSize: args.volumeSize === undefined ? undefined : parseSize(args.volumeSize),
-    dryRun: args.dryRun,
+    dryRun: args.dryRun !== 'none',
     verifyExisting: args.verifyExisting,
     tool,
   };

@@ -41,12 +41,17 @@ export async function runCreate(
   const result = await createBundle(request, origin, downloading);
   for (const text of listOtherKeys(result.policies ?? [], expectedKeys)) context.log('warn', text);
   const { path, digest } = result;
-  if (device && digest && !args.dryRun) {
+  if (device && digest && args.dryRun === 'none') {
     const writing = { ...context, onEvent: terminal.transfer('Writing') };
     const verifying = { ...context, onEvent: terminal.transfer('Verifying') };
     await writeDevice(host, device, { path, digest }, args.overwrite, { writing, verifying });
   }
   terminal.print(
-    await formatCreated(result, expectedKeys, { ...args, device: args.dryRun ? undefined : device?.path }, args.format),
+    await formatCreated(
+      result,
+      expectedKeys,
+      { ...args, device: args.dryRun !== 'none' ? undefined : device?.path },
+      args.format,
+    ),
   );
 }

@@ -2,7 +2,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import type { NodeDrill } from '../../../lib/drill/drill.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
-import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
+import { clusterAccessOptions, outputOption, yesOption } from '../../cli/options.ts';
 
 /** `drill`: shows on a live cluster that its nodes start without a registry. */
 export const command = defineCommand({
@@ -20,7 +20,7 @@ export const command = defineCommand({
       describe: 'All nodes of this MachineConfigPool, one after the other; stops at the first failure',
     },
     reboot: { type: 'boolean', describe: 'Drain and reboot the node, instead of a restart of its container runtime' },
-    yes: { type: 'boolean', describe: 'Confirm a drill of the only node, or of the only node of the control plane' },
+    ...yesOption('Confirm a drill of the only node, or of the only node of the control plane'),
     timeout: {
       type: 'string',
       default: '15m',

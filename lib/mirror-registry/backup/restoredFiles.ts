@@ -1,7 +1,8 @@
 import { isIPv6 } from 'node:net';
 import { join } from 'node:path';
 import { PluginError } from '../../errors.ts';
-import { HostFiles } from '../../machine/hostFiles.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import { ChangedFiles } from '../changedFiles.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { renewCertificates, type Renewal, type RenewalOptions } from '../certificates/renewal.ts';
@@ -32,24 +33,6 @@ export interface RestoredFiles {
   readonly changes: readonly FileChange[];
   /** The renewal of the certificates in the backup; undefined if they are restored as they are. */
   readonly renewal: Renewal | undefined;
-}
-
-/** The files of a host as they would be after changes. */
-class ChangedFiles extends HostFiles {
-  readonly #changed: ReadonlyMap<string, Buffer | undefined>;
-
-  constructor(root: string, changed: ReadonlyMap<string, Buffer | undefined>) {
-    super(root);
-    this.#changed = changed;
-  }
-
-  override async read(path: string): Promise<Buffer | undefined> {
-    return this.#changed.has(path) ? this.#changed.get(path) : super.read(path);
-  }
-
-  override async exists(path: string): Promise<boolean> {
-    return this.#changed.has(path) ? this.#changed.get(path) !== undefined : super.exists(path);
-  }
 }
 
 /** The passwords of Redis in Quay’s configuration. Units and podman’s secret have the same. */

@@ -3,6 +3,7 @@ import { readCertificates } from '../certificates/certificates.ts';
 import { changeRegistry, resumeUnfinished, openRecords } from './execution.ts';
 import { type ExecutionRequest } from './restart.ts';
 import { requireHealth } from './health.ts';
+import type { UpgradeRecords } from './upgradeRecords.ts';
 import { takeStateLock } from '../stateFolder.ts';
 import { describeState } from '../detect/registryState.ts';
 import { originAfter, renewCertificates, type Renewal, type RenewalOptions } from '../certificates/renewal.ts';
@@ -18,9 +19,17 @@ export interface CertificateChangeRequest extends ExecutionRequest {
  * `changeRegistry`.
  */
 export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
+  await using _lock = await takeStateLock(request.files, request.detected.installation);
+  return await changeLocked(request, openRecords(request), context);
+}
+
+/** Does the same in a registry that the caller has locked. */
+export async function changeLocked(
+  request: CertificateChangeRequest,
+  records: UpgradeRecords,
+  context: Context,
+): Promise<Renewal> {
   const { files, renewal, noRestart, now } = request;
-  await using _lock = await takeStateLock(files, request.detected.installation);
-  const records = openRecords(request);
   const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
   const certificates = await readCertificates(files, detected.installation, now);
   const renewed = await renewCertificates(files, certificates, detected.installation, renewal);

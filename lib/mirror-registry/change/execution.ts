@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { replaceDatabase } from './database.ts';
 import { kindOf, stopDatabase } from './databaseKind.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
@@ -8,9 +8,9 @@ import type { FileChange } from '../fileChange.ts';
 import { dropBackup } from './expiry.ts';
 import { createStorage, migrateDatabase } from './migration.ts';
 import { dumpName, loadPostgres } from './postgres.ts';
-import { tagReplaced } from './replacedImages.ts';
+import { keepReplaced } from './replacedImages.ts';
 import { disableUnits, type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
-import { restoreRegistry } from './restoration.ts';
+import { noteUnfinished, restoreRegistry } from './restoration.ts';
 import { createSecrets } from './secrets.ts';
 import { startStopped } from './stop.ts';
 import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
@@ -86,10 +86,15 @@ async function executeChange(
   const { commands, keepBackups, noRestart } = request;
   const { signal } = context;
   let journal = begun;
+  noteUnfinished(journal, context);
+  // A resumed run does not know when the registry stopped.
+  let stopped = isResumed ? undefined : performance.now();
+  let outage: number | undefined;
   try {
     if (journal.phase === 'writing') {
-      await tagReplaced(commands, journal, signal);
+      await keepReplaced(commands, journal, signal);
       if (journal.database !== undefined) {
+        stopped &&= performance.now();
         await stopDatabase(commands, journal, signal);
         const backup = await records.folderOf(journal);
         await kindOf(journal).copy(commands, journal.database, backup, signal);
@@ -123,15 +128,19 @@ async function executeChange(
     await createSecrets(commands, journal.secrets ?? [], request.detected, records.state, context);
     for (const { name, to } of journal.names) await commands.podman(['tag', to, name], signal);
     if (!noRestart && journal.restart.length > 0) {
+      if (journal.database === undefined) stopped &&= performance.now();
       await restartUnits(request, journal, signal);
       await waitForRegistry(request, context, signal);
+      outage = stopped && Math.ceil((performance.now() - stopped) / 1000);
       await requireContainers(request, journal, signal);
     }
     await disableUnits(commands, journal.retired?.units ?? [], signal);
   } catch (error) {
-    await rollBack(request, records, journal, isResumed, context, messageOf(error), error);
+    const why = isPluginError(error, 'interrupted') ? 'it was interrupted' : messageOf(error);
+    await rollBack(request, records, journal, isResumed, context, why, error);
   }
-  await records.end(journal, true);
+  await records.end({ ...journal, ...(outage !== undefined && { outage }) }, true);
+  context.onUnfinished?.(undefined);
   for (const expired of await records.listExpired(keepBackups)) {
     await dropBackup(request, records, expired, context);
   }
@@ -147,7 +156,7 @@ async function rollBack(
   why: string,
   cause?: unknown,
 ): Promise<never> {
-  context.log('warn', `${why}: rolling back`);
+  context.log('warn', `rolling back ${journal.title}: ${why}`);
   await restoreRegistry(request, records, journal, keepNewer, context);
   throw new PluginError('rolled-back', `${journal.title} was rolled back: ${why}`, {
     hint: 'The registry is as it was before. Fix the cause, and run the same command again.',

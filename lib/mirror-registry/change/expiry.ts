@@ -3,7 +3,7 @@ import type { Context } from '../../context.ts';
 import { detectInstallation } from '../detect/detect.ts';
 import { removeFile } from '../fileChange.ts';
 import { kindOf } from './databaseKind.ts';
-import { untagReplaced } from './replacedImages.ts';
+import { releaseReplaced } from './replacedImages.ts';
 import { disableUnits, type ExecutionRequest } from './restart.ts';
 import { removeSecrets } from './secrets.ts';
 import type { RetiredUnits, UpgradeJournal } from './upgradeJournal.ts';
@@ -23,7 +23,7 @@ export async function dropBackup(
   const { commands } = request;
   const { signal } = context;
   if (journal.retired) await removeRetired(request, journal.retired, context);
-  await untagReplaced(commands, journal, signal);
+  await releaseReplaced(commands, journal, signal);
   await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
   await records.drop(journal);
 }

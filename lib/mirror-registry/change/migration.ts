@@ -6,6 +6,7 @@ import { checkSpace } from '../../files/disk.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
+import { expandSpecifiers } from '../detect/detect.ts';
 import { importDump } from '../migration/sqliteImport.ts';
 import { scratchNames, type StateFolder } from '../stateFolder.ts';
 import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
@@ -154,7 +155,7 @@ async function runMigrations(
     const target = name === 'volume' ? value?.split(':')[1] : undefined;
     const isOwn = unitOptions.has(name) || (target !== undefined && mounts.has(target));
     if (isOwn) return [];
-    const expanded = value?.replaceAll('%h', detect.home).replaceAll('%%', '%');
+    const expanded = value === undefined ? undefined : expandSpecifiers(value, detect.home);
     return [expanded === undefined ? `--${name}` : `--${name}=${expanded}`];
   });
   const volumes = [...mounts].map(([target, source]) => `--volume=${source}:${target}:Z`);

@@ -12,6 +12,8 @@ import {
   planMigration,
   type MigrationPlan,
 } from './migrationPlan.ts';
+import type { MissingUnit } from '../missingUnits.ts';
+import type { UnmetNeeds } from './readiness.ts';
 import { redisSecret } from './secrets.ts';
 import { splice, type Edit, type UnitFile } from '../detect/units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
@@ -30,6 +32,8 @@ export interface PlanInput {
   readonly renewBefore: number;
   /** The volume or folder for the database, if it moves to SQLite. */
   readonly sqliteStorage: string;
+  readonly missing: readonly MissingUnit[];
+  readonly needs: UnmetNeeds;
 }
 
 /** New content of a unit file, as text. */
@@ -50,6 +54,8 @@ export interface UpgradePlan {
   readonly level: 'none' | 'certificates' | 'patch' | 'minor';
   readonly images: readonly ImageChange[];
   readonly units: readonly UnitChange[];
+  /** The files of missing units that are written again. */
+  readonly repairs: readonly string[];
   /** The move of the database from PostgreSQL to SQLite, if there is one. */
   readonly migration?: MigrationPlan | undefined;
   readonly certificates: RenewalNeed;
@@ -78,6 +84,8 @@ export function planUpgrade({
   unknown,
   renewBefore,
   sqliteStorage,
+  missing,
+  needs,
 }: PlanInput): UpgradePlan {
   const { installation } = detected;
   const migration = planMigration(detected, images, sqliteStorage);
@@ -85,12 +93,13 @@ export function planUpgrade({
   const changed = new Set(images.map(({ component }) => component));
   const hasPod = detected.units.has('quay-pod');
   const isPostgres = keepsPostgres(installation, migration);
+  const isMissing = (name: string): boolean => missing.some((each) => each.name === name);
   const restart = [
-    ...(changed.has('pause') && hasPod ? ['quay-pod'] : []),
-    ...(changed.has('pause') || changed.has('redis') ? ['quay-redis'] : []),
+    ...(isMissing('quay-pod') || (changed.has('pause') && hasPod) ? ['quay-pod'] : []),
+    ...(missing.length > 0 || changed.has('pause') || changed.has('redis') ? ['quay-redis'] : []),
     // It is stopped while it is copied, and with its pod.
     ...(isPostgres && (changed.has('quay') || (changed.has('pause') && hasPod)) ? ['quay-postgres'] : []),
-    ...(changed.size > 0 || renewals.server.length > 0 ? ['quay-app'] : []),
+    ...(missing.length > 0 || changed.size > 0 || renewals.server.length > 0 ? ['quay-app'] : []),
   ];
   const quay = images.find(({ component }) => component === 'quay');
   const quayVersion = quayVersionOf(quay?.to ?? '');
@@ -98,15 +107,21 @@ export function planUpgrade({
     from: installation.version,
     to: quay ? quayVersion && mirrorRegistryVersion(quayVersion) : installation.version,
     level: levelOf(images, renewals),
+    repairs: missing.flatMap(({ path, text }) => (text === undefined ? [] : [path])),
     ...{ images, units, migration, certificates: renewals, restart },
     blockers: [
       ...listDatabaseBlockers(detected, images, migration),
       ...listDowngrades(images),
+      ...needs.blockers,
+      ...missing.flatMap(({ path, text }) =>
+        text === undefined ? [`${path} is missing, and this program cannot write it: restore it from a backup`] : [],
+      ),
       ...certificateBlockers(certificates, installation, renewals),
     ],
     warnings: [
       ...installation.remarks,
       ...listWarnings(images),
+      ...needs.warnings,
       ...unknown.map((image) => `podman was not asked whether ${image} is the same image`),
     ],
     due: listDue(certificates, renewals, renewBefore),
@@ -129,8 +144,10 @@ export function listImageChanges(
 }
 
 /** Returns whether a plan changes nothing. */
-export function isUpToDate({ images, units, certificates }: UpgradePlan): boolean {
-  return images.length + units.length + certificates.server.length + certificates.authority.length === 0;
+export function isUpToDate({ images, units, repairs, certificates }: UpgradePlan): boolean {
+  return (
+    images.length + units.length + repairs.length + certificates.server.length + certificates.authority.length === 0
+  );
 }
 
 /** Checks that a plan is not blocked. Throws `unsupported` with all blockers. */

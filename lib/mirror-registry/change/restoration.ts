@@ -6,7 +6,7 @@ import { findDatabase } from './database.ts';
 import { findNewer, kindOf, stopDatabase } from './databaseKind.ts';
 import { undoMigration } from './migration.ts';
 import { restartUnits, waitForRegistry, type ExecutionRequest } from './restart.ts';
-import { untagReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
+import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import { removeSecrets } from './secrets.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
@@ -92,6 +92,7 @@ export async function restoreRegistry(
   // An interruption does not stop the restoration.
   const { signal } = new AbortController();
   let journal = begun;
+  noteUnfinished(begun, context);
   try {
     if (journal.phase !== 'starting') {
       await requireRestorable(request, records, journal, keepNewer, signal);
@@ -100,9 +101,10 @@ export async function restoreRegistry(
     }
     const isStarted = !noRestart && journal.restart.length > 0;
     if (isStarted) await restartUnits(request, journal, signal);
-    await untagReplaced(commands, journal, signal);
+    await releaseReplaced(commands, journal, signal);
     await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
     await records.end(journal, false);
+    context.onUnfinished?.(undefined);
     if (!isStarted || !journal.wasHealthy) return;
   } catch (cause) {
     throw new PluginError('rollback-failed', `the registry could not be restored: ${messageOf(cause)}`, {
@@ -120,6 +122,12 @@ export async function restoreRegistry(
       },
     );
   });
+}
+
+/** Tells the caller that a change is unfinished, and what finishes it. */
+export function noteUnfinished({ title }: UpgradeJournal, { onUnfinished }: Context): void {
+  const hint = "Run 'rollback': it restores the registry as it was before.";
+  onUnfinished?.(new PluginError('interrupted', `${title} is unfinished, and the registry may be stopped`, { hint }));
 }
 
 /** Stops Quay, and copies the database that the newer Quay has changed, if requested. */

@@ -1,6 +1,10 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
+import { fieldsOf, textOf } from '../../fields.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
+import { parseJson } from '../../oci/syntax.ts';
 import type { Configuration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { scratchNames, type StateFolder } from '../stateFolder.ts';
@@ -42,6 +46,47 @@ export async function createSecrets(
       await state.remove(scratchNames.secret);
     }
   }
+}
+
+/**
+ * Returns why a secret is not what the registry needs; undefined if it is, or if it is created with the change. The
+ * password of Redis is compared with Quay’s configuration. Throws `command-failed`, `interrupted`.
+ */
+export async function findSecretProblem(
+  commands: HostCommands,
+  name: string,
+  isUsed: boolean,
+  { configuration }: DetectedInstallation,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  const password = name === redisSecret ? passwordOf(configuration) : undefined;
+  if (!(await hasSecret(commands, name, signal))) {
+    return isUsed && password === undefined ? `podman has no secret ${name}, which a unit needs` : undefined;
+  }
+  if (password === undefined) return undefined;
+  const value = await readSecret(commands, name, signal);
+  if (value === undefined || value === password) return undefined;
+  const next = isUsed ? 'give both the same' : `'podman secret rm ${name}' removes it, and the upgrade creates it`;
+  return `the podman secret ${name} differs from the password of Redis in ${configuration.path}: ${next}`;
+}
+
+/** Reads the value of a secret; undefined if podman does not tell it. Throws `interrupted`. */
+async function readSecret(commands: HostCommands, name: string, signal: AbortSignal): Promise<string | undefined> {
+  const inspect = (...options: string[]): Promise<string> =>
+    commands.podman(['secret', 'inspect', ...options, name], signal);
+  const shown = await inspect('--showsecret', '--format', '{{.SecretData}}').catch(passFailed);
+  if (shown !== undefined) return shown.replace(/\n$/, '');
+  // Before podman 4.6, only the file of its driver has the value.
+  const format = '{{.ID}} {{.Spec.Driver.Name}} {{index .Spec.Driver.Options "path"}}';
+  const [, id = '', path = ''] =
+    /^(\w+) file (\/.+)$/m.exec((await inspect('--format', format).catch(passFailed)) ?? '') ?? [];
+  const text = await readFile(join(path, 'secretsdata.json'), 'utf8').catch(() => '{}');
+  const data = textOf(fieldsOf(parseJson(text))[id]);
+  return data === undefined ? undefined : Buffer.from(data, 'base64').toString();
+}
+
+function passFailed(error: unknown): undefined {
+  if (!isPluginError(error, 'command-failed')) throw error;
 }
 
 /** Removes secrets, if they exist. Throws `command-failed`. */

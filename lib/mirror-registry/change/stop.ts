@@ -1,4 +1,5 @@
 import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { StateFolder } from '../stateFolder.ts';
 
@@ -19,11 +20,14 @@ export async function whileStopped<T>(
 ): Promise<T> {
   if (!(await isActive(commands, context.signal))) return task();
   await state.write(markName, '');
+  const hint = `Start it: systemctl start ${unit}. The next command that changes the registry starts it too.`;
+  context.onUnfinished?.(new PluginError('interrupted', 'Quay is stopped', { hint }));
   try {
     await commands.systemctl(['stop', unit], context.signal);
     return await task();
   } finally {
     await start(commands, state);
+    context.onUnfinished?.(undefined);
   }
 }
 

@@ -1,11 +1,20 @@
 import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { defaultSqliteStorage, releaseComponents, type ReleaseComponent } from '../installation.ts';
 import { type DetectedInstallation } from '../detect/detect.ts';
 import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
-import type { RegistryRelease, TargetImages } from '../releases/images.ts';
+import { listMissingUnits } from '../missingUnits.ts';
+import { findUnmetNeeds } from './readiness.ts';
+import { findImage, type RegistryRelease, type TargetImages } from '../releases/images.ts';
 import { readState } from '../detect/registryState.ts';
 import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
+import { join } from 'node:path';
+import { measureFree } from '../../files/disk.ts';
+import { stateFolderOf } from '../stateFolder.ts';
+import { findDatabase } from './database.ts';
+import { kindOf } from './databaseKind.ts';
+import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The input of a survey. */
 export interface SurveyRequest {
@@ -30,12 +39,13 @@ export interface RegistrySurvey {
 }
 
 /**
- * Surveys the registry of a host, and plans its upgrade. Writes nothing. `findId` asks podman for the ID of an image by
- * name; without it, the recorded IDs are used. Throws the errors of `readCertificates`.
+ * Surveys the registry of a host, and plans its upgrade. Writes nothing. Without `podman`, recorded IDs of images are
+ * used, and what podman has is not compared. Throws the errors of `readCertificates`.
  */
 export async function surveyHost(
   { files, detected, target, release, renewal: options, sqliteStorage = defaultSqliteStorage }: SurveyRequest,
-  findId?: (image: string) => Promise<string | undefined>,
+  podman?: HostCommands,
+  signal = new AbortController().signal,
 ): Promise<RegistrySurvey> {
   const { installation } = detected;
   const certificates = await readCertificates(files, installation, options.now);
@@ -48,8 +58,8 @@ export async function surveyHost(
     if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
     const recorded = state?.images[component];
     const known = recorded?.ref === present ? recorded.id : undefined;
-    const id = findId ? await findId(present) : known;
-    if (id === undefined && !findId) unknown.push(present);
+    const id = podman ? await findImage(podman, present, signal) : known;
+    if (id === undefined && !podman) unknown.push(present);
     else if (id !== wanted.id) respun.push(component);
   }
   const images = listImageChanges(installation, target, respun);
@@ -64,6 +74,47 @@ export async function surveyHost(
     unknown,
     renewBefore: options.renewBefore,
     sqliteStorage,
+    missing: listMissingUnits(detected, target),
+    needs: podman ? await findUnmetNeeds(podman, detected, images, signal) : { blockers: [], warnings: [] },
   });
   return { certificates, renewal, renewals, plan };
+}
+
+/** What an upgrade costs on this host. Sizes are in bytes, times in seconds. */
+export interface Forecast {
+  /** The size of the database that is copied while Quay is stopped; 0 if it is not copied. */
+  readonly databaseSize: number;
+  /** The time to copy and check it, from the measured time to read it. */
+  readonly copyTime: number;
+  /** The outage of the last change on this host that copied the database, or not, as this one. */
+  readonly lastOutage: number | undefined;
+  /** The space for the backup, and the free space there. */
+  readonly backupSize: number;
+  readonly free: number;
+}
+
+/** A copy is read, written, read for its digest, copied again for the check of SQLite, and checked. */
+const passes = 5;
+
+/** Measures what a plan costs on this host. Changes nothing. Throws `command-failed`, `not-readable`, `invalid-file`. */
+export async function forecastUpgrade(
+  { files, commands, detected }: { files: HostFiles; commands: HostCommands; detected: DetectedInstallation },
+  { images }: UpgradePlan,
+  signal: AbortSignal,
+): Promise<Forecast> {
+  const { installation } = detected;
+  const copies = images.some(({ component }) => component === 'quay');
+  const folder = copies ? await findDatabase(files, commands, installation, signal) : undefined;
+  const isPostgres = installation.database === 'postgres';
+  const databaseSize = folder === undefined ? 0 : await kindOf({ isPostgres }).size(commands, folder, signal);
+  const begun = performance.now();
+  if (folder !== undefined) await commands.digestOf(folder, [], signal);
+  const readTime = (performance.now() - begun) / 1000;
+  const { free } = await measureFree(files.locate(join(stateFolderOf(installation), 'each')));
+  const ended = await new UpgradeRecords(files, installation).listEnded();
+  const last = ended.findLast(({ outage, database }) => outage !== undefined && (database !== undefined) === copies);
+  return {
+    ...{ databaseSize, copyTime: folder === undefined ? 0 : passes * readTime, lastOutage: last?.outage },
+    ...{ backupSize: 2.2 * databaseSize, free },
+  };
 }

@@ -1,16 +1,17 @@
 import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { checkWritable, removeFile } from '../fileChange.ts';
 import type { HostCommands, Scope } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Inherited } from '../installation.ts';
 import { configMountOf, findCommand, mountOf } from '../detect/detect.ts';
+import { readKept, removeKept, writeKept, type KeptData } from '../detect/keptData.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import { findUnits, type DetectOptions, type ScopedUnits } from '../detect/scopes.ts';
 import { stateFolderOf, takeStateLock } from '../stateFolder.ts';
-import { rollbackTags } from './upgradeJournal.ts';
+import { rollbackContainers, rollbackTags, type UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The parts of an installation that exist on a host. Paths are paths of the host. */
@@ -36,6 +37,8 @@ export interface LocatedInstallation {
   readonly scope: Scope;
   readonly unitFolder: string;
   readonly quayRoot: Inherited<string>;
+  /** The data that an earlier uninstallation kept, if the units are gone. */
+  readonly kept?: KeptData;
 }
 
 /** The input of an uninstallation. */
@@ -60,8 +63,8 @@ export async function planUninstall(
   signal: AbortSignal,
 ): Promise<UninstallPlan> {
   const located = await locateInstallation(files, detect);
-  const { scope, unitFolder: folder, quayRoot } = located;
-  const found = await findUnits(files, detect);
+  const { scope, unitFolder: folder, quayRoot, kept } = located;
+  const found: ScopedUnits = kept ? { scope, folder, units: new Map() } : await findUnits(files, detect);
   const { units } = found;
   const podmanCommands = listCommands(found);
   const named = (option: string): string[] =>
@@ -69,7 +72,8 @@ export async function planUninstall(
   const stores = podmanCommands.flatMap((each) =>
     dataMounts.map((target) => mountOf(each, target, detect.home)?.value),
   );
-  const data = [...new Set(stores.filter((store) => store !== undefined))];
+  const recorded = [...(kept?.volumes ?? []), ...(kept?.folders ?? [])];
+  const data = [...new Set([...stores.filter((store) => store !== undefined), ...recorded])];
   const timers: string[] = [];
   for (const name of timerUnits) if (await files.exists(join(folder, name))) timers.push(name);
   const installed = stopOrder.filter((name) => units.has(name));
@@ -95,27 +99,42 @@ export async function planUninstall(
     ],
     // The first installer has no unit for the pod.
     pods: await keepExisting('pod', [...new Set([...namesOf(true), ...named('pod')])]),
-    containers: await keepExisting('container', namesOf(false)),
+    containers: await keepExisting('container', [
+      ...namesOf(false),
+      ...(kept ? [] : (await listKept(files, located)).flatMap(rollbackContainers)),
+    ]),
     secrets: await keepExisting('secret', [...new Set(named('secret').map((value) => value.split(',')[0] ?? ''))]),
     volumes: await keepExisting(
       'volume',
       data.filter((store) => !store.startsWith('/')),
     ),
-    keptImages: await keepExisting('image', await listKept(files, located)),
+    keptImages: await keepExisting('image', kept?.keptImages ?? (await listKept(files, located)).flatMap(rollbackTags)),
     folders: await listFolders(files, [
-      ...data.filter((store) => store.startsWith('/')),
-      join(quayRoot.value, 'quay-rootCA'),
-      join(quayRoot.value, 'quay-config'),
-      stateFolderOf(located),
+      ...new Set([
+        ...data.filter((store) => store.startsWith('/')),
+        join(quayRoot.value, 'quay-rootCA'),
+        join(quayRoot.value, 'quay-config'),
+        stateFolderOf(located),
+      ]),
     ]),
   };
 }
 
 /**
- * Locates an installation, even if its configuration is missing. Throws the errors of `findUnits`, and `invalid-file`.
+ * Locates an installation, even if its configuration is missing, or an uninstalled one whose data was kept. Throws the
+ * errors of `findUnits`, and `invalid-file`.
  */
 export async function locateInstallation(files: HostFiles, detect: DetectOptions): Promise<LocatedInstallation> {
-  const { scope, folder, units } = await findUnits(files, detect);
+  const found = await findUnits(files, detect).catch(async (error: unknown) => {
+    const kept = isPluginError(error, 'not-found') ? await readKept(files, detect) : undefined;
+    if (kept) return kept;
+    throw error;
+  });
+  if ('volumes' in found) {
+    const { scope, unitFolder, quayRoot, path } = found;
+    return { scope, unitFolder, quayRoot: { value: quayRoot, file: path, line: 0 }, kept: found };
+  }
+  const { scope, folder, units } = found;
   const mount = configMountOf(findCommand(units.get('quay-app')), detect);
   if (mount) {
     return { scope, unitFolder: folder, quayRoot: { ...mount, value: mount.value.replace(/\/quay-config\/?$/, '') } };
@@ -143,7 +162,10 @@ export async function uninstallRegistry(
   const plan = await planUninstall(request, signal);
   const removed = removeData ? plan.folders : [];
   const folders = await Promise.all(removed.map((path) => requireRemovable(files, path, detect.home)));
+  const { scope, volumes, keptImages } = plan;
+  const kept = { scope, unitFolder, quayRoot: quayRoot.value, volumes, keptImages, folders: plan.folders };
   for (const path of plan.unitFiles) await checkWritable(files, { path, within: unitFolder });
+  await writeKept(files, kept, detect);
   for (const unit of plan.units) {
     log('info', `stopping ${unit}`);
     await commands.systemctl(['disable', '--now', unit], signal);
@@ -161,6 +183,7 @@ export async function uninstallRegistry(
   // The unit of Quay is last, so that the next run still finds the installation.
   for (const path of plan.unitFiles) await removeFile(files, { path, within: unitFolder });
   await commands.systemctl(['daemon-reload'], signal);
+  if (removeData) await removeKept(files, scope, detect);
   return plan;
 }
 
@@ -168,10 +191,10 @@ function listCommands({ units }: ScopedUnits): PodmanCommand[] {
   return [...units.values()].map(findCommand).filter((each) => each !== undefined);
 }
 
-async function listKept(files: HostFiles, located: LocatedInstallation): Promise<string[]> {
+async function listKept(files: HostFiles, located: LocatedInstallation): Promise<UpgradeJournal[]> {
   const records = new UpgradeRecords(files, located);
   const unfinished = await records.current();
-  if (!unfinished) return (await records.listEnded()).flatMap(rollbackTags);
+  if (!unfinished) return records.listEnded();
   throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
     hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', which can also abandon it.",
   });

@@ -8,7 +8,6 @@ import { type ExecutionRequest } from './restart.ts';
 import type { FileChange } from '../fileChange.ts';
 import { requireHealth } from './health.ts';
 import {
-  findImage,
   loadImages,
   type ImageChange,
   type LoadedImages,
@@ -16,10 +15,11 @@ import {
   type TargetImages,
 } from '../releases/images.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
-import type { DetectedInstallation } from '../detect/detect.ts';
+import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { prepareMigration } from './migration.ts';
 import { sqliteUri } from './migrationPlan.ts';
+import { listMissingUnits, writeMissingUnits } from '../missingUnits.ts';
 import { isUpToDate, requireFeasible, type UpgradePlan } from './plan.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
@@ -43,6 +43,8 @@ export interface UpgradeRequest extends ExecutionRequest {
   readonly sqliteStorage: string;
 }
 
+const restartOrder = ['quay-pod', 'quay-redis', 'quay-postgres', 'quay-app'];
+
 /** The result of an upgrade. */
 export interface UpgradeResult {
   /** `resumed` if only the change of an earlier run had to be finished. */
@@ -62,11 +64,21 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   await using _lock = await takeStateLock(files, request.detected.installation);
   const records = openRecords(request);
   const resumed = await resumeUnfinished(request, records, context);
-  const detected = resumed ?? request.detected;
-  const survey = await surveyHost({ ...request, detected }, (image) => findImage(commands, image, signal));
-  const { certificates, renewal, renewals, plan } = survey;
-  requireFeasible(plan);
-  if (isUpToDate(plan)) return { outcome: resumed ? 'resumed' : 'unchanged', plan };
+  const present = resumed ?? request.detected;
+  const first = await surveyHost({ ...request, detected: present }, commands, signal);
+  requireFeasible(first.plan);
+  if (isUpToDate(first.plan)) return { outcome: resumed ? 'resumed' : 'unchanged', plan: first.plan };
+  const missing = listMissingUnits(present, request.target);
+  if (missing.length > 0) await writeMissingUnits({ ...request, detected: present }, missing, signal);
+  const detected = missing.length > 0 ? await detectInstallation(files, request.detect) : present;
+  const survey = missing.length > 0 ? await surveyHost({ ...request, detected }, commands, signal) : first;
+  const { certificates, renewal, renewals } = survey;
+  const { repairs, restart } = first.plan;
+  const plan = {
+    ...survey.plan,
+    repairs,
+    restart: restartOrder.filter((unit) => [...restart, ...survey.plan.restart].includes(unit)),
+  };
 
   const quayChanges = plan.images.some(({ component }) => component === 'quay');
   if (request.noRestart && (quayChanges || plan.images.some(({ from, to }) => from === to))) {
@@ -84,7 +96,8 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     await requireReadiness({ commands, release, databaseSize, backups: await records.state.locate() }, context);
     await release?.check(request.expectedDigest, context);
   }
-  const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
+  const wasHealthy =
+    !request.noRestart && (await requireHealth(detected, certificates, request.force || missing.length > 0, context));
   const { postgres } = detected.installation.images;
   const old = [...plan.images.map(({ from }) => from), ...(migration && postgres ? [postgres.value] : [])];
   const replaced = await findReplaced(commands, old, context);

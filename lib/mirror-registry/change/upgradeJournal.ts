@@ -54,6 +54,8 @@ export interface UpgradeJournal {
   readonly replaced: readonly ReplacedImage[];
   /** Whether the registry was healthy before. */
   readonly wasHealthy: boolean;
+  /** How long the registry was not available during a change that ended, in seconds. */
+  readonly outage?: number;
 }
 
 /** The move of a database from PostgreSQL to SQLite. */
@@ -116,6 +118,7 @@ const isJournal = fieldsWith({
   names: listWith(fieldsWith({ name: isText, to: isText, from: optional(isText) })),
   replaced: listWith(fieldsWith({ name: isText, id: isText })),
   wasHealthy: isFlag,
+  outage: optional(isCount),
 });
 
 /** Tells whether a change goes forward: its rollback has not begun. */
@@ -168,6 +171,11 @@ export function parseJournal(text: string, path: string, installation: Installat
 /** Returns the start time of a change, as ISO 8601 to the second. */
 export function timeOf({ id }: Pick<UpgradeJournal, 'id'>): string {
   return id.replace(/^\d+-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z');
+}
+
+/** Returns the names of containers that never run, and keep the replaced images from `podman image prune --all`. */
+export function rollbackContainers({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
+  return replaced.map((_, index) => `oc-mirror-registry-rollback-${id.toLowerCase()}-${index}`);
 }
 
 /** Returns the names under which podman keeps the replaced images. */

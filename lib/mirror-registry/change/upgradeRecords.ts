@@ -153,6 +153,14 @@ export class UpgradeRecords {
     for (const { path } of await this.listChanged(journal)) await checkWritable(this.#files, this.#confine(path));
   }
 
+  /** Reads all files as they were before a change; undefined if one did not exist. Throws `invalid-file`. */
+  async readOldFiles(journal: UpgradeJournal): Promise<Map<string, Buffer | undefined>> {
+    const contents = journal.files.map(async ({ path, old }, index) => {
+      return [path, old && (await this.#readOld(journal, index))] as const;
+    });
+    return new Map(await Promise.all(contents));
+  }
+
   /** Records the phase of a change. */
   async advance(journal: UpgradeJournal, phase: UpgradePhase): Promise<UpgradeJournal> {
     if (journal.phase === phase) return journal;

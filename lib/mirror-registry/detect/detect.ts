@@ -77,6 +77,13 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
   return { installation, units, commands, configuration };
 }
 
+/** Returns the names of the units that others require and that are missing, the pod first. */
+export function missingUnitsOf(units: ReadonlyMap<string, Unit>): string[] {
+  const required = [...units.values()].flatMap((unit) => settingsOf(unit, 'Unit', 'Requires'));
+  const names = required.flatMap(({ words }) => words.map(({ text }) => text.replace(/\.service$/, '')));
+  return ['quay-pod', 'quay-postgres', 'quay-redis'].filter((name) => names.includes(name) && !units.has(name));
+}
+
 /** Returns the podman command of a unit; undefined if it has none. */
 export function findCommand(unit: Unit | undefined): PodmanCommand | undefined {
   const setting = unit && settingsOf(unit, 'Service', 'ExecStart').at(-1);
@@ -114,6 +121,11 @@ export function configMountOf(
   return { value: join(quayRoot, 'quay-config'), file: '--quay-root', line: 0 };
 }
 
+/** Replaces the specifiers of systemd for the home of the user (`%h`) and a percent sign (`%%`). */
+export function expandSpecifiers(text: string, home: string): string {
+  return text.replace(/%[%h]/g, (found) => (found === '%h' ? home : '%'));
+}
+
 /**
  * Returns the source of the mount at a folder of a container: a path, with `%h` as the home of the user, or the name of
  * a volume.
@@ -125,7 +137,7 @@ export function mountOf(
 ): Inherited<string> | undefined {
   for (const { value, word } of valuesOf(command, 'volume')) {
     const [source = '', mounted] = value.split(':');
-    if (command && mounted === target) return inherit(command, source.replaceAll('%h', home), word);
+    if (command && mounted === target) return inherit(command, expandSpecifiers(source, home), word);
   }
   return undefined;
 }
@@ -189,6 +201,7 @@ function remark(
     ...(units.has('quay-postgres') && database === 'sqlite'
       ? ['quay-postgres.service is not used, because Quay uses SQLite; a rollback may need it']
       : []),
+    ...missingUnitsOf(units).map((name) => `${name}.service is missing, which other units require`),
     ...(units.has('quay-migrate') ? ['quay-migrate.service is left from an unfinished upgrade'] : []),
   ];
 }

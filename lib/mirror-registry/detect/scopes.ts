@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { PluginError } from '../../errors.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Scope } from '../../machine/hostCommands.ts';
+import { readKept } from './keptData.ts';
 import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
 
 /** The places to search for an installation. */
@@ -57,6 +58,18 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
     );
   }
   if (first) return first;
+  const kept = await readKept(host, { scope, home });
+  if (kept) {
+    const data = [...kept.folders, ...kept.volumes.map((name) => `the volume ${name}`)].join(', ');
+    throw new PluginError(
+      'not-found',
+      `the mirror registry of this host was uninstalled, and its data was kept: ${data}`,
+      {
+        hint: "'uninstall' with the removal of data removes it. Install the registry again to use it.",
+        settings: ['removeData'],
+      },
+    );
+  }
   const places = wanted.map(([, folder]) => host.locate(folder)).join(' and ');
   throw new PluginError('not-found', `there is no mirror registry on this host: no quay-app.service in ${places}`, {
     hint: 'Run this on the host of the registry as the user who installed it, or give the home of that user or the root of the host.',

@@ -53,23 +53,23 @@ async function pullImages(
 }
 
 /**
- * Returns a function that asks podman for the ID of an image by name, for `surveyHost`; undefined if podman is missing,
- * or if the registry belongs to another user. Throws the errors of reading, and `interrupted`.
+ * Returns whether podman can be asked about a registry: it is there, and the registry is not of another user. Throws the
+ * errors of reading, and `interrupted`.
  */
-export async function openImageFinder(
+export async function canAskPodman(
   commands: HostCommands,
   { installation: { scope, quayRoot }, files }: { readonly installation: Installation; readonly files: HostFiles },
   signal: AbortSignal,
-): Promise<((image: string) => Promise<string | undefined>) | undefined> {
+): Promise<boolean> {
   const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
-  if (scope === 'user' && uid !== process.getuid?.()) return undefined;
+  if (scope === 'user' && uid !== process.getuid?.()) return false;
   try {
     await commands.podman(['info', '--format', '{{.Host.Arch}}'], signal);
   } catch (error) {
-    if (isPluginError(error, 'command-failed')) return undefined;
+    if (isPluginError(error, 'command-failed')) return false;
     throw error;
   }
-  return (image) => findImage(commands, image, signal);
+  return true;
 }
 
 /** Returns the ID of an image by name; undefined if podman does not have it. Throws `command-failed`. */

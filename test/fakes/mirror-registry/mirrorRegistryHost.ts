@@ -42,6 +42,8 @@ export class MirrorRegistryHost {
   readonly images = new Map<string, string>();
   /** The IDs of pulled images, which podman keeps if they lose their names. */
   readonly #ids = new Set<string>();
+  /** The IDs of the images of containers that never ran, by their names. */
+  readonly #idle = new Map<string, string>();
   /** All calls of podman and systemctl. */
   readonly calls: string[] = [];
   /** The running image of Quay. */
@@ -205,6 +207,12 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
         return this.volumes.has(last) ? { code: 0, text: this.#locateVolume(last) } : fail('no such volume');
       case 'ps --quiet':
         return { code: 0, text: this.postgres?.isRunning ? 'c0ffee\n' : '' };
+      case 'create --replace': {
+        const id = this.#idOf(words.at(-2) ?? '');
+        if (id === undefined) return fail('no such image');
+        this.#idle.set(words[words.indexOf('--name') + 1] ?? '', id);
+        return done;
+      }
       case 'pod exists':
         return this.pods.has(last) ? done : fail('');
       case 'container exists':
@@ -214,6 +222,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
       case 'pod rm':
         return drop(this.pods);
       case 'rm --force':
+        drop(this.#idle);
         return drop(this.containers);
       case 'volume rm':
         await rm(join(this.#locateVolume(last), '..'), { recursive: true, force: true });
@@ -221,7 +230,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
       case 'secret rm':
         return drop(this.secrets);
       case 'secret inspect':
-        return this.secrets.has(last) ? done : fail('no such secret');
+        return this.secrets.has(last) ? { code: 0, text: this.secrets.get(last) ?? '' } : fail('no such secret');
       case 'secret create':
         this.secrets.set(words[2] ?? '', await readFile(last, 'utf8'));
         return done;
@@ -269,6 +278,18 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
   #idOf(name: string): string | undefined {
     const isHeld = this.#ids.has(name) || [...this.images.values()].includes(name);
     return this.images.get(name) ?? (isHeld ? name : undefined);
+  }
+
+  /** Returns the IDs of images that are kept for a rollback. */
+  rollbackIds(): string[] {
+    return [...this.#idle.values()];
+  }
+
+  /** Does the same as `podman image prune --all`. */
+  pruneImages(): void {
+    const running = ['quay-app', 'quay-redis', 'quay-pod'].flatMap((unit) => this.#wordsOf(unit));
+    const used = new Set([...this.#idle.values(), ...running.map((word) => this.images.get(word))]);
+    for (const id of new Set([...this.images.values(), ...this.#ids])) if (!used.has(id)) this.removeImage(id);
   }
 
   /** Does the same as `podman rmi --force`. */

@@ -60,6 +60,19 @@ describe('plan and upgrade', function () {
     expect([code, stderr.split('\n')[0]]).to.deep.equal([2, 'error (usage): --timer excludes --output']);
   });
 
+  it('answer with numbers of the host how long it is down, what happens if it fails, and how to go back', async () => {
+    const args = [`--bundle=${bundle.path}`];
+    const asked = await registry.call('plan', args);
+    expect(asked.stdout, asked.stderr)
+      .to.match(/How long is it down\? [\d.]+ \w+ of database .* Not measured on this host yet; the limit is 300 s/)
+      .and.to.match(/What if it fails\? .* The backup needs [\d.]+ \w+, and [\d.]+ \w+ are free\./)
+      .and.to.match(/Can I go back\? .*'rollback'.* have to be pushed again/);
+    expect((await registry.call('upgrade', args)).code).to.equal(0);
+    const again = await registry.call('plan', [`--bundle=${bundle.respun}`, '-o', 'json']);
+    const { forecast } = JSON.parse(again.stdout) as { forecast: { lastOutage: number } };
+    expect(forecast.lastOutage).to.be.greaterThan(0);
+  });
+
   it('note an image that may be another only if podman could not be asked', async () => {
     const args = [`--bundle=${bundle.path}`];
     expect((await registry.call('upgrade', args)).code).to.equal(0);

@@ -13,7 +13,7 @@ describe('uninstall', function () {
     const dropIns = { 'quay-app.service.d/50-own.conf': '[Service]\nNice=5\n' };
     registry = await startMirrorRegistry({ storage: 'quay-storage', dropIns });
     const { host, fixture } = registry;
-    host.secrets.set('redis_pass', 'x').set('another', 'y');
+    host.secrets.set('redis_pass', 'strongpassword').set('another', 'y');
     host.volumes.add('quay-storage').add('another');
     await fixture.write(`${fixture.unitFolder}/sshd.service`, '[Service]\n');
   });
@@ -55,13 +55,34 @@ describe('uninstall', function () {
     expect(registry.host.running).not.to.equal(undefined);
 
     const { code, stdout, stderr } = await call();
-    expect([code, stdout.includes('remove it yourself')], stderr).to.deep.equal([0, true]);
+    expect([code, stdout.includes('with --remove-data --yes')], stderr).to.deep.equal([0, true]);
     const { held, files } = await listRest();
     expect(held).to.have.members(['another', 'quay-storage', 'another']);
     expect(files.filter((path) => path.startsWith('/etc'))).to.deep.equal(['/etc/systemd/system/sshd.service']);
     const data = Object.keys(before).filter((path) => /^\/(?:srv|root)\//.test(path));
     expect(files.filter((path) => !path.startsWith('/etc'))).to.deep.equal(data);
-    expect((await call()).stderr).to.include('there is no mirror registry on this host');
+    const status = await registry.call('status');
+    expect(status.stderr).to.include('was uninstalled, and its data was kept: /srv/db').and.to.include('quay-storage');
+  });
+
+  it('finds the data that an earlier run kept, and removes it', async () => {
+    expect((await call()).code).to.equal(0);
+    const again = await call();
+    expect([again.code, again.stdout.includes('kept volume quay-storage')], again.stderr).to.deep.equal([0, true]);
+    const { code, stderr } = await call('--remove-data', '--yes');
+    expect(code, stderr).to.equal(0);
+    const { held, files } = await listRest();
+    expect([held, files]).to.deep.equal([['another', 'another'], ['/etc/systemd/system/sshd.service']]);
+    expect((await call('--remove-data', '--yes')).stderr).to.include('there is no mirror registry on this host');
+  });
+
+  it('removes data only with --yes, and lists it without', async () => {
+    const before = await registry.snapshot(true);
+    const { code, stdout, stderr } = await call('--remove-data');
+    expect([code, stdout.includes('would remove volume quay-storage')], stderr).to.deep.equal([0, true]);
+    expect(stdout).to.include('Nothing was removed. To remove this, run the same command with --yes.');
+    expect(await registry.snapshot(true)).to.deep.equal(before);
+    expect(registry.host.running).not.to.equal(undefined);
   });
 
   it('leaves nothing with --remove-data, the names of kept images included', async () => {
@@ -70,7 +91,7 @@ describe('uninstall', function () {
       host.images.set(`registry.redhat.io/${name}`, `new-${name}`);
     }
     expect((await registry.call('upgrade', ['--version=2.0.11'])).code).to.equal(0);
-    const { code, stderr } = await call('--remove-data');
+    const { code, stderr } = await call('--remove-data', '--yes');
     expect(code, stderr).to.equal(0);
     const { held, files } = await listRest();
     expect([held, files]).to.deep.equal([['another', 'another'], ['/etc/systemd/system/sshd.service']]);
@@ -83,10 +104,10 @@ describe('uninstall', function () {
   for (const commands of [7, 9, 10, 11, 12, 13, 14, 15, 16]) {
     it(`is finished by the next run after its ${commands}th command failed`, async () => {
       registry.host.failsAfter = commands;
-      const failed = await call('--remove-data');
+      const failed = await call('--remove-data', '--yes');
       registry.host.failsAfter = Infinity;
       if (failed.code !== 0) {
-        const again = await call('--remove-data');
+        const again = await call('--remove-data', '--yes');
         // Only the reload was left.
         if (again.code !== 0) expect(again.stderr).to.include('there is no mirror registry on this host');
       }
@@ -99,9 +120,9 @@ describe('uninstall', function () {
 
   for (const step of [0, 1, 4, 7, 8, 10]) {
     it(`is finished by the next run after it was killed at its ${step}th removal of a file`, async () => {
-      const killed = await registry.call('uninstall', ['--remove-data'], step);
+      const killed = await registry.call('uninstall', ['--remove-data', '--yes'], step);
       expect(killed.code, killed.stderr).to.equal(-1);
-      const again = await call('--remove-data');
+      const again = await call('--remove-data', '--yes');
       if (again.code !== 0) expect(again.stderr).to.include('there is no mirror registry on this host');
       const { held, files } = await listRest();
       expect([held, files]).to.deep.equal([['another', 'another'], ['/etc/systemd/system/sshd.service']]);
@@ -125,7 +146,7 @@ describe('uninstall', function () {
     expect(registry.host.calls.slice(calls).filter((line) => /disable|\brm\b/.test(line))).to.deep.equal([]);
     expect((await registry.call('rollback')).code).to.equal(0);
     await rm(registry.at('quay-config/config.yaml'));
-    const { code, stderr } = await call('--remove-data');
+    const { code, stderr } = await call('--remove-data', '--yes');
     expect(code, stderr).to.equal(0);
     expect((await listRest()).files).to.deep.equal(['/etc/systemd/system/sshd.service']);
   });
@@ -137,7 +158,7 @@ describe('uninstall', function () {
     try {
       await runSuccessfully('mount', ['-o', 'remount,bind,ro', folder]);
       const before = await listRest();
-      const { code, stderr } = await call('--remove-data');
+      const { code, stderr } = await call('--remove-data', '--yes');
       expect([code, stderr.includes('cannot be written')], stderr).to.deep.equal([1, true]);
       expect(await listRest()).to.deep.equal(before);
       expect(registry.host.calls.filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);
@@ -157,14 +178,14 @@ describe('uninstall', function () {
       );
     for (const storage of ['/srv', '/etc', '/root']) {
       await dropIn(storage);
-      const { code, stderr } = await call('--remove-data');
+      const { code, stderr } = await call('--remove-data', '--yes');
       expect([code, stderr.includes('has more than the registry')], stderr).to.deep.equal([1, true]);
     }
     await dropIn('/srv/images');
     await mkdir(join(fixture.root, 'opt'), { recursive: true });
     await writeFile(join(fixture.root, 'opt/precious'), '');
     await symlink('/opt', join(fixture.root, 'srv/images'));
-    const linked = await call('--remove-data');
+    const linked = await call('--remove-data', '--yes');
     expect([linked.code, linked.stderr.includes('has more')], linked.stderr).to.deep.equal([1, true]);
     expect(await readdir(join(fixture.root, 'opt'))).to.deep.equal(['precious']);
     expect(registry.host.calls.filter((line) => /disable|\brm\b/.test(line))).to.deep.equal([]);

@@ -43,6 +43,16 @@ describe('detectInstallation', () => {
     }
   }
 
+  it('finds a folder with blanks, percent signs, dashes and unicode', async () => {
+    const quayRoot = '/srv/-quay é 50% 登';
+    const fixture = await install({ age: '2.0.7', quayRoot, hostname: 'registry.example.com' });
+    const unit = `${fixture.unitFolder}/quay-app.service`;
+    const text = await readFile(fixture.root + unit, 'utf8');
+    const mount = /-v (.*:\/quay-registry\/conf\/stack:Z)/;
+    await fixture.write(unit, text.replace(mount, (_, value: string) => `-v "${value.replaceAll('%', '%%')}"`));
+    expect((await detect(fixture)).quayRoot.value).to.equal(quayRoot);
+  });
+
   it('inherits ports, storage, and what an administrator added', async () => {
     const fixture = await install({
       age: '2.0.7',

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -62,6 +62,22 @@ describe('createRegistryBundle', () => {
     const bytes = await readFile(path);
     await createRegistryBundle(request, origin, context);
     expect((await readFile(path)).equals(bytes)).to.equal(true);
+  });
+
+  it('reads everything from the mirrors of an ImageTagMirrorSet, blobs by digest included', async () => {
+    const names = ['quay/quay-rhel8:v3.12.18', 'rhel8/redis-6:1-2', 'ubi8/pause:8.10-5'];
+    for (const name of names) {
+      const [repository = '', tag = ''] = name.split(':');
+      putImage(content, repository, tag);
+    }
+    // Nothing listens at port 1.
+    const spec = { imageTagMirrors: [{ source: 'localhost:1', mirrors: [registry.host] }] };
+    const file = join(folder, 'itms.json');
+    await writeFile(file, JSON.stringify({ apiVersion: 'config.openshift.io/v1', kind: 'ImageTagMirrorSet', spec }));
+    const targets = ['quay', 'redis', 'pause'].map((name, index) => `--target-${name}=localhost:1/${names[index]}`);
+    const args = ['--version=2.0.11', '--insecure', `--output=${folder}/mirrored`, `--idms-file=${file}`, ...targets];
+    const { code, stdout, stderr } = await executeProgram('oc-adm_mirror_registry', ['bundle', 'create', ...args]);
+    expect(code, stdout + stderr).to.equal(0);
   });
 
   it('wants tags, by which a registry’s version is known', async () => {

@@ -153,7 +153,7 @@ describe('backup and restore', function () {
     expect(back.code, back.stderr).to.equal(0);
     expect(back.stdout).to.match(/before the restore of the backup of \S+Z, started at \S+Z\.\n$/);
     expect([await registry.snapshot(), pushed()]).to.deep.equal([changed, ['before', 'after']]);
-    const dropped = await json('rollback', '--drop-backups', '-o', 'json');
+    const dropped = await json('rollback', '--drop-backups', '--yes', '-o', 'json');
     expect(dropped).to.deep.include({ outcome: 'dropped' });
     expect(dropped['backups']).to.be.an('array').that.is.not.empty;
   });

@@ -3,6 +3,7 @@ import { chown, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { CertificateStatus } from '../../../lib/mirror-registry/certificates/certificates.ts';
+import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
@@ -152,6 +153,43 @@ describe('changeCertificates', function () {
     expect([refused.code, refused.stderr.includes('changed since')]).to.deep.equal([1, true]);
     expect((await registry.call('rollback', ['--force'])).code).to.equal(0);
     expect(await readFile(path, 'utf8')).not.to.include('mine');
+  });
+
+  it('renews an expired certificate that a rollback restores, on the same CA, and says so before', async () => {
+    await installCertificates(registry.fixture, { host: 'localhost', days: -1, caDays: 100 });
+    const root = await readFile(registry.at('quay-rootCA/rootCA.pem'), 'utf8');
+    await writeFile(oldRoot(), root);
+    expect((await registry.call('certs renew')).code).to.equal(0);
+    const shown = await registry.call('rollback', ['--dry-run']);
+    expect(shown.stdout, shown.stderr).to.match(
+      /renew the restored certificate on its CA: the certificate expired on /,
+    );
+    const { code, stdout, stderr } = await registry.call('rollback');
+    expect([code, stdout.includes('was renewed on the same CA')], stderr).to.deep.equal([0, true]);
+    expect(await ask(oldRoot())).to.equal(0);
+    expect((await registry.call('rollback')).stderr).to.include('there is nothing to roll back');
+  });
+
+  it('asks before a rollback to an expired certificate that it cannot renew', async () => {
+    await installCertificates(registry.fixture, { host: 'localhost', days: -1, caDays: 100 });
+    await rm(registry.at('quay-rootCA/rootCA.key'));
+    const own = await startMirrorRegistry();
+    try {
+      const files = ['cert', 'key'].map((name) => `--ssl-${name}=${own.at(`quay-config/ssl.${name}`)}`);
+      expect((await registry.call('certs renew', files)).code).to.equal(0);
+    } finally {
+      await own.stop();
+    }
+    const before = await registry.snapshot(true);
+    const refused = await registry.call('rollback');
+    expect([refused.code, refused.stderr.includes('the certificate expired on')], refused.stderr).to.deep.equal([
+      1,
+      true,
+    ]);
+    expect(refused.stderr).to.include('--force');
+    expect(await registry.snapshot(true)).to.deep.equal(before);
+    const { code, stderr } = await registry.call('rollback', ['--force']);
+    expect(code, stderr).to.equal(0);
   });
 
   it('replaces what a symbolic link leads to, not the link', async () => {

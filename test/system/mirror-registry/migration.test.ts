@@ -117,13 +117,13 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
     expect(await readdir(registry.at('.oc-mirror-registry/newer-database'))).to.deep.equal(['quay_sqlite.db']);
 
     expect((await upgrade()).code).to.equal(0);
-    const killed = await registry.call('rollback', ['--drop-backups'], 'rm quay-postgres.service');
+    const killed = await registry.call('rollback', ['--drop-backups', '--yes'], 'rm quay-postgres.service');
     expect(killed.code, killed.stderr).to.equal(-1);
     const calls = host.calls.length;
     const late = await registry.call('rollback');
     expect([late.code, late.stderr.includes('quay-postgres.service is missing')], late.stderr).to.deep.equal([1, true]);
     expect(host.calls.slice(calls).filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);
-    const dropped = await registry.call('rollback', ['--drop-backups']);
+    const dropped = await registry.call('rollback', ['--drop-backups', '--yes']);
     expect(
       [dropped.code, dropped.stdout.includes('Removed the backup of the upgrade of')],
       dropped.stderr,

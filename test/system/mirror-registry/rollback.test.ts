@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
-import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { makeRegistryBundle, type TestRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
 import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
@@ -13,7 +13,7 @@ import { requireRoot } from '../../support/archive/storeReader.ts';
 describe('rollBackRegistry', function () {
   this.timeout(300_000);
   let folder: string;
-  let bundle: { path: string; quay: string };
+  let bundle: TestRegistryBundle;
   let registry: RunningRegistry;
   let host: MirrorRegistryHost;
   const old = imagesOf('2.0.7').quay;
@@ -74,6 +74,27 @@ describe('rollBackRegistry', function () {
     expect((await registry.call('rollback')).code).to.equal(0);
     expect([host.running, kept()]).to.deep.equal([old, []]);
     expect(host.images.get(old)).to.equal('old quay-app');
+  });
+
+  it('goes back after all unused images were pruned', async () => {
+    expect((await upgrade()).code).to.equal(0);
+    host.pruneImages();
+    const { code, stderr } = await registry.call('rollback');
+    expect([code, host.running], stderr).to.deep.equal([0, old]);
+  });
+
+  it('loads old images from the bundle that status names', async () => {
+    expect((await upgrade()).code).to.equal(0);
+    expect((await registry.call('upgrade', [`--bundle=${bundle.respun}`])).code).to.equal(0);
+    const status = await registry.call('status');
+    expect(status.stdout).to.include('it needs a bundle of release 2.0.11: rollback --bundle=FILE');
+    for (const id of host.rollbackIds()) host.removeImage(id);
+    const refused = await registry.call('rollback');
+    expect([refused.code, refused.stderr.includes('--bundle')], refused.stderr).to.deep.equal([1, true]);
+    const other = await registry.call('rollback', [`--bundle=${bundle.path}`, `--digest=sha256:${'0'.repeat(64)}`]);
+    expect(other.code, other.stderr).to.equal(1);
+    const { code, stderr } = await registry.call('rollback', [`--bundle=${bundle.path}`]);
+    expect([code, host.running], stderr).to.deep.equal([0, bundle.quay]);
   });
 
   it('keeps the newer database, and says beforehand what it restores', async () => {

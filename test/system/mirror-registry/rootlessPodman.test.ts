@@ -136,7 +136,7 @@ describe('a mirror registry under rootless podman', function () {
   });
 
   it('is uninstalled with its data', async () => {
-    const { code, stderr } = await call('uninstall', '--remove-data');
+    const { code, stderr } = await call('uninstall', '--remove-data', '--yes');
     expect(code, stderr).to.equal(0);
     for (const args of [
       ['ps', '-aq'],
