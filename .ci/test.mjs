@@ -1,14 +1,17 @@
 // Runs test files from one queue, the longest first, in three processes more than there are processors,
 // because many tests only wait. `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs
 // system` only those, and `node .ci/test.mjs FILE...` some. Files that use loop devices run one
-// after the other. The last line is the total: `N passed, N failed, N skipped`.
+// after the other. With `--shuffle`, files, suites and tests run in random order, which TEST_SEED
+// repeats. The last line is the total: `N passed, N failed, N skipped`.
 import { spawn, spawnSync } from 'node:child_process';
+import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const cache = join(root, 'node_modules/.cache');
@@ -28,11 +31,21 @@ const shortest = 10_000;
 const limit = Number(process.env.TEST_LIMIT ?? 15 * 60_000);
 
 process.chdir(root);
-// Tests start the built executables, which takes half the time of starting their sources.
-const environment = { ...process.env, NODE_COMPILE_CACHE: join(cache, 'compile'), ...buildExecutables() };
+const { values, positionals } = parseArgs({ allowPositionals: true, options: { shuffle: { type: 'boolean' } } });
+/** The seed of a random order. The reporter of the tests takes it from the environment too. */
+const seed = values.shuffle ? (process.env.TEST_SEED ?? String(Date.now())) : undefined;
+const environment = {
+  ...process.env,
+  // Scripts that tests start run on this Node.js too.
+  PATH: [dirname(process.execPath), process.env.PATH ?? ''].join(delimiter),
+  NODE_COMPILE_CACHE: join(cache, 'compile'),
+  ...(seed && { TEST_SEED: seed }),
+  // Tests start the built executables, which takes half the time of starting their sources.
+  ...buildExecutables(),
+};
 const times = { ...readTimes(usualTimes), ...readTimes(timesFile) };
 const reports = mkdtempSync(join(tmpdir(), 'tests-'));
-const queue = plan(listFiles(process.argv.slice(2)));
+const queue = plan(listFiles(positionals));
 const sum = { passed: 0, failed: 0, skipped: [] };
 let isSerialRunning = false;
 let wake = Promise.withResolvers();
@@ -60,7 +73,7 @@ function listFiles(words) {
 function plan(files) {
   const jobs = [];
   let batch;
-  const sorted = files.map((path) => ({ path, time: estimate(path) })).sort((a, b) => b.time - a.time);
+  const sorted = files.map((path) => ({ path, time: estimate(path) })).sort((a, b) => rank(a) - rank(b));
   for (const { path, time } of sorted) {
     const serial = /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8'));
     if (serial || time >= shortest) {
@@ -71,8 +84,14 @@ function plan(files) {
     batch.paths.push(path);
     batch.time += time;
   }
+  if (seed) return jobs;
   // Serial jobs start first.
   return jobs.sort((a, b) => Number(b.serial) - Number(a.serial) || b.time - a.time);
+}
+
+/** Orders files: the longest first, or by chance. */
+function rank({ path, time }) {
+  return seed ? parseInt(hash('sha256', seed + path).slice(0, 12), 16) : -time;
 }
 
 /** Estimates the duration of a file: by its last run, else by its size. */
@@ -127,6 +146,8 @@ async function run(paths) {
     sum.failed += 1;
     const why = isLate ? `did not end in ${limit / 1000} s` : `ended with ${String(signal ?? code)}`;
     console.log(`  FAILED  ${paths.join(' ')} ${why}`);
+    // Alone, each file counts its tests, and the one that ended the others fails again.
+    if (!report && paths.length > 1) for (const path of paths) await run([path]);
   }
 }
 
@@ -145,7 +166,8 @@ function finish() {
   rmSync(reports, { recursive: true });
   if (sum.skipped.length > 0) console.log(`\n  SKIPPED (${String(sum.skipped.length)}):`);
   for (const title of sum.skipped) console.log(`    - ${title}`);
-  console.log(`\n  ${String(Math.round((Date.now() - started) / 1000))} s`);
+  const order = seed ? `, in the order of TEST_SEED=${seed}` : '';
+  console.log(`\n  ${String(Math.round((Date.now() - started) / 1000))} s${order}`);
   console.log(`\n${String(sum.passed)} passed, ${String(sum.failed)} failed, ${String(sum.skipped.length)} skipped`);
   process.exitCode = sum.failed > 0 ? 1 : 0;
 }

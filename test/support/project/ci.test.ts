@@ -67,6 +67,36 @@ describe('.ci', () => {
       expect(code).to.equal(1);
     });
 
+    it('names all files of a process that dies, and runs each again alone', async () => {
+      await write('a.test.ts', 'die');
+      await write('b.test.ts', 'pass 3');
+      await write('c.test.ts', 'pass 4');
+      const { stdout } = await runTests();
+      expect(stdout).to.match(/\n7 passed, 2 failed, 0 skipped\n$/);
+      const failed = [...stdout.matchAll(/^ {2}FAILED {2}(.*) ended with SIGKILL$/gm)].map(([, paths]) =>
+        paths?.split(' ').sort(),
+      );
+      expect(failed).to.deep.equal([['test/a.test.ts', 'test/b.test.ts', 'test/c.test.ts'], ['test/a.test.ts']]);
+    });
+
+    it('runs the files in the random order of a seed', async () => {
+      const names = Array.from('abcdefgh', (letter) => `test/${letter}.test.ts`);
+      for (const name of names) await write(name.slice(5), 'pass 1');
+      const orderOf = async (seed: string): Promise<(string | undefined)[]> => {
+        const env = { ...process.env, TEST_SEED: seed };
+        const { stdout } = await run(process.execPath, [join(root, '.ci/test.mjs'), '--shuffle'], { env });
+        expect(stdout)
+          .to.include(`TEST_SEED=${seed}\n`)
+          .and.to.match(/\n8 passed, 0 failed, 0 skipped\n$/);
+        return [...stdout.matchAll(/^ran (.*)$/gm)].map(([, path]) => path);
+      };
+      const order = await orderOf('one');
+      expect(order)
+        .to.have.members(names)
+        .and.not.to.deep.equal(await orderOf('two'));
+      expect(await orderOf('one')).to.deep.equal(order);
+    });
+
     it('counts files as a failure whose process ends before its tests do', async () => {
       await write('a.test.ts', 'exit');
       const { code, stdout } = await runTests();
