@@ -240,7 +240,8 @@ export class Connections {
         if (outgoing.reusedSocket || !(socket instanceof TLSSocket)) return;
         // If verification fails, the socket is closed before its certificate can be read.
         socket.prependOnceListener('secure', () => {
-          expiry = socket.getPeerX509Certificate()?.validTo;
+          // After getPeerX509Certificate, Node.js 24 verifies an empty certificate.
+          expiry = socket.getPeerCertificate().valid_to;
         });
       });
       let informational = 0;
