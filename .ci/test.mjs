@@ -6,7 +6,8 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs';
+import { rmSync, statSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -32,6 +33,8 @@ const limit = Number(process.env.TEST_LIMIT ?? 15 * 60_000);
 
 process.chdir(root);
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { shuffle: { type: 'boolean' } } });
+/** The paths of podman in whole-system tests have no space for a longer folder for temporary files. */
+const isSystem = positionals[0] === 'system';
 /** The seed of a random order. The reporter of the tests takes it from the environment too. */
 const seed = values.shuffle ? (process.env.TEST_SEED ?? String(Date.now())) : undefined;
 const environment = {
@@ -44,7 +47,9 @@ const environment = {
   ...buildExecutables(),
 };
 const times = { ...readTimes(usualTimes), ...readTimes(timesFile) };
+/** A folder for reports and temporary files, which other users may enter. */
 const reports = mkdtempSync(join(tmpdir(), 'tests-'));
+chmodSync(reports, 0o711);
 const queue = plan(listFiles(positionals));
 const sum = { passed: 0, failed: 0, skipped: [] };
 let isSerialRunning = false;
@@ -63,8 +68,7 @@ function buildExecutables() {
 }
 
 function listFiles(words) {
-  if (words.length > 0 && words[0] !== 'system') return words;
-  const isSystem = words[0] === 'system';
+  if (words.length > 0 && !isSystem) return words;
   const files = globSync('test/**/*.test.ts').map((path) => path.replaceAll('\\', '/'));
   return files.filter((path) => path.startsWith('test/system/') === isSystem).sort();
 }
@@ -118,8 +122,10 @@ async function runNext() {
 }
 
 async function run(paths) {
-  const TEST_REPORT = join(reports, `${String(Math.random()).slice(2)}.json`);
-  const env = { ...environment, TEST_REPORT };
+  const folder = mkdtempSync(join(reports, '-'));
+  chmodSync(folder, 0o1777);
+  const TEST_REPORT = `${folder}.json`;
+  const env = { ...environment, TEST_REPORT, ...(!isSystem && { TMPDIR: folder }) };
   const child = spawn(process.execPath, [mocha, ...paths], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';
   for (const stream of [child.stdout, child.stderr])
@@ -142,6 +148,9 @@ async function run(paths) {
   sum.failed += report?.failed ?? 0;
   sum.skipped.push(...(report?.skipped ?? []));
   Object.assign(times, report?.times);
+  const left = readdirSync(folder);
+  if (report && left.length > 0)
+    console.log(`  LEFT  ${left.join(' ')} in the temporary folder, by ${paths.join(' ')}`);
   if (!report || (code !== 0 && report.failed === 0)) {
     sum.failed += 1;
     const why = isLate ? `did not end in ${limit / 1000} s` : `ended with ${String(signal ?? code)}`;
@@ -163,7 +172,7 @@ function readReport(path) {
 function finish() {
   mkdirSync(cache, { recursive: true });
   writeFileSync(timesFile, JSON.stringify(times, undefined, 1));
-  rmSync(reports, { recursive: true });
+  rmSync(reports, { recursive: true, force: true });
   if (sum.skipped.length > 0) console.log(`\n  SKIPPED (${String(sum.skipped.length)}):`);
   for (const title of sum.skipped) console.log(`    - ${title}`);
   const order = seed ? `, in the order of TEST_SEED=${seed}` : '';

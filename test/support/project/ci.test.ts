@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -21,6 +21,7 @@ for (const path of process.argv.slice(2)) {
   if (what === 'block') for (;;);
   if (what === 'leave') console.log('left ' + spawn('sleep', ['60'], { stdio: 'inherit' }).pid);
   if (what === 'exit') process.exit(0);
+  if (what === 'litter') writeFileSync(process.env.TMPDIR + '/litter', process.env.TMPDIR);
   if (what === 'pass') report.passed += Number(more);
   if (what === 'fail') report.failed += 1;
   if (what === 'skip') report.skipped.push(more);
@@ -95,6 +96,14 @@ describe('.ci', () => {
         .to.have.members(names)
         .and.not.to.deep.equal(await orderOf('two'));
       expect(await orderOf('one')).to.deep.equal(order);
+    });
+
+    it('removes the temporary files that tests left, and names them', async () => {
+      await write('a.test.ts', 'litter');
+      const env = { ...process.env, TMPDIR: root };
+      const { stdout } = await run(process.execPath, [join(root, '.ci/test.mjs')], { env });
+      expect(stdout).to.include('  LEFT  litter in the temporary folder, by test/a.test.ts\n');
+      expect((await readdir(root)).filter((name) => name.startsWith('tests-'))).to.deep.equal([]);
     });
 
     it('counts files as a failure whose process ends before its tests do', async () => {
