@@ -272,9 +272,8 @@ describe('Connections', () => {
         };
         const first = connections.receive(request, () => () => undefined);
         const waiting = connections.receive(request, () => () => undefined);
-        setTimeout(() => {
-          controller.abort();
-        }, 30);
+        await server.nextRequest();
+        controller.abort();
         await Promise.all([failureOf(first, 'interrupted'), failureOf(waiting, 'interrupted')]);
         await failureOf(connections.exchange(request), 'interrupted');
       }
