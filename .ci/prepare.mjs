@@ -79,7 +79,7 @@ function installPeers() {
   }
 }
 
-/** Installs packages. Returns the errors of those that cannot be installed. */
+/** Installs packages. Returns the errors of packages that cannot be installed. */
 function aptGetAll(names) {
   // The package lists of a fresh machine are missing or too old. If they are good, fetching them
   // again takes most of the time.

@@ -155,7 +155,7 @@ async function run(paths) {
     sum.failed += 1;
     const why = isLate ? `did not end in ${limit / 1000} s` : `ended with ${String(signal ?? code)}`;
     console.log(`  FAILED  ${paths.join(' ')} ${why}`);
-    // Alone, each file counts its tests, and the one that ended the others fails again.
+    // Alone, each file counts its tests, and the file that ended the process fails again.
     if (!report && paths.length > 1) for (const path of paths) await run([path]);
   }
 }

@@ -33,7 +33,7 @@ describe('replaceFile', () => {
     expect(await modeOf('etc/file')).to.equal(0o600);
   });
 
-  it('gives a file to the owner of the one that it replaces', async function () {
+  it('gives a file to the owner of the replaced file', async function () {
     if (process.getuid?.() !== 0) this.skip();
     await replaceFile(files, target, 'old');
     await replaceFile(files, target, 'new', { attributes: { mode: 0o640, uid: 12345, gid: 54321 } });

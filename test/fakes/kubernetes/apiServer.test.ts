@@ -57,7 +57,7 @@ describe('TestApiServer', () => {
     expect((await apply('me', configMap('shared'))).status).to.equal(201);
   });
 
-  it('lets nobody give rights that they lack', async () => {
+  it('refuses a user who gives rights that the user lacks', async () => {
     const rights = new Set(['create roles', 'create rolebindings', 'get pods']);
     await server.stop();
     server = await startApiServer({ allow: ({ verb, resource }) => rights.has(`${verb} ${resource}`) });
