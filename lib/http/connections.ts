@@ -240,8 +240,7 @@ export class Connections {
         if (outgoing.reusedSocket || !(socket instanceof TLSSocket)) return;
         // If verification fails, the socket is closed before its certificate can be read.
         socket.prependOnceListener('secure', () => {
-          // After getPeerX509Certificate, Node.js 24 verifies an empty certificate.
-          expiry = socket.getPeerCertificate().valid_to;
+          expiry = socket.getPeerCertificate().valid_to; // getPeerX509Certificate breaks verification on Node.js 24.
         });
       });
       let informational = 0;
