@@ -24,6 +24,16 @@ const peers = {
   tmux: 'tmux',
   readelf: 'binutils',
   xfs_io: 'xfsprogs',
+  'mkfs.vfat': 'dosfstools',
+  'mkfs.exfat': 'exfatprogs',
+  xorriso: 'xorriso',
+  strace: 'strace',
+  patch: 'patch',
+  curl: 'curl',
+  python3: 'python3',
+  buildah: 'buildah',
+  'systemd-analyze': 'systemd',
+  udevadm: 'udev',
   chromium: 'chromium',
   pg_ctlcluster: 'postgresql',
   'qemu-aarch64': 'qemu-user libc6-arm64-cross libstdc++6-arm64-cross',
@@ -52,20 +62,16 @@ function installPeers() {
   const missing = Object.keys(peers).filter((command) => !onPath(command));
   if (missing.length === 0) return;
   const wanted = missing.flatMap((command) => peers[command].split(' '));
+  let failures = [];
   if (process.getuid?.() === 0 && onPath('apt-get')) {
     say(`Installing these Debian packages for the tests: ${wanted.join(', ')} (apt-get) …`);
-    // The package lists of a fresh machine are missing or too old. If they are good, fetching them
-    // again takes most of the time.
-    if (!aptGet('install', wanted)) {
-      aptGet('update', []);
-      // One by one, so that a package that cannot be installed does not block the others.
-      for (const name of wanted) aptGet('install', [name]);
-    }
+    failures = aptGetAll(wanted);
     if (missing.includes('docker-registry')) stopService('docker-registry');
     if (missing.includes('pg_ctlcluster')) stopService('postgresql');
   }
   const absent = missing.filter((command) => !onPath(command));
   if (absent.length > 0) {
+    for (const failure of failures) say(failure);
     say('!'.repeat(100));
     say(`!!! NOT INSTALLED: ${absent.join(', ')}. The tests that need them will be SKIPPED.`);
     say(`!!! To run them all: apt-get install ${absent.map((command) => peers[command]).join(' ')}`);
@@ -73,6 +79,18 @@ function installPeers() {
   }
 }
 
+/** Installs packages. Returns the errors of packages that cannot be installed. */
+function aptGetAll(names) {
+  // The package lists of a fresh machine are missing or too old. If they are good, fetching them
+  // again takes most of the time.
+  if (aptGet('install', names) === undefined) return [];
+  const failures = [aptGet('update', [])];
+  // One by one, so that a package that cannot be installed does not block the others.
+  for (const name of names) failures.push(aptGet('install', [name]));
+  return failures.filter((failure) => failure !== undefined);
+}
+
+/** Returns the last lines of the output if the command fails. */
 function aptGet(command, names) {
   const flags = command === 'install' ? ['-y', '--no-install-recommends'] : [];
   const { status, stdout, stderr } = spawnSync('apt-get', ['-qq', command, ...flags, ...names], {
@@ -81,11 +99,9 @@ function aptGet(command, names) {
     stdio: ['ignore', 'pipe', 'pipe'],
     maxBuffer: 64 * 1024 * 1024,
   });
-  if (status === 0) return true;
-  say(
-    `apt-get ${[command, ...names].join(' ')} failed: ${`${stdout ?? ''}${stderr ?? ''}`.trim().split('\n').slice(-3).join(' | ')}`,
-  );
-  return false;
+  if (status === 0) return undefined;
+  const output = `${stdout ?? ''}${stderr ?? ''}`.trim().split('\n').slice(-3).join(' | ');
+  return `apt-get ${[command, ...names].join(' ')} failed: ${output}`;
 }
 
 // Debian starts the service of a package that it installs. The tests start their own registries,
@@ -96,7 +112,8 @@ function stopService(name) {
 }
 
 function onPath(command) {
-  return (process.env.PATH ?? '').split(delimiter).some((folder) => {
+  // Only the path of root has the programs for file systems.
+  return [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin'].some((folder) => {
     try {
       accessSync(join(folder, command), constants.X_OK);
       return true;

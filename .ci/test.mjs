@@ -1,14 +1,18 @@
 // Runs test files from one queue, the longest first, in three processes more than there are processors,
 // because many tests only wait. `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs
 // system` only those, and `node .ci/test.mjs FILE...` some. Files that use loop devices run one
-// after the other. The last line is the total: `N passed, N failed, N skipped`.
+// after the other. With `--shuffle`, files, suites and tests run in random order, which TEST_SEED
+// repeats. The last line is the total: `N passed, N failed, N skipped`.
 import { spawn, spawnSync } from 'node:child_process';
+import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs';
+import { rmSync, statSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const cache = join(root, 'node_modules/.cache');
@@ -28,11 +32,25 @@ const shortest = 10_000;
 const limit = Number(process.env.TEST_LIMIT ?? 15 * 60_000);
 
 process.chdir(root);
-// Tests start the built executables, which takes half the time of starting their sources.
-const environment = { ...process.env, NODE_COMPILE_CACHE: join(cache, 'compile'), ...buildExecutables() };
+const { values, positionals } = parseArgs({ allowPositionals: true, options: { shuffle: { type: 'boolean' } } });
+/** The paths of podman in whole-system tests have no space for a longer folder for temporary files. */
+const isSystem = positionals[0] === 'system';
+/** The seed of a random order. The reporter of the tests takes it from the environment too. */
+const seed = values.shuffle ? (process.env.TEST_SEED ?? String(Date.now())) : undefined;
+const environment = {
+  ...process.env,
+  // Scripts that tests start run on this Node.js too.
+  PATH: [dirname(process.execPath), process.env.PATH ?? ''].join(delimiter),
+  NODE_COMPILE_CACHE: join(cache, 'compile'),
+  ...(seed && { TEST_SEED: seed }),
+  // Tests start the built executables, which takes half the time of starting their sources.
+  ...buildExecutables(),
+};
 const times = { ...readTimes(usualTimes), ...readTimes(timesFile) };
+/** A folder for reports and temporary files, which other users may enter. */
 const reports = mkdtempSync(join(tmpdir(), 'tests-'));
-const queue = plan(listFiles(process.argv.slice(2)));
+chmodSync(reports, 0o711);
+const queue = plan(listFiles(positionals));
 const sum = { passed: 0, failed: 0, skipped: [] };
 let isSerialRunning = false;
 let wake = Promise.withResolvers();
@@ -50,8 +68,7 @@ function buildExecutables() {
 }
 
 function listFiles(words) {
-  if (words.length > 0 && words[0] !== 'system') return words;
-  const isSystem = words[0] === 'system';
+  if (words.length > 0 && !isSystem) return words;
   const files = globSync('test/**/*.test.ts').map((path) => path.replaceAll('\\', '/'));
   return files.filter((path) => path.startsWith('test/system/') === isSystem).sort();
 }
@@ -60,7 +77,7 @@ function listFiles(words) {
 function plan(files) {
   const jobs = [];
   let batch;
-  const sorted = files.map((path) => ({ path, time: estimate(path) })).sort((a, b) => b.time - a.time);
+  const sorted = files.map((path) => ({ path, time: estimate(path) })).sort((a, b) => rank(a) - rank(b));
   for (const { path, time } of sorted) {
     const serial = /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8'));
     if (serial || time >= shortest) {
@@ -71,8 +88,14 @@ function plan(files) {
     batch.paths.push(path);
     batch.time += time;
   }
+  if (seed) return jobs;
   // Serial jobs start first.
   return jobs.sort((a, b) => Number(b.serial) - Number(a.serial) || b.time - a.time);
+}
+
+/** Orders files: the longest first, or by chance. */
+function rank({ path, time }) {
+  return seed ? parseInt(hash('sha256', seed + path).slice(0, 12), 16) : -time;
 }
 
 /** Estimates the duration of a file: by its last run, else by its size. */
@@ -99,8 +122,10 @@ async function runNext() {
 }
 
 async function run(paths) {
-  const TEST_REPORT = join(reports, `${String(Math.random()).slice(2)}.json`);
-  const env = { ...environment, TEST_REPORT };
+  const folder = mkdtempSync(join(reports, '-'));
+  chmodSync(folder, 0o1777);
+  const TEST_REPORT = `${folder}.json`;
+  const env = { ...environment, TEST_REPORT, ...(!isSystem && { TMPDIR: folder }) };
   const child = spawn(process.execPath, [mocha, ...paths], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';
   for (const stream of [child.stdout, child.stderr])
@@ -123,10 +148,15 @@ async function run(paths) {
   sum.failed += report?.failed ?? 0;
   sum.skipped.push(...(report?.skipped ?? []));
   Object.assign(times, report?.times);
+  const left = readdirSync(folder);
+  if (report && left.length > 0)
+    console.log(`  LEFT  ${left.join(' ')} in the temporary folder, by ${paths.join(' ')}`);
   if (!report || (code !== 0 && report.failed === 0)) {
     sum.failed += 1;
     const why = isLate ? `did not end in ${limit / 1000} s` : `ended with ${String(signal ?? code)}`;
     console.log(`  FAILED  ${paths.join(' ')} ${why}`);
+    // Alone, each file counts its tests, and the file that ended the process fails again.
+    if (!report && paths.length > 1) for (const path of paths) await run([path]);
   }
 }
 
@@ -142,10 +172,11 @@ function readReport(path) {
 function finish() {
   mkdirSync(cache, { recursive: true });
   writeFileSync(timesFile, JSON.stringify(times, undefined, 1));
-  rmSync(reports, { recursive: true });
+  rmSync(reports, { recursive: true, force: true });
   if (sum.skipped.length > 0) console.log(`\n  SKIPPED (${String(sum.skipped.length)}):`);
   for (const title of sum.skipped) console.log(`    - ${title}`);
-  console.log(`\n  ${String(Math.round((Date.now() - started) / 1000))} s`);
+  const order = seed ? `, in the order of TEST_SEED=${seed}` : '';
+  console.log(`\n  ${String(Math.round((Date.now() - started) / 1000))} s${order}`);
   console.log(`\n${String(sum.passed)} passed, ${String(sum.failed)} failed, ${String(sum.skipped.length)} skipped`);
   process.exitCode = sum.failed > 0 ? 1 : 0;
 }

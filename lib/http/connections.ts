@@ -240,7 +240,7 @@ export class Connections {
         if (outgoing.reusedSocket || !(socket instanceof TLSSocket)) return;
         // If verification fails, the socket is closed before its certificate can be read.
         socket.prependOnceListener('secure', () => {
-          expiry = socket.getPeerX509Certificate()?.validTo;
+          expiry = socket.getPeerCertificate().valid_to; // getPeerX509Certificate breaks verification on Node.js 24.
         });
       });
       let informational = 0;

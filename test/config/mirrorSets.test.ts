@@ -4,9 +4,11 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import {
+  convertMirrorSet,
   formatMirrorInstructions,
   keepMirrors,
   mirrorSetManifest,
+  mirrorSetManifests,
   type MirrorSetKind,
 } from '../../lib/config/mirrorSets.ts';
 import { formatReference, parseReference } from '../../lib/oci/reference.ts';
@@ -132,5 +134,29 @@ describe('keepMirrors', () => {
     expect(keepMirrors(ours, undefined)).to.equal(ours);
     const configMap = { ...ours, kind: 'ConfigMap' };
     expect(keepMirrors(configMap, set([{ source: 'b/x', mirrors: ['old/x'] }]))).to.equal(configMap);
+  });
+});
+
+describe('convertMirrorSet', () => {
+  it('converts to the other kind, unless that kind lacks a field', () => {
+    const entries = [{ source: 'quay.io/a', mirrors: [mirror] }];
+    const object = { ...mirrorSetManifest('idms', sources).object, spec: { imageDigestMirrors: entries } };
+    const converted = convertMirrorSet({ path: 'a.yaml', object }, 'icsp');
+    expect(converted?.object).to.deep.include({
+      ...{ apiVersion: 'operator.openshift.io/v1alpha1', kind: 'ImageContentSourcePolicy' },
+      spec: { repositoryDigestMirrors: entries },
+    });
+    const strict = { imageDigestMirrors: [{ ...entries[0], mirrorSourcePolicy: 'NeverContactSource' }] };
+    expect(convertMirrorSet({ path: 'a.yaml', object: { ...object, spec: strict } }, 'icsp')).to.equal(undefined);
+  });
+});
+
+describe('mirrorSetManifests', () => {
+  it('makes sets for digests and for tags, and none for tags beside ImageContentSourcePolicy', () => {
+    const additional = { digest: [sources[3]!], tag: [sources[3]!] };
+    const kindsOf = (kind: MirrorSetKind): string[] =>
+      mirrorSetManifests({ kind, sources, additional }).map(({ object }) => object.kind);
+    expect(kindsOf('idms')).to.deep.equal(['ImageDigestMirrorSet', 'ImageDigestMirrorSet', 'ImageTagMirrorSet']);
+    expect(kindsOf('icsp')).to.deep.equal(['ImageContentSourcePolicy', 'ImageContentSourcePolicy']);
   });
 });

@@ -249,8 +249,8 @@ describe('Connections', () => {
       const server = await start();
       server.fault(/./, { answer: { status: 200, body: generatedBody(4_000_000) } });
       const url = new URL(`${server.url}/x`);
-      const { body } = await connect({ idleTimeout: 40 }).exchange({ method: 'GET', url, headers: {}, signal });
-      await new Promise((resolve) => setTimeout(resolve, 200));
+      const { body } = await connect({ idleTimeout: 1000 }).exchange({ method: 'GET', url, headers: {}, signal });
+      await new Promise((resolve) => setTimeout(resolve, 1500));
       expect(await text(body)).to.have.length(4_000_000);
     });
 
@@ -272,9 +272,8 @@ describe('Connections', () => {
         };
         const first = connections.receive(request, () => () => undefined);
         const waiting = connections.receive(request, () => () => undefined);
-        setTimeout(() => {
-          controller.abort();
-        }, 30);
+        await server.nextRequest();
+        controller.abort();
         await Promise.all([failureOf(first, 'interrupted'), failureOf(waiting, 'interrupted')]);
         await failureOf(connections.exchange(request), 'interrupted');
       }

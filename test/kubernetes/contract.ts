@@ -125,6 +125,14 @@ export function describeCluster(
       expect(fresh['data']).to.deep.equal({ a: '1' });
     });
 
+    it('refuses a ConfigMap that is too large', async () => {
+      const failure = await failureOf(
+        cluster.create(configMap('large', { a: 'x'.repeat(1_100_000) })),
+        'invalid-object',
+      );
+      expect(failure.message).to.match(/Too long/);
+    });
+
     it('names the namespace that is missing', async () => {
       const object = { ...configMap('x', {}), metadata: { name: 'x', namespace: `${namespace}-absent` } };
       for (const dryRun of [undefined, 'client', 'server'] as const) {

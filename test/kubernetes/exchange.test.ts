@@ -129,7 +129,8 @@ describe('Exchange', () => {
   it('ends at once when it is interrupted', async () => {
     server.fault(/configmaps/, { noAnswer: 'hold' });
     const asked = failureOf(connected.cluster.read(configMap), 'interrupted');
-    setTimeout(() => connected.context.interrupt(), 30);
+    await server.nextRequest();
+    connected.context.interrupt();
     await asked;
   });
 

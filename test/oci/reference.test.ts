@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { formatReference, parseReference } from '../../lib/oci/reference.ts';
+import { formatReference, isRepository, parseReference } from '../../lib/oci/reference.ts';
 
 describe('parseReference', () => {
   for (const [text, expected] of [
@@ -16,4 +16,13 @@ describe('parseReference', () => {
       expect(formatReference(parseReference(text))).to.equal(expected);
     });
   }
+});
+
+describe('isRepository', () => {
+  it('accepts the names of the distribution specification, of at most 255 characters', () => {
+    for (const name of ['app', 'team/app', 'a.b/c__d/e--f', 'a'.repeat(255)])
+      expect(isRepository(name), name).to.equal(true);
+    for (const name of ['', 'App', 'a//b', '/a', 'a/', '../a', 'a:1', 'a._b', 'a'.repeat(256)])
+      expect(isRepository(name), name).to.equal(false);
+  });
 });

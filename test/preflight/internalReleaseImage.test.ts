@@ -31,7 +31,10 @@ describe('a cluster with an InternalReleaseImage', () => {
     void connected.server.put({
       ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigNode', metadata: { name } },
       status: {
-        conditions: [{ type: 'InternalReleaseImageDegraded', status, message: 'the registry does not answer' }],
+        conditions: [
+          { type: 'Updating', status: 'True' },
+          { type: 'InternalReleaseImageDegraded', status, message: 'the registry does not answer' },
+        ],
         internalReleaseImage: { releases: [{ name: 'ocp-release-bundle-4.22.3', image }] },
       },
     });

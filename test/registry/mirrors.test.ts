@@ -39,6 +39,17 @@ ${entries}`;
     ]);
   });
 
+  it('leads from a mirror to its sources, which are no patterns', async () => {
+    const sets = await read(
+      idms(`
+  - {source: quay.io/ocp, mirrors: [mirror.lab/a]}
+  - {source: '*.quay.io', mirrors: [mirror.lab/a]}`),
+    );
+    const originals = sets.originalsOf(parseReference(`mirror.lab/a/release@${digest}`)).map(formatReference);
+    expect(originals).to.deep.equal([`quay.io/ocp/release@${digest}`]);
+    expect(sets.originalsOf(parseReference(`mirror.lab/ab@${digest}`))).to.deep.equal([]);
+  });
+
   it('keeps a tag beside the digest', async () => {
     const sets = await read(idms('  - {source: quay.io/ocp/release, mirrors: [mirror.lab/r]}'));
     expect(locations(sets, `quay.io/ocp/release:4.12@${digest}`)[0]).to.equal(`mirror.lab/r:4.12@${digest}`);

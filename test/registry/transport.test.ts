@@ -226,9 +226,8 @@ describe('Transport', () => {
       const server = await start();
       server.fault(/blobs/, { answer: { status: 503, headers: { 'retry-after': '200' } } });
       const sending = (await open(server)).send(get(server));
-      setTimeout(() => {
-        context.interrupt();
-      }, 100);
+      await server.nextRequest();
+      context.interrupt();
       await failureOf(sending, 'interrupted');
     });
 

@@ -33,6 +33,11 @@ describe('the gates of a release', () => {
     expect(listGates(undefined, '4.19.12')).to.deep.equal([]);
   });
 
+  it('are sorted by name', () => {
+    const data = Object.fromEntries(['c', 'a', 'b'].map((name) => [`ack-4.19-${name}`, name]));
+    expect(listGates(data, '4.19.12').map(({ text }) => text)).to.deep.equal(['a', 'b', 'c']);
+  });
+
   it('are left out with a warning if their file cannot be read', () => {
     const context = makeContext();
     expect(readPayloadGates(files(`${manifest()}  x: [`), '4.19.12', context)).to.deep.equal([]);

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { relative } from 'node:path';
 import Mocha, { type MochaOptions, type Runner, type Suite, type Test } from 'mocha';
@@ -16,6 +17,8 @@ export default class Reporter extends Base {
 
   constructor(runner: Runner, options: MochaOptions) {
     super(runner, options);
+    const seed = process.env['TEST_SEED'];
+    if (seed !== undefined) shuffle(runner.suite, seed);
     runner.on(EVENT_TEST_PASS, (test: Test) => {
       this.#passed.set(test.parent, (this.#passed.get(test.parent) ?? 0) + 1);
     });
@@ -66,4 +69,13 @@ export default class Reporter extends Base {
     const passed = String(this.stats.passes);
     Base.consoleLog('\n%s passed, %s failed, %s skipped', passed, String(this.failures.length), String(skipped));
   }
+}
+
+/** Puts the suites and the tests of a suite into the order of a seed. */
+function shuffle(suite: Suite, seed: string): void {
+  const rank = (each: Suite | Test): string => hash('sha256', seed + each.fullTitle());
+  const compare = (a: Suite | Test, b: Suite | Test): number => (rank(a) < rank(b) ? -1 : 1);
+  suite.tests.sort(compare);
+  suite.suites.sort(compare);
+  for (const each of suite.suites) shuffle(each, seed);
 }

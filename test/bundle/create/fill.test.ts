@@ -103,11 +103,11 @@ describe('fillBundle', () => {
   it('ends when it is interrupted', async () => {
     registry.fault(/GET .*\/blobs\//, { noAnswer: 'hold' });
     const writer = await openWriter();
-    setTimeout(() => {
-      context.interrupt();
-    }, 300);
     try {
-      await failureOf(fillBundle(writer, contents, origin, context), 'interrupted');
+      const filling = failureOf(fillBundle(writer, contents, origin, context), 'interrupted');
+      await registry.nextRequest();
+      context.interrupt();
+      await filling;
     } finally {
       await writer.close();
     }

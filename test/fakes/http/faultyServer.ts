@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events';
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import https from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
@@ -47,6 +48,7 @@ export abstract class FaultyServer {
 
   readonly #server: http.Server | https.Server;
   readonly #secure: boolean;
+  readonly #arrivals = new EventEmitter<{ request: [] }>();
   readonly #sockets = new Set<Socket>();
   readonly #faults = new Faults();
 
@@ -61,7 +63,7 @@ export abstract class FaultyServer {
     });
     this.#server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
       const exchange = openExchange(request, this.#faults);
-      this.requests.push(exchange);
+      this.#note(exchange);
       if (exchange.fault.noAnswer === 'hold') return;
       if (exchange.fault.noAnswer === 'reset') return void reset(socket);
       this.upgrade(exchange, { request, socket, head });
@@ -91,6 +93,16 @@ export abstract class FaultyServer {
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', reject).listen(0, '127.0.0.1', resolve);
     });
+  }
+
+  /** Resolves when the next request arrives. */
+  async nextRequest(): Promise<void> {
+    await once(this.#arrivals, 'request');
+  }
+
+  #note(exchange: Exchange): void {
+    this.requests.push(exchange);
+    this.#arrivals.emit('request');
   }
 
   /** Stops immediately, with all connections. */
@@ -131,7 +143,7 @@ export abstract class FaultyServer {
     const exchange = openExchange(request, this.#faults);
     const { fault } = exchange;
     const gone = new AbortController();
-    this.requests.push(exchange);
+    this.#note(exchange);
     this.active += 1;
     this.peakActive = Math.max(this.peakActive, this.active);
     let settled = false;

@@ -7,7 +7,7 @@ import { basicAuthorization } from '../registry/tokenServer.ts';
 export interface Attempt {
   readonly user: string;
   readonly groups: readonly string[];
-  readonly verb: 'get' | 'list' | 'watch' | 'create' | 'update' | 'patch' | 'delete' | 'impersonate';
+  readonly verb: string;
   readonly group: string;
   readonly resource: string;
   readonly namespace: string;
@@ -69,15 +69,20 @@ export class ApiAccess {
     this.#check({ user: user.name, groups: user.groups, verb, group, resource, namespace, name });
   }
 
+  /** Returns whether a user may do something. */
+  allows({ name: user, groups }: ApiUser, attempt: Omit<Attempt, 'user' | 'groups'>): boolean {
+    return this.#options.allow?.({ ...attempt, user, groups }) ?? true;
+  }
+
   /** Responds to a SelfSubjectAccessReview: whether a user may do what its `resourceAttributes` describe. */
   review(
-    { name: user, groups }: ApiUser,
+    user: ApiUser,
     { subresource = '', ...attributes }: Partial<Attempt> & { subresource?: string },
   ): { allowed: boolean } {
     const anything = { verb: 'get', group: '', resource: '', namespace: '', name: '' } as const;
     const { resource = '' } = attributes;
     const full = subresource === '' ? resource : `${resource}/${subresource}`;
-    return { allowed: this.#options.allow?.({ ...anything, ...attributes, resource: full, user, groups }) ?? true };
+    return { allowed: this.allows(user, { ...anything, ...attributes, resource: full }) };
   }
 
   #userOf(authorization: string | undefined, client: string | undefined): string | undefined {

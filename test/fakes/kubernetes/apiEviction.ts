@@ -21,5 +21,5 @@ export function evictPod(
     const words = `Cannot evict pod as it would violate the pod's disruption budget. (${budget.metadata.name})`;
     throw new Refusal(429, 'TooManyRequests', words);
   }
-  objects.delete(place, preconditions, false);
+  objects.requestDeletion(place, preconditions, false);
 }

@@ -5,9 +5,12 @@ import { isJson } from './apiPatch.ts';
 import { Refusal } from './apiStatus.ts';
 import type { Answer } from '../http/faults.ts';
 
+/** What a list had when its first page was read, by the token of the next page. */
+const snapshots = new WeakMap<ApiObjects, Map<string, readonly ApiObject[]>>();
+
 /**
  * Returns a list: filtered by labels and fields, in pages with `limit` and `continue` (410 if the history of a page is
- * gone).
+ * gone). All pages are of the revision of the first one.
  */
 export function listObjects(objects: ApiObjects, kind: ApiKind, namespace: string, query: URLSearchParams): object {
   const token = query.get('continue');
@@ -21,13 +24,17 @@ export function listObjects(objects: ApiObjects, kind: ApiKind, namespace: strin
       'The provided continue parameter is too old to display a consistent list result.',
     );
   }
-  const matching = objects.list(kind, namespace).filter(selector(query));
+  const kept = snapshots.get(objects) ?? new Map<string, readonly ApiObject[]>();
+  snapshots.set(objects, kept);
+  const matching = kept.get(token ?? '') ?? objects.list(kind, namespace).filter(selector(query));
   const limit = Number(query.get('limit') ?? 0) || Infinity;
   const items = matching.slice(from, from + limit);
   const rest = matching.length - from - items.length;
+  const next = rest > 0 ? encode({ from: from + items.length, revision, page: kept.size }) : '';
+  if (next !== '') kept.set(next, matching);
   const metadata = {
     resourceVersion: String(revision),
-    ...(rest > 0 && { continue: encode({ from: from + items.length, revision }), remainingItemCount: rest }),
+    ...(next !== '' && { continue: next, remainingItemCount: rest }),
   };
   // As in a real list, the items have no kind.
   const bare = kind.custom ? items : items.map(({ apiVersion: _, kind: __, ...item }) => item);

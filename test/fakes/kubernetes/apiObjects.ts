@@ -89,7 +89,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
       const details = { name, group: kind.group, kind: kind.resource };
       throw new Refusal(409, 'AlreadyExists', `${qualified(kind)} "${name}" already exists`, details);
     }
-    this.#demandNamespace(namespace);
+    this.#demandNamespace(place);
     const { status, ...rest } = structuredClone(body);
     const object = shape(kind, {
       ...rest,
@@ -151,27 +151,60 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     return { object: this.#storeChanged(place, before, after, writing.dryRun), created: false };
   }
 
-  /** Deletes an object, and with a namespace all its objects. An object with finalizers stays, marked as deleted. */
+  /**
+   * Deletes an object for a client. A namespace stays until its objects are gone, and a pod on a node until its kubelet
+   * has ended it. Both happen after this call.
+   */
+  requestDeletion(place: Place, preconditions: Json, dryRun: boolean): ApiObject {
+    const object = this.demand(place);
+    const isRunning = place.kind.kind === 'Pod' && (object['spec'] as Json | undefined)?.['nodeName'] !== undefined;
+    if (dryRun || !(isRunning || place.kind.kind === 'Namespace')) return this.delete(place, preconditions, dryRun);
+    this.#checkCurrent(place, object, preconditions);
+    const { uid } = object.metadata;
+    setImmediate(() => {
+      if (this.get(place)?.metadata.uid === uid) this.delete(place, {}, false);
+    });
+    return this.#markDeleted(place, object);
+  }
+
+  /**
+   * Deletes an object at once, and with a namespace all its objects. An object with finalizers stays, marked as deleted,
+   * and so does its namespace.
+   */
   delete(place: Place, preconditions: Json, dryRun: boolean): ApiObject {
     const object = this.demand(place);
     this.#checkCurrent(place, object, preconditions);
     if (dryRun) return object;
-    if (place.kind.kind === 'Namespace') {
-      const inside = [...this.#objects.values()].filter((other) => other.object.metadata.namespace === place.name);
-      for (const { kind, object: other } of inside) {
+    const isNamespace = place.kind.kind === 'Namespace';
+    if (isNamespace) {
+      for (const { kind, object: other } of this.#within(place.name)) {
         this.delete({ kind, namespace: place.name, name: other.metadata.name }, {}, false);
       }
     }
     const finalizers = object.metadata['finalizers'] as unknown[] | undefined;
-    if (finalizers && finalizers.length > 0) {
-      const marked = { ...object, metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() } };
-      return this.#storeChanged(place, object, marked, false);
+    if ((finalizers && finalizers.length > 0) || (isNamespace && this.#within(place.name).length > 0)) {
+      return this.#markDeleted(place, object);
     }
     this.#objects.delete(keyOf(place.kind, place.namespace, place.name));
     this.revision += 1;
     const gone = { ...object, metadata: { ...object.metadata, resourceVersion: String(this.revision) } };
     this.#tell({ type: 'DELETED', revision: this.revision, kind: place.kind, object: gone });
+    const around = this.#objects.get(`/namespaces//${place.namespace}`);
+    if (around?.object.metadata['deletionTimestamp'] !== undefined && this.#within(place.namespace).length === 0)
+      this.delete({ kind: around.kind, namespace: '', name: place.namespace }, {}, false);
     return gone;
+  }
+
+  #within(namespace: string): { kind: ApiKind; object: ApiObject }[] {
+    return [...this.#objects.values()].filter(({ object }) => object.metadata.namespace === namespace);
+  }
+
+  #markDeleted(place: Place, object: ApiObject): ApiObject {
+    if (object.metadata['deletionTimestamp'] !== undefined) return object;
+    const deletionTimestamp = new Date().toISOString().replace(/\.\d+/, '');
+    const marked = { ...object, metadata: { ...object.metadata, deletionTimestamp } };
+    const status = place.kind.kind === 'Namespace' && { status: { phase: 'Terminating' } };
+    return this.#store('MODIFIED', place, { ...marked, ...status }, false);
   }
 
   /** Forgets all earlier changes, as etcd does after five minutes. Requests for them get 410. */
@@ -180,8 +213,15 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     this.oldest = this.revision;
   }
 
-  #demandNamespace(namespace: string): void {
-    if (namespace === '' || this.#objects.has(`/namespaces//${namespace}`)) return;
+  #demandNamespace({ kind, namespace, name }: Place): void {
+    if (namespace === '') return;
+    const found = this.#objects.get(`/namespaces//${namespace}`)?.object;
+    if (found?.metadata['deletionTimestamp'] !== undefined) {
+      const why = `unable to create new content in namespace ${namespace} because it is being terminated`;
+      const causes = [{ reason: 'NamespaceTerminating', message: why, field: 'metadata.namespace' }];
+      throw new Refusal(403, 'Forbidden', `${qualified(kind)} "${name}" is forbidden: ${why}`, { name, causes });
+    }
+    if (found) return;
     const details = { name: namespace, kind: 'namespaces' };
     throw new Refusal(404, 'NotFound', `namespaces "${namespace}" not found`, details);
   }
@@ -214,8 +254,11 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     const [wanted, had] = [after, before].map(({ metadata: _, status: __, ...content }) => content);
     const generation = Number(before.metadata['generation'] ?? 1) + (isDeepStrictEqual(wanted, had) ? 0 : 1);
     const stored = this.#store('MODIFIED', place, { ...after, metadata: { ...after.metadata, generation } }, dryRun);
-    const finalizers = stored.metadata['finalizers'] as unknown[] | undefined;
-    if (!dryRun && stored.metadata['deletionTimestamp'] && !finalizers?.length) this.delete(place, {}, false);
+    const [held, holds] = [before, stored].map(
+      ({ metadata }) => (metadata['finalizers'] as unknown[] | undefined) ?? [],
+    );
+    if (!dryRun && stored.metadata['deletionTimestamp'] && held?.length && !holds?.length)
+      this.delete(place, {}, false);
     return stored;
   }
 

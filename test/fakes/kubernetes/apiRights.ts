@@ -1,7 +1,8 @@
 import type { Attempt } from './apiAccess.ts';
 import type { Json } from './apiPatch.ts';
 
-type Rule = Readonly<Record<string, readonly string[] | undefined>>;
+/** A rule of a role. */
+export type Rule = Readonly<Record<string, readonly string[] | undefined>>;
 
 interface Subject {
   readonly kind: string;
@@ -57,4 +58,12 @@ function allows(
 function keyOf({ kind, metadata }: Json): string {
   const { namespace = '', name } = metadata as { namespace?: string; name: string };
   return `${String(kind)} ${namespace}/${name}`;
+}
+
+/** Returns the single rights of a rule for resources. */
+export function rightsOf({ apiGroups = [], resources = [], verbs = [], resourceNames = [] }: Rule) {
+  const names = resourceNames.length === 0 ? [''] : resourceNames;
+  return apiGroups.flatMap((group) =>
+    resources.flatMap((resource) => verbs.flatMap((verb) => names.map((name) => ({ group, resource, verb, name })))),
+  );
 }

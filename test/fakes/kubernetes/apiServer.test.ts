@@ -1,6 +1,6 @@
 import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Attempt } from './apiAccess.ts';
 import { startApiServer, type TestApiServer } from './apiServer.ts';
@@ -55,6 +55,26 @@ describe('TestApiServer', () => {
     expect((await apply('me', configMap('shared'))).status).to.equal(403);
     rights.add('create configmaps');
     expect((await apply('me', configMap('shared'))).status).to.equal(201);
+  });
+
+  it('refuses a user who gives rights that the user lacks', async () => {
+    const rights = new Set(['create roles', 'create rolebindings', 'get pods']);
+    await server.stop();
+    server = await startApiServer({ allow: ({ verb, resource }) => rights.has(`${verb} ${resource}`) });
+    const path = '/apis/rbac.authorization.k8s.io/v1/namespaces/default';
+    const giving = async (verb: string): Promise<number[]> => {
+      const [apiVersion, metadata] = ['rbac.authorization.k8s.io/v1', { name: verb }];
+      const rules = [{ apiGroups: [''], resources: ['pods'], verbs: [verb] }];
+      const role = await send('POST', `${path}/roles`, { apiVersion, kind: 'Role', metadata, rules });
+      server.put({ apiVersion, kind: 'Role', metadata, rules });
+      const roleRef = { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name: verb };
+      const body = { apiVersion, kind: 'RoleBinding', metadata, roleRef, subjects: [] };
+      return [role.status, (await send('POST', `${path}/rolebindings`, body)).status];
+    };
+    expect(await giving('get')).to.deep.equal([201, 201]);
+    expect(await giving('list')).to.deep.equal([403, 403]);
+    rights.add('escalate roles').add('bind roles');
+    expect(await giving('watch')).to.deep.equal([201, 201]);
   });
 
   it('enforces a policy by a binding that denies only', async () => {
@@ -149,6 +169,55 @@ describe('TestApiServer', () => {
     server.put(configMap('y'));
     await send('DELETE', '/api/v1/namespaces/default');
     expect(server.find('v1', 'ConfigMap', 'y')).to.equal(undefined);
+  });
+
+  it('ends a namespace after its objects, and takes no new ones meanwhile', async () => {
+    server.put(configMap('held', {}, { finalizers: ['test/hold'] }));
+    await send('DELETE', '/api/v1/namespaces/default');
+    await setImmediate();
+    expect(server.find('v1', 'Namespace', 'default')?.['status']).to.deep.equal({ phase: 'Terminating' });
+    const refused = await send('POST', base, configMap('late'));
+    expect([refused.status, refused.body['message']]).to.deep.equal([
+      403,
+      'configmaps "late" is forbidden: unable to create new content in namespace default because it is being terminated',
+    ]);
+    await send('PATCH', `${base}/held`, { metadata: { finalizers: null } }, 'application/merge-patch+json');
+    expect(server.find('v1', 'Namespace', 'default')).to.equal(undefined);
+  });
+
+  it('lets the kubelet end a pod that is on a node', async () => {
+    const pods = '/api/v1/namespaces/default/pods';
+    const changes: string[] = [];
+    server.objects.on('change', ({ type, object }) => changes.push(`${type} ${object.metadata.name}`));
+    for (const [name, spec] of Object.entries({ waiting: {}, running: { nodeName: 'one' } })) {
+      server.put({ apiVersion: 'v1', kind: 'Pod', metadata: { name }, spec });
+      changes.splice(0);
+      await send('DELETE', `${pods}/${name}`);
+      await setImmediate();
+      const marked = name === 'running' ? ['MODIFIED running'] : [];
+      expect(changes).to.deep.equal([...marked, `DELETED ${name}`]);
+    }
+  });
+
+  it('lists all pages as of the first one', async () => {
+    for (const name of ['a', 'b', 'd']) server.put(configMap(name));
+    const first = await send('GET', `${base}?limit=2`);
+    server.put(configMap('c'));
+    await send('DELETE', `${base}/a`);
+    const { continue: token = '' } = first.body.metadata as { continue?: string };
+    const rest = await send('GET', `${base}?limit=2&continue=${token}`);
+    const items = rest.body['items'] as { metadata: { name: string } }[];
+    expect(items.map(({ metadata }) => metadata.name)).to.deep.equal(['d']);
+  });
+
+  it('has the size limits of a server and of etcd', async () => {
+    const answers = [3_200_000, 1_600_000, 1_100_000].map(async (size, index) => {
+      const { status } = await send('POST', base, configMap(`large-${index}`, { data: { a: 'x'.repeat(size) } }));
+      return status;
+    });
+    expect(await Promise.all(answers)).to.deep.equal([413, 500, 422]);
+    const annotations = { a: 'x'.repeat(300_000) };
+    expect((await send('POST', base, configMap('annotated', {}, { annotations }))).status).to.equal(422);
   });
 
   it('selects by labels and fields', async () => {

@@ -3,6 +3,7 @@ import { apiVersionOf, kindsOfDefinition, kubernetesKinds, openshiftKinds, type 
 import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjects.ts';
 import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
 import { evaluatePolicy, isEnforced } from './apiPolicy.ts';
+import { rightsOf, type Rule } from './apiRights.ts';
 import { protobufType, readProtobuf } from './apiProtobuf.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
 import { listObjects, watchObjects } from './apiLists.ts';
@@ -213,6 +214,8 @@ export class TestApiServer extends FaultyServer {
   async #write(exchange: Exchange, target: Place & { status: boolean }, user: ApiUser): Promise<Answer> {
     const body = await readJson(exchange);
     if (target.kind.kind === 'SelfSubjectAccessReview') return this.#reviewAccess(body as Json, user);
+    if (target.kind.group === 'rbac.authorization.k8s.io' && exchange.method !== 'DELETE')
+      this.#checkGrant(user, target, this.#commit(exchange, target, body, true).body as string);
     if (this.#policies) this.#review(exchange, target, body, user);
     return this.#commit(exchange, target, body);
   }
@@ -226,6 +229,21 @@ export class TestApiServer extends FaultyServer {
         'spec.resourceAttributes: exactly one of nonResourceAttributes or resourceAttributes must be specified',
       );
     return json(201, { ...body, status: this.#access.review(user, resourceAttributes) });
+  }
+
+  /** Throws if a user gives rights that the user lacks, in a role or by its binding. */
+  #checkGrant(user: ApiUser, { kind, namespace }: Place, tried: string): void {
+    const object = JSON.parse(tried) as Json & { metadata: { name: string }; rules?: Rule[] };
+    const { kind: kindName, name = '' } = (object['roleRef'] ?? {}) as { kind?: string; name?: string };
+    const role = { apiVersion: apiVersionOf(kind), kind: kindName, metadata: { name, namespace } };
+    const place = kindName === undefined ? { kind, namespace, name: object.metadata.name } : this.#placeOf(role);
+    const verb = kindName === undefined ? 'escalate' : 'bind';
+    if (this.#access.allows(user, { verb, group: kind.group, resource: place.kind.resource, namespace, name })) return;
+    const { rules = [] } = kindName === undefined ? object : (this.objects.demand(place) as { rules?: Rule[] });
+    const lacking = rules.flatMap(rightsOf).filter((right) => !this.#access.allows(user, { ...right, namespace }));
+    if (lacking.length === 0) return;
+    const why = `user "${user.name}" is attempting to grant RBAC permissions not currently held: ${JSON.stringify(lacking)}`;
+    throw new Refusal(403, 'Forbidden', `${kind.resource} "${object.metadata.name}" is forbidden: ${why}`);
   }
 
   /** Throws if a policy refuses a write. Tries the write first, and keeps nothing of it. */
@@ -256,7 +274,7 @@ export class TestApiServer extends FaultyServer {
       const { preconditions, dryRun: asked } = isJson(body) ? body : {};
       // As in a real server, the query is ignored if there is a body.
       const isDry = dry || (isJson(body) ? Array.isArray(asked) && asked.includes('All') : writing.dryRun);
-      const gone = this.objects.delete(target, isJson(preconditions) ? preconditions : {}, isDry);
+      const gone = this.objects.requestDeletion(target, isJson(preconditions) ? preconditions : {}, isDry);
       const details = {
         name: target.name,
         group: target.kind.group,
@@ -407,11 +425,17 @@ function mediaTypeOf({ headers }: Exchange): string {
   return (headers['content-type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
 }
 
+/** The largest bodies of kube-apiserver and of etcd, in bytes. */
+const [requestLimit, storageLimit] = [3 * 1024 * 1024, 1.5 * 1024 * 1024];
+
 async function readJson(exchange: Exchange): Promise<unknown> {
   const chunks: Buffer[] = [];
   for await (const chunk of exchange.body()) chunks.push(chunk);
   const bytes = Buffer.concat(chunks);
   if (bytes.length === 0) return undefined;
+  if (bytes.length > requestLimit)
+    throw new Refusal(413, 'RequestEntityTooLarge', `Request entity too large: limit is ${requestLimit}`);
+  if (bytes.length > storageLimit) throw new Refusal(500, 'InternalError', 'etcdserver: request is too large');
   const type = mediaTypeOf(exchange);
   if (type === protobufType) return readProtobuf(bytes);
   if (!jsonTypes.test(type)) {

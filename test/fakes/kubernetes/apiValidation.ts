@@ -66,6 +66,9 @@ function* leaseCauses({ spec }: ApiObject) {
   if (leaseTransitions < 0) yield wrong('leaseTransitions', leaseTransitions, 'greater than or equal to');
 }
 
+/** The largest annotations of an object and data of a ConfigMap, in bytes. */
+const [annotationLimit, configMapLimit] = [256 * 1024, 1024 * 1024];
+
 function* metadataCauses({ metadata }: ApiObject, before: ApiObject | undefined) {
   for (const value of Object.values((metadata['labels'] ?? {}) as Record<string, string>)) {
     if (/^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$/.test(value)) continue;
@@ -74,6 +77,9 @@ function* metadataCauses({ metadata }: ApiObject, before: ApiObject | undefined)
       message: `Invalid value: "${value}": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'`,
     };
   }
+  const annotations = Object.entries((metadata['annotations'] ?? {}) as Record<string, string>);
+  if (annotations.flat().join('').length > annotationLimit)
+    yield { field: 'metadata.annotations', message: `Too long: may not be more than ${annotationLimit} bytes` };
   const [finalizers, known] = [metadata, before?.metadata].map((each) => (each?.['finalizers'] ?? []) as string[]);
   const added = finalizers?.filter((each) => !known?.includes(each)) ?? [];
   if (before?.metadata['deletionTimestamp'] !== undefined && added.length > 0)
@@ -85,6 +91,9 @@ function* metadataCauses({ metadata }: ApiObject, before: ApiObject | undefined)
 
 function* configMapCauses(object: ApiObject, before: ApiObject | undefined) {
   const { data = {}, binaryData = {} } = object as { data?: unknown; binaryData?: unknown };
+  const texts = Object.values(data ?? {}).join('');
+  if (Buffer.byteLength(texts) + (Object.values(binaryData ?? {}).join('').length * 3) / 4 > configMapLimit)
+    yield { field: '', message: `Too long: may not be more than ${configMapLimit} bytes` };
   for (const [field, values] of Object.entries({ data, binaryData })) {
     if (!isJson(values)) throw undecodable('ConfigMap', `${field} is no map`);
     for (const [key, value] of Object.entries(values)) {

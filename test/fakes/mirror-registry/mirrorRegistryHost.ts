@@ -68,6 +68,8 @@ export class MirrorRegistryHost {
   healthOf: (image: string) => Health = () => healthy;
   /** The database of releases before 2.0. */
   postgres: Postgres | undefined;
+  /** A row that Quay writes into its SQLite database when it ends, as its workers may; undefined for none. */
+  lastRow: string | undefined;
   /** Makes every `systemctl restart` fail. */
   isBroken = false;
   readonly #database: string;
@@ -435,6 +437,9 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
     front.close();
     for (const socket of this.#sockets) socket.destroy();
     await closed;
+    if (this.lastRow === undefined) return;
+    using database = new DatabaseSync(this.#database);
+    database.prepare('INSERT INTO migration VALUES (?)').run(this.lastRow);
   }
 }
 

@@ -195,6 +195,17 @@ describe('startRegistry', () => {
       });
       expect(await errorCode(refused)).to.equal('MANIFEST_BLOB_UNKNOWN');
     });
+
+    it('refuses a manifest of another media type, and one that is too large', async () => {
+      await start();
+      const mediaType = mediaTypes.ociIndex;
+      for (const stated of [{ mediaType: mediaTypes.ociManifest }, { annotations: { a: 'x'.repeat(5_000_000) } }]) {
+        const body = JSON.stringify({ schemaVersion: 2, mediaType, manifests: [], ...stated });
+        const url = `${registry.url}/v2/team/new/manifests/1.0`;
+        const refused = await fetch(url, { method: 'PUT', headers: { 'content-type': mediaType }, body });
+        expect(await errorCode(refused)).to.equal('MANIFEST_INVALID');
+      }
+    });
   });
 
   describe('logins', () => {

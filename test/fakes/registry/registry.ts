@@ -174,7 +174,9 @@ export class TestRegistry extends FaultyServer {
     const byDigest = tagOrDigest.includes(':');
     if (byDigest && tagOrDigest !== digest) return refuse(400, 'DIGEST_INVALID', 'the digest is not the content’s');
     const parts = partsOf(manifest.bytes);
-    if (!parts || manifest.mediaType === '') return refuse(400, 'MANIFEST_INVALID', 'manifest invalid');
+    const isOther = parts?.mediaType !== undefined && parts.mediaType !== manifest.mediaType;
+    if (!parts || isOther || manifest.mediaType === '' || manifest.bytes.length > manifestLimit)
+      return refuse(400, 'MANIFEST_INVALID', 'manifest invalid');
     const repository = repositoryOf(this.content, name);
     const missing = [
       ...parts.blobs.filter((blob) => !this.hasBlob(name, blob)),
@@ -238,6 +240,9 @@ export class TestRegistry extends FaultyServer {
     return this.#options.relativeLocations ? '' : this.url;
   }
 }
+
+/** The largest manifest, in bytes. */
+const manifestLimit = 4 * 1024 * 1024;
 
 interface Referrer {
   readonly subject?: { readonly digest?: string };

@@ -43,10 +43,13 @@ export class RepositoryBlobs {
   }
 }
 
-/** Returns the digests that a manifest needs; undefined if it is not a manifest. */
-export function partsOf(bytes: Buffer): { blobs: string[]; manifests: string[] } | undefined {
+/** Returns the digests that a manifest needs, and its media type; undefined if it is not a manifest. */
+export function partsOf(
+  bytes: Buffer,
+): { blobs: string[]; manifests: string[]; mediaType: string | undefined } | undefined {
   try {
-    const { config, layers, manifests } = JSON.parse(bytes.toString()) as {
+    const { mediaType, config, layers, manifests } = JSON.parse(bytes.toString()) as {
+      mediaType?: string;
       config?: { digest: string };
       layers?: { digest: string }[];
       manifests?: { digest: string }[];
@@ -54,6 +57,7 @@ export function partsOf(bytes: Buffer): { blobs: string[]; manifests: string[] }
     return {
       blobs: [...(config ? [config] : []), ...(layers ?? [])].map(({ digest }) => digest),
       manifests: (manifests ?? []).map(({ digest }) => digest),
+      mediaType,
     };
   } catch {
     return undefined;

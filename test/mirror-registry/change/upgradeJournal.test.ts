@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { HostFiles } from '../../../lib/machine/hostFiles.ts';
-import { parseJournal } from '../../../lib/mirror-registry/change/upgradeJournal.ts';
+import { folderOfFile, parseJournal } from '../../../lib/mirror-registry/change/upgradeJournal.ts';
 import { readWritten } from '../../../lib/mirror-registry/change/writtenFiles.ts';
 import { readState } from '../../../lib/mirror-registry/detect/registryState.ts';
 import { StateFolder } from '../../../lib/mirror-registry/stateFolder.ts';
@@ -111,5 +111,23 @@ describe('the records beside a registry', () => {
       await put('state.json', text);
       expect(await readState(files(), installation), text).to.equal(undefined);
     }
+  });
+});
+
+describe('folderOfFile', () => {
+  it('knows the files of an installation, and no path that leads elsewhere', () => {
+    const configuration = '/quay/quay-config';
+    for (const [path, folder] of [
+      [`${configuration}/config.yaml`, '/quay'],
+      [`${configuration}/extra_ca_certs/ca.crt`, '/quay'],
+      ['/units/quay-app.service', '/units'],
+      ['/units/quay-app.service.d/own.conf', '/units'],
+      [`${configuration}/extra_ca_certs/..`, undefined],
+      [`${configuration}/extra_ca_certs/below/ca.crt`, undefined],
+      ['/units/quay-app.service.d/own.txt', undefined],
+      ['/units/sshd.service', undefined],
+      ['/etc/passwd', undefined],
+    ] as const)
+      expect(folderOfFile(installation, path), path).to.equal(folder);
   });
 });

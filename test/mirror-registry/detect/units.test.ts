@@ -53,6 +53,12 @@ describe('parseUnitFile', () => {
 });
 
 describe('settingsOf', () => {
+  it('tells the settings of sections apart', () => {
+    const file = parseUnitFile('f', '[Unit]\nRequires=a\n[Service]\nRequires=b\n');
+    const found = settingsOf({ name: 'u', files: [file] }, 'Unit', 'Requires');
+    expect(found.map(({ words }) => words[0]?.text)).to.deep.equal(['a']);
+  });
+
   it('takes back with an empty assignment what was set before, in drop-ins too', () => {
     const files = ['[Service]\nExecStart=a\n', '[Service]\nExecStart=\nExecStart=b\n'].map((each, index) =>
       parseUnitFile(`f${index}`, each),

@@ -1,9 +1,11 @@
 import { expect } from 'chai';
+import { PluginError, type SettingName } from '../../../lib/errors.ts';
 import { readClusterNeeds } from '../../../lib/mirroring/prune/inUse.ts';
 import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
 import { judgeReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
 import { digestOf } from '../../../lib/oci/digest.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 const imageOf = (name: string): string => `mirror.test/openshift/release@${digestOf(name)}`;
 
@@ -47,6 +49,22 @@ describe('readClusterNeeds', () => {
   it('keeps the image of a container by its status if the pod names a tag', async () => {
     const status = { containerStatuses: [{ name: 'c', image: 'mirror.test/other:1', imageID: imageOf('running') }] };
     expect(await isNeeded('running', { status })).to.equal(true);
+  });
+});
+
+describe('readClusterNeeds without a cluster', () => {
+  const read = (settings: readonly SettingName[], isNamed: boolean): Promise<unknown> => {
+    const absent = new PluginError('no-cluster', 'there is none', { settings });
+    return readClusterNeeds({ openCluster: () => Promise.reject(absent) }, isNamed);
+  };
+
+  it('needs nothing if no cluster is configured', async () => {
+    for (const setting of ['kubeconfig', 'server'] as const) expect(await read([setting], false)).to.equal(undefined);
+  });
+
+  it('fails if a cluster was named, or a context that does not exist', async () => {
+    await failureOf(read(['kubeconfig'], true), 'no-cluster');
+    await failureOf(read(['context'], false), 'no-cluster');
   });
 });
 

@@ -2,9 +2,10 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { expect } from 'chai';
 import type { Host } from '../../../lib/machine/host.ts';
-import { openAdditionalStore } from '../../../lib/node/images/additionalStore.ts';
+import { checkStorePath, openAdditionalStore } from '../../../lib/node/images/additionalStore.ts';
 import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
 import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 describe('openAdditionalStore', () => {
@@ -54,5 +55,33 @@ describe('openAdditionalStore', () => {
     const additional = await openAdditionalStore(await HostStorage.open(host), join(folder, 'store'), context);
     expect((await additional.finish(context)).graphRoot).to.equal(join(folder, 'store'));
     expect(context.lines.join('\n')).to.match(/warn: cannot sync .*store.partial: .*Input\/output error/);
+  });
+});
+
+describe('checkStorePath', () => {
+  const main = '/var/lib/containers/storage';
+
+  it('accepts an absolute path beside the main store', () => {
+    checkStorePath('/var/lib/upgrade-bundle/store', main);
+    checkStorePath('/var/lib/containers/storage-2', main);
+  });
+
+  it('refuses what container runtimes refuse, and the main store', async () => {
+    for (const path of [
+      'store',
+      '/var/../etc',
+      '/a b',
+      '/a:b',
+      '/',
+      '/a/',
+      `/${'a'.repeat(256)}`,
+      main,
+      `${main}/a`,
+      '/var/lib',
+    ])
+      await failureOf(
+        Promise.resolve().then(() => checkStorePath(path, main)),
+        'usage',
+      );
   });
 });

@@ -104,6 +104,9 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
     volumeSize,
     base,
     site,
+  }).catch(async (error: unknown) => {
+    await removeFolder(folder);
+    throw error;
   });
   let unpacked = 0;
   const remove = (): Promise<void> => removeFolder(folder);

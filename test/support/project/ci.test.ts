@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -21,6 +21,7 @@ for (const path of process.argv.slice(2)) {
   if (what === 'block') for (;;);
   if (what === 'leave') console.log('left ' + spawn('sleep', ['60'], { stdio: 'inherit' }).pid);
   if (what === 'exit') process.exit(0);
+  if (what === 'litter') writeFileSync(process.env.TMPDIR + '/litter', process.env.TMPDIR);
   if (what === 'pass') report.passed += Number(more);
   if (what === 'fail') report.failed += 1;
   if (what === 'skip') report.skipped.push(more);
@@ -65,6 +66,44 @@ describe('.ci', () => {
         .to.match(/\n3 passed, 1 failed, 0 skipped\n$/)
         .and.to.include('FAILED  test/a.test.ts ended with SIGKILL');
       expect(code).to.equal(1);
+    });
+
+    it('names all files of a process that dies, and runs each again alone', async () => {
+      await write('a.test.ts', 'die');
+      await write('b.test.ts', 'pass 3');
+      await write('c.test.ts', 'pass 4');
+      const { stdout } = await runTests();
+      expect(stdout).to.match(/\n7 passed, 2 failed, 0 skipped\n$/);
+      const failed = [...stdout.matchAll(/^ {2}FAILED {2}(.*) ended with SIGKILL$/gm)].map(([, paths]) =>
+        paths?.split(' ').sort(),
+      );
+      expect(failed).to.deep.equal([['test/a.test.ts', 'test/b.test.ts', 'test/c.test.ts'], ['test/a.test.ts']]);
+    });
+
+    it('runs the files in the random order of a seed', async () => {
+      const names = Array.from('abcdefgh', (letter) => `test/${letter}.test.ts`);
+      for (const name of names) await write(name.slice(5), 'pass 1');
+      const orderOf = async (seed: string): Promise<(string | undefined)[]> => {
+        const env = { ...process.env, TEST_SEED: seed };
+        const { stdout } = await run(process.execPath, [join(root, '.ci/test.mjs'), '--shuffle'], { env });
+        expect(stdout)
+          .to.include(`TEST_SEED=${seed}\n`)
+          .and.to.match(/\n8 passed, 0 failed, 0 skipped\n$/);
+        return [...stdout.matchAll(/^ran (.*)$/gm)].map(([, path]) => path);
+      };
+      const order = await orderOf('one');
+      expect(order)
+        .to.have.members(names)
+        .and.not.to.deep.equal(await orderOf('two'));
+      expect(await orderOf('one')).to.deep.equal(order);
+    });
+
+    it('removes the temporary files that tests left, and names them', async () => {
+      await write('a.test.ts', 'litter');
+      const env = { ...process.env, TMPDIR: root };
+      const { stdout } = await run(process.execPath, [join(root, '.ci/test.mjs')], { env });
+      expect(stdout).to.include('  LEFT  litter in the temporary folder, by test/a.test.ts\n');
+      expect((await readdir(root)).filter((name) => name.startsWith('tests-'))).to.deep.equal([]);
     });
 
     it('counts files as a failure whose process ends before its tests do', async () => {

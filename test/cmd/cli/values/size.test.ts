@@ -17,6 +17,13 @@ describe('parseSize', () => {
     ]);
   });
 
+  it('knows each unit of Kubernetes, and no other', () => {
+    const units = ['k', 'K', 'M', 'G', 'T', 'Ki', 'Mi', 'Gi', 'Ti'];
+    const powers = [1, 1, 2, 3, 4].map((power) => 1000 ** power);
+    const binary = [1, 2, 3, 4].map((power) => 1024 ** power);
+    expect(units.map((unit) => parseSize(`1${unit}`))).to.deep.equal([...powers, ...binary]);
+  });
+
   it('fits 4G on FAT32, whose files have at most 2³² - 1 bytes', () => {
     expect(parseSize('4G')).to.be.below(2 ** 32);
   });

@@ -1,4 +1,4 @@
-import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openWorkshop, runProgram, type ProgramOptions, type Workshop } from '../../../support/content/creation.ts';
@@ -50,6 +50,24 @@ describe('create --device', () => {
     expect(again.stdout)
       .to.match(/^Nothing to do/)
       .and.match(/Remove the drive\.\n$/);
+  });
+
+  it('writes the head after everything else is on the drive, so that a power failure leaves no bundle', async () => {
+    const drive = await drives.plug(await drives.makeImage(8));
+    const heads: string[] = [];
+    await using file = await open(drive.image);
+    const prototype = Object.getPrototypeOf(file) as Pick<FileHandle, 'sync'>;
+    const { sync } = prototype;
+    prototype.sync = async function (this: FileHandle) {
+      await sync.call(this);
+      if ((await this.stat()).isBlockDevice()) heads.push(await headOf(drive));
+    };
+    try {
+      expect((await create(drive.device)).code).to.equal(0);
+    } finally {
+      prototype.sync = sync;
+    }
+    expect(heads).to.deep.equal(['', 'metadata.json']);
   });
 
   it('refuses a drive that is not removable, mounted, not empty or too small, and leaves it as it is', async () => {
