@@ -7,7 +7,18 @@ export type Severity = 'blocker' | 'warning' | 'info';
 
 /** The kinds of subjects, in the order of the report. */
 const checks = [
-  ...(['bundle', 'version', 'streams', 'operators', 'pools', 'nodes', 'drains', 'space', 'images', 'signatures'] as const),
+  ...([
+    'bundle',
+    'version',
+    'streams',
+    'operators',
+    'pools',
+    'nodes',
+    'drains',
+    'space',
+    'images',
+    'signatures',
+  ] as const),
   ...(['pull-policy', 'tags', 'catalogs', 'imports', 'scripts', 'drills', 'rights'] as const),
 ];
 

@@ -6,7 +6,13 @@ import type { FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Installation } from '../installation.ts';
 import { findReplacementReasons, replaceCertificate, type OwnCertificate } from './ownCertificate.ts';
-import { createAuthority, createKeyLike, issueServerCertificate, reissueAuthority, type Authority } from '../../certificates/issuing.ts';
+import {
+  createAuthority,
+  createKeyLike,
+  issueServerCertificate,
+  reissueAuthority,
+  type Authority,
+} from '../../certificates/issuing.ts';
 import type { RecordedCertificate } from '../detect/registryState.ts';
 
 /** Options of a renewal; times are in days. */

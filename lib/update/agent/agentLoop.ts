@@ -139,7 +139,7 @@ export class AgentLoop {
     const version = await this.#cluster.read(clusterVersionReference);
     const needed = version && listNeededReleases(version);
     if (!needed) return undefined;
-    const releases = new Set(needed.map((each) => digestIn(each) ?? ''));
+    const releases = new Set(needed.map((each) => digestIn(each)));
     const state = [...releases].sort().join();
     if (this.#retained?.state !== state)
       this.#retained = { state, digests: await this.#options.tools.cache.findCopies(releases, this.#context) };

@@ -102,7 +102,7 @@ export class BundleCache {
     for (const name of names.filter((each) => /^bundle-[0-9a-f]{12}\.json$/.test(each))) {
       const facts = await readFactsOf(join(this.#folder, name), this.#trust, context);
       const all = facts && [facts.metadata.release, ...(facts.hops ?? []).map(({ metadata }) => metadata.release)];
-      if (facts && all?.some((release) => releases.has(digestIn(release) ?? ''))) found.push(facts.digest);
+      if (facts && all?.some((release) => releases.has(digestIn(release)))) found.push(facts.digest);
     }
     return found;
   }

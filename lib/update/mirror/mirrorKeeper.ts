@@ -35,7 +35,7 @@ export async function keepMirror(options: MirrorKeeperOptions, context: Context)
       logged = '';
     } catch (error) {
       const message = `the mirror of this node: ${messageOf(error)}`;
-      if (message !== logged && !context.signal.aborted) context.log('warn', message);
+      if (message !== logged) context.log('warn', message);
       logged = message;
     }
     await sleep(options.interval, undefined, { signal: context.signal }).catch(() => undefined);

@@ -49,7 +49,10 @@ describe('detectInstallation', () => {
     const unit = `${fixture.unitFolder}/quay-app.service`;
     const text = await readFile(fixture.root + unit, 'utf8');
     const mount = /-v (.*:\/quay-registry\/conf\/stack:Z)/;
-    await fixture.write(unit, text.replace(mount, (_, value: string) => `-v "${value.replaceAll('%', '%%')}"`));
+    await fixture.write(
+      unit,
+      text.replace(mount, (_, value: string) => `-v "${value.replaceAll('%', '%%')}"`),
+    );
     expect((await detect(fixture)).quayRoot.value).to.equal(quayRoot);
   });
 

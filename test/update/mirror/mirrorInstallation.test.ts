@@ -7,7 +7,6 @@ import { readConfigFile } from '../../../lib/preflight/imageRetention.ts';
 import { issueMirrorCertificates } from '../../../lib/update/mirror/mirrorCertificates.ts';
 import { installMirror, removeMirror } from '../../../lib/update/mirror/mirrorInstallation.ts';
 import * as objects from '../../../lib/update/mirror/mirrorObjects.ts';
-import type { ApiObject } from '../../fakes/kubernetes/apiObjects.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -104,7 +103,7 @@ describe('installMirror', () => {
       };
       if (JSON.stringify(policy['status']) !== JSON.stringify(status)) {
         const place = { kind, namespace: '', name: 'cluster' };
-        server.objects.replace(place, { ...policy, status } as never, {
+        server.objects.replace(place, { ...policy, status }, {
           manager: 'operator',
           dryRun: false,
           status: true,
@@ -128,7 +127,7 @@ describe('installMirror', () => {
       machineCount: 1,
       updatedMachineCount: 1,
     };
-    if (pool && JSON.stringify(pool['status']) !== JSON.stringify(status)) server.put({ ...pool, status } as ApiObject);
+    if (pool && JSON.stringify(pool['status']) !== JSON.stringify(status)) server.put({ ...pool, status });
   };
   /** All objects that are not the operator’s, without what the server writes. */
   const everything = (): unknown[] =>

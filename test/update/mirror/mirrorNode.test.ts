@@ -41,7 +41,10 @@ describe('the mirror of a control plane node', () => {
     end.abort();
     await rm(folder, { recursive: true, force: true });
   });
-  const trust = () => ({ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false });
+  const trust = () => ({
+    ...{ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false },
+    fetchFile: () => Promise.resolve(undefined),
+  });
 
   it('keeps a verified copy of the bundle on a medium, and finds it by its release', async () => {
     const context = makeContext();
@@ -49,10 +52,10 @@ describe('the mirror of a control plane node', () => {
     const verified = await cache.verify({ path: made.path, device: made.folder }, digest, context);
     const copy = await cache.keep(verified, context);
     expect(digestOf(await readFile(copy?.bundle.path ?? ''))).to.equal(digest);
-    const release = digestIn(verified.facts.metadata.release) ?? '';
+    const release = digestIn(verified.facts.metadata.release);
     expect(await cache.findCopies(new Set([release]), context)).to.deep.equal([digest]);
     expect(await cache.findCopies(new Set([digestOf('another')]), context)).to.deep.equal([]);
-    for (const { bundle } of [verified, copy]) await bundle?.[Symbol.asyncDispose]();
+    for (const each of [verified, copy]) await each?.bundle[Symbol.asyncDispose]();
   });
 
   it('keeps no copy of a medium that changed after its verification', async () => {
@@ -131,7 +134,7 @@ describe('the mirror of a control plane node', () => {
     expect(await ask()).to.include(`the mirror ${url} lacks quay.io/`);
     const copy = await cache.keep(verified, context);
     while ((await ask()) !== undefined) await sleep(10);
-    for (const { bundle } of [verified, copy]) await bundle?.[Symbol.asyncDispose]();
+    for (const each of [verified, copy]) await each?.bundle[Symbol.asyncDispose]();
     end.abort();
     await running;
     expect(await new MirrorControl(folder, makeContext()).findLack(nodes, verified.facts.metadata)).to.include(

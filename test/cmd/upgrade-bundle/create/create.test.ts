@@ -102,7 +102,9 @@ describe('oc adm-upgrade-bundle create', () => {
     const { code, stdout, stderr } = await run(undefined);
     expect(code, stderr).to.equal(0);
     expect(JSON.parse(stdout)).to.include({ outcome: 'unchanged', version: '4.12.4' });
-    expect((await run('4.12.4')).stderr).to.match(/^error \([a-z-]+\): give only one of the version 4\.12\.4 and --version/);
+    expect((await run('4.12.4')).stderr).to.match(
+      /^error \([a-z-]+\): give only one of the version 4\.12\.4 and --version/,
+    );
   });
 
   it('refuses --overwrite without a drive', async () => {
