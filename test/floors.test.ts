@@ -188,6 +188,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   ],
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
   [/^lib\/update\/mirror\/mirrorKeeper\.ts$/, 'systemctl'],
+  [/^lib\/update\/osImageStreamWrite\.ts$/, 'machine-config-controller'],
   [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
   [/^lib\/(drill\/nodeShell|node\/runtime\/drillUnit)\.ts$/, 'systemd-run, systemctl, and drill-node on the node'],
   [/^lib\/mirror-registry\/backup\/imageStorage\.ts$/, 'podman, find, tar'],
@@ -195,7 +196,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/mirror-registry\/releases\/(images|installerImages|installerRelease|contentRelease|releaseList)\.ts$/,
     'podman, skopeo',
   ],
-  [/^lib\/mirror-registry\/(missingUnits|change\/replacedImages)\.ts$/, 'podman'],
+  [/^lib\/mirror-registry\/(releases\/missingUnits|change\/replacedImages)\.ts$/, 'podman'],
   [
     /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
     'podman, systemctl, pg_dump, psql',

@@ -219,8 +219,9 @@ describe('the words of helps and messages', () => {
   const problems = new Map<string, string[]>();
   before(() => {
     for (const { key, path, paragraphs } of others) {
-      // Scripts and styles of several lines are not sentences.
-      const prose = paragraphs.filter((each) => path.endsWith('.ts') && !/\n.*[;{}<>$]|[;{}<>$].*\n/s.test(each));
+      // Scripts and styles of several lines, and settings of units, are not sentences.
+      const isCode = (text: string): boolean => /\n.*[;{}<>$]|[;{}<>$].*\n|^[A-Z][A-Za-z]+=/ms.test(text);
+      const prose = paragraphs.filter((each) => path.endsWith('.ts') && !isCode(each));
       const long = prose.flatMap(longSentences);
       const found = [
         ...paragraphs.flatMap(avoided),

@@ -2,7 +2,7 @@ import type { ChalkInstance } from 'chalk';
 import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
 import type { ErrorCode } from '../../lib/errors.ts';
-import { showsUnicode, toAscii } from './ascii.ts';
+import { escapeControlCharacters, showsUnicode, toAscii } from './ascii.ts';
 import { defaultWidth } from './format.ts';
 import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
 import { Progress, type ProgressCounts } from './progress.ts';
@@ -290,12 +290,4 @@ export class Terminal {
 function isDrawable(stream: OutputStream, { TERM, CI = '' }: NodeJS.ProcessEnv): boolean {
   const isContinuous = !['', '0', 'false'].includes(CI);
   return stream.isTTY === true && TERM !== 'dumb' && !isContinuous && screenSizeOf(stream).isKnown;
-}
-
-/**
- * Replaces characters that control a terminal or change the order of text, because the text may quote untrusted
- * content.
- */
-function escapeControlCharacters(text: string): string {
-  return text.replace(/[^\P{Cc}\n\t]|[\u202a-\u202e\u2066-\u2069]/gu, '\ufffd');
 }

@@ -12,7 +12,7 @@ export const command = defineCommand({
   details:
     'Restores the units and certificates as they were before the last upgrade or renewal, or before an unfinished one, and restarts the ' +
     'registry. If that upgrade changed Quay, the database is restored too: push later images again. Checks everything that the rollback needs ' +
-    'before the registry stops. Keeps the newer database in .oc-mirror-registry/newer-database. A second rollback reverts the change before.',
+    'before the registry stops. Checks no signature of a bundle: none covers the images of a mirror registry. Keeps the newer database in .oc-mirror-registry/newer-database. A second rollback reverts the change before.',
   options: {
     ...dryRunOf('With client or server, only print what would be restored'),
     abandon: {

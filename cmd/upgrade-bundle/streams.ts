@@ -1,6 +1,7 @@
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { OSImageStreams } from '../../lib/release/osImageStreams.ts';
+import type { StreamImages } from '../../lib/update/osImageStreamWrite.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
@@ -36,7 +37,11 @@ export const command = defineCommand({
       return;
     }
     using cluster = await openCluster(args, environment, context);
-    const { object, isDesired, isServed, isInUse } = planOSImageStream(await readStreamSite(cluster), streams, images);
+    const { object, isDesired, isServed, isThere, isInUse } = planOSImageStream(
+      await readStreamSite(cluster),
+      streams,
+      images,
+    );
     if (!args.apply) {
       terminal.print(args.output === 'json' ? JSON.stringify(object, null, 2) : (await formatYaml(object)).trimEnd());
       return;
@@ -55,9 +60,9 @@ export const command = defineCommand({
         hint: 'The version operator creates its definition during the update. Run this again until it succeeds.',
       });
     }
-    if (isInUse) {
-      throw new PluginError('not-ready', `the machine config controller of an earlier release still runs`, {
-        hint: 'It would refuse the object, and its pools become degraded. Run this again later.',
+    if (isInUse && !isThere) {
+      throw new PluginError('not-ready', `the machine config controller of ${version} does not run alone yet`, {
+        hint: 'An earlier one would refuse the object, and its pools become degraded. Run this again later.',
       });
     }
     const outcome = await writeOSImageStream(cluster, object);
@@ -77,7 +82,7 @@ export const command = defineCommand({
 async function readStreams(
   args: Arguments<typeof offlineTrustOptions> & { readonly bundle: string; readonly release: string | undefined },
   context: Context,
-): Promise<{ version: string; images: { release: string; operator: string }; streams: OSImageStreams | undefined }> {
+): Promise<{ version: string; images: StreamImages; streams: OSImageStreams | undefined }> {
   const { openBundle } = await import('../../lib/bundle/open.ts');
   const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
   const { readStreamsOf } = await import('../../lib/release/osImageStreams.ts');
@@ -89,7 +94,7 @@ async function readStreams(
     throw new PluginError('usage', `${args.bundle} has no release ${args.release ?? ''}; it has ${known}`);
   }
   const { version, pullspec: release } = chosen;
-  const images = { release, operator: chosen.images.get('machine-config-operator')?.pullspec ?? '' };
+  const images = { version, release, operator: chosen.images.get('machine-config-operator')?.pullspec ?? '' };
   const streams = await readStreamsOf(chosen, () => bundle.content, context, { executable: true });
   return { version, images, streams };
 }

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
@@ -19,7 +19,7 @@ export const osImageStreamKind = {
 } as const;
 
 /** The OSImageStream that machine-config-controller reads. */
-const osImageStreamReference = { ...osImageStreamKind, metadata: { name: 'cluster' } } as const;
+export const osImageStreamReference = { ...osImageStreamKind, metadata: { name: 'cluster' } } as const;
 
 /** The pods of machine-config-controller. */
 export const controllerPods = {
@@ -27,8 +27,9 @@ export const controllerPods = {
   labelSelector: 'k8s-app=machine-config-controller',
 } as const;
 
-/** The images of a release that decide about its OSImageStream, by digest. */
+/** What of a release decides about its OSImageStream: its version, and images by digest. */
 export interface StreamImages {
+  readonly version: string;
   readonly release: string;
   /** The image of machine-config-operator, which is that of machine-config-controller too. */
   readonly operator: string;
@@ -78,15 +79,19 @@ export async function readStreamSite(cluster: Cluster): Promise<StreamSite> {
 export function planOSImageStream(
   { clusterVersion, isServed, existing, pods }: StreamSite,
   streams: OSImageStreams,
-  { release, operator }: StreamImages,
+  images: StreamImages,
 ): NeededStream {
+  const { release } = images;
   const desired = textOf(fieldsAt(clusterVersion, 'status', 'desired')['image']) ?? '';
   const isDesired = digestIn(desired) === digestIn(release);
   const installedVersion = installedVersionOf(clusterVersion);
   // machine-config-controller compares the whole name, which may be that of a mirror.
   const object = formatOSImageStream(streams, isDesired ? desired : release, { installedVersion, existing });
   const isThere = readStreamTarget(existing).releaseImage === desired && hasStreams(existing, object);
-  const isInUse = existing !== undefined && pods.some((pod) => isRunning(pod) && !runsImage(pod, operator));
+  const running = pods.filter(isRunning);
+  // Without a pod of the release, the earlier controller may restart, as after an eviction.
+  const isReplaced = running.length > 0 && running.every((pod) => runsRelease(pod, images));
+  const isInUse = existing !== undefined && !isReplaced;
   return { object, isDesired, isServed, isThere, isInUse };
 }
 
@@ -99,10 +104,16 @@ function hasStreams(existing: StoredObject | undefined, { status }: OSImageStrea
   return (textOf(defaultStream) ?? '') !== '' && isDeepStrictEqual(found, status.availableStreams);
 }
 
-/** Returns whether a pod has a container with an image, by its digest. */
-export function runsImage({ spec }: StoredObject, image: string): boolean {
-  const digest = digestIn(image);
-  return listOf(fieldsOf(spec)['containers']).some((each) => digestIn(textOf(each['image']) ?? '') === digest);
+/**
+ * Returns whether a pod runs the machine-config-controller of a release. Releases may have the same image of it: then
+ * only the argument `--payload-version` differs.
+ */
+export function runsRelease({ spec }: StoredObject, { operator, version }: StreamImages): boolean {
+  return listOf(fieldsOf(spec)['containers']).some(({ image, args }) => {
+    const payload = textsOf(args).find((each) => each.startsWith('--payload-version='));
+    const isVersion = payload === undefined || payload === `--payload-version=${version}`;
+    return isVersion && digestIn(textOf(image) ?? '') === digestIn(operator);
+  });
 }
 
 /** A pod that is being deleted ends its controller within seconds. */
@@ -112,9 +123,9 @@ function isRunning({ metadata, status }: StoredObject): boolean {
 }
 
 /**
- * Creates or changes the OSImageStream of a cluster, in the order of machine-config-controller: the annotations before
- * the status. So the previous controller renders nothing from images that are not its own. Leaves `spec` of an existing
- * object. Throws the errors of the cluster.
+ * Creates or changes the OSImageStream of a cluster. Changes the status before the annotations, which tell the new
+ * controller to take it: otherwise it renders from the images of the earlier release until the status is written. The
+ * earlier one must have ended (`isInUse`). Leaves `spec` of an existing object. Throws the errors of the cluster.
  */
 export async function writeOSImageStream(
   cluster: Cluster,
@@ -123,9 +134,11 @@ export async function writeOSImageStream(
   const { metadata, status } = object;
   const existing = await cluster.read(osImageStreamReference);
   const isNoted = isDeepStrictEqual(readStreamTarget(existing), readStreamTarget(object));
-  if (existing && isNoted && hasStreams(existing, object)) return 'unchanged';
+  const isComplete = hasStreams(existing, object);
+  if (existing && isNoted && isComplete) return 'unchanged';
   if (!existing) await cluster.create(object);
-  else if (!isNoted) await cluster.patch(osImageStreamReference, { metadata: { annotations: metadata.annotations } });
-  await cluster.patch(osImageStreamReference, { status }, { subresource: 'status' });
+  if (!isComplete) await cluster.patch(osImageStreamReference, { status }, { subresource: 'status' });
+  if (existing && !isNoted)
+    await cluster.patch(osImageStreamReference, { metadata: { annotations: metadata.annotations } });
   return existing ? 'configured' : 'created';
 }

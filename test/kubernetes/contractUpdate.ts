@@ -294,7 +294,7 @@ export function describeUpdates(
       });
       const facts = makeFacts();
       made.push(...signatureManifests({ release: facts.metadata, ...facts }).map(({ object }) => object));
-      await make(record('walked', { bundle: { digest } }));
+      await make(record('walked', { bundle: { digest }, backup: 'off' }));
       const context = makeContext();
       const options = {
         identity: 'master-0',

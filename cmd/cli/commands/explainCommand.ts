@@ -1,6 +1,6 @@
 import { errorCodes, type ErrorCode } from '../../../lib/errors.ts';
 import { defineCommand } from '../command.ts';
-import { formatErrorPage, readErrorPages } from '../errorPages.ts';
+import { formatErrorPage, readErrorPages } from './errorPages.ts';
 import { formatTable } from '../format.ts';
 
 /** `explain`: prints what causes an error, and what to do. */

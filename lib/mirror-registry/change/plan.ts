@@ -12,7 +12,7 @@ import {
   planMigration,
   type MigrationPlan,
 } from './migrationPlan.ts';
-import type { MissingUnit } from '../missingUnits.ts';
+import type { MissingUnit } from '../releases/missingUnits.ts';
 import type { UnmetNeeds } from './readiness.ts';
 import { redisSecret } from './secrets.ts';
 import { splice, type Edit, type UnitFile } from '../detect/units.ts';

@@ -4,7 +4,7 @@ import type { HostFiles } from '../../machine/hostFiles.ts';
 import { defaultSqliteStorage, releaseComponents, type ReleaseComponent } from '../installation.ts';
 import { type DetectedInstallation } from '../detect/detect.ts';
 import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
-import { listMissingUnits } from '../missingUnits.ts';
+import { listMissingUnits } from '../releases/missingUnits.ts';
 import { findUnmetNeeds } from './readiness.ts';
 import { findImage, type RegistryRelease, type TargetImages } from '../releases/images.ts';
 import { readState } from '../detect/registryState.ts';

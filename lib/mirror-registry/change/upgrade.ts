@@ -19,7 +19,7 @@ import { detectInstallation, type DetectedInstallation } from '../detect/detect.
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { prepareMigration } from './migration.ts';
 import { sqliteUri } from './migrationPlan.ts';
-import { listMissingUnits, writeMissingUnits } from '../missingUnits.ts';
+import { listMissingUnits, writeMissingUnits } from '../releases/missingUnits.ts';
 import { isUpToDate, requireFeasible, type UpgradePlan } from './plan.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';

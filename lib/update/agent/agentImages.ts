@@ -60,7 +60,7 @@ export class AgentImages {
   }
 
   /**
-   * Finds where the base blobs of an open delta bundle are, and describes those that the bundle was opened without and
+   * Finds where the base blobs of an open delta bundle are, and describes the blobs that the bundle was opened without and
    * that the store lacks. Throws the errors of reading the index of the store.
    */
   async findBase(

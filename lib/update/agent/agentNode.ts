@@ -283,10 +283,8 @@ export class AgentNode {
       this.#job.clearFailure();
       if (this.#state.source.kind === 'unreadable') this.#set({ source: { kind: 'none' } });
     }
-    const { source } = this.#state;
-    if (source.kind !== 'open' || source.medium === undefined) return;
-    const { medium } = source;
-    if (found.some(({ path }) => path === medium.path)) return;
+    const medium = this.#state.source.kind === 'open' ? this.#state.source.medium : undefined;
+    if (!medium || found.some(({ path }) => path === medium.path)) return;
     this.#context.log('warn', `${describeFound(medium)} was removed`);
     await this.#job.stop();
     await this.#closeBundle({ kind: 'removed', medium: describeFound(medium) });

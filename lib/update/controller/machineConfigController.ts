@@ -2,7 +2,7 @@ import { isPluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { controllerPods, runsImage } from '../osImageStreamWrite.ts';
+import { controllerPods, runsRelease, type StreamImages } from '../osImageStreamWrite.ts';
 
 /** A machine-config-controller that leads and does nothing, because it waits for its OSImageStream. */
 export interface WaitingController {
@@ -24,21 +24,21 @@ const config = { apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'Cont
 const patience = 10 * 60_000;
 
 /**
- * Finds a machine-config-controller with this image that has led for 10 minutes, and has not rendered the present
+ * Finds a machine-config-controller of this release that has led for 10 minutes, and has not rendered the present
  * ControllerConfig. It starts its other controllers only after its first OSImageStream (openshift
  * machine-config-operator d20efd9b9, cmd/machine-config-controller/start.go). Throws the errors of the cluster.
  */
 export async function findWaitingController(
   cluster: Cluster,
   pods: readonly StoredObject[],
-  operator: string,
+  images: StreamImages,
   now = Date.now(),
 ): Promise<WaitingController | undefined> {
-  if (!pods.some((pod) => runsImage(pod, operator))) return undefined;
+  if (!pods.some((pod) => runsRelease(pod, images))) return undefined;
   const { holderIdentity, acquireTime } = fieldsOf((await cluster.read(lease))?.['spec']);
   // The identity is the host name of the pod, and a UUID.
   const holder = textOf(holderIdentity)?.split('_')[0];
-  const leader = pods.find((pod) => pod.metadata.name === holder && runsImage(pod, operator));
+  const leader = pods.find((pod) => pod.metadata.name === holder && runsRelease(pod, images));
   const since = Date.parse(textOf(acquireTime) ?? '');
   if (!leader || !(now - since >= patience)) return undefined;
   const rendered = await cluster.read(config);

@@ -3,7 +3,13 @@ import { readStreamTarget } from '../../release/osImageStreamObject.ts';
 import { needsStreams } from '../../release/osImageStreams.ts';
 import { falseCondition, type BundleCondition } from '../conditions.ts';
 import type { AllowedFacts } from '../extraImages.ts';
-import { osImageStreamKind, planOSImageStream, writeOSImageStream, type NeededStream } from '../osImageStreamWrite.ts';
+import {
+  osImageStreamKind,
+  osImageStreamReference,
+  planOSImageStream,
+  writeOSImageStream,
+  type NeededStream,
+} from '../osImageStreamWrite.ts';
 import { findWaitingController, type WaitingController } from './machineConfigController.ts';
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
@@ -23,11 +29,13 @@ export interface StreamStep {
 export async function supplyStreams(observation: Observation, facts: AllowedFacts): Promise<StreamStep> {
   const { cluster, site } = observation;
   const { streams, metadata } = facts;
+  const { version, release, components } = metadata;
   if (!needsStreams(streams, streams && (await readFeatureSet(cluster)))) return { conditions: [] };
   const isServed = (await cluster.findKind(osImageStreamKind.apiVersion, osImageStreamKind.kind)) !== undefined;
-  const existing = site.osImageStreams.find(({ metadata: { name } }) => name === 'cluster');
-  const images = { release: metadata.release, operator: metadata.components['machine-config-operator'] ?? '' };
-  const waiting = await findWaitingController(cluster, site.controllerPods, images.operator);
+  // The watched copy may be older.
+  const existing = isServed ? await cluster.read(osImageStreamReference) : undefined;
+  const images = { version, release, operator: components['machine-config-operator'] ?? '' };
+  const waiting = await findWaitingController(cluster, site.controllerPods, images);
   try {
     // The controller compares the commit in its log, which is surer than the labels of its image.
     const commit = waiting?.commit ?? streams.commit;
@@ -36,16 +44,16 @@ export async function supplyStreams(observation: Observation, facts: AllowedFact
     const described = readStreamTarget(existing).commit;
     const isDone = needed.isThere && (waiting?.commit === undefined || waiting.commit === described);
     const isMirrored = (!isDone || waiting !== undefined) && (await hasMirrorsOf(cluster, metadata.images));
-    const obstacle = isDone ? undefined : findObstacle(needed, metadata.version, isMirrored);
+    const obstacle = isDone ? undefined : findObstacle(needed, version, isMirrored);
     if (!isDone && !obstacle) await writeOSImageStream(cluster, needed.object);
-    const stall = waiting && describeWait(waiting, metadata.version, isMirrored);
+    const stall = waiting && describeWait(waiting, version, isMirrored);
     const condition = stall
       ? falseCondition(type, 'ControllerWaits', stall)
-      : (obstacle ?? makeDescribed(metadata.version, isDone ? described : commit));
+      : (obstacle ?? makeDescribed(version, isDone ? described : commit));
     return { conditions: [condition], stall };
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    const stall = `the OSImageStream of ${metadata.version} cannot be written: ${error.message}`;
+    const stall = `the OSImageStream of ${version} cannot be written: ${error.message}`;
     return { conditions: [falseCondition(type, 'NotWritten', stall)], stall };
   }
 }
@@ -82,7 +90,7 @@ function makeDescribed(version: string, commit = ''): BundleCondition {
 function describeWait({ pod, since, lastLine }: WaitingController, version: string, isMirrored: boolean): string {
   const remedy = isMirrored
     ? 'push the release to the mirror again, or apply the streams: oc adm-upgrade-bundle streams'
-    : `it tries again every 5 minutes; otherwise delete its pod: oc delete pod ${pod} -n openshift-machine-config-operator`;
+    : `it tries again every 5 minutes; otherwise delete its pod, whose successor leads within 3 minutes: oc delete pod ${pod} -n openshift-machine-config-operator`;
   const says = lastLine === '' ? '' : `; its log ends with “${lastLine}”`;
   return `machine-config-controller of ${version} has waited since ${since} for its operating system streams${says}; ${remedy}`;
 }

@@ -43,7 +43,12 @@ function describePool(pool: StoredObject): string[] {
   );
   const conditions = conditionsOf(pool);
   const degraded = conditions.get('Degraded');
-  if (degraded?.status === 'True') return [`pool ${name} is degraded: ${degraded.message}`];
+  if (degraded?.status === 'True') {
+    // The machine config operator leaves the message empty unless nodes are degraded.
+    const causes = ['NodeDegraded', 'RenderDegraded', 'PinnedImageSetsDegraded'].map((type) => conditions.get(type));
+    const cause = causes.find((each) => each?.status === 'True')?.message;
+    return [`pool ${name} is degraded: ${degraded.message || (cause ?? 'see its conditions')}`];
+  }
   if (conditions.get('Updated')?.status === 'True') return [];
   if (fieldsOf(pool['spec'])['paused'] === true) return [`pool ${name} is paused`];
   return [`pool ${name} has updated ${updated ?? ''} of ${all ?? ''} nodes`];

@@ -36,8 +36,8 @@ export interface IssuedCertificates {
 }
 
 /**
- * Creates the CA of the mirrors if there is none, and issues their certificate if it is missing, two thirds of its time
- * are over, or the addresses or the port have changed. `mayCreate`: whether to create the CA; otherwise returns
+ * Creates the CA of the mirrors if there is none. Issues their certificate if it is missing, if two thirds of its time
+ * are over, or if the addresses or the port have changed. `mayCreate`: whether to create the CA; otherwise returns
  * undefined if there is none. The CA never changes, so nodes keep their trust.
  */
 export async function issueMirrorCertificates(

@@ -27,8 +27,8 @@ const firstWithPolicies = '4.17.0-0';
 
 /**
  * Reads the state of a cluster. `more`: repositories to mirror in addition to those of the release. Throws `unsupported`
- * for a cluster whose nodes have only IPv6 addresses, which mirror sets cannot name, `conflict` if the site’s mirror
- * sets contradict each other, and `not-found` without a pull secret, which the machine config controller requires.
+ * for a cluster whose nodes have only IPv6 addresses, which mirror sets cannot name. Throws `conflict` if the site’s
+ * mirror sets contradict each other, and `not-found` without the pull secret of the machine config controller.
  */
 export async function readMirrorSite(cluster: Cluster, more: readonly string[]): Promise<MirrorSite> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};

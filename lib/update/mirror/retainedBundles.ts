@@ -37,7 +37,7 @@ export class RetainedBundles {
   readonly #folder: string;
   readonly #context: Context;
   readonly #opened = new Map<string, Opened>();
-  readonly #closing = new Set<NodeJS.Timeout>();
+  readonly #closing = new Map<NodeJS.Timeout, Omit<Opened, 'state'>>();
   readonly #refused = new Map<string, string>();
 
   constructor(folder: string, context: Context) {
@@ -77,8 +77,9 @@ export class RetainedBundles {
   }
 
   async close(): Promise<void> {
-    for (const timer of this.#closing) clearTimeout(timer);
-    for (const opened of this.#opened.values()) await closeBundle(opened);
+    for (const timer of this.#closing.keys()) clearTimeout(timer);
+    for (const opened of [...this.#closing.values(), ...this.#opened.values()]) await closeBundle(opened);
+    this.#closing.clear();
     this.#opened.clear();
   }
 
@@ -113,7 +114,7 @@ export class RetainedBundles {
       this.#closing.delete(timer);
       closeBundle(opened).catch((error: unknown) => this.#context.log('warn', messageOf(error)));
     }, grace).unref();
-    this.#closing.add(timer);
+    this.#closing.set(timer, opened);
   }
 
   #gather(): RetainedFiles {

@@ -37,7 +37,7 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
   }
 
   /**
-   * Reads every manifest once, and leaves out those that cannot be read. What is known to be corrupt in `before` stays
+   * Reads every manifest once, and leaves out manifests that cannot be read. What is known to be corrupt in `before` stays
    * withdrawn, unless it comes from another copy now. Throws `interrupted`.
    */
   static async index(

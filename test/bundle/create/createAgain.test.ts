@@ -409,7 +409,7 @@ describe('create, again', () => {
       const changes = { output: join(folder, 'new', 'below'), 'signature-store': 'http://127.0.0.1:9' };
       await expectFailure(await workshop.create(changes), folder, [
         /^error \([a-z-]+\): .*read-only/im,
-        /^hint: .*output folder/m,
+        /^hint: Choose another folder/m,
       ]);
       expect(blobBytes(workshop.registry, before)).to.equal(0);
     });

@@ -8,13 +8,16 @@ const unchecked = [
   'oc adm-upgrade-bundle diff',
   'oc adm-upgrade-bundle lint',
   'oc adm-upgrade-bundle watch',
+  'oc adm-upgrade-bundle mirror-serve',
   'oc adm-release-mirror-config list',
 ];
 /** No signature covers the images of a mirror registry. */
-const withoutSignatures = ['bundle', 'plan', 'upgrade'].map((verb) => `oc adm-mirror-registry ${verb}`);
+const withoutSignatures = ['bundle', 'plan', 'upgrade', 'rollback'].map((verb) => `oc adm-mirror-registry ${verb}`);
 /** The commands that mention bundles and open none. */
 const others = [
-  ...['status', 'resume', 'abort', 'clean', 'receipt', 'uninstall'].map((verb) => `oc adm-upgrade-bundle ${verb}`),
+  ...['status', 'resume', 'abort', 'clean', 'receipt', 'uninstall', 'install'].map(
+    (verb) => `oc adm-upgrade-bundle ${verb}`,
+  ),
   'oc adm-release-mirror-config prune',
 ];
 

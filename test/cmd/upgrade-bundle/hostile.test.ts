@@ -1,6 +1,8 @@
 import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
@@ -40,12 +42,17 @@ describe('commands on a bundle with images that the release signature does not c
       expect(code, verb).to.equal(1);
       expect(stderr).to.contain('extra images');
     }
-    const apply = ['apply', bundle.path, ...trusting(), '--require-signed-images', '--kubeconfig=/nonexistent'];
+    const server = await startApiServer({ openshift: '4.12.3' });
+    await using kubeconfigs = await makeKubeconfigFolder();
+    const kubeconfig = await kubeconfigs.write({ cluster: { server: server.url } });
+    const apply = ['apply', bundle.path, ...trusting(), '--require-signed-images', `--kubeconfig=${kubeconfig}`];
     for (const program of ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config']) {
       const { code, stderr } = await executeProgram(program, apply);
       expect(code, program).to.equal(1);
       expect(stderr).to.contain(words).and.contain(extra.pullspec);
     }
+    expect(server.requests.filter(({ method }) => method !== 'GET')).to.deep.equal([]);
+    await server.stop();
   });
 
   it('print no command that a file name changes', async () => {

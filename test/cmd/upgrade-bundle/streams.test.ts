@@ -122,6 +122,13 @@ describe('oc adm-upgrade-bundle streams', () => {
     await server.stop();
     await kubeconfigs.remove();
   });
+  const start = (image: string, version: string): void => {
+    const name = 'machine-config-controller';
+    const metadata = { name, namespace: 'openshift-machine-config-operator', labels: { 'k8s-app': name } };
+    const containers = [{ name, image, args: ['start', `--payload-version=${version}`] }];
+    server.put({ apiVersion: 'v1', kind: 'Pod', metadata, spec: { containers } });
+  };
+  const operator = (): string => bundle.release.images.get('machine-config-operator')?.pullspec ?? '';
   const streams = (...more: string[]): ReturnType<typeof executeProgram> =>
     executeProgram(executable, ['streams', bundle.path, ...args, ...more], { env: process.env });
 
@@ -155,8 +162,9 @@ describe('oc adm-upgrade-bundle streams', () => {
     expect(JSON.parse((await streams('--apply', '-o', 'json')).stdout)).to.include({ outcome: 'unchanged' });
   });
 
-  it('changes the annotations before the status of an object for another release, and keeps its default', async () => {
+  it('changes the status before the annotations of an object for another release, and keeps its default', async () => {
     updateTo(bundle.release.pullspec);
+    start(operator(), '5.0.1');
     const metadata = { name: 'cluster', annotations: { 'example.com/kept': 'yes' } };
     const status = { availableStreams: [], defaultStream: 'rhel-10' };
     const { kind: name } = kind;
@@ -165,7 +173,7 @@ describe('oc adm-upgrade-bundle streams', () => {
     server.requests.splice(0);
     expect((await streams('--apply')).stdout).to.match(/cluster configured\n$/);
     const writes = server.requests.filter(({ method }) => method === 'PATCH').map(({ path }) => path);
-    expect(writes.map((path) => path.endsWith('/status'))).to.deep.equal([false, true]);
+    expect(writes.map((path) => path.endsWith('/status'))).to.deep.equal([true, false]);
     expect(find()?.['status']).to.include({ defaultStream: 'rhel-10' });
     expect(find()?.metadata).to.have.nested.property('annotations.example\\.com/kept', 'yes');
   });
@@ -175,16 +183,15 @@ describe('oc adm-upgrade-bundle streams', () => {
     const apiVersion = 'machineconfiguration.openshift.io/v1';
     const spec = { defaultStream: 'rhel-9' };
     server.put({ apiVersion, kind: kind.kind, metadata: { name: 'cluster' }, spec });
-    const start = (image: string): void => {
-      const name = 'machine-config-controller';
-      const metadata = { name, namespace: 'openshift-machine-config-operator', labels: { 'k8s-app': name } };
-      server.put({ apiVersion: 'v1', kind: 'Pod', metadata, spec: { containers: [{ name, image }] } });
-    };
-    start(`quay.io/a/b@sha256:${'0'.repeat(64)}`);
-    const early = await streams('--apply');
-    expect(early).to.include({ code: 1 });
-    expect(early.stderr).to.include('the machine config controller of an earlier release still runs');
-    start(bundle.release.images.get('machine-config-operator')?.pullspec ?? '');
+    const early = [`quay.io/a/b@sha256:${'0'.repeat(64)}`, operator()];
+    for (const image of early) {
+      // Releases may share the image: only the version of the payload tells them apart.
+      start(image, '5.0.0');
+      const refused = await streams('--apply');
+      expect(refused).to.include({ code: 1 });
+      expect(refused.stderr).to.include('the machine config controller of 5.0.1 does not run alone yet');
+    }
+    start(operator(), '5.0.1');
     expect((await streams('--apply')).stdout).to.match(/cluster configured\n$/);
   });
 

@@ -78,7 +78,7 @@ export class MachineConfigController {
       apiVersion: 'v1',
       kind: 'Pod',
       metadata: { name: pod, namespace, labels: { 'k8s-app': name } },
-      spec: { containers: [{ name, image: build.image }] },
+      spec: { containers: [{ name, image: build.image, args: ['start', `--payload-version=${build.version}`] }] },
       status: { phase: 'Running' },
     });
     this.running = !build.hasStreams;

@@ -165,7 +165,7 @@ describe('the OSImageStream of an update', () => {
     rollout.server.clearFaults();
     await rollout.until(() => condition().includes('its log'));
     expect(condition()).to.match(
-      /machine-config-controller of 5\.0\.1 has waited since \S+ for its operating system streams; its log ends with “.*unable to retrieve any OSImageStream.*”; it tries again every 5 minutes; otherwise delete its pod: oc delete pod/,
+      /machine-config-controller of 5\.0\.1 has waited since \S+ for its operating system streams; its log ends with “.*unable to retrieve any OSImageStream.*”; it tries again every 5 minutes; otherwise delete its pod, whose successor leads within 3 minutes: oc delete pod/,
     );
     expect(rollout.condition('Stalled')).to.match(/^True Failing: machine-config-controller of 5\.0\.1 has waited/);
     await rollout.until(() => JSON.stringify(notes()).includes(other));

@@ -103,11 +103,15 @@ describe('installMirror', () => {
       };
       if (JSON.stringify(policy['status']) !== JSON.stringify(status)) {
         const place = { kind, namespace: '', name: 'cluster' };
-        server.objects.replace(place, { ...policy, status }, {
-          manager: 'operator',
-          dryRun: false,
-          status: true,
-        });
+        server.objects.replace(
+          place,
+          { ...policy, status },
+          {
+            manager: 'operator',
+            dryRun: false,
+            status: true,
+          },
+        );
       }
     }
     const own = server.find(machines, 'MachineConfig', '98-master-oc-upgrade-bundle-mirror');
@@ -181,7 +185,7 @@ describe('installMirror', () => {
     expect(await removeMirror(connected.cluster, {}, choice, connected.context)).to.deep.equal([]);
   });
 
-  it('refuses nodes without an IPv4 address, contradicting policies, and reboots that nobody accepted', async () => {
+  it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {
     await open('4.20.3', ['fd00::1']);
     const attempt = () => failureOf(installMirror(connected.cluster, options, choice, connected.context));
     expect((await attempt()).message).to.include('no IPv4 address');

@@ -28,10 +28,10 @@ describe('findCandidates', () => {
 
   it('offers options that are not there yet, those with a value with an equals sign', async () => {
     expect(await wordsOf('create --ar')).to.deep.equal(['--arch=']);
-    expect(await wordsOf('create --dry')).to.deep.equal(['--dry-run']);
-    const left = await wordsOf('create --arch=x86_64 --dry-run -a secret --extra-image=i --');
+    expect(await wordsOf('create --dry')).to.deep.equal(['--dry-run=']);
+    const left = await wordsOf('create --arch=x86_64 --dry-run=client -a secret --extra-image=i --');
     expect(left).to.include.members(['--version=', '--extra-image=', '--verbose', '--help']);
-    expect(left).to.not.include.members(['--arch=']).and.to.not.include.members(['--dry-run']);
+    expect(left).to.not.include.members(['--arch=']).and.to.not.include.members(['--dry-run=']);
     expect(left).to.not.include.members(['--pull-secret=']);
     expect(await wordsOf('--ver')).to.deep.equal(['--version', '--verbose']);
     expect(await wordsOf('inspect --vers')).to.deep.equal([]);

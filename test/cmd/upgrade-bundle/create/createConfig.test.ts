@@ -44,13 +44,13 @@ describe('create --file', () => {
 
   it('prints a file from options that gives the same options', async () => {
     const { stdout, code } = await runProgram(workshop.folder, 'create', [
-      ...workshop.options({ operator: ['etcd@stable:1.0.0', 'web'], 'dry-run': true }),
+      ...workshop.options({ operator: ['etcd@stable:1.0.0', 'web'], 'dry-run': 'client' }),
       '--print-config',
     ]);
     expect(code).to.equal(0);
     expect(parse(stdout)).to.deep.include({ kind: 'BundleConfig' });
     expect((parse(stdout) as { spec: object }).spec).to.deep.equal({
-      ...{ ...spec, dryRun: true },
+      ...{ ...spec, dryRun: 'client' },
       operators: ['etcd@stable:1.0.0', 'web'],
     });
     const again = await run('-f', await workshop.write('printed.yaml', stdout), '--print-config');
@@ -67,7 +67,7 @@ describe('create --file', () => {
     const options = [`--for=${file}`, '--catalog=quay.io/example/index:v4.12', '4.12.4', '--output=.'];
     const { stdout, stderr } = await run(...options, '--print-config');
     expect((parse(stdout) as { spec: object }).spec, stderr).to.deep.equal({
-      ...{ arch: 'aarch64', catalogs: ['quay.io/example/index:v4.12'], for: file, output: '.', version: '4.12.4' },
+      ...{ arch: 'aarch64', catalogs: ['quay.io/example/index:v4.12'], for: file, version: '4.12.4' },
       operators: ['web-terminal@fast:1.10.0'],
     });
   });

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
-import type { ErrorCode } from '../../lib/errors.ts';
-import { breakLine } from './format.ts';
+import type { ErrorCode } from '../../../lib/errors.ts';
+import { breakLine } from '../format.ts';
 
 /** The text of docs/troubleshooting.md in a built executable, which the build defines. It is undefined in the sources. */
 declare const __TROUBLESHOOTING__: string | undefined;
@@ -8,7 +8,7 @@ declare const __TROUBLESHOOTING__: string | undefined;
 /** Returns docs/troubleshooting.md, which explains every error code. */
 export async function readErrorPages(): Promise<string> {
   if (typeof __TROUBLESHOOTING__ === 'string') return __TROUBLESHOOTING__;
-  return readFile(new URL('../../docs/troubleshooting.md', import.meta.url), 'utf8');
+  return readFile(new URL('../../../docs/troubleshooting.md', import.meta.url), 'utf8');
 }
 
 /** Returns the section of an error code as plain text, in lines of at most `width` characters. */

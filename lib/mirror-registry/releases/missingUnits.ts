@@ -1,10 +1,10 @@
 import { join } from 'node:path';
-import { missingUnitsOf, type DetectedInstallation } from './detect/detect.ts';
-import { replaceFile } from './fileChange.ts';
-import type { TargetImages } from './releases/images.ts';
-import { imagesOfVersion } from './versions.ts';
-import type { HostCommands } from '../machine/hostCommands.ts';
-import type { HostFiles } from '../machine/hostFiles.ts';
+import { missingUnitsOf, type DetectedInstallation } from '../detect/detect.ts';
+import { replaceFile } from '../fileChange.ts';
+import type { TargetImages } from './images.ts';
+import { imagesOfVersion } from '../versions.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
 
 /** A unit that another one requires and that is missing. */
 export interface MissingUnit {
