@@ -8,6 +8,7 @@ import { checkNode } from '../../preflight/nodeCheck.ts';
 import { checkOperators, checkPools } from '../../preflight/operatorCheck.ts';
 import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
+import { mirrorSet } from '../mirror/mirrorObjects.ts';
 import type { LoadState } from './loadState.ts';
 import { featureSetOf, hasMirrors } from '../../preflight/survey.ts';
 import { checkStreams } from '../../preflight/osImageStreamCheck.ts';
@@ -73,7 +74,10 @@ export async function readFeatureSet(cluster: Cluster): Promise<string | undefin
   return featureSetOf((await cluster.findKind(...kind)) ? await cluster.list(...kind) : []);
 }
 
-/** Returns whether a cluster has mirrors of images by digest. Throws the errors of the cluster. */
+/**
+ * Returns whether a cluster has mirrors of images by digest, other than ours on the control plane. Throws the errors of
+ * the cluster.
+ */
 export async function hasMirrorsOf(cluster: Cluster, images: readonly string[]): Promise<boolean> {
   const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> =>
     (await cluster.findKind(apiVersion, kind)) ? await cluster.list(apiVersion, kind) : [];
@@ -81,7 +85,8 @@ export async function hasMirrorsOf(cluster: Cluster, images: readonly string[]):
     list('config.openshift.io/v1', 'ImageDigestMirrorSet'),
     list('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
   ]);
-  return hasMirrors({ images }, { digestMirrors, contentPolicies });
+  const others = digestMirrors.filter(({ metadata }) => metadata.name !== mirrorSet.metadata.name);
+  return hasMirrors({ images }, { digestMirrors: others, contentPolicies });
 }
 
 async function readSupply(cluster: Cluster, images: readonly string[]): Promise<ImageSupply> {

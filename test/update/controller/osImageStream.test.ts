@@ -59,6 +59,11 @@ describe('the OSImageStream of an update', () => {
     const object = { apiVersion: machines, kind: 'OSImageStream', metadata: { name: 'cluster', annotations } };
     rollout.server.put({ ...object, spec: { defaultStream: 'rhel-9' }, status });
   };
+  const putMirrors = (name: string): void => {
+    const mirror = { source: release.split('@')[0] ?? '', mirrors: ['mirror.example.com/ocp/release'] };
+    const set = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name } };
+    rollout.server.put({ ...set, spec: { imageDigestMirrors: [mirror] } });
+  };
   afterEach(() => rollout.close());
 
   it('is written before machine-config-controller of the release needs it, which asks no registry', async () => {
@@ -123,9 +128,7 @@ describe('the OSImageStream of an update', () => {
 
   it('is not written if the cluster has a mirror, which machine-config-controller reads', async () => {
     await start();
-    const mirror = { source: release.split('@')[0] ?? '', mirrors: ['mirror.example.com/ocp/release'] };
-    const set = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'site' } };
-    rollout.server.put({ ...set, spec: { imageDigestMirrors: [mirror] } });
+    putMirrors('site');
     rollout.server.put({
       apiVersion: 'v1',
       kind: 'Secret',
@@ -140,6 +143,14 @@ describe('the OSImageStream of an update', () => {
     attempt();
     await rollout.untilPhase('Completed');
     expect(condition()).to.match(/^True Described/);
+  });
+
+  it('is also written if the only mirrors are ours on the control plane', async () => {
+    await start();
+    putMirrors('oc-upgrade-bundle');
+    await rollout.control();
+    begin();
+    await rollout.until(() => condition().startsWith('True Described'));
   });
 
   it('follows the log of the controller if that compares another commit, and says what the controller waits for', async () => {
