@@ -1,7 +1,9 @@
 import { isPluginError } from '../../errors.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
 import { readStreamTarget } from '../../release/osImageStreamObject.ts';
 import { needsStreams } from '../../release/osImageStreams.ts';
 import { falseCondition, type BundleCondition } from '../conditions.ts';
+import type { BundleFacts } from '../bundleFacts.ts';
 import type { AllowedFacts } from '../extraImages.ts';
 import {
   osImageStreamKind,
@@ -56,6 +58,13 @@ export async function supplyStreams(observation: Observation, facts: AllowedFact
     const stall = `the OSImageStream of ${version} cannot be written: ${error.message}`;
     return { conditions: [falseCondition(type, 'NotWritten', stall)], stall };
   }
+}
+
+/** Returns the versions of the releases whose streams this cluster needs described. Throws the errors of the cluster. */
+export async function listNeedingStreams(cluster: Cluster, releases: readonly BundleFacts[]): Promise<string[]> {
+  if (releases.every(({ streams }) => streams === undefined)) return [];
+  const featureSet = await readFeatureSet(cluster);
+  return releases.filter(({ streams }) => needsStreams(streams, featureSet)).map(({ metadata }) => metadata.version);
 }
 
 const type = 'StreamsDescribed';

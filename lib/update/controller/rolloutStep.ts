@@ -11,7 +11,7 @@ import { describeNodes } from './nodeReports.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { findObstacle } from './obstacle.ts';
-import { supplyStreams } from './osImageStream.ts';
+import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
@@ -87,7 +87,10 @@ async function detect(observation: Observation): Promise<Step> {
   const hops = planHops(facts, readClusterVersion(observation.site.clusterVersion).version);
   const { version, release } = hops?.find(({ phase }) => phase === 'Pending') ?? facts.metadata;
   const { base } = facts.metadata;
-  const message = `it is ${hops ? hops.map((hop) => hop.version).join(', ') : version}`;
+  const needing = await listNeedingStreams(observation.cluster, facts.hops ?? [facts]);
+  const needs =
+    needing.length > 0 ? [`${listNames(needing)} needs its operating system streams described in the cluster`] : [];
+  const message = [`it is ${hops ? hops.map((hop) => hop.version).join(', ') : version}`, ...needs].join('; ');
   const condition = { type: 'Verified', status: 'True', reason: 'Verified', message } as const;
   return { phase: 'Verified', version, release, hops, base: base?.version, conditions: [condition] };
 }

@@ -75,6 +75,9 @@ describe('the OSImageStream of an update', () => {
     rollout.site.updating = true;
     rollout.site.wake();
     await rollout.untilPhase('Completed');
+    expect(rollout.condition('Verified')).to.equal(
+      'True Verified: it is 5.0.1; 5.0.1 needs its operating system streams described in the cluster',
+    );
     expect(rollout.site.controller.requests).to.equal(0);
     expect(notes()).to.deep.equal(wanted);
     expect(find()?.['status']).to.deep.equal({
