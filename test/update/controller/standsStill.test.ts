@@ -10,7 +10,18 @@ const others = [
   ...['ClusterAutoscaler', 'ClusterOperator', 'ClusterVersion', 'DaemonSet', 'Event', 'FeatureGate', 'Node'],
   ...['ImageContentSourcePolicy', 'ImageDigestMirrorSet', 'MachineConfigNode', 'MachineConfigPool', 'UpgradeBundle'],
   ...['MachineHealthCheck', 'PinnedImageSet', 'True', 'False', 'Unknown', 'Normal', 'Warning', 'Waiting'],
-  ...['Degraded', 'ReleaseAccepted', 'Recommended', 'Pending', 'OSImageStream', 'Lease', 'ControllerConfig'],
+  ...[
+    'NodeDegraded',
+    'RenderDegraded',
+    'PinnedImageSetsDegraded',
+    'Degraded',
+    'ReleaseAccepted',
+    'Recommended',
+    'Pending',
+    'OSImageStream',
+    'Lease',
+    'ControllerConfig',
+  ],
 ];
 
 describe('the page “My update stands still”', () => {
