@@ -5,6 +5,7 @@ import { expect } from 'chai';
 import { install } from '../../../lib/update/install/install.ts';
 import { uninstallAgents, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
+import { osImageStreamKind } from '../../fakes/kubernetes/apiKinds.ts';
 import type { Change } from '../../fakes/kubernetes/apiObjects.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -50,7 +51,11 @@ describe('uninstall', () => {
     site.server.put({ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'PinnedImageSet', metadata, spec: {} });
   };
 
-  it('leaves the cluster and its nodes as they were before', async () => {
+  it('leaves the cluster and its nodes as they were before, with the OSImageStream that the cluster uses', async () => {
+    site.server.kinds.push(osImageStreamKind);
+    const apiVersion = 'machineconfiguration.openshift.io/v1';
+    const spec = { defaultStream: 'rhel-9' };
+    site.server.put({ apiVersion, kind: 'OSImageStream', metadata: { name: 'cluster' }, spec });
     const before = everything();
     await bring();
     put('done', 'Completed');
