@@ -92,7 +92,7 @@ describe('npm run package', function () {
       ['oc-adm_upgrade_bundle', /^Create one file/],
       ['oc-adm_release_mirror_config', /^Mirror /],
       ['kubectl-adm_mirror_registry', /^Inspect and upgrade the mirror registry/],
-      ['oc-disconnected', /^Create one file/],
+      ['oc-disconnected', /^Plugins of oc for OpenShift clusters/],
     ] as const) {
       const { code, stdout, stderr } = await run(alone(name), ['--help'], { cwd: '/', env: bare });
       expect({ code, stderr }, name).to.deep.equal({ code: 0, stderr: '' });
