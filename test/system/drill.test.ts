@@ -18,7 +18,7 @@ const router = `quay.io/site/router@sha256:${'a'.repeat(64)}`;
 
 describe('a drill of a node with systemd', function () {
   requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo');
-  this.timeout(300_000);
+  this.timeout(700_000);
   let site: DrillSite;
 
   before(async function () {
