@@ -91,7 +91,10 @@ describe('pushBundle', () => {
     let registry: DockerRegistry;
     let first: PushResult;
     before(async () => {
-      [bundle, registry] = await Promise.all([makeBundle({ extraImages: [extra] }), startDockerRegistry()]);
+      [bundle, registry] = await Promise.all([
+        makeBundle({ extraImages: [extra] }),
+        startDockerRegistry({ inMemory: true }),
+      ]);
       first = await push(bundle.path, registry.host, 'site/release');
     });
     after(async () => {
@@ -342,7 +345,11 @@ describe('push', function () {
   before(async () => {
     [bundle, authority] = await Promise.all([makeBundle(), makeAuthority()]);
     trusting = trustingOptions(bundle);
-    registry = await startDockerRegistry({ certificate: await authority.issue(), authentication: 'basic' });
+    registry = await startDockerRegistry({
+      certificate: await authority.issue(),
+      authentication: 'basic',
+      inMemory: true,
+    });
     for (const password of [basicUser.password, 'wrong-password']) {
       const auth = Buffer.from(`${basicUser.username}:${password}`).toString('base64');
       await writeFile(
