@@ -105,7 +105,9 @@ export class TestApiServer extends FaultyServer {
     const { uid: _, resourceVersion: __, managedFields: ___, ...metadata } = object['metadata'] as Json;
     const fresh = { ...object, metadata };
     if (this.objects.get(place)) this.objects.delete(place, {}, false);
-    const created = this.objects.create(place, fresh, { manager, dryRun: false });
+    const stated = metadata['creationTimestamp'];
+    const time = typeof stated === 'string' ? { created: new Date(stated) } : {};
+    const created = this.objects.create(place, fresh, { manager, dryRun: false, ...time });
     if (!place.kind.status) return created;
     const { resourceVersion } = created.metadata;
     const whole = { ...fresh, metadata: { ...metadata, resourceVersion } };
