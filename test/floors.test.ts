@@ -78,7 +78,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',
-    'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
+    'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord clusterRestore osImageStreamWrite upgradeBundle'],
   ['lib/update/mirror', 'mirrorInstallation mirrorServer mirrorUnit'],
