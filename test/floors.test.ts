@@ -64,7 +64,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/node', 'baseBlobs clusterBackup remoteBundle remoteServer replica'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins storeConfig'],
-  ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],
+  ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan'],
   ['lib/kubernetes/connection', 'kubeconfig'],
   [
     'lib/kubernetes',
@@ -183,7 +183,7 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
 /** Files of lib that pass options to other programs, or name such options in hints. */
 const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [
-    /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
+    /^lib\/node\/(images\/(copyImage|layerCheck|recount)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
     'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
