@@ -80,7 +80,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/preflight',
     'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight site survey versionCheck',
   ],
-  ['lib/update', 'bundleRecord clusterRestore osImageStreamWrite upgradeBundle'],
+  ['lib/update', 'bundleRecord clusterRestore gatherState osImageStreamWrite upgradeBundle'],
   ['lib/update/mirror', 'mirrorInstallation mirrorServer mirrorUnit'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
