@@ -86,7 +86,7 @@ export async function planClusterRestore(
 
 function findOtherRelease({ version }: RecordedBackup, desired: string): string[] {
   if (version === desired) return [];
-  const words = `the backup is of ${version}, and the cluster runs or installs ${desired}: OpenShift restores a backup of the same release only`;
+  const words = `the backup is of ${version}, and the cluster runs or installs ${desired || 'an unknown release'}: OpenShift restores a backup of the same release only`;
   return [
     `${words}. Let the update end (oc adm upgrade). Within a minor version, “oc adm upgrade rollback” leads back`,
   ];
@@ -178,7 +178,7 @@ function listSteps(record: string, { node, path, digest }: RecordedBackup, hosts
       ...hosts.map((host) => `ssh core@${shellWord(host)}`),
     ),
     step(
-      `Check the snapshot. This must print ${isDigest(digest) ? hexOf(digest) : digest}:`,
+      `Check the snapshot. Its SHA-256 is ${isDigest(digest) ? hexOf(digest) : digest}.`,
       [node],
       `sudo sh -c 'sha256sum ${folder}/snapshot_*.db'`,
     ),

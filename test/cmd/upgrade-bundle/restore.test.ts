@@ -69,7 +69,7 @@ describe('oc adm-upgrade-bundle status --restore', () => {
       'oc adm-upgrade-bundle preflight',
     ]);
     expect(stdout).to.contain(`Folder     ${backup.path}\n`);
-    expect(stdout).to.contain('Check the snapshot. This must print '.concat('b'.repeat(64)).slice(0, 36));
+    expect(stdout).to.contain('Check the snapshot. Its SHA-256 is');
     expect(stdout).to.match(/3\. Stop etcd .* On master-0, master-1,\s+master-2:\n/);
     expect(stdout).to.match(/4\. Restore etcd .* On master-1:\n/);
     expect(stdout).not.to.contain('joined since').and.not.to.contain('not support');
