@@ -75,7 +75,9 @@ export async function surveyHost(
     renewBefore: options.renewBefore,
     sqliteStorage,
     missing: listMissingUnits(detected, target),
-    needs: podman ? await findUnmetNeeds(podman, detected, images, signal) : { blockers: [], warnings: [] },
+    needs: podman
+      ? await findUnmetNeeds({ files, commands: podman }, detected, images, signal)
+      : { blockers: [], warnings: [] },
   });
   return { certificates, renewal, renewals, plan };
 }
