@@ -207,8 +207,10 @@ function listRequiredUnitFixes(command: PodmanCommand, to: string): [Edit, strin
   for (const { value, word } of valuesOf(command, 'volume')) {
     const flags = /^[^:]+:\/sqlite(?::([A-Za-z,]*))?$/.exec(value);
     if (!flags || flags[1]?.split(',').includes('U')) continue;
-    const text = `${word.text}${flags[1] === undefined ? ':' : ','}U`;
-    fixes.push([{ start: word.start, end: word.end, text }, 'U on the volume of the database, required by podman 5']);
+    // Quotes and specifiers of the word stay.
+    const place = word.end - (/["']$/.test(command.setting.file.text.slice(word.start, word.end)) ? 1 : 0);
+    const edit = { start: place, end: place, text: flags[1] === undefined ? ':U' : ',U' };
+    fixes.push([edit, 'U on the volume of the database, required by podman 5']);
   }
   const version = quayVersionOf(to);
   const has = valuesOf(command, 'env').some(({ value }) => value.startsWith('PYTHONUSERBASE_SITE_PACKAGE='));
