@@ -73,6 +73,7 @@ export async function surveyHost(
     images,
     unknown,
     renewBefore: options.renewBefore,
+    now: options.now,
     sqliteStorage,
     missing: listMissingUnits(detected, target),
     needs: podman
