@@ -78,6 +78,19 @@ describe('a mistake on the command line', () => {
       'install -o yaml',
       /^error \([a-z-]+\): nodes cannot run .* --executable\nhint: .*\.tar\.gz .*A cluster is needed too/,
     ],
+    [
+      'bundle',
+      'inspect 4.20.3',
+      /: 4\.20\.3 is a version; a bundle is a file.*\nhint: Create its bundle first\. .*diff/,
+    ],
+    [
+      'bundle',
+      'inspect quay.io/openshift-release-dev/ocp-release:4.20.3-x86_64',
+      /:4\.20\.3-x86_64 is an image; a bundle .*\nhint: Create its bundle first\./,
+    ],
+    ['bundle', 'verify https://site.test/upgrade.tar', / is a URL; .*\nhint: Download the bundle first\./],
+    ['bundle', 'receipt check r.json --key=upgrade.tar.yaml', /“r\.json” is one argument too many/],
+    ['bundle', 'receipt --key=upgrade.tar.yaml', /<file> is missing/],
     ['mirror', 'lst', /^error \([a-z-]+\): unknown command “lst”\nhint: Did you mean list\?\n/],
     ['mirror', 'mirror 4.20.3', /^hint: Did you mean “oc adm-release-mirror-config 4\.20\.3”\?$/m],
   ];
