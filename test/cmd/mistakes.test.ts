@@ -133,6 +133,27 @@ describe('a mistake on the command line', () => {
     }
   });
 
+  it('is answered: the CA of a registry for that of the API server', async () => {
+    await using authority = await makeAuthority();
+    await using other = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue({ hosts: ['127.0.0.1'] });
+    const server = createServer({ cert, key }, (_, response) => void response.writeHead(404).end('{}'));
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const address = `--server=https://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const statusWith = (option: string, { certificateFile }: { readonly certificateFile: string }): Promise<string> =>
+      answer('bundle', `status ${address} --token=t ${option}=${certificateFile}`);
+    try {
+      expect(await statusWith('--cluster-certificate-authority', other)).to.match(
+        /^error \(tls\): .*\n.*\ntry: --cluster-certificate-authority, --insecure-skip-tls-verify$/m,
+      );
+      for (const option of ['--cluster-certificate-authority', '--certificate-authority']) {
+        expect(await statusWith(option, authority), option).not.to.contain('tls');
+      }
+    } finally {
+      server.close();
+    }
+  });
+
   it('is answered: a device that does not exist', async function () {
     if (process.getuid?.() !== 0) this.skip();
     const said = await answer('bundle', `watch --once --device=/absent --mount-dir=${join(folder, 'mounts')}`);
