@@ -54,6 +54,22 @@ describe('a mistake on the command line', () => {
     ],
     [
       'bundle',
+      'create 4.20.3,4.20.3 --output=.',
+      /^error \(usage\): 4\.20\.3 is given twice\nhint: Name each release once: 4\.20\.3\.\n/,
+    ],
+    ['bundle', 'create 4.20.3 4.20.3 --output=.', /^error \(usage\): “4\.20\.3” is given twice\n/],
+    [
+      'bundle',
+      'create 4.20.3 4.20.4 --output=.',
+      /^error \(usage\): “4\.20\.4” is one argument too many\nhint: Several releases .*: 4\.20\.3,4\.20\.4\.\n/,
+    ],
+    ['bundle', 'diff 4.20.3 4.20.4 4.20.5', /^error \(usage\): “4\.20\.5” is one argument too many\nhint: '/],
+    ['mirror', '4.20.3,4.20.4,4.20.3 --to-dir=m', /: 4\.20\.3 is given twice\nhint: .* once: 4\.20\.3,4\.20\.4\.\n/],
+    ['mirror', '4.20.3 4.20.3 --to-dir=m', /^error \(usage\): “4\.20\.3” is given twice\n/],
+    ['mirror', '4.20.3 --version=4.20.4 --to-dir=m', /: the release is given twice: as the argument, .*--version\n/],
+    ['mirror', '4.20.3 --channel=stable-4.20 --to-dir=m', /: releases are named twice: by --channel, and in another/],
+    [
+      'bundle',
       'verify upgrade.tar.yaml',
       /^error \([a-z-]+\): upgrade\.tar\.yaml is not .*\nhint: Give the bundle: upgrade\.tar\n/,
     ],
