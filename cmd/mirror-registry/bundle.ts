@@ -53,8 +53,8 @@ const options = {
 /** `bundle`: creates, inspects and pushes bundles with the images of a mirror registry. */
 export const command = defineCommand({
   details:
-    'create downloads the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar. An interrupted run resumes. ' +
-    'inspect shows the contents of such a bundle. push copies a bundle into a registry, which may be the one to be upgraded. One tag is the whole ' +
+    'The action create downloads the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar. An interrupted ' +
+    'run resumes. The action inspect shows the contents of such a bundle, and push copies it into a registry, which may be the one to be upgraded. One tag is the whole ' +
     'release there: any tool can mirror it, and upgrade --bundle accepts it. Checks no signature, because none covers these images: ' +
     'keep the digest that create prints, and give it to upgrade as --digest.',
   positionals: {
