@@ -107,6 +107,8 @@ describe('a mistake on the command line', () => {
     ['bundle', 'verify https://site.test/upgrade.tar', / is a URL; .*\nhint: Download the bundle first\./],
     ['bundle', 'receipt check r.json --key=upgrade.tar.yaml', /“r\.json” is one argument too many/],
     ['bundle', 'receipt --key=upgrade.tar.yaml', /<file> is missing/],
+    ['bundle', 'apply upgrade.tar -f upgrade.tar.yaml', /: give only one of .* and --filename$/m],
+    ['mirror', 'apply config -f other', /: give only one of the argument and --filename$/m],
     ['mirror', 'lst', /^error \([a-z-]+\): unknown command “lst”\nhint: Did you mean list\?\n/],
     ['mirror', 'mirror 4.20.3', /^hint: Did you mean “oc adm-release-mirror-config 4\.20\.3”\?$/m],
   ];
