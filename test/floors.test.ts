@@ -78,9 +78,9 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',
-    'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
+    'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight site survey versionCheck',
   ],
-  ['lib/update', 'bundleRecord osImageStreamWrite upgradeBundle'],
+  ['lib/update', 'bundleRecord clusterRestore osImageStreamWrite upgradeBundle'],
   ['lib/update/mirror', 'mirrorInstallation mirrorServer mirrorUnit'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
@@ -213,7 +213,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [/^lib\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
   [/^lib\/update\/install\/(agentTrust|metricsObjects)\.ts$/, 'the agent: the arguments of its container'],
-  [/^lib\/update\/controller\/(riskCheck|rolloutStep)\.ts$/, 'oc'],
+  [/^lib\/update\/(clusterRestore|controller\/(riskCheck|rolloutStep))\.ts$/, 'oc'],
 ];
 
 const forbiddenNames = /^(utils?|helpers?|managers?|types|constants|common|misc|index)\.ts$/i;

@@ -119,6 +119,14 @@ export class Cluster {
     }
   }
 
+  /** Reads the metadata of all objects of a kind in a namespace, without their content. */
+  async listMetadata(apiVersion: string, kind: string, namespace: string): Promise<StoredObject[]> {
+    const path = await this.#kinds.pathOfAll(apiVersion, kind, namespace);
+    const accept = 'application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io';
+    const { items } = (await this.#exchange.send({ method: 'GET', path, accept })) as { items?: StoredObject[] };
+    return (items ?? []).map((item) => ({ ...item, apiVersion, kind }));
+  }
+
   /**
    * Reads the columns of `oc get -o wide` of all objects of a kind, by the names of the columns. The response is small
    * even if the objects are large. It may be as old as the cache of the server. Undefined if the server has no tables.
@@ -220,6 +228,11 @@ export class Cluster {
   /** Reads a path of the API server, as `oc get --raw` does: `/api/v1/nodes/NAME/proxy/stats/summary`. */
   async get(path: string): Promise<unknown> {
     return await this.#exchange.send({ method: 'GET', path });
+  }
+
+  /** Reads a path of the API server whose answer is text, such as `/api/v1/nodes/NAME/proxy/metrics`. */
+  async getText(path: string): Promise<string> {
+    return await this.#exchange.sendForText({ method: 'GET', path, accept: 'text/plain, */*' });
   }
 
   /** Reads the log of a container, as `oc logs` does. Throws `not-found`, and the errors of Exchange.send. */

@@ -88,7 +88,7 @@ export class AgentNode {
     if (this.#job.name !== undefined) return;
     const fault = await this.#recall(bundle);
     this.#set({ obstacle: fault, other: this.#media.describeOther(found) });
-    const unverified = found.find((each) => this.#media.stateOf(each) === undefined);
+    const unverified = this.#media.nextToVerify(found, bundle.spec.bundle.version);
     const task = chooseTask(this.#state, unverified, bundle, node);
     if (task.kind === 'verify') this.#verify(task.medium);
     if (task.kind === 'fetch') this.#fetch();
