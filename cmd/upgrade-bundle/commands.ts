@@ -36,7 +36,7 @@ export const upgradeBundle: Program = {
       load: () => import('./verify.ts'),
     },
     {
-      usage: 'receipt <action> <file>',
+      usage: 'receipt [verify] <file>',
       describe: 'Check the signed report of a verification',
       group: read,
       load: () => import('./receipt.ts'),

@@ -196,38 +196,28 @@ export function isInternalRegistry(mirror: string): boolean {
 }
 
 /** Returns whether a mirror is configured for the images of a release, other than that of InternalReleaseImage. */
-export function hasMirrors(
-  { images }: { readonly images: readonly string[] },
-  { digestMirrors, contentPolicies }: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,
-): boolean {
-  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
-    ...listOf(fieldsOf(spec)['imageDigestMirrors']),
-    ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
-  ]);
-  const sources = rules.flatMap(({ source, mirrors }) =>
-    textsOf(mirrors).every(isInternalRegistry) ? [] : (textOf(source) ?? []),
-  );
+export function hasMirrors({ images }: { readonly images: readonly string[] }, survey: DigestMirrors): boolean {
+  const sources = listRules(survey).flatMap(({ source, mirrors }) => (mirrors.length > 0 ? [source] : []));
   return images.some((image) =>
     sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
   );
 }
 
 /** Returns the mirrors of images by digest that a cluster has, without the registry of InternalReleaseImage. */
-export function mirrorSetsOf({
-  digestMirrors,
-  contentPolicies,
-}: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>): MirrorSets {
+export function mirrorSetsOf(survey: DigestMirrors): MirrorSets {
+  return new MirrorSets(listRules(survey).map((rule) => ({ pulls: 'digest', contactSource: true, ...rule })));
+}
+
+type DigestMirrors = Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>;
+
+function listRules({ digestMirrors, contentPolicies }: DigestMirrors): { source: string; mirrors: string[] }[] {
   const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
     ...listOf(fieldsOf(spec)['imageDigestMirrors']),
     ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
   ]);
-  return new MirrorSets(
-    rules.flatMap(({ source, mirrors }) => {
-      const name = textOf(source);
-      const outside = textsOf(mirrors).filter((mirror) => !isInternalRegistry(mirror));
-      return name === undefined
-        ? []
-        : [{ pulls: 'digest' as const, source: name, mirrors: outside, contactSource: true }];
-    }),
-  );
+  return rules.flatMap(({ source, mirrors }) => {
+    const name = textOf(source);
+    const outside = textsOf(mirrors).filter((mirror) => !isInternalRegistry(mirror));
+    return name === undefined ? [] : [{ source: name, mirrors: outside }];
+  });
 }
