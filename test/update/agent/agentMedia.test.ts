@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { Drives, requireLoopDevices } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
@@ -13,10 +13,14 @@ describe('AgentMedia', () => {
   let bundle: TestBundle;
   let folder: string;
   let media: AgentMedia;
-  const context = makeContext();
+  let context: TestContext;
 
   before(async () => {
     bundle = await makeBundle();
+  });
+  after(() => bundle.remove());
+  beforeEach(async () => {
+    context = makeContext();
     folder = await makeFolder();
     await mkdir(join(folder, 'drives'));
     // An agent without the right to mount searches the folders.
@@ -25,9 +29,8 @@ describe('AgentMedia', () => {
     const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [join(folder, 'drives')] };
     media = await AgentMedia.open(options, context);
   });
-  after(async () => {
+  afterEach(async () => {
     await media.close();
-    await bundle.remove();
     await removeFolder(folder);
   });
 
