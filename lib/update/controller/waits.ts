@@ -14,7 +14,7 @@ const limits: Partial<Record<BundleCondition['type'], readonly [minutes: number,
 };
 
 /** These wait for a decision of an administrator, and their condition says which one. */
-const decisions = ['NotAllowed', 'Held', 'AcknowledgementRequired'];
+const decisions = ['NotAllowed', 'Held', 'AcknowledgementRequired', 'RiskNotAccepted'];
 
 const unpause = 'if its nodes can reach a registry, resume the paused pool: set spec.paused to false';
 

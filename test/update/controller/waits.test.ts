@@ -124,6 +124,12 @@ const waits: Readonly<Record<string, Wait>> = {
     },
     end: (rollout) => setSpec(rollout, { acknowledge: ['ack-4.19-x'] }),
   },
+  'a known risk': {
+    ...{ condition: 'Ready False RiskNotAccepted', limit: undefined },
+    begin: (rollout) =>
+      (rollout.facts = makeFacts({ risks: [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }] })),
+    end: (rollout) => setSpec(rollout, { acceptRisks: ['SlowDisks'] }),
+  },
 };
 
 describe('a wait of the controller', () => {
