@@ -34,6 +34,14 @@ const waits: Readonly<Record<string, Wait>> = {
     begin: (rollout) => (rollout.facts = undefined),
     end: (rollout) => (rollout.facts = makeFacts()),
   },
+  'a bundle of another version than the allowed one': {
+    ...{ condition: 'Verified False OtherBundle', limit: 60, remedy: 'allow another bundle' },
+    spec: { bundle: { digest: makeFacts().digest, version: '4.19.3' } },
+    end: (rollout) => {
+      rollout.remove('UpgradeBundle', 'upgrade-4.19.4-amd64');
+      rollout.server.put(upgradeBundle());
+    },
+  },
   'a node that is not ready': {
     ...{ condition: 'Ready False Blocked', limit: 60, remedy: 'fix what the condition Ready names' },
     begin: (rollout) => setReady(rollout, false),
