@@ -100,7 +100,9 @@ export async function restoreRegistry(
       journal = await restore(request, records, journal, signal);
     }
     const isStarted = !noRestart && journal.restart.length > 0;
-    if (isStarted) await restartUnits(request, journal, signal);
+    // Before its first file, a change has at most stopped Quay.
+    if (isStarted && begun.phase === 'writing') await commands.systemctl(['start', 'quay-app.service'], signal);
+    else if (isStarted) await restartUnits(request, journal, signal);
     await releaseReplaced(commands, journal, signal);
     await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
     await records.end(journal, false);
