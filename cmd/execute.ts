@@ -76,7 +76,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   const broken = failureOf(io.broken);
   try {
     requireFolder();
-    const text = await Promise.race([parse(program, respell(argv, program), run, terminal.textWidth, stdin), broken]);
+    const text = await Promise.race([parse(program, respell(argv), run, terminal.textWidth, stdin), broken]);
     if (text !== '') terminal.print(text);
     terminal.end();
     await Promise.race([drain(stdout, stderr), broken]);

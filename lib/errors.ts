@@ -75,7 +75,8 @@ export const settings = [
     'ignoreCluster',
     'resume',
   ] as const),
-  ...(['context', 'kubeconfig', 'server', 'token', 'user', 'username', 'insecureSkipTlsVerify'] as const),
+  ...(['context', 'kubeconfig', 'server', 'token', 'user', 'username'] as const),
+  ...(['clusterCertificateAuthority', 'insecureSkipTlsVerify'] as const),
   ...([
     'store',
     'storePath',

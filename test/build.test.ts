@@ -1,15 +1,33 @@
 import { execFile } from 'node:child_process';
-import { copyFile, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { copyFile, mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
+import { extract } from 'tar';
+import { messageOf } from '../lib/errors.ts';
+import { skipLoudly } from './support/loopDevice.ts';
 import { describeCarriedPackages } from './support/project/carriedPackages.ts';
 import { startExecutable } from './support/content/creation.ts';
 
 const execute = promisify(execFile);
 const root = fileURLToPath(new URL('..', import.meta.url));
+
+/** Returns an earlier Node.js, which npm downloads once. Throws if it cannot. */
+async function fetchNode(version: string): Promise<string> {
+  const cache = join(root, 'node_modules/.cache/node', version);
+  const node = join(cache, 'bin/node');
+  if (existsSync(node)) return node;
+  await mkdir(cache, { recursive: true });
+  const packed = `node-${process.platform}-${process.arch}@${version}`;
+  const { stdout } = await execute('npm', ['pack', '--silent', '--pack-destination', cache, packed]);
+  const file = join(cache, stdout.trim());
+  await extract({ file, cwd: cache, strip: 1, filter: (path) => path === 'package/bin/node' });
+  await rm(file);
+  return node;
+}
 
 describe('npm run build', () => {
   let folder: string;
@@ -59,6 +77,21 @@ describe('npm run build', () => {
       expect(failure)
         .to.have.property('stderr')
         .that.matches(/^error: This is Node.js 20\.1\.2, and version 24 or newer/);
+    });
+  }
+
+  for (const version of ['18.20.8', '22.23.3']) {
+    it(`makes executables that say which version they need, run by Node.js ${version} itself`, async function () {
+      this.timeout(120_000);
+      const node = await fetchNode(version).catch((error: unknown) => skipLoudly(this, messageOf(error)));
+      for (const name of await readdir(join(folder, 'dist/bin'))) {
+        const words = [join(folder, 'dist/bin', name), 'verify', '/nonexistent'];
+        const failure: unknown = await execute(node, words).catch((error: unknown) => error);
+        expect(failure).to.deep.include({
+          ...{ code: 1, stdout: '' },
+          stderr: `error: This is Node.js ${version}, and version 24 or newer is needed.\nhint: Put a newer 'node' first on the path.\n`,
+        });
+      }
     });
   }
 

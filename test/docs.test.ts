@@ -12,7 +12,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 /** Reads a command line without running it. Returns the problem if it is invalid. */
 function problemOf(program: Program, words: readonly string[]): Promise<string | undefined> {
-  return parse(program, respell(words, program), () => Promise.resolve()).then(() => undefined, messageOf);
+  return parse(program, respell(words), () => Promise.resolve()).then(() => undefined, messageOf);
 }
 
 describe('the generated documents', () => {

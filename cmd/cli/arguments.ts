@@ -25,7 +25,7 @@ export async function readArguments(
   const [unexpected] = rest;
   checkNames(values, options, positionals);
   checkWords(words, options);
-  if (unexpected !== undefined) throw new PluginError('usage', `“${String(unexpected)}” is one argument too many`);
+  if (unexpected !== undefined) throw tooMany(String(unexpected), values, positionals);
   const args: Record<string, unknown> = {};
   for (const [name, option] of Object.entries(options)) {
     const hidden = option.hiddenAlias === undefined ? [] : values[option.hiddenAlias];
@@ -37,6 +37,17 @@ export async function readArguments(
     args[name] = await readValue(`<${name}>`, positional, [value]);
   }
   return args;
+}
+
+/** Returns the error for a word after the last positional argument. Releases are one argument, with commas. */
+function tooMany(word: string, values: ParsedLine['values'], positionals: OptionRecord): PluginError {
+  const given = Object.keys(positionals).map((name) => values[name]);
+  if (given.includes(word)) return new PluginError('usage', `“${word}” is given twice`);
+  const releases = [String(values['release']), word];
+  const isList = 'release' in positionals && releases.every((each) => /^\d/.test(each));
+  return new PluginError('usage', `“${word}” is one argument too many`, {
+    hint: isList ? `Several releases are one argument: ${releases.join(',')}.` : undefined,
+  });
 }
 
 function checkNames(values: ParsedLine['values'], options: OptionRecord, positionals: OptionRecord): void {

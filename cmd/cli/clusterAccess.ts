@@ -3,9 +3,9 @@ import type { Context } from '../../lib/context.ts';
 import type { Arguments } from './command.ts';
 import type { clusterOptions } from './options.ts';
 
-/** Connects to the cluster that the cluster options of a command name. `certificateAuthority` is a PEM file. */
+/** Connects to the cluster that the cluster options of a command name. */
 export function openCluster(
-  args: Arguments<typeof clusterOptions> & { readonly certificateAuthority?: string | undefined },
+  args: Arguments<typeof clusterOptions>,
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<Cluster> {
@@ -19,24 +19,18 @@ export function openCluster(
       ...{ kubeconfig, context: args.context, cluster, user, server, namespace, environment },
       ...{ token, username, password, as, asGroup, asUid, asUserExtra },
       ...{ clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout },
-      certificateAuthority: args.certificateAuthority,
+      certificateAuthority: args.clusterCertificateAuthority,
       hasTerminal: process.stdin.isTTY,
     },
     context,
   );
 }
 
-/**
- * Returns a function that connects to that cluster, for a command whose `--certificate-authority` is for registries, as
- * in oc. The function gets the default request timeout.
- */
+/** Returns a function that connects to that cluster. It gets the default request timeout. */
 export function clusterOpener(
   args: Arguments<typeof clusterOptions>,
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): (requestTimeout?: string) => Promise<Cluster> {
-  return (timeout) => {
-    const requestTimeout = args.requestTimeout ?? timeout;
-    return openCluster({ ...args, requestTimeout, certificateAuthority: undefined }, environment, context);
-  };
+  return (timeout) => openCluster({ ...args, requestTimeout: args.requestTimeout ?? timeout }, environment, context);
 }

@@ -140,8 +140,6 @@ export interface CommandEntry {
   readonly describe: string;
   /** The heading of its group in the help of the program; `Commands:` by default. */
   readonly group?: string;
-  /** Additional spellings for this command. */
-  readonly spellings?: Readonly<Record<string, string>>;
   load(): Promise<{ readonly command: Command }>;
 }
 
@@ -150,8 +148,6 @@ export interface Program {
   readonly name: string;
   readonly describe: string;
   readonly commands: readonly CommandEntry[];
-  /** Words of the command line that are replaced by others: `--dry-run` by `--dry-run=client`. */
-  readonly spellings?: Readonly<Record<string, string>>;
 }
 
 /** The name of the default command in a `usage`. */

@@ -43,11 +43,15 @@ export function withVersion(options: OptionRecord = {}): OptionRecord {
   return { ...(options['version'] === undefined && versionOption), ...options };
 }
 
-/** Other spellings of the common options, and those of `--dry-run` in kubectl and oc, whose value is never a separate word. */
-export const commonSpellings = {
+const spellings: Readonly<Record<string, string>> = {
   '--color': '--color=always',
   '--no-color': '--color=never',
   '--dry-run': '--dry-run=client',
   '--dry-run=true': '--dry-run=client',
   '--dry-run=false': '--dry-run=none',
-} as const;
+};
+
+/** Returns the usual spelling of a word: `--dry-run` and `--color` have no separate value. */
+export function spell(word: string): string {
+  return spellings[word] ?? word;
+}

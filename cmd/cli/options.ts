@@ -41,7 +41,7 @@ export const registryOptions = {
   },
   'certificate-authority': {
     type: 'string',
-    describe: 'PEM file with certificate authorities to trust in addition to those of the system',
+    describe: 'PEM file with certificate authorities of registries, in addition to those of the system',
     suggest: 'files',
     group: registry,
   },
@@ -154,7 +154,10 @@ export const releaseOptions = {
   },
 } as const satisfies OptionRecord;
 
-/** The options of every command that uses a cluster, with the names of kubectl. */
+/**
+ * The options of every command that uses a cluster, with the names of kubectl. Only its `--certificate-authority` has
+ * another name, because that is for registries, as in `oc adm release mirror`.
+ */
 export const clusterOptions = {
   kubeconfig: {
     type: 'string',
@@ -206,6 +209,12 @@ export const clusterOptions = {
     suggest: 'files',
     group: cluster,
   },
+  'cluster-certificate-authority': {
+    type: 'string',
+    describe: 'Path to a cert file for the certificate authority of the API server',
+    suggest: 'files',
+    group: cluster,
+  },
   'insecure-skip-tls-verify': {
     type: 'boolean',
     describe: 'If true, the server’s certificate will not be checked for validity',
@@ -223,14 +232,12 @@ export const clusterOptions = {
   },
 } as const satisfies OptionRecord;
 
-/** Like `clusterOptions`, for a command that uses no registry: the CA is that of the API server. */
+/** The same for a command that uses no registry, which takes the name of kubectl too. */
 export const clusterAccessOptions = {
   ...clusterOptions,
-  'certificate-authority': {
-    type: 'string',
-    describe: 'Path to a cert file for the certificate authority',
-    suggest: 'files',
-    group: cluster,
+  'cluster-certificate-authority': {
+    ...clusterOptions['cluster-certificate-authority'],
+    hiddenAlias: 'certificate-authority',
   },
 } as const satisfies OptionRecord;
 

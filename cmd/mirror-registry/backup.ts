@@ -16,7 +16,7 @@ export const command = defineCommand({
     'of SHA-256 digests. Stops Quay while a database of SQLite is copied, and starts it again: usually for less than a minute. PostgreSQL ' +
     '(releases before 2.0) is dumped while the registry runs. --images adds the content of images, which is read while the registry runs. The ' +
     'file gets its name when it is complete. An interrupted run starts over.\n\n' +
-    'The file has all secrets of the registry. restore reads it.',
+    'The file has all secrets of the registry. The command restore reads it.',
   options: {
     output: {
       type: 'string',

@@ -1,5 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
+import { fileOf, filenameOption } from '../cli/values/filename.ts';
 import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';
 
 /** `apply`: applies the configuration in a folder or bundle to a cluster. */
@@ -20,12 +21,7 @@ export const command = defineCommand({
     },
   },
   options: {
-    filename: {
-      type: 'string',
-      alias: 'f',
-      describe: 'Same as the argument',
-      suggest: 'files',
-    },
+    ...filenameOption,
     overwrite: {
       type: 'boolean',
       describe: 'Replace values of the cluster’s objects that differ; mirrors are only added',
@@ -59,7 +55,12 @@ export const command = defineCommand({
     const { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } = await import('./applyReport.ts');
     const trust = { ...trustOf(args), registries: args.mirrorRegistry, catalogs: args.catalogs };
     const { overwrite, dryRun } = args;
-    const path = readPath(args);
+    const path = fileOf(args.config, args.filename);
+    if (path === undefined) {
+      throw new PluginError('usage', 'no configuration is named', {
+        hint: 'Give a bundle, a mirror directory, a config folder, or - for the standard input.',
+      });
+    }
     const text = path === '-' ? await readInput(stdin) : undefined;
     const outcomes = await applyConfiguration(
       {
@@ -86,18 +87,6 @@ export const command = defineCommand({
 const defaultCatalogs =
   'the default catalogs need a registry; to disable them: ' +
   `oc patch operatorhub cluster --type=merge -p '{"spec":{"disableAllDefaultSources":true}}'`;
-
-function readPath({ config, filename }: { config: string | undefined; filename: string | undefined }): string {
-  const [path, other] = [config, filename].filter((each) => each !== undefined);
-  if (path !== undefined && other === undefined) return path;
-  throw new PluginError(
-    'usage',
-    path === undefined ? 'no configuration is named' : 'the configuration is named twice',
-    {
-      hint: 'Give a bundle, a mirror directory, a config folder, or - for the standard input.',
-    },
-  );
-}
 
 /** The largest input, as the largest folder of manifests. */
 const inputLimit = 4 * 1024 * 1024;

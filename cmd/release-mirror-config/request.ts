@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
 import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/request.ts';
 import { parseDestination } from '../../lib/release/mirror/destination.ts';
-import { parseArchitecture } from '../../lib/release/version.ts';
+import { parseArchitecture, requireDistinct } from '../../lib/release/version.ts';
 import type { Arguments } from '../cli/command.ts';
 import { readChannelRange } from './channelRange.ts';
 import { trustOf } from '../cli/trust.ts';
@@ -71,7 +71,7 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
 export function readReleases(args: MirrorArguments): ReleaseChoice {
   const { release, from, version, pathFrom, toVersion } = args;
   const [named, again] = [release, from, version].filter((each) => each !== undefined);
-  if (again !== undefined) refuse('the release is named twice: as the argument, by --from or by --version');
+  if (again !== undefined) refuse('the release is given twice: as the argument, by --from or by --version');
   const hasPath = pathFrom !== undefined || toVersion !== undefined;
   if (hasPath && named !== undefined) refuse('releases are named twice: by a path of updates, and by name');
   if (hasPath && (pathFrom === undefined || toVersion === undefined)) {
@@ -84,6 +84,7 @@ export function readReleases(args: MirrorArguments): ReleaseChoice {
   }
   // A path may have commas of its own.
   const releases = named === undefined ? [] : /^[./]/.test(named) ? [named] : named.split(',');
+  requireDistinct(releases);
   if (releases.includes('')) refuse(`“${named ?? ''}” has a comma without a release`);
   if (hasPath || range || releases.length > 1) requireTagEach(args);
   return {

@@ -10,6 +10,7 @@ import { digestIn } from '../../lib/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
 import { readDigest } from '../cli/values/checks.ts';
+import { fileOf, filenameOption } from '../cli/values/filename.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { clusterAccessOptions, outputOption, signedImagesOption } from '../cli/options.ts';
 import { listPolicies, offlineTrustOf, offlineTrustOptions, toPlainPolicies } from '../cli/trust.ts';
@@ -31,6 +32,7 @@ export const command = defineCommand({
     },
   },
   options: {
+    ...filenameOption,
     device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
     digest: {
       type: 'string',
@@ -93,10 +95,11 @@ export const command = defineCommand({
     const { warnOfClaimedRisks } = await import('../cli/claimedRisks.ts');
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
+    const named = fileOf(args.bundle, args.filename);
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };
     using cluster = await openCluster(args, environment, context);
     const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
-    const { request, evidence } = await readRequest(args, trust, hashing);
+    const { request, evidence } = await readRequest({ ...args, bundle: named }, trust, hashing);
     await checkAgents(cluster, evidence, offlineTrustOf(args), context);
     const { base } = evidence ?? {};
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])

@@ -36,7 +36,7 @@ export const upgradeBundle: Program = {
       load: () => import('./verify.ts'),
     },
     {
-      usage: 'receipt <action> <file>',
+      usage: 'receipt [verify] <file>',
       describe: 'Check the signed report of a verification',
       group: read,
       load: () => import('./receipt.ts'),
@@ -82,6 +82,12 @@ export const upgradeBundle: Program = {
       describe: 'Show the progress of an update, on each node',
       group: withoutRegistry,
       load: () => import('./status/status.ts'),
+    },
+    {
+      usage: 'gather',
+      describe: 'Write the state of an update into a folder, for a person who can help',
+      group: withoutRegistry,
+      load: () => import('./gather.ts'),
     },
     {
       usage: 'resume [name]',

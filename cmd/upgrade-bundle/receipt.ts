@@ -1,7 +1,7 @@
 import type { ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { checkFile, readDigest } from '../cli/values/checks.ts';
-import { defineCommand } from '../cli/command.ts';
+import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatFields, formatResult } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 
@@ -22,8 +22,8 @@ const options = {
 } as const;
 
 const positionals = {
-  action: { type: 'string', required: true, choices: ['verify'], describe: 'What to do with the receipt' },
-  file: { type: 'string', required: true, describe: 'Receipt that verify --sign-key wrote', suggest: 'files' },
+  verify: { type: 'string', describe: 'The word verify, which may be left out', suggest: 'files' },
+  file: { type: 'string', describe: 'Receipt that verify --sign-key wrote', suggest: 'files' },
 } as const;
 
 /** `receipt`: checks the signed report of a verification. */
@@ -35,26 +35,33 @@ export const command = defineCommand({
   positionals,
   options,
   examples: [
-    ['verify receipt.json --key=auditor.pub', 'Check a receipt'],
-    ['verify receipt.json --key=auditor.pub --digest=sha256:…', 'Check the receipt of a bundle with this digest'],
+    ['receipt.json --key=auditor.pub', 'Check a receipt'],
+    ['receipt.json --key=auditor.pub --digest=sha256:…', 'Check the receipt of a bundle with this digest'],
   ],
   async run(args, { terminal }) {
     const { openReceipt } = await import('../../lib/bundle/verify/receipt.ts');
+    const file = fileOf(args);
     const digest = args.digest === undefined ? undefined : readDigest(args.digest);
-    const receipt = await openReceipt(args.file, args.key);
+    const receipt = await openReceipt(file, args.key);
     if (digest !== undefined && !receipt.subject.some(({ digest: { sha256 } }) => digest === `sha256:${sha256}`)) {
-      throw new PluginError('untrusted', `${args.file} is not about ${digest}`, {
+      throw new PluginError('untrusted', `${file} is not about ${digest}`, {
         hint: 'Get the receipt of this bundle, or verify the bundle itself.',
       });
     }
-    terminal.print(await formatResult(args.output, receipt, toWords(args.file, receipt)));
+    terminal.print(await formatResult(args.output, receipt, toWords(file, receipt)));
     if (receipt.predicate['good'] !== true) {
-      throw new PluginError('incomplete', `${args.file} is about a bundle with problems`, {
+      throw new PluginError('incomplete', `${file} is about a bundle with problems`, {
         hint: 'Do not use the bundle.',
       });
     }
   },
 });
+
+function fileOf({ verify, file = verify }: Arguments<typeof positionals>): string {
+  if (file === undefined) throw new PluginError('usage', '<file> is missing');
+  if (file === verify || verify === 'verify') return file;
+  throw new PluginError('usage', `“${file}” is one argument too many`);
+}
 
 function toWords(file: string, { subject, predicate }: ReceiptStatement): string {
   const isGood = predicate['good'] === true;

@@ -7,6 +7,7 @@ import { nameSome } from '../failures.ts';
 import { shellWord } from '../shellWord.ts';
 import { openDirectory } from './openDirectory.ts';
 import { openTar } from './openTar.ts';
+import { isVersion } from '../release/version.ts';
 import { findSplit } from './split.ts';
 import type { Bundle, OpenBundleOptions } from './bundle.ts';
 
@@ -21,6 +22,7 @@ export async function openBundle(path: string, context: Context, options: OpenBu
   if (split !== undefined) return openTar(split, options, context);
   const found = await stat(path).catch(async (cause: unknown) => {
     const isMissing = ['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '');
+    if (isMissing) refuseRelease(path, cause);
     const message = isMissing ? nameMissing(path) : `${path} cannot be read: ${messageOf(cause)}`;
     throw new PluginError('not-readable', message, { hint: isMissing ? await lookAround(path) : undefined, cause });
   });
@@ -47,6 +49,20 @@ async function findOnlyTar(path: string): Promise<string | undefined> {
   if (await folder.statOf('v2')) return undefined;
   const [only, ...others] = await folder.list('', (name) => /\.tar(?:\.\d{3})?$/.test(name));
   return only?.stats.isFile() && others.length === 0 ? join(path, only.path) : undefined;
+}
+
+/** Throws `usage` for a name of a release or a server, which is no path. */
+function refuseRelease(text: string, cause: unknown): void {
+  const isUrl = /^[a-z]+:\/\//i.test(text);
+  const isImage = /^[^/\s]+[.:][^/\s]*\/\S*[:@]\S+$/.test(text);
+  if (!isUrl && !isImage && !isVersion(text)) return;
+  const kind = isUrl ? 'a URL' : isImage ? 'an image' : 'a version';
+  throw new PluginError('usage', `${text} is ${kind}; a bundle is a file, a device or a mirror directory`, {
+    hint: isUrl
+      ? 'Download the bundle first. Only the command that loads images takes a URL.'
+      : 'Create its bundle first. The commands diff and lint take releases without one.',
+    cause,
+  });
 }
 
 /** Returns a hint about the files at a path without a bundle. */

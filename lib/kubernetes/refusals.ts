@@ -82,7 +82,7 @@ export function explainConnection(error: PluginError, target: KubeTarget): Plugi
   if (error.code !== 'tls' && error.code !== 'unreachable') return error;
   return new PluginError(error.code, `The cluster ${target.name}: ${error.message}`, {
     hint: error.code === 'tls' ? certificate : network,
-    settings: error.code === 'tls' ? ['certificateAuthority', 'insecureSkipTlsVerify'] : ['server'],
+    settings: error.code === 'tls' ? ['clusterCertificateAuthority', 'insecureSkipTlsVerify'] : ['server'],
     cause: error.cause,
   });
 }

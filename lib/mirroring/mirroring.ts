@@ -5,16 +5,18 @@ import { releaseManifests, signatureManifests } from '../config/releaseManifests
 import { mergeSignatures, readAllSignatures } from '../config/signatures.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
 import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import { formatReference } from '../oci/reference.ts';
 import { Registries } from '../registry/registries.ts';
 import { resolveVersion } from '../release/graph/graph.ts';
-import { loadRelease, type SignedRelease } from '../release/load.ts';
+import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import { formatTarget, type Destination } from '../release/mirror/destination.ts';
 import { FilledRepositories } from '../release/mirror/filledRepositories.ts';
 import type { MirrorMeasure } from '../release/mirror/measure.ts';
 import type { MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import { usualRepository } from '../release/version.ts';
 import type { NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import {
@@ -126,7 +128,18 @@ function openSource(
 ): Promise<ReleaseSource> {
   const resolve = async (version: string): Promise<string> => {
     const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
-    return resolveVersion(version, request.arch, { graphUrl, cluster, fetchFile }, context);
+    const options = { graphUrl, cluster, fetchFile };
+    return resolveVersion(version, request.arch, options, context).catch(async (error: unknown) => {
+      if (graphUrl !== undefined || !isPluginError(error) || error.code === 'interrupted') throw error;
+      const tagged = { version, arch: request.arch ?? cluster?.arch ?? 'x86_64', repository: usualRepository } as const;
+      const { reference } = await findRelease(tagged, registries.sourceOf.bind(registries)).catch(
+        (failure: unknown) => {
+          throw isPluginError(failure, 'interrupted') ? failure : error;
+        },
+      );
+      context.log('info', `${version} is found by its tag in ${usualRepository}, without an update graph`);
+      return formatReference(reference);
+    });
   };
   return openReleaseSource({ ...request, repository, resolveVersion: resolve }, registries, context);
 }

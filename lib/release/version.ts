@@ -46,6 +46,15 @@ export function parseVersion(text: string): string {
   });
 }
 
+/** Throws `usage` if a release is named twice. */
+export function requireDistinct(releases: readonly string[]): void {
+  const twice = releases.find((each, index) => releases.indexOf(each) !== index);
+  if (twice === undefined) return;
+  throw new PluginError('usage', `${twice} is given twice`, {
+    hint: `Name each release once: ${[...new Set(releases)].join(',')}.`,
+  });
+}
+
 /** Returns whether a version is older than another; false for a text that is not a version. */
 export function isOlder(version: string, than: string): boolean {
   const parsed = semver.parse(version);

@@ -54,6 +54,22 @@ describe('a mistake on the command line', () => {
     ],
     [
       'bundle',
+      'create 4.20.3,4.20.3 --output=.',
+      /^error \(usage\): 4\.20\.3 is given twice\nhint: Name each release once: 4\.20\.3\.\n/,
+    ],
+    ['bundle', 'create 4.20.3 4.20.3 --output=.', /^error \(usage\): “4\.20\.3” is given twice\n/],
+    [
+      'bundle',
+      'create 4.20.3 4.20.4 --output=.',
+      /^error \(usage\): “4\.20\.4” is one argument too many\nhint: Several releases .*: 4\.20\.3,4\.20\.4\.\n/,
+    ],
+    ['bundle', 'diff 4.20.3 4.20.4 4.20.5', /^error \(usage\): “4\.20\.5” is one argument too many\nhint: '/],
+    ['mirror', '4.20.3,4.20.4,4.20.3 --to-dir=m', /: 4\.20\.3 is given twice\nhint: .* once: 4\.20\.3,4\.20\.4\.\n/],
+    ['mirror', '4.20.3 4.20.3 --to-dir=m', /^error \(usage\): “4\.20\.3” is given twice\n/],
+    ['mirror', '4.20.3 --version=4.20.4 --to-dir=m', /: the release is given twice: as the argument, .*--version\n/],
+    ['mirror', '4.20.3 --channel=stable-4.20 --to-dir=m', /: releases are named twice: by --channel, and in another/],
+    [
+      'bundle',
       'verify upgrade.tar.yaml',
       /^error \([a-z-]+\): upgrade\.tar\.yaml is not .*\nhint: Give the bundle: upgrade\.tar\n/,
     ],
@@ -78,6 +94,21 @@ describe('a mistake on the command line', () => {
       'install -o yaml',
       /^error \([a-z-]+\): nodes cannot run .* --executable\nhint: .*\.tar\.gz .*A cluster is needed too/,
     ],
+    [
+      'bundle',
+      'inspect 4.20.3',
+      /: 4\.20\.3 is a version; a bundle is a file.*\nhint: Create its bundle first\. .*diff/,
+    ],
+    [
+      'bundle',
+      'inspect quay.io/openshift-release-dev/ocp-release:4.20.3-x86_64',
+      /:4\.20\.3-x86_64 is an image; a bundle .*\nhint: Create its bundle first\./,
+    ],
+    ['bundle', 'verify https://site.test/upgrade.tar', / is a URL; .*\nhint: Download the bundle first\./],
+    ['bundle', 'receipt check r.json --key=upgrade.tar.yaml', /“r\.json” is one argument too many/],
+    ['bundle', 'receipt --key=upgrade.tar.yaml', /<file> is missing/],
+    ['bundle', 'apply upgrade.tar -f upgrade.tar.yaml', /: give only one of .* and --filename$/m],
+    ['mirror', 'apply config -f other', /: give only one of the argument and --filename$/m],
     ['mirror', 'lst', /^error \([a-z-]+\): unknown command “lst”\nhint: Did you mean list\?\n/],
     ['mirror', 'mirror 4.20.3', /^hint: Did you mean “oc adm-release-mirror-config 4\.20\.3”\?$/m],
   ];
@@ -115,6 +146,27 @@ describe('a mistake on the command line', () => {
     try {
       const said = await answer('bundle', `create --release-image=${host}/a:1 --output=. ${authorities}`);
       expect(said).to.contain(`${host} is for another name: registry.test, *.apps.test, 10.0.0.1\n`);
+    } finally {
+      server.close();
+    }
+  });
+
+  it('is answered: the CA of a registry for that of the API server', async () => {
+    await using authority = await makeAuthority();
+    await using other = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue({ hosts: ['127.0.0.1'] });
+    const server = createServer({ cert, key }, (_, response) => void response.writeHead(404).end('{}'));
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const address = `--server=https://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const statusWith = (option: string, { certificateFile }: { readonly certificateFile: string }): Promise<string> =>
+      answer('bundle', `status ${address} --token=t ${option}=${certificateFile}`);
+    try {
+      expect(await statusWith('--cluster-certificate-authority', other)).to.match(
+        /^error \(tls\): .*\n.*\ntry: --cluster-certificate-authority, --insecure-skip-tls-verify$/m,
+      );
+      for (const option of ['--cluster-certificate-authority', '--certificate-authority']) {
+        expect(await statusWith(option, authority), option).not.to.contain('tls');
+      }
     } finally {
       server.close();
     }

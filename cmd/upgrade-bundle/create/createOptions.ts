@@ -19,6 +19,7 @@ export const createOptions = {
   file: {
     type: 'string',
     alias: 'f',
+    hiddenAlias: 'filename',
     describe:
       'YAML file with options (kind BundleConfig), - for the standard input; options on the command line replace those in it',
     suggest: 'files',

@@ -58,7 +58,7 @@ export const command = defineCommand({
   details:
     'Reads the manifests of a release, without a cluster. Finds workloads that always pull, images that the release does not have, ' +
     'catalogs and image streams that poll, and scripts and units that contact a registry. Manifests within ConfigMaps and ' +
-    'MachineConfigs are read too. Checks no signature, and changes nothing. docs/lint-rules.md describes each rule.',
+    'MachineConfigs are read too. Checks no signature, and changes nothing. The page docs/lint-rules.md describes each rule.',
   positionals,
   options,
   examples: [

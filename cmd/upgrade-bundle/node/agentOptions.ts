@@ -1,4 +1,4 @@
-import { clusterOptions } from '../../cli/options.ts';
+import { clusterAccessOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { offlineTrustOptions } from '../../cli/trust.ts';
 import { nodeStateFolder } from '../../../lib/machine/paths.ts';
@@ -25,11 +25,5 @@ export const agentOptions = {
   },
   ...hostOptions,
   ...offlineTrustOptions,
-  ...clusterOptions,
-  'certificate-authority': {
-    type: 'string',
-    suggest: 'files',
-    describe: 'Path to a cert file for the certificate authority',
-    group: 'Cluster:',
-  },
+  ...clusterAccessOptions,
 } as const;

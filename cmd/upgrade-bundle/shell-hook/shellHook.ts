@@ -14,7 +14,7 @@ export function hookOf(shell: Arguments<typeof shellArgument>['shell'], releaseM
 /** `shell-hook`: prints a shell function that sends some command lines of `oc` to the plugins. */
 export const command = defineCommand({
   details:
-    'oc does not pass “oc adm upgrade create bundle” to plugins, because oc adm is built in. The printed function passes these words to ' +
+    'The oc command does not pass “oc adm upgrade create bundle” to plugins, because oc adm is built in. The printed function passes these words to ' +
     'the plugins, and “oc adm release mirror” with --apply-config or --config-to-dir. Flags such as --context may come before them. Every ' +
     'other command line goes to oc unchanged. An alias of oc, with or without options, is included. Any other alias or function ' +
     'is left alone, with a warning.\n\n' +

@@ -11,7 +11,13 @@ import {
   type ChannelRange,
   type PathStep,
 } from '../../release/graph/updatePath.ts';
-import { compareVersions, minorsBetween, parseVersion, type Architecture } from '../../release/version.ts';
+import {
+  compareVersions,
+  minorsBetween,
+  parseVersion,
+  requireDistinct,
+  type Architecture,
+} from '../../release/version.ts';
 
 /** The versions of a new bundle, and the known risks of the updates to them. */
 export interface PlannedReleases extends Pick<CreateRequest, 'risks'> {
@@ -50,7 +56,8 @@ export async function planReleases(
   }
   const versions = text.split(',');
   const [version = ''] = versions;
-  if (versions.length > 1) return { versions: limit([...new Set(versions.map(parseVersion))].sort(compareVersions)) };
+  requireDistinct(versions);
+  if (versions.length > 1) return { versions: limit(versions.map(parseVersion).sort(compareVersions)) };
   const start = from ?? (site && minorsBetween(site.version, version) > 1 ? site.version : undefined);
   if (start === undefined) return { versions };
   const path = await resolveUpdatePath({ from: start, to: version }, arch, { graphUrl, fetchFile }, context);

@@ -8,7 +8,7 @@ async function readLine(name: string, ...words: string[]): Promise<Record<string
   const program = programs.find((each) => each.name === `oc adm-${name}`);
   if (!program) throw new Error(`there is no ${name}`);
   let read: Record<string, unknown> = {};
-  await parse(program, respell(words, program), (_, args) => Promise.resolve(void (read = args)));
+  await parse(program, respell(words), (_, args) => Promise.resolve(void (read = args)));
   return read;
 }
 

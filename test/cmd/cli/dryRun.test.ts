@@ -18,7 +18,7 @@ describe('options that prevent changes', () => {
         const asks = destructive.some((name) => name in options);
         if (asks) expect(options, entry.usage).to.include.keys('yes', 'dry-run');
       }
-      expect(respell(['upgrade', '--dry-run'], program)).to.deep.equal(['upgrade', '--dry-run=client']);
+      expect(respell(['upgrade', '--dry-run'])).to.deep.equal(['upgrade', '--dry-run=client']);
     });
   }
 });

@@ -7,6 +7,7 @@ import { hexOf, isDigest, type Digest } from '../../../lib/oci/digest.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { blobBytes, openWorkshop, until, type Workshop } from '../../support/content/creation.ts';
+import { findFreePort } from '../../support/freePort.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
 import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
@@ -48,6 +49,29 @@ describe('oc adm-release-mirror-config', () => {
     mirroring = new Mirroring(workshop);
   };
   afterEach(() => workshop.close());
+
+  it('finds a version by its tag if no update graph answers, and names what replaces the graph if that fails', async () => {
+    await open();
+    const { registry, release, folder } = workshop;
+    const source = 'quay.io/openshift-release-dev/ocp-release';
+    const sets = ['Tag', 'Digest'].map((kind) => ({
+      ...{ apiVersion: 'config.openshift.io/v1', kind: `Image${kind}MirrorSet` },
+      spec: { [`image${kind}Mirrors`]: [{ source, mirrors: [`${registry.host}/${release.releaseRepository}`] }] },
+    }));
+    await writeFile(join(folder, 'mirrors.yaml'), sets.map((set) => JSON.stringify(set)).join('\n---\n'));
+    const proxy = `http://127.0.0.1:${await findFreePort()}`;
+    const offline = { HTTPS_PROXY: proxy, HTTP_PROXY: proxy, NO_PROXY: '127.0.0.1' };
+    const run = (version: string, ...args: string[]): ReturnType<Mirroring['run']> =>
+      mirroring.run(['--to-dir=mirror', '--idms-file=mirrors.yaml', ...args], version, offline);
+    const found = await run(release.version);
+    expect(found.code, found.stderr).to.equal(0);
+    expect(found.stderr).to.contain(`${release.version} is found by its tag in ${source}, without an update graph`);
+    const hint = /^hint: Without a graph, name the repository .*\ntry: --release-repository, --graph-url$/m;
+    expect((await run('4.99.1')).stderr)
+      .to.match(hint)
+      .and.contain('error (unreachable): 4.99.1 cannot be looked up: ');
+    expect((await run(release.version, `--graph-url=https://graph.test/`)).stderr).to.match(hint);
+  });
 
   it('mirrors images that clusters refuse by an image policy only if unsigned images are allowed', async () => {
     // The host of the registry, with any port.

@@ -65,6 +65,8 @@ describe('a receipt', () => {
       expect(good).to.include({ code: 0 });
       expect(good.stdout).to.match(/^Genuine: .*receipt\.json\n/);
     }
+    const short = await run('receipt', at('receipt.json'), `--key=${at('ed.pub')}`);
+    expect(short).to.include({ code: 0 });
     const other = await check(`--key=${at('ec.pub')}`);
     expect(other.code).to.equal(1);
     expect(other.stderr).to.match(/has no signature by the key/);

@@ -76,7 +76,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       earlier: [{ version: '4.20.3', previous: ['4.19.3'], files }],
     });
     const trust = [`--signature-keyring=${several.keyFile}`, `--trust-fingerprint=${several.key.fingerprint}`];
-    const { stderr } = await run('apply', several.path, ...trust);
+    const { stderr } = await run('apply', '-f', several.path, ...trust);
     expect(stderr).to.contain(
       'warning: the update to 4.21.1 requires the acknowledgement ack-4.20-x: “Check this.”. To allow it, add --acknowledge=ack-4.20-x\n',
     );

@@ -164,7 +164,7 @@ describe('resolveVersion', () => {
       const { message, hint } = await failureOf(asked, code as 'server-error');
       expect(message).to.contain('4.12.4 cannot be looked up: http://graph.example/api/upgrades_info/v1/graph ');
       expect(message).not.to.contain('secret');
-      expect(hint).to.contain('name the release image itself');
+      expect(hint).to.contain('name the repository with the tags of releases');
       expect(graphs.asked).to.have.length(1);
     }
     for (const code of ['unreachable', 'too-large'] as const) {

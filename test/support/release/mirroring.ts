@@ -28,8 +28,8 @@ export class Mirroring {
   }
 
   /** Runs the program to its end, in this process. */
-  run(args: readonly string[], release?: string): Promise<Execution> {
-    return runExecutable('oc-adm_release_mirror_config', this.workshop.folder, this.#arguments(args, release));
+  run(args: readonly string[], release?: string, env: NodeJS.ProcessEnv = {}): Promise<Execution> {
+    return runExecutable('oc-adm_release_mirror_config', this.workshop.folder, this.#arguments(args, release), env);
   }
 
   /** Runs the program, which must succeed, and returns its stdout. */

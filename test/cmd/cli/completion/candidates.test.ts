@@ -33,6 +33,9 @@ describe('findCandidates', () => {
     expect(left).to.include.members(['--version=', '--extra-image=', '--verbose', '--help']);
     expect(left).to.not.include.members(['--arch=']).and.to.not.include.members(['--dry-run=']);
     expect(left).to.not.include.members(['--pull-secret=']);
+    // A bare --dry-run and --color take no word as their value.
+    expect(await wordsOf('install --dry-run --wa')).to.deep.equal(['--wait']);
+    expect(await wordsOf('completion --color ba')).to.deep.equal(['bash']);
     expect(await wordsOf('--ver')).to.deep.equal(['--version', '--verbose']);
     expect(await wordsOf('inspect --vers')).to.deep.equal([]);
     // Only options can follow.
