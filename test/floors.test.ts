@@ -35,7 +35,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/registry/auth', 'credentials'],
   ['lib/registry', 'mirrors registries relay transport'],
   ['lib/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
-  ['lib/release/signature', 'keyring signature trust'],
+  ['lib/release/signature', 'checksums keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   [
     'lib/release',

@@ -1,8 +1,11 @@
 import { realpath } from 'node:fs/promises';
+import { isSea } from 'node:sea';
 import { isPluginError } from '../../lib/errors.ts';
 import type { Arguments, CommandSession } from '../cli/command.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
 import type { clusterOptions } from '../cli/options.ts';
+import { loadKeyring } from '../../lib/release/signature/keyring.ts';
+import { findSignedFile, type SignedFile } from '../../lib/release/signature/checksums.ts';
 import { runCommand, findOnPath } from '../../lib/machine/programs.ts';
 import { commit, version } from '../cli/version.ts';
 
@@ -38,6 +41,8 @@ export interface Diagnosis {
     platform: string;
     executable: string;
   };
+  /** The line of the executable in the signed checksums; absent if they were not asked for. */
+  readonly release?: SignedFile;
   readonly plugins: readonly FoundProgram[];
   readonly clients: readonly FoundProgram[];
   readonly cluster: FoundCluster;
@@ -61,9 +66,22 @@ const nodeTools = {
   systemctl: 'reloads the container runtime',
 };
 
-/** Examines the machine, the PATH and the cluster. Changes nothing. Throws only `interrupted`. */
-export async function diagnose(args: Arguments<typeof clusterOptions>, session: CommandSession): Promise<Diagnosis> {
-  const { environment } = session;
+/** The arguments of `doctor`. */
+interface Asked extends Arguments<typeof clusterOptions> {
+  readonly checksums: string | undefined;
+  readonly signatureKeyring: readonly string[];
+  readonly trustFingerprint: readonly string[];
+}
+
+/** Examines the machine, the PATH and the cluster. Changes nothing. Throws `interrupted`, and the errors of the checksums. */
+export async function diagnose(args: Asked, session: CommandSession): Promise<Diagnosis> {
+  const { environment, context } = session;
+  const { checksums, signatureKeyring: files, trustFingerprint } = args;
+  const executable = isSea() ? process.execPath : await realpath(session.executable).catch(() => process.execPath);
+  const release =
+    checksums === undefined
+      ? undefined
+      : await findSignedFile(executable, checksums, await loadKeyring({ files }, trustFingerprint, context));
   return {
     program: {
       ...{
@@ -72,8 +90,9 @@ export async function diagnose(args: Arguments<typeof clusterOptions>, session: 
         runtime: `Node.js ${process.versions.node}`,
         platform: `${process.platform} ${process.arch}`,
       },
-      executable: await realpath(session.executable).catch(() => process.execPath),
+      executable,
     },
+    ...(release && { release }),
     plugins: await Promise.all(
       Object.entries(plugins).map(async ([name, end]) => ({
         name,

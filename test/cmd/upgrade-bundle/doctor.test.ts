@@ -1,9 +1,12 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { createMessage, sign } from 'openpgp';
 import type { Diagnosis } from '../../../cmd/upgrade-bundle/diagnosis.ts';
 import { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeSigningKey } from '../../support/release/signing.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 
@@ -55,6 +58,46 @@ describe('oc adm-upgrade-bundle doctor', () => {
       'skopeo',
     ]);
     expect(diagnosis.program).to.include({ executable, runtime: `Node.js ${process.versions.node}` });
+  });
+
+  it('finds the executable in signed checksums, and fails for any doubt', async () => {
+    const key = await makeSigningKey({ name: 'Project' });
+    const at = (name: string): string => join(folder.folder, name);
+    const publish = async (text: string): Promise<void> => {
+      await writeFile(at('SHA256SUMS'), text);
+      const message = await createMessage({ binary: Buffer.from(text) });
+      const date = new Date('2024-01-01');
+      const signature: unknown = await sign({ message, signingKeys: key.privateKey, detached: true, date });
+      await writeFile(at('SHA256SUMS.asc'), String(signature));
+    };
+    const options = ['--checksums=SHA256SUMS', '--signature-keyring=key.asc'];
+    const trust = `--trust-fingerprint=${key.fingerprint}`;
+    const run = (...args: string[]) =>
+      executeProgram(executable, ['doctor', ...options, ...args], {
+        ...{ cwd: folder.folder, env: { PATH: '', HOME: folder.folder } },
+      });
+    const sum = createHash('sha256')
+      .update(await readFile(executable))
+      .digest('hex');
+    await writeFile(at('key.asc'), key.publicKey);
+    await publish(`${'0'.repeat(64)}  other\n${sum}  linux-amd64/oc-disconnected\n`);
+    const found = JSON.parse((await run(trust, '-o', 'json')).stdout) as Diagnosis;
+    const userId = 'Project <release@example.com>';
+    expect(found.release).to.deep.equal({
+      ...{ name: 'linux-amd64/oc-disconnected', userId, fingerprint: key.fingerprint },
+    });
+    const { stdout } = await run(trust);
+    expect(stdout).to.contain(`  Released   as linux-amd64/oc-disconnected, signed by ${userId} (${key.fingerprint})`);
+    expect((await run()).stderr).to.match(/^error \(untrusted\): no trusted key signed SHA256SUMS\n.*\ntry: --sig/);
+    await writeFile(at('SHA256SUMS'), `${sum}  added\n`);
+    expect((await run(trust)).stderr).to.match(/^error \(untrusted\): no trusted key signed SHA256SUMS\n/);
+    await publish(`${'0'.repeat(64)}  other\n`);
+    expect(await run(trust)).to.include({ code: 1, stdout: '' });
+    expect((await run(trust)).stderr).to.contain(` is not in SHA256SUMS: its digest is sha256:${sum}\n`);
+    await writeFile(at('SHA256SUMS.asc'), 'not a signature');
+    expect((await run(trust)).stderr).to.match(/^error \(untrusted\): SHA256SUMS\.asc is not an OpenPGP signature: /);
+    await rm(at('SHA256SUMS.asc'));
+    expect((await run(trust)).stderr).to.match(/^error \(unsigned\): SHA256SUMS has no signature: .*does not exist\n/);
   });
 
   it('tells the same in words', async () => {
