@@ -5,6 +5,7 @@ import type { Arguments, CommandSession } from '../cli/command.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
 import type { clusterOptions } from '../cli/options.ts';
 import { loadKeyring } from '../../lib/release/signature/keyring.ts';
+import { compareAgents, readAgentVersion } from '../../lib/update/install/agentVersion.ts';
 import { findSignedFile, type SignedFile } from '../../lib/release/signature/checksums.ts';
 import { runCommand, findOnPath } from '../../lib/machine/programs.ts';
 import { commit, version } from '../cli/version.ts';
@@ -28,6 +29,8 @@ export interface FoundCluster {
   readonly server: string | undefined;
   /** The version of OpenShift, or of Kubernetes if it is not OpenShift. */
   readonly version: string | undefined;
+  /** The version of its agents, and how they differ from this program; undefined without agents. */
+  readonly agents?: { readonly version: string | undefined; readonly difference: string | undefined } | undefined;
   /** The reason why the cluster, or its version, is unknown. */
   readonly problem: string | undefined;
 }
@@ -136,8 +139,11 @@ async function findCluster(
     const named = { ...found, name: cluster.name, server: cluster.server };
     try {
       const openshift = (await cluster.clusterVersion())?.version;
+      const found = await readAgentVersion(cluster);
+      const agents = found && { version: found.version, difference: compareAgents(found, version) };
       return {
         ...named,
+        ...(agents && { agents }),
         version: openshift ? `OpenShift ${openshift}` : `Kubernetes ${(await cluster.version()).gitVersion}`,
       };
     } catch (error) {

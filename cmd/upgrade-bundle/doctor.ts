@@ -61,6 +61,7 @@ function describe({ program, release, plugins, clients, cluster, nodeTools }: Di
       ...(cluster.name === undefined ? [] : [['Context', cluster.name]]),
       ...(cluster.server === undefined ? [] : [['Server', cluster.server]]),
       cluster.problem === undefined ? ['Version', cluster.version ?? ''] : ['Problem', cluster.problem],
+      ...(cluster.agents ? [['Agents', cluster.agents.difference ?? cluster.agents.version ?? '']] : []),
     ]),
     ...['', 'Tools of a node', ...lines(nodeTools)],
   ].join('\n');

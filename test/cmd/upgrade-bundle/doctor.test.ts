@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { createMessage, sign } from 'openpgp';
 import type { Diagnosis } from '../../../cmd/upgrade-bundle/diagnosis.ts';
+import { recordVersion } from '../../../lib/update/install/agentVersion.ts';
 import { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';
 import { executeProgram } from '../../support/program/execution.ts';
@@ -105,6 +106,19 @@ describe('oc adm-upgrade-bundle doctor', () => {
     expect(text).to.match(/^ {2}Version {4}OpenShift 4\.16\.3$/m);
     expect(text).to.match(/^ {2}oc adm-mirror-registry +not on the PATH$/m);
     expect(text).to.match(/^ {2}skopeo +\S+\/bin\/skopeo {2}\(copies images into the image store\)$/m);
+  });
+
+  it('tells the version of the agents in the cluster, and what to do about another one', async () => {
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    const metadata = { name: 'agent', namespace: 'oc-upgrade-bundle', annotations: recordVersion('0.0.1') };
+    server.put({ apiVersion: 'apps/v1', kind: 'DaemonSet', metadata, spec: {} });
+    const difference = /^the agents \(0\.0\.1\) are older than this program .* install/;
+    const { cluster } = JSON.parse(await doctor(['-o', 'json'], join(folder.folder, 'config'))) as Diagnosis;
+    expect(cluster.agents).to.have.property('version', '0.0.1');
+    expect(cluster.agents).to.have.property('difference').that.matches(difference);
+    expect(await doctor([], join(folder.folder, 'config'))).to.match(
+      /^ {2}Agents {5}the agents \(0\.0\.1\) are older/m,
+    );
   });
 
   it('explains why there is no cluster, and still succeeds', async () => {
