@@ -21,11 +21,14 @@ const timesFile = join(cache, 'test-times.json');
 /** The durations of the longest files, for a machine without an earlier run. */
 const usualTimes = fileURLToPath(new URL('times.json', import.meta.url));
 const mocha = join(root, 'node_modules/mocha/bin/mocha.js');
+/** The number of processes at a time. */
+const places = availableParallelism() + 3;
 /**
- * The longest time of a process with several files, in milliseconds. Short files share a process, because starting
- * mocha takes half a second.
+ * The least and the most time of a process with several files, in milliseconds. Files share a process, because loading
+ * the sources takes half a second of CPU time, and code that has run for a while is faster. The last processes are
+ * short, so that all end at almost the same time.
  */
-const shortest = 10_000;
+const [shortest, longest] = [5_000, 40_000];
 /**
  * The time limit of a process, in milliseconds. Mocha ends each test that takes too long, unless it blocks the process.
  */
@@ -56,7 +59,7 @@ let isSerialRunning = false;
 let wake = Promise.withResolvers();
 
 const started = Date.now();
-await Promise.all(Array.from({ length: availableParallelism() + 3 }, runNext));
+await Promise.all(Array.from({ length: places }, runNext));
 finish();
 
 /** Builds the executables, and returns the variable with their folder. If that fails, test/build.test.ts tells why. */
@@ -77,16 +80,22 @@ function listFiles(words) {
 function plan(files) {
   const jobs = [];
   let batch;
+  let most;
   const sorted = files.map((path) => ({ path, time: estimate(path) })).sort((a, b) => rank(a) - rank(b));
+  let rest = sorted.reduce((sum, { time }) => sum + time, 0);
   for (const { path, time } of sorted) {
     const serial = /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8'));
-    if (serial || time >= shortest) {
+    if (serial) {
       jobs.push({ paths: [path], time, serial });
-      continue;
+    } else {
+      if (!batch || batch.time + time > most) {
+        jobs.push((batch = { paths: [], time: 0, serial }));
+        most = Math.max(shortest, Math.min(longest, rest / places / 2));
+      }
+      batch.paths.push(path);
+      batch.time += time;
     }
-    if (!batch || batch.time + time > shortest) jobs.push((batch = { paths: [], time: 0, serial: false }));
-    batch.paths.push(path);
-    batch.time += time;
+    rest -= time;
   }
   if (seed) return jobs;
   // Serial jobs start first.

@@ -64,7 +64,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/node', 'baseBlobs clusterBackup remoteBundle remoteServer replica'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins storeConfig'],
-  ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],
+  ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan'],
   ['lib/kubernetes/connection', 'kubeconfig'],
   [
     'lib/kubernetes',
@@ -78,9 +78,9 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/preflight',
-    'acknowledgements agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight pullAdmission site survey versionCheck',
+    'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight site survey versionCheck',
   ],
-  ['lib/update', 'bundleRecord osImageStreamWrite upgradeBundle'],
+  ['lib/update', 'bundleRecord clusterRestore gatherState osImageStreamWrite upgradeBundle'],
   ['lib/update/mirror', 'mirrorInstallation mirrorServer mirrorUnit'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
@@ -183,7 +183,7 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
 /** Files of lib that pass options to other programs, or name such options in hints. */
 const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [
-    /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
+    /^lib\/node\/(images\/(copyImage|layerCheck|recount)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
     'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
@@ -213,7 +213,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [/^lib\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
   [/^lib\/update\/install\/(agentTrust|metricsObjects)\.ts$/, 'the agent: the arguments of its container'],
-  [/^lib\/update\/controller\/(riskCheck|rolloutStep)\.ts$/, 'oc'],
+  [/^lib\/update\/(clusterRestore|controller\/(riskCheck|rolloutStep))\.ts$/, 'oc'],
 ];
 
 const forbiddenNames = /^(utils?|helpers?|managers?|types|constants|common|misc|index)\.ts$/i;

@@ -2,21 +2,23 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { RegistryOrigin } from '../../lib/bundle/create/origin.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
+import { HostCommands } from '../../lib/machine/hostCommands.ts';
 import { ownAuthority } from '../../lib/mirror-registry/certificatePaths.ts';
 import { pushRelease } from '../../lib/mirror-registry/releases/pushedRelease.ts';
 import { createRegistryBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
+import { loadReleaseImages } from '../../lib/mirror-registry/releases/images.ts';
 import { openRegistryRelease } from '../../lib/mirror-registry/releases/registryRelease.ts';
 import { formatReference, parseReference, type Reference } from '../../lib/oci/reference.ts';
 import { architectures, parseArchitecture } from '../../lib/release/version.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
-import { checkImage } from '../cli/values/checks.ts';
+import { checkImage, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes, formatResult } from '../cli/format.ts';
 import { checkPlace, formatOption, registryOptions } from '../cli/options.ts';
 import { describeBundle, describeRegistryRelease } from './bundleReport.ts';
-import { findInstallation, registryHostOptions } from './options.ts';
-import { openReading, targetImages, targetOptions } from './target.ts';
+import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
+import { digestOption, openReading, targetImages, targetOptions } from './target.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;
 
@@ -44,22 +46,25 @@ const options = {
     describe: 'Destination of push: REGISTRY/REPOSITORY[:TAG] (default tag: the version)',
     check: checkImage,
   },
+  digest: digestOption,
   ...imageOptions,
+  ...podmanOption,
   ...formatOption(),
   ...registryOptions,
   ...registryHostOptions,
 } as const;
 
-/** `bundle`: creates, inspects and pushes bundles with the images of a mirror registry. */
+/** `bundle`: creates, inspects, pushes and loads bundles with the images of a mirror registry. */
 export const command = defineCommand({
   details:
     'The action create downloads the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar. An interrupted ' +
     'run resumes. The action inspect shows the contents of such a bundle, and push copies it into a registry, which may be the one to be upgraded. One tag is the whole ' +
-    'release there: any tool can mirror it, and upgrade --bundle accepts it. Checks no signature, because none covers these images: ' +
-    'keep the digest that create prints, and give it to upgrade as --digest.',
+    'release there: any tool can mirror it, and upgrade --bundle accepts it. The action load copies the images that podman of this host does not have into its ' +
+    'storage, and changes nothing else: for images that were pruned. Checks no signature, because none covers these images: ' +
+    'keep the digest that create prints, and give it to upgrade and load as --digest.',
   positionals: {
-    action: { type: 'string', required: true, choices: ['create', 'inspect', 'push'], describe: 'What to do' },
-    file: { type: 'string', describe: 'Bundle to inspect or push', suggest: 'files' },
+    action: { type: 'string', required: true, choices: ['create', 'inspect', 'push', 'load'], describe: 'What to do' },
+    file: { type: 'string', describe: 'Bundle to inspect, push or load', suggest: 'files' },
   },
   options,
   examples: [
@@ -69,15 +74,19 @@ export const command = defineCommand({
       'push mirror-registry-2.0.11-x86_64.tar --to=registry.example.com:8443/openshift/mirror-registry-bundle',
       'Push the next release into the registry itself',
     ],
+    ['load mirror-registry-2.0.7-x86_64.tar', 'Bring back images that podman no longer has'],
   ],
   async run({ action, file, ...args }, { context, terminal, environment }) {
-    if (action === 'inspect') {
-      if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
-      terminal.print(await inspect(file, args, context, environment));
-      return;
+    if (args.digest !== undefined && action !== 'load') {
+      throw new PluginError('usage', '--digest goes only with load');
     }
-    if (action === 'push') {
+    if (action !== 'create') {
       if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
+      if (action !== 'push') {
+        const act = action === 'load' ? load : inspect;
+        terminal.print(await act(file, args, context, environment));
+        return;
+      }
       if (args.to === undefined) throw new PluginError('usage', '--to is missing: REGISTRY/REPOSITORY');
       const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
       terminal.print(await push(file, args.to, args, pushing, environment));
@@ -146,6 +155,26 @@ async function findOwnAuthority(
     if (isPluginError(error)) return undefined;
     throw error;
   }
+}
+
+async function load(
+  text: string,
+  args: Arguments<typeof options>,
+  context: Context,
+  environment: NodeJS.ProcessEnv,
+): Promise<string> {
+  const commands = new HostCommands({ podman: args.podman, systemctl: 'systemctl', environment }, 'system');
+  await using release = await openRegistryRelease(
+    text,
+    (reference) => openReading(args, reference, environment, context),
+    context,
+    targetImages({ ...args, version: undefined }),
+  );
+  const expected = args.digest === undefined ? undefined : readDigest(args.digest);
+  const images = await loadReleaseImages(commands, release, expected, context);
+  const notes = { present: ' (was there)', loaded: '', unnamed: ' (another image has its name: use the ID)' };
+  const words = images.map(({ image, id, outcome }) => `${image}  ${id.slice(0, 12)}${notes[outcome]}`);
+  return await formatResult(args.format, { path: text, images }, ['podman has:', ...words].join('\n'));
 }
 
 async function inspect(

@@ -84,6 +84,12 @@ export const upgradeBundle: Program = {
       load: () => import('./status/status.ts'),
     },
     {
+      usage: 'gather',
+      describe: 'Write the state of an update into a folder, for a person who can help',
+      group: withoutRegistry,
+      load: () => import('./gather.ts'),
+    },
+    {
       usage: 'resume [name]',
       describe: 'Start an update that is on hold',
       group: withoutRegistry,

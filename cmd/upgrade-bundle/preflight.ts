@@ -39,8 +39,9 @@ export const command = defineCommand({
   details:
     'Checks the version, the operators, the pools and the nodes of the cluster, and every workload. With a bundle it also checks the ' +
     'release in it. Changes nothing. Each finding says what to do; a blocker would keep the cluster from booting or updating. The ' +
-    'exit code is 1 if there is a blocker. The rights of cluster-reader suffice, with two additions. The right for nodes/proxy shows how much ' +
-    'space is free. Creating pods shows, in a dry run, whether the cluster makes every pod pull its images. If the cluster has ' +
+    'exit code is 1 if there is a blocker. The rights of cluster-reader suffice, with three additions. The right for nodes/proxy shows how ' +
+    'much space is free, and listing Secrets of the control plane when certificates expire. Creating pods shows, in a dry run, whether the ' +
+    'cluster makes every pod pull its images. If the cluster has ' +
     'mirrors and image policies, the mirrors are asked for the sigstore signatures that the policies demand.',
   positionals: {
     bundle: { type: 'string', describe: 'Bundle to update the cluster with', suggest: 'bundles' },

@@ -57,6 +57,17 @@ export function layOutTar(entries: readonly TarEntry[], volumeSize?: number): Ta
   return { entries: placed, size: position + endSize, volumeSize };
 }
 
+/** Encodes a tar of small files. */
+export function encodeTar(files: readonly { readonly path: string; readonly content: Buffer }[]): Buffer {
+  const { entries, size } = layOutTar(files);
+  const tar = Buffer.alloc(size);
+  for (const [index, { header, position, start }] of entries.entries()) {
+    header.copy(tar, position);
+    files[index]?.content.copy(tar, start);
+  }
+  return tar;
+}
+
 /** Encodes the header of an entry whose content has `size` bytes, with a pax header if it needs one. */
 export function encodeHeader(entry: TarEntry, size: number): Buffer {
   const isLink = 'target' in entry;

@@ -11,7 +11,10 @@ import { promisify } from 'node:util';
 import type * as x509 from '@peculiar/x509';
 import { encodeNameConstraints, type PermittedNames } from './nameConstraints.ts';
 
-/** The validity of a certificate in days. It begins five minutes before `now`, because clocks differ. */
+/**
+ * The validity of a certificate in days. It begins five minutes before `now`, because clocks differ. If the certificate
+ * replaces another one, it begins with that one: this clock may be a year ahead of those of clients.
+ */
 export interface Validity {
   readonly now: Date;
   readonly days: number;
@@ -36,6 +39,9 @@ export interface ServerCertificateRequest extends Validity {
 
 const day = 24 * 60 * 60 * 1000;
 
+/** The longest validity of a server’s certificate, in days, that all clients accept. */
+const longest = 825;
+
 /**
  * Issues the certificate of a server, in PEM. It is not a CA, is for `serverAuth`, has the key identifiers of server
  * and CA, and has IP addresses as addresses. It expires no later than its CA.
@@ -45,7 +51,9 @@ export async function issueServerCertificate({ like, key, ...request }: ServerCe
   const old = new api.X509Certificate(like);
   const isRsa = new X509Certificate(like).publicKey.asymmetricKeyType === 'rsa';
   const publicKey = key === undefined ? old.publicKey : await publicKeyOf(api, createPublicKey(key));
-  return issue(api, { ...request, subject: old.subjectName, publicKey, isRsa });
+  const { now, days } = request;
+  const since = new Date(Math.max(old.notBefore.getTime(), now.getTime() - (longest - days) * day));
+  return issue(api, { ...request, since, subject: old.subjectName, publicKey, isRsa });
 }
 
 /**
@@ -70,11 +78,12 @@ interface IssueRequest extends Omit<ServerCertificateRequest, 'like' | 'key'> {
   readonly subject: x509.Name;
   readonly publicKey: x509.PublicKey;
   readonly isRsa: boolean;
+  readonly since?: Date;
 }
 
 async function issue(
   api: Api,
-  { subject, publicKey, isRsa, hosts, authority, now, days }: IssueRequest,
+  { subject, publicKey, isRsa, hosts, authority, now, days, since }: IssueRequest,
 ): Promise<string> {
   const issuer = new api.X509Certificate(authority.certificate);
   const { digitalSignature, keyEncipherment } = api.KeyUsageFlags;
@@ -83,7 +92,7 @@ async function issue(
     serialNumber: newSerial(),
     subject,
     issuer: issuer.subjectName,
-    notBefore: new Date(now.getTime() - 5 * 60_000),
+    notBefore: startOf(now, since),
     notAfter: new Date(Math.min(now.getTime() + days * day, issuer.notAfter.getTime())),
     publicKey,
     ...(await signWith(authority.key)),
@@ -103,7 +112,8 @@ async function issue(
 export async function reissueAuthority({ certificate, key, now, days }: Authority & Validity): Promise<string> {
   const api = await load();
   const old = new api.X509Certificate(certificate);
-  return createRoot(api, old.subjectName, old.publicKey, await keyIdentifierOf(api, old), { key, now, days });
+  const validity = { key, now, days, since: old.notBefore };
+  return createRoot(api, old.subjectName, old.publicKey, await keyIdentifierOf(api, old), validity);
 }
 
 /** Creates a CA with a new key and name. */
@@ -193,12 +203,16 @@ function publicKeyOf(api: Api, key: KeyObject): Promise<x509.PublicKey> {
   return api.PublicKey.create(key.export({ type: 'spki', format: 'der' }));
 }
 
+function startOf(now: Date, since = now): Date {
+  return new Date(Math.min(now.getTime() - 5 * 60_000, since.getTime()));
+}
+
 async function createRoot(
   api: Api,
   name: x509.Name,
   publicKey: x509.PublicKey,
   identifier: string,
-  { key, now, days }: Validity & { readonly key: string },
+  { key, now, days, since }: Validity & { readonly key: string; readonly since?: Date },
   more: readonly x509.Extension[] = [],
 ): Promise<string> {
   const { keyCertSign, cRLSign, digitalSignature } = api.KeyUsageFlags;
@@ -206,7 +220,7 @@ async function createRoot(
     serialNumber: newSerial(),
     subject: name,
     issuer: name,
-    notBefore: new Date(now.getTime() - 5 * 60_000),
+    notBefore: startOf(now, since),
     notAfter: new Date(now.getTime() + days * day),
     publicKey,
     ...(await signWith(key)),

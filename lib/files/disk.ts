@@ -1,7 +1,7 @@
 import { formatBytes } from '../byteSize.ts';
 import { constants } from 'node:fs';
-import { access, mkdir, mkdtemp, open, rmdir, stat, statfs } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { access, mkdir, mkdtemp, open, realpath, rmdir, stat, statfs } from 'node:fs/promises';
+import { dirname, join, relative, resolve } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isMissing } from './fileContent.ts';
 
@@ -67,9 +67,11 @@ export async function syncFolder(path: string): Promise<void> {
 export async function checkSpace(path: string, needed: number): Promise<void> {
   const { folder, free } = await measureFree(path);
   if (needed <= free) return;
+  // A folder that is held open is named by its place in /proc.
+  const named = await realpath(folder);
   throw new PluginError(
     'disk-full',
-    `${path} needs ${formatBytes(needed)} more, and ${folder} has ${formatBytes(free)} free`,
+    `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ${formatBytes(free)} free`,
     {
       hint: 'Choose another folder, or free some space.',
     },

@@ -1,4 +1,4 @@
-import { fieldsOf, isFields, listOf, type Fields } from '../fields.ts';
+import { fieldsOf, listOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
@@ -33,6 +33,8 @@ export interface LogOptions {
   readonly container: string;
   /** The number of lines at the end. */
   readonly tailLines?: number;
+  /** Whether to read the log of the container that ended before. */
+  readonly previous?: boolean;
   /** The number of bytes from the first of these lines. */
   readonly limitBytes?: number;
 }
@@ -117,6 +119,14 @@ export class Cluster {
         if (attempt === 3 || !(error instanceof ApiError) || error.status !== 410) throw error;
       }
     }
+  }
+
+  /** Reads the metadata of all objects of a kind in a namespace, without their content. */
+  async listMetadata(apiVersion: string, kind: string, namespace: string): Promise<StoredObject[]> {
+    const path = await this.#kinds.pathOfAll(apiVersion, kind, namespace);
+    const accept = 'application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io';
+    const { items } = (await this.#exchange.send({ method: 'GET', path, accept })) as { items?: StoredObject[] };
+    return (items ?? []).map((item) => ({ ...item, apiVersion, kind }));
   }
 
   /**
@@ -212,8 +222,7 @@ export class Cluster {
 
   /** Reads the Kubernetes version of the API server (`v1.27.3`) and its platform (`linux/amd64`). */
   async version(): Promise<{ readonly gitVersion: string; readonly platform: string }> {
-    const answer = await this.#exchange.send({ method: 'GET', path: '/version' });
-    const { gitVersion = '', platform = '' } = isFields(answer) ? answer : {};
+    const { gitVersion = '', platform = '' } = fieldsOf(await this.get('/version'));
     return { gitVersion: String(gitVersion), platform: String(platform) };
   }
 
@@ -222,13 +231,19 @@ export class Cluster {
     return await this.#exchange.send({ method: 'GET', path });
   }
 
+  /** Reads a path of the API server whose answer is text, such as `/api/v1/nodes/NAME/proxy/metrics`. */
+  async getText(path: string): Promise<string> {
+    return await this.#exchange.sendForText({ method: 'GET', path, accept: 'text/plain, */*' });
+  }
+
   /** Reads the log of a container, as `oc logs` does. Throws `not-found`, and the errors of Exchange.send. */
   async readLog(
     { name, namespace }: ObjectReference['metadata'],
-    { container, tailLines, limitBytes }: LogOptions,
+    { container, tailLines, limitBytes, previous }: LogOptions,
   ): Promise<string> {
     const path = `${await this.#kinds.pathOf({ apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace } })}/log`;
-    const query = { container, tailLines: tailLines?.toString(), limitBytes: limitBytes?.toString() };
+    const limits = { tailLines: tailLines?.toString(), limitBytes: limitBytes?.toString() };
+    const query = { container, ...limits, previous: previous ? 'true' : undefined };
     return await this.#exchange.sendForText({ method: 'GET', path, query, accept: 'text/plain, */*' });
   }
 
@@ -256,9 +271,8 @@ export class Cluster {
   }
 
   #with(exchange: Exchange): Cluster {
-    const [target, session] = [this.#target, this.#session];
-    const exec = new PodExec(target, session, exchange.context);
-    return new Cluster(target, { session, exchange, exec, kinds: this.#kinds.over(exchange) });
+    const exec = new PodExec(this.#target, this.#session, exchange.context);
+    return new Cluster(this.#target, { session: this.#session, exchange, exec, kinds: this.#kinds.over(exchange) });
   }
 
   /** Closes all connections. */

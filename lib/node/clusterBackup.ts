@@ -46,7 +46,8 @@ const database = '/var/lib/etcd/member/snap/db';
 const margin = 2 ** 28;
 const marker = 'backup.json';
 const pods = ['kube-apiserver', 'kube-controller-manager', 'kube-scheduler', 'etcd'];
-const kept = 2;
+/** The number of backups that a node keeps. */
+export const keptBackups = 2;
 
 /**
  * Backs up etcd and the static pods with the script that the etcd operator keeps on each control plane node. Checks the
@@ -84,7 +85,7 @@ export async function backUpCluster(
     await syncFolder(folder);
     await rename(folder, pathOnHost(host, path));
     await syncFolder(pathOnHost(host, backupFolder));
-    for (const old of (await listBackups(host)).slice(kept))
+    for (const old of (await listBackups(host)).slice(keptBackups))
       await rm(pathOnHost(host, old.path), { recursive: true, force: true });
     return backup;
   } catch (error) {

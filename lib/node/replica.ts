@@ -86,7 +86,7 @@ export async function checkWholeDigest(path: string, digest: Digest, context: Co
   await using file = await openRegular(path);
   const hash = createHash('sha256');
   await hashFile(file, hash, Infinity, context);
-  compare(path, `sha256:${hash.digest('hex')}`, digest);
+  compareDigest(path, `sha256:${hash.digest('hex')}`, digest);
 }
 
 /**
@@ -94,17 +94,23 @@ export async function checkWholeDigest(path: string, digest: Digest, context: Co
  * `digest-mismatch`, also if the bundle was opened from other bytes, `unsupported` for a directory, `interrupted`, and
  * the errors of reading.
  */
-export async function checkBundleDigest(bundle: Bundle, digest: Digest, { signal }: Context): Promise<void> {
+export async function checkBundleDigest(bundle: Bundle, digest: Digest, context: Context): Promise<void> {
+  compareDigest(bundle.path, await hashBundle(bundle, context), digest);
+}
+
+/** Reads a bundle completely, and returns its digest. Throws `unsupported` for a directory, and `interrupted`. */
+export async function hashBundle(bundle: Bundle, { signal }: Context): Promise<Digest> {
   const digests = bundle.form === 'tar' && (await bundle.scan(() => checkInterrupted(signal)));
   if (!digests) {
     throw new PluginError('unsupported', `${bundle.path} is a directory, which has no digest`, {
       hint: 'Name the tar, or the device that it was written onto.',
     });
   }
-  compare(bundle.path, digests.digest, digest);
+  return digests.digest;
 }
 
-function compare(path: string, found: Digest, digest: Digest): void {
+/** Throws `digest-mismatch` unless a bundle has the expected digest. */
+export function compareDigest(path: string, found: Digest, digest: Digest): void {
   if (found === digest) return;
   throw new PluginError(
     'digest-mismatch',

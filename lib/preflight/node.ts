@@ -61,10 +61,11 @@ export function mayRunOn({ spec, node: bound }: PodTemplate, { name, labels, tai
   return selected && taints.every((taint) => isPassing(taint) || tolerations.some((each) => tolerates(each, taint)));
 }
 
-/** Parses a Kubernetes quantity (`125293548Ki`, `115470533646`, `100G`); undefined if it is none. */
-function parseQuantity(value: unknown): number | undefined {
-  const [, digits, unit = '', binary] = /^(\d+(?:\.\d+)?)([kKMGTPE])?(i)?$/.exec(String(value)) ?? [];
+/** Parses a Kubernetes quantity (`125293548Ki`, `115470533646`, `100G`, `250m`); undefined if it is none. */
+export function parseQuantity(value: unknown): number | undefined {
+  const [, digits, unit = '', binary] = /^(\d+(?:\.\d+)?)([mkKMGTPE])?(i)?$/.exec(String(value)) ?? [];
   if (digits === undefined) return undefined;
+  if (unit === 'm') return Number(digits) / 1000;
   return Number(digits) * (binary === undefined ? 1000 : 1024) ** ' KMGTPE'.indexOf(unit.toUpperCase() || ' ');
 }
 

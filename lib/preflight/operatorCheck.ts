@@ -10,6 +10,7 @@ const advice = {
     `Fix the operator first: an update waits for each of them. Its conditions have the reason: oc describe clusteroperator ${name}`,
   upgradeable: (name: string): string =>
     `It keeps the cluster at this minor version. Its conditions have the reason: oc describe clusteroperator ${name}`,
+  etcd: 'Bring the member up, or replace it: oc get etcd cluster -o yaml, oc -n openshift-etcd get pods -o wide. Its guard lets no other control plane node be drained.',
   paused: (name: string): string =>
     `Resume it, unless it has to wait: oc patch machineconfigpool ${name} --type=merge -p '{"spec":{"paused":false}}'. Its nodes are not updated until then.`,
   updating: 'Wait until all its nodes are updated (oc get machineconfigpools).',
@@ -43,6 +44,21 @@ export function checkOperators(operators: readonly KubernetesObject[], minor: bo
         advice.upgradeable(name),
       ]),
     ];
+  });
+}
+
+/**
+ * Checks that etcd keeps its quorum while a control plane node restarts, by the members that the etcd operator reports
+ * (openshift/cluster-etcd-operator, pkg/etcdcli/health.go). One member has no quorum to keep.
+ */
+export function checkEtcdMembers(etcds: readonly KubernetesObject[]): Finding[] {
+  return etcds.flatMap((etcd): Finding[] => {
+    const { message = '' } = conditionsOf(etcd).get('EtcdMembersAvailable') ?? {};
+    const [, healthy, of = healthy] = /^(\d+)(?: of (\d+))? members are available/.exec(message) ?? [];
+    const quorum = Math.floor(Number(of) / 2) + 1;
+    if (healthy === undefined || Number(of) === 1 || Number(healthy) > quorum) return [];
+    const words = `has no quorum while a control plane node restarts: ${message}, and ${quorum} have to stay`;
+    return [{ check: 'etcd', severity: 'blocker', subject: subjectOf(etcd), message: words, advice: advice.etcd }];
   });
 }
 

@@ -2,7 +2,7 @@ import { fieldsAt, fieldsOf, textOf } from '../fields.ts';
 import { isPluginError } from '../errors.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
-import { formatOSImageStream, installedVersionOf } from '../release/osImageStreamObject.ts';
+import { formatOSImageStream, installedVersionOf, noStreamsAdvice } from '../release/osImageStreamObject.ts';
 import { needsStreams, type OSImageStreams } from '../release/osImageStreams.ts';
 import type { ImageSupply } from './versionCheck.ts';
 
@@ -17,7 +17,6 @@ const advice = {
   described:
     'Nothing, if the agents update the cluster: their controller writes OSImageStream. If you update by hand, apply it ' +
     'while the update runs: oc adm-upgrade-bundle streams.',
-  unknown: 'Give the cluster a mirror with the release image and all operating system images, or use another release.',
   unused: 'Nothing: no node needs the images of the other streams.',
 };
 
@@ -43,7 +42,7 @@ export function checkStreams(
     return [...(mirrored ? [] : [needs]), ...listUses(status.defaultStream, availableStreams.length, pools)];
   } catch (error) {
     if (!isPluginError(error, 'not-ready')) throw error;
-    const { message, hint = advice.unknown } = error;
+    const { message, hint = noStreamsAdvice } = error;
     return mirrored ? [] : [{ check: 'streams', severity: 'blocker', subject, message, advice: hint }];
   }
 }

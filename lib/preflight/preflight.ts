@@ -11,9 +11,11 @@ import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { sortFindings, subjectOf, type Finding } from '../kubernetes/finding.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
+import { checkPullAdmission, checkWebhooks } from './admissionCheck.ts';
 import { checkAgentImage } from './agentImage.ts';
-import { checkDrains, checkSigningRequests } from './drainCheck.ts';
+import { checkCapacity, checkDrains, checkSigningRequests } from './drainCheck.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
+import { checkCertificates } from './certificateCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { checkInternalReleaseImage } from './internalReleaseImage.ts';
@@ -21,12 +23,11 @@ import { checkMirroredStreams } from './mirroredStreams.ts';
 import { checkMirrorSignatures } from './mirrorSignatures.ts';
 import { readNode } from './node.ts';
 import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
-import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
+import { checkCatalogs, checkEtcdMembers, checkOperators, checkPools } from './operatorCheck.ts';
 import { lintManifests } from '../lint/lint.ts';
 import { payloadSet } from '../lint/manifestSource.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkStreams } from './osImageStreamCheck.ts';
-import { checkPullAdmission } from './pullAdmission.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
 import type { MirrorAccess } from './siteMirrors.ts';
@@ -79,7 +80,9 @@ export async function runPreflight(
     ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
     ...checkPools(survey.pools),
     ...checkSigningRequests(survey.signingRequests),
-    ...(plan ? checkDrains(survey) : []),
+    ...(plan ? [...checkDrains(survey), ...checkCapacity(survey), ...checkEtcdMembers(survey.etcds)] : []),
+    ...checkWebhooks(survey),
+    ...(await checkCertificates(cluster, survey)),
     ...(await checkImageRetention(cluster, survey.pools)),
     ...checkCatalogs(survey.catalogs),
     ...(await checkPullAdmission(cluster)),

@@ -8,8 +8,15 @@ import { MirrorSets } from '../registry/mirrors.ts';
 import { readNode } from './node.ts';
 import { workloadKinds } from './podTemplate.ts';
 
+/** The kinds with webhooks. */
+export const webhookKinds = {
+  validatingWebhooks: ['admissionregistration.k8s.io/v1', 'ValidatingWebhookConfiguration'],
+  mutatingWebhooks: ['admissionregistration.k8s.io/v1', 'MutatingWebhookConfiguration'],
+} as const;
+
 const kinds = {
   nodes: ['v1', 'Node'],
+  namespaces: ['v1', 'Namespace'],
   operators: ['config.openshift.io/v1', 'ClusterOperator'],
   versions: ['config.openshift.io/v1', 'ClusterVersion'],
   featureGates: ['config.openshift.io/v1', 'FeatureGate'],
@@ -27,6 +34,9 @@ const kinds = {
   infrastructures: ['config.openshift.io/v1', 'Infrastructure'],
   osImageStreams: ['machineconfiguration.openshift.io/v1', 'OSImageStream'],
   proxies: ['config.openshift.io/v1', 'Proxy'],
+  etcds: ['operator.openshift.io/v1', 'Etcd'],
+  endpointSlices: ['discovery.k8s.io/v1', 'EndpointSlice'],
+  ...webhookKinds,
 } as const;
 
 type Listing = Readonly<Record<keyof typeof kinds, readonly StoredObject[]>>;
@@ -44,6 +54,8 @@ export interface ClusterSurvey extends Listing {
   readonly pinsImages: boolean;
   /** The free bytes for images, by the name of the node, for nodes that the user may ask. */
   readonly free: ReadonlyMap<string, number>;
+  /** The seconds until the certificates of kubelets expire, by the name of the node, for nodes that the user may ask. */
+  readonly kubeletCertificates: ReadonlyMap<string, number>;
   /** Findings about objects that could not be read. */
   readonly findings: readonly Finding[];
 }
@@ -76,6 +88,8 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   const listed = (name: keyof typeof kinds): readonly StoredObject[] => lists.get(name) ?? [];
   const nodes = listed('nodes');
   const [noSpace] = await listDenied(cluster, [spaceRequest]);
+  // A request to a node that is down would take long.
+  const asked = noSpace === undefined ? nodes.filter((node) => readNode(node).ready) : [];
   if (noSpace !== undefined) findings.push(lackOf(noSpace, 'info', 'Node', 'the free space of nodes is unknown'));
   return {
     nodes,
@@ -96,10 +110,15 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     infrastructures: listed('infrastructures'),
     osImageStreams: listed('osImageStreams'),
     proxies: listed('proxies'),
+    etcds: listed('etcds'),
+    namespaces: listed('namespaces'),
+    endpointSlices: listed('endpointSlices'),
+    validatingWebhooks: listed('validatingWebhooks'),
+    mutatingWebhooks: listed('mutatingWebhooks'),
     workloads: workloads.flat(),
     pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,
-    // A request to a node that is down would take long.
-    free: await askForSpace(cluster, noSpace === undefined ? nodes.filter((node) => readNode(node).ready) : []),
+    free: await askKubelets(asked, (node) => readFree(cluster, node)),
+    kubeletCertificates: await askKubelets(asked, (node) => readValidity(cluster, node)),
     findings,
   };
 }
@@ -118,33 +137,38 @@ function lackOf(denied: string, severity: Severity, kind: string, effect: string
   return { check: 'rights', severity, subject: { kind, name: '' }, message, advice };
 }
 
-async function askForSpace(cluster: Cluster, nodes: readonly StoredObject[]): Promise<Map<string, number>> {
-  const free = new Map<string, number>();
+/** Asks the kubelets of nodes for a number; undefined from a kubelet that does not report it, or may not be asked. */
+async function askKubelets(
+  nodes: readonly StoredObject[],
+  read: (node: string) => Promise<number | undefined>,
+): Promise<Map<string, number>> {
+  const answers = new Map<string, number>();
   for (let at = 0; at < nodes.length; at += batch) {
     const asked = nodes.slice(at, at + batch).map(async ({ metadata: { name } }) => {
-      const bytes = await readFree(cluster, name);
-      if (bytes !== undefined) free.set(name, bytes);
+      const answer = await read(encodeURIComponent(name)).catch((error: unknown) => {
+        if (!isPluginError(error) || error.code === 'interrupted') throw error;
+        return undefined;
+      });
+      if (answer !== undefined) answers.set(name, answer);
     });
     await Promise.all(asked);
   }
-  return free;
+  return answers;
 }
 
-/**
- * Reads the free bytes for images from the kubelet’s Summary API; undefined if it does not report them, or if the user
- * may not ask.
- */
+/** Reads the free bytes for images from the kubelet’s Summary API. */
 async function readFree(cluster: Cluster, node: string): Promise<number | undefined> {
-  try {
-    const answer = await cluster.get(`/api/v1/nodes/${encodeURIComponent(node)}/proxy/stats/summary`);
-    const { runtime, fs } = fieldsAt(answer, 'node');
-    const known = [fieldsAt(runtime, 'imageFs'), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
-    return known.find((bytes) => typeof bytes === 'number');
-  } catch (error) {
-    // The free space is then reported as unknown.
-    if (isPluginError(error) && error.code !== 'interrupted') return undefined;
-    throw error;
-  }
+  const answer = await cluster.get(`/api/v1/nodes/${node}/proxy/stats/summary`);
+  const { runtime, fs } = fieldsAt(answer, 'node');
+  const known = [fieldsAt(runtime, 'imageFs'), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
+  return known.find((bytes) => typeof bytes === 'number');
+}
+
+/** Reads the seconds until the client certificate of a kubelet expires from its metrics. */
+async function readValidity(cluster: Cluster, node: string): Promise<number | undefined> {
+  const metrics = await cluster.getText(`/api/v1/nodes/${node}/proxy/metrics`);
+  const [, value] = /^kubelet_certificate_manager_client_ttl_seconds (\S+)$/m.exec(metrics) ?? [];
+  return value !== undefined && Number.isFinite(Number(value)) ? Number(value) : undefined;
 }
 
 /** Returns the largest numbers of images that kubelets list: 50, and the values in KubeletConfigs. */
@@ -172,38 +196,28 @@ export function isInternalRegistry(mirror: string): boolean {
 }
 
 /** Returns whether a mirror is configured for the images of a release, other than that of InternalReleaseImage. */
-export function hasMirrors(
-  { images }: { readonly images: readonly string[] },
-  { digestMirrors, contentPolicies }: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,
-): boolean {
-  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
-    ...listOf(fieldsOf(spec)['imageDigestMirrors']),
-    ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
-  ]);
-  const sources = rules.flatMap(({ source, mirrors }) =>
-    textsOf(mirrors).every(isInternalRegistry) ? [] : (textOf(source) ?? []),
-  );
+export function hasMirrors({ images }: { readonly images: readonly string[] }, survey: DigestMirrors): boolean {
+  const sources = listRules(survey).flatMap(({ source, mirrors }) => (mirrors.length > 0 ? [source] : []));
   return images.some((image) =>
     sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
   );
 }
 
 /** Returns the mirrors of images by digest that a cluster has, without the registry of InternalReleaseImage. */
-export function mirrorSetsOf({
-  digestMirrors,
-  contentPolicies,
-}: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>): MirrorSets {
+export function mirrorSetsOf(survey: DigestMirrors): MirrorSets {
+  return new MirrorSets(listRules(survey).map((rule) => ({ pulls: 'digest', contactSource: true, ...rule })));
+}
+
+type DigestMirrors = Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>;
+
+function listRules({ digestMirrors, contentPolicies }: DigestMirrors): { source: string; mirrors: string[] }[] {
   const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
     ...listOf(fieldsOf(spec)['imageDigestMirrors']),
     ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
   ]);
-  return new MirrorSets(
-    rules.flatMap(({ source, mirrors }) => {
-      const name = textOf(source);
-      const outside = textsOf(mirrors).filter((mirror) => !isInternalRegistry(mirror));
-      return name === undefined
-        ? []
-        : [{ pulls: 'digest' as const, source: name, mirrors: outside, contactSource: true }];
-    }),
-  );
+  return rules.flatMap(({ source, mirrors }) => {
+    const name = textOf(source);
+    const outside = textsOf(mirrors).filter((mirror) => !isInternalRegistry(mirror));
+    return name === undefined ? [] : [{ source: name, mirrors: outside }];
+  });
 }

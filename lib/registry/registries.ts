@@ -88,13 +88,6 @@ export class Registries {
     return this.#session.repositories(registry);
   }
 
-  /** Starts the download threads. That takes some time, so call it while manifests are read. */
-  startThreads(): Promise<DownloadThreads> {
-    const { settings } = this.#access;
-    this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
-    return this.#threads;
-  }
-
   /**
    * Downloads content into its place in a file, or copies it into a repository, in another thread. Its sources are the
    * repositories of references by digest, or their mirrors. `onProgress` gets the number of written bytes. Throws
@@ -109,7 +102,9 @@ export class Registries {
     const locations = references.flatMap((reference) => this.#locationsOf(reference));
     const transfer = { descriptor, repositories: distinct(locations) };
     const target = 'pieces' in place ? { place } : { destination: place };
-    await (await this.startThreads()).download({ ...transfer, ...target }, onProgress);
+    const { settings } = this.#access;
+    this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
+    await (await this.#threads).download({ ...transfer, ...target }, onProgress);
   }
 
   /** Ends the threads and closes every connection. */

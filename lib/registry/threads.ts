@@ -28,26 +28,34 @@ interface Thread {
   failure?: PluginError;
 }
 
+/** The size in bytes of the content for which one thread is enough. */
+const smallTotal = 16 * 1024 * 1024;
+
 /**
  * Threads that download, hash and write. Hashing takes most of the time on processors without instructions for it, so
  * one thread is too slow for a fast network. Threads have no credentials. They request each Authorization header from
- * the main thread.
+ * the main thread. A thread starts when it has something to do, because that takes as much CPU time as hashing 16 MiB.
  */
 export class DownloadThreads {
-  readonly #threads: Set<Thread>;
+  readonly #threads = new Set<Thread>();
+  /** The shares of the threads to start, the largest last. */
+  readonly #shares: number[];
   readonly #queue: Task[] = [];
+  readonly #settings: RegistrySettings;
   readonly #authorizer: Authorizer;
   readonly #context: Context;
   /** The reason why no more downloads are accepted; undefined while they are. */
   #end: PluginError | undefined;
   #count = 0;
+  /** The size of all requested content, in bytes. */
+  #total = 0;
 
   constructor(settings: RegistrySettings, authorizer: Authorizer, context: Context) {
+    this.#settings = settings;
     this.#authorizer = authorizer;
     this.#context = context;
     const count = Math.min(2, availableParallelism(), settings.maxPerRegistry);
-    const shares = Array.from({ length: count }, (_, index) => Math.floor((settings.maxPerRegistry + index) / count));
-    this.#threads = new Set(shares.map((share) => this.#start({ ...settings, maxPerRegistry: share }, share)));
+    this.#shares = Array.from({ length: count }, (_, index) => Math.floor((settings.maxPerRegistry + index) / count));
     context.signal.addEventListener('abort', this.#interrupt);
     if (context.signal.aborted) this.#interrupt();
   }
@@ -57,6 +65,8 @@ export class DownloadThreads {
     if (this.#end) return Promise.reject(this.#end);
     const task: Task = { download, onProgress, done: Promise.withResolvers<void>() };
     this.#queue.push(task);
+    if (this.#total >= smallTotal * this.#threads.size) this.#start();
+    this.#total += download.descriptor.size;
     this.#dispatch();
     return task.done.promise;
   }
@@ -86,7 +96,10 @@ export class DownloadThreads {
     for (const task of this.#queue.splice(0)) task.done.reject(reason);
   }
 
-  #start(settings: RegistrySettings, share: number): Thread {
+  #start(): void {
+    const share = this.#shares.pop();
+    if (share === undefined) return;
+    const settings: RegistrySettings = { ...this.#settings, maxPerRegistry: share };
     const source = typeof __WORKER_SOURCE__ === 'string' ? __WORKER_SOURCE__ : undefined;
     const worker = startWorker(source ?? new URL('./worker.ts', import.meta.url), settings, this.#context);
     const thread: Thread = { worker, share, tasks: new Map() };
@@ -99,7 +112,7 @@ export class DownloadThreads {
     worker.on('exit', () => {
       this.#remove(thread);
     });
-    return thread;
+    this.#threads.add(thread);
   }
 
   #receive(thread: Thread, message: FromWorker): void {

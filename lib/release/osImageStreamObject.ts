@@ -57,7 +57,7 @@ export function formatOSImageStream(
 }
 
 /** What to do if the streams of a release cannot be described in the cluster. */
-const noStreamsAdvice =
+export const noStreamsAdvice =
   'Give the cluster a mirror with the release image and all operating system images, or use another release.';
 
 /** What an OSImageStream is for, as machine-config-controller compares it. */

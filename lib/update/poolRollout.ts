@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, listOf } from '../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
@@ -15,6 +15,11 @@ export const disruptionPolicy = {
 /** Lists the machine config pools. */
 export async function listPools(cluster: Cluster): Promise<StoredObject[]> {
   return await cluster.list('machineconfiguration.openshift.io/v1', 'MachineConfigPool');
+}
+
+/** Returns the name of the machine config that all updated nodes of a pool have, from its status; empty if unknown. */
+export function readRendered(status: unknown): string {
+  return textOf(fieldsAt(status, 'configuration')['name']) ?? '';
 }
 
 /** Returns why a pool does not update its nodes; undefined if it does. */

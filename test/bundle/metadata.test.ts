@@ -62,9 +62,13 @@ describe('parseMetadata', () => {
     }
   });
 
+  it('refuses formatVersion 2 without a list of releases', () => {
+    expect(refusal(() => parse({ formatVersion: 2 }))).to.match(/^metadata\.json in x\.tar /);
+  });
+
   it('names the formatVersion of a later program', () => {
     expect(refusal(() => parse({ formatVersion: 3 }))).to.match(/formatVersion 3; this program reads 1 and 2/);
-    for (const odd of [undefined, 'secret', 1e9, { secret: 1 }])
+    for (const odd of [undefined, 'secret', 0, 1e9, { secret: 1 }])
       expect(refusal(() => parse({ formatVersion: odd }))).to.match(
         /has no formatVersion; this program reads 1 and 2$/,
       );

@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { writeTextFile } from '../../lib/config/manifestFile.ts';
+import { findManifestFiles, writeTextFile } from '../../lib/config/manifestFile.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 
@@ -61,5 +61,21 @@ describe('writeTextFile', () => {
     expect((await failureOf(writeTextFile(folder, 'a/b.yaml', 'one\n'), 'not-writable')).message).to.equal(
       `${join(folder, 'a')} is not a folder`,
     );
+  });
+});
+
+describe('findManifestFiles', () => {
+  it('finds manifests at any depth, and refuses more than 1000', async () => {
+    const folder = await makeFolder();
+    try {
+      await mkdir(join(folder, 'a/b'), { recursive: true });
+      for (let index = 0; index < 1000; index += 1) await writeFile(join(folder, 'a/b', `${index}.yaml`), '');
+      await writeFile(join(folder, 'README'), '');
+      expect(await findManifestFiles(folder)).to.have.length(1000);
+      await writeFile(join(folder, 'last.json'), '');
+      await failureOf(findManifestFiles(folder), 'too-large');
+    } finally {
+      await removeFolder(folder);
+    }
   });
 });

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { mkdir, mkdtemp, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, open, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
@@ -42,6 +42,12 @@ describe('checkSpace', () => {
     await checkSpace(path, -1);
     const error = await failureOf(checkSpace(path, 2 ** 52), 'disk-full');
     expect(error.message).to.match(/needs 4\.0 PiB more, and .* has [\d.]+ [MGT]iB free/);
+  });
+
+  it('names a folder that is held open by its path', async () => {
+    await using held = await open(tmpdir());
+    const error = await failureOf(checkSpace(`/proc/self/fd/${held.fd}/database`, 2 ** 52), 'disk-full');
+    expect(error.message).to.match(new RegExp(`^${tmpdir()}/database needs .* and ${tmpdir()} has `));
   });
 });
 

@@ -1,6 +1,8 @@
 import { expect } from 'chai';
 import { formatReference, isRepository, parseReference } from '../../lib/oci/reference.ts';
 
+const digest = `sha256:${'a'.repeat(64)}`;
+
 describe('parseReference', () => {
   for (const [text, expected] of [
     ['busybox', 'docker.io/library/busybox'],
@@ -11,6 +13,8 @@ describe('parseReference', () => {
     ['quay.io/app:1', 'quay.io/app:1'],
     ['localhost/app', 'localhost/app'],
     ['[::1]:5000/app', '[::1]:5000/app'],
+    [`quay.io/app@${digest}`, `quay.io/app@${digest}`],
+    [`quay.io:443/app:1@${digest}`, `quay.io:443/app:1@${digest}`],
   ] as const) {
     it(`reads ${text} as ${expected}`, () => {
       expect(formatReference(parseReference(text))).to.equal(expected);

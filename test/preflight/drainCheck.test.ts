@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import { formatSubject } from '../../lib/kubernetes/finding.ts';
-import { checkDrains, checkSigningRequests } from '../../lib/preflight/drainCheck.ts';
+import { checkCapacity, checkDrains, checkSigningRequests } from '../../lib/preflight/drainCheck.ts';
 import { surveyCluster } from '../../lib/preflight/survey.ts';
-import { furnish, pod } from '../fakes/cluster/site.ts';
+import { furnish, node, pod } from '../fakes/cluster/site.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { startCluster, type StartedCluster } from '../support/cluster.ts';
 
@@ -90,6 +90,54 @@ describe('preflight of drains', () => {
     expect(await find()).to.have.length(1);
     connected.server.put({ ...infrastructure, status: { controlPlaneTopology: 'SingleReplica' } });
     expect(await find()).to.deep.equal([]);
+  });
+
+  describe('and the space for their pods', () => {
+    const put = (name: string, role: 'master' | 'worker', cpu = '4', spec: Json = {}): void => {
+      const status = node(name, role)['status'] as Json;
+      connected.server.put(node(name, role, { ...status, allocatable: { cpu, memory: '16Gi' } }, spec));
+    };
+    const putLoad = (name: string, nodeName: string, requests: Json, owner?: string): void => {
+      putPod(name, { spec: { nodeName, containers: [{ name: 'main', resources: { requests } }] } }, owner);
+    };
+    const putPool = (maxUnavailable: Json | string): void => {
+      const pool = { apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigPool' };
+      const status = { machineCount: 3 };
+      connected.server.put({ ...pool, metadata: { name: 'worker' }, spec: { maxUnavailable }, status });
+    };
+    const findSpace = async (): Promise<string[]> =>
+      checkCapacity(await surveyCluster(connected.cluster)).map(
+        ({ severity, subject, message }) => `${severity} ${formatSubject(subject)} ${message}`,
+      );
+    beforeEach(() => {
+      for (const name of ['worker-0', 'worker-1', 'worker-2']) put(name, 'worker');
+      putLoad('web-0', 'worker-0', { cpu: '2500m', memory: '1Gi' });
+      putLoad('web-1', 'worker-1', { cpu: '2' });
+      putLoad('dns-0', 'worker-0', { cpu: 1 }, 'DaemonSet/dns');
+    });
+
+    it('warns if the pods of a node do not fit on the others', async () => {
+      expect(await findSpace()).to.deep.equal([]);
+      putLoad('web-2', 'worker-2', { cpu: '3800m' });
+      putLoad('web-3', 'worker-1', { memory: '15Gi' });
+      putLoad('web-4', 'worker-0', { memory: '15Gi' });
+      expect(await findSpace()).to.deep.equal([
+        'warning node/worker-2 the pods of worker-2 request 3.8 CPUs, and the other nodes of the role have 2.5 CPUs left',
+      ]);
+      putLoad('web-5', 'worker-2', { memory: '2Gi' });
+      expect(await findSpace()).to.include(
+        'warning node/worker-0 the pods of worker-0 request 16.0 GiB of memory, and the other nodes of the role have 15.0 GiB of memory left',
+      );
+    });
+
+    it('counts as many nodes as the pools drain together, and no cordoned node', async () => {
+      putPool('70%');
+      expect((await findSpace())[0]).to.match(/pods of worker-0, worker-1 request 4\.5 CPUs, .* 4 CPUs left/);
+      putPool('50%');
+      expect(await findSpace()).to.deep.equal([]);
+      put('worker-2', 'worker', '4', { unschedulable: true });
+      expect((await findSpace())[0]).to.match(/pods of worker-0 request 2\.5 CPUs, .* 2 CPUs left/);
+    });
   });
 
   it('finds requests of kubelets for certificates until they are decided', async () => {

@@ -96,6 +96,51 @@ describe('runPreflight', () => {
     );
   });
 
+  it('blocks an update in which etcd would lose its quorum, and not a boot', async () => {
+    await start();
+    const put = (message: string): void => {
+      const conditions = [{ type: 'EtcdMembersAvailable', status: 'True', reason: 'EtcdQuorate', message }];
+      const etcd = { apiVersion: 'operator.openshift.io/v1', kind: 'Etcd', metadata: { name: 'cluster' }, spec: {} };
+      server.put({ ...etcd, status: { conditions } });
+    };
+    const own = async (update?: UpdatePlan): Promise<string[]> =>
+      (await run(update)).findings.flatMap(({ check, severity, message }) =>
+        check === 'etcd' ? [`${severity} ${message}`] : [],
+      );
+    put('2 of 3 members are available, master-1 is unhealthy');
+    expect(await own(plan)).to.deep.equal([
+      'blocker has no quorum while a control plane node restarts: 2 of 3 members are available, master-1 is unhealthy, and 2 have to stay',
+    ]);
+    expect(await own()).to.deep.equal([]);
+    put('2 members are available');
+    expect(await own(plan)).to.have.length(1);
+    for (const good of ['3 members are available', '1 members are available', '4 of 5 members are available, x']) {
+      put(good);
+      expect(await own(plan), good).to.deep.equal([]);
+    }
+  });
+
+  it('finds admission that changes images, and blocks it where the pods of the platform are', async () => {
+    const rewritten = (namespaces: readonly string[]): Promise<void> =>
+      start({
+        admit: (object) => {
+          const { spec, metadata } = object as { spec?: { containers?: Json[] }; metadata: { namespace?: string } };
+          if (object['kind'] !== 'Pod' || !namespaces.includes(metadata.namespace ?? '')) return object;
+          const containers = spec?.containers?.map((each) => ({ ...each, image: 'mirror.local/x:1' })) ?? [];
+          return { ...object, spec: { ...spec, containers } };
+        },
+      });
+    const own = 'openshift-machine-config-operator';
+    await rewritten(['default', own]);
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: own } });
+    expect(await find()).to.deep.equal([`blocker admission pod/* -n ${own}`, 'warning admission pod/* -n default']);
+    expect(await messageOf('warning admission pod/* -n default')).to.contain(' becomes mirror.local/x:1');
+    await connected.close();
+    await rewritten(['shop']);
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: own } });
+    expect(await find()).to.deep.equal([]);
+  });
+
   it('gives remedies that can be pasted, and knows what custom pools have pinned', async () => {
     await start();
     change(machines, 'MachineConfigPool', 'worker', { spec: { paused: true } });

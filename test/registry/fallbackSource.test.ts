@@ -5,8 +5,10 @@ import { PluginError } from '../../lib/errors.ts';
 import { Certificates } from '../../lib/http/certificates.ts';
 import { Connections } from '../../lib/http/connections.ts';
 import { FallbackSource, firstSuccess } from '../../lib/registry/fallbackSource.ts';
+import type { Descriptor } from '../../lib/oci/descriptor.ts';
 import { Registry } from '../../lib/registry/registry.ts';
 import { Transport } from '../../lib/registry/transport.ts';
+import type { ContentSource } from '../../lib/store/store.ts';
 import { repositoryOf } from '../fakes/registry/content.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
@@ -93,6 +95,16 @@ describe('FallbackSource', () => {
       .and.to.have.length(3);
     source.fault(/\/tags\/list/, { answer: { status: 403 } });
     expect(await both.knownTags(1)).to.equal(undefined);
+  });
+
+  it('lists no referrers if each source has none, and does not know if one cannot list them', async () => {
+    const source = (referrers: readonly Descriptor[] | undefined): ContentSource =>
+      ({ name: 'x', referrers: () => Promise.resolve(referrers) }) as unknown as ContentSource;
+    const list = (...[first, second]: (readonly Descriptor[] | undefined)[]): Promise<unknown> =>
+      new FallbackSource([source(first), source(second)]).referrers(sample.image.digest);
+    expect(await list([], [])).to.deep.equal([]);
+    expect(await list([], undefined)).to.equal(undefined);
+    expect(await list([], [sample.image])).to.deep.equal([sample.image]);
   });
 
   it('passes over a mirror that has a manifest wrong', async () => {

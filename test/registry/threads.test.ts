@@ -187,6 +187,7 @@ describe('DownloadThreads', () => {
       const registry = await start();
       registry.fault(/blobs/, { delay: 20 });
       const blobs = Array.from({ length: 24 }, (_, index) => addBlob(registry.content, String(index), 20_000));
+      const large = addBlob(registry.content, 'large', 17 * 2 ** 20);
       const threads = await openThreads(most);
       const bringAll = async (): Promise<void> => {
         await Promise.all(
@@ -194,7 +195,11 @@ describe('DownloadThreads', () => {
         );
       };
       await bringAll();
-      // Threads take time to start. Now all of them run.
+      // One thread is enough for little content.
+      expect(registry.peakActive).to.equal(Math.ceil(most / 2));
+      await threads.download(await plan(large.descriptor, [registry]), none);
+      // Threads take time to start. Then all of them run.
+      await bringAll();
       registry.peakActive = 0;
       await bringAll();
       expect(registry.peakActive).to.equal(most);
@@ -258,7 +263,7 @@ describe('DownloadThreads', () => {
     const threads = await openThreads(2);
     const waiting = await Promise.all([1, 2, 3, 4].map(() => plan(descriptor, [registry])));
     const failures = waiting.map((each) => failureOf(threads.download(each, none), 'interrupted'));
-    while (registry.requests.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+    while (registry.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     context.interrupt();
     await Promise.all(failures);
     await failureOf(threads.download(await plan(descriptor, [registry]), none), 'interrupted');

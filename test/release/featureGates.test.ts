@@ -34,6 +34,14 @@ describe('readPinningFeatureSets', () => {
     expect(read(files, '5.0.0')).to.include('Default');
   });
 
+  it('finds no pinning if a gate is listed, enabled or disabled, without a definition', () => {
+    for (const gates of [
+      featureGateFile('Default', ['PinnedImages'], []),
+      featureGateFile('Default', [], ['PinnedImages']),
+    ])
+      expect(read(gates)).to.deep.equal([]);
+  });
+
   it('does not know it without such manifests', () => {
     expect(read({ 'a.yaml': stringify({ kind: 'ConfigMap', metadata: { name: 'x' } }) })).to.equal(undefined);
   });

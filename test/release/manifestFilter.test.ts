@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { exclusionOf, type ManifestFilter } from '../../lib/release/manifestFilter.ts';
+import { exclusionOf, listedFeatureSets, type ManifestFilter } from '../../lib/release/manifestFilter.ts';
 
 const profile = 'self-managed-high-availability';
 const own = { [`include.release.openshift.io/${profile}`]: 'true' };
@@ -138,5 +138,18 @@ describe('exclusionOf', () => {
       ],
       deployment,
     );
+  });
+});
+
+describe('listedFeatureSets', () => {
+  const include = `include.release.openshift.io/${profile}`;
+  const sets = (annotations: object): readonly string[] =>
+    listedFeatureSets({ ...gate, metadata: { name: 'x', annotations } }, profile, 4);
+
+  it('are the feature sets of a FeatureGate for the profile and the major version', () => {
+    const marks = { [include]: 'false-except-for-the-config-operator', [featureSet]: 'Default,TechPreviewNoUpgrade' };
+    expect(sets(marks)).to.deep.equal(['Default', 'TechPreviewNoUpgrade']);
+    expect(sets({ ...marks, [majorVersion]: '5' })).to.deep.equal([]);
+    expect(sets({ [featureSet]: 'Default' })).to.deep.equal([]);
   });
 });

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { parseRange, readPage } from '../../lib/server/serverRequest.ts';
+import { isOwnHost, parseRange, readPage } from '../../lib/server/serverRequest.ts';
 
 describe('parseRange', () => {
   it('reads one range of bytes, its end cut to the content', () => {
@@ -33,5 +33,25 @@ describe('readPage', () => {
   it('gives pages that lead to each other', () => {
     expect(readPage(['c', 'b', 'a'], 'n=2')).to.deep.equal({ items: ['a', 'b'], next: 'n=2&last=b' });
     expect(readPage(['c', 'b', 'a'], 'n=2&last=b')).to.deep.equal({ items: ['c'] });
+  });
+});
+
+describe('isOwnHost', () => {
+  it('accepts addresses, localhost and the names of the server, with any port', () => {
+    for (const host of [
+      undefined,
+      '127.0.0.1',
+      '10.0.0.5:8080',
+      '[fd00::5]:8080',
+      'localhost:1',
+      'Depot.test.',
+      'depot.test:8080',
+    ])
+      expect(isOwnHost(host, ['depot.test']), host).to.equal(true);
+  });
+
+  it('refuses another name, which a page of another site may have resolved to this server', () => {
+    for (const host of ['', 'other.test', 'depot.test.other.test', '[depot.test]', 'localhost.other.test'])
+      expect(isOwnHost(host, ['depot.test']), host).to.equal(false);
   });
 });

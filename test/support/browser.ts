@@ -25,7 +25,11 @@ interface Message {
 export async function openInBrowser(url: string, width = 1000): Promise<BrowserPage> {
   const profile = await mkdtemp(join(tmpdir(), 'browser-'));
   const options = ['--headless', '--no-sandbox', '--disable-gpu', '--remote-debugging-port=0'];
-  const child = spawn('chromium', [...options, `--user-data-dir=${profile}`, 'about:blank'], { stdio: 'ignore' });
+  const child = spawn('chromium', [...options, `--user-data-dir=${profile}`, 'about:blank'], {
+    stdio: 'ignore',
+    // When it is killed, it leaves files there.
+    env: { ...process.env, TMPDIR: profile },
+  });
   const ended = once(child, 'exit');
   const close = async (): Promise<void> => {
     child.kill('SIGKILL');

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
+import { userInfo } from 'node:os';
 import { delimiter, join } from 'node:path';
 import Mocha, { type Context, type Suite } from 'mocha';
 
@@ -83,6 +84,16 @@ export function requirePeer(subject: Suite | Context, ...peers: Peer[]): void {
   // Mocha adds no hooks to a suite that is pending.
   if (isSuite) subject.pending = true;
   else subject.skip();
+}
+
+/** Skips a test if the user has no entry in /etc/passwd. Some programs do not run for such a user. */
+export function requireAccount(context: Context): void {
+  try {
+    userInfo();
+  } catch {
+    console.error(`SKIPPED “${context.test?.fullTitle() ?? 'a test'}”: the user has no entry in /etc/passwd`);
+    context.skip();
+  }
 }
 
 /** Runs a command to its end. Returns any exit code, and the output. */

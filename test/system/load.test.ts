@@ -19,6 +19,7 @@ import { storeMarker, writeMarker } from '../../lib/node/runtime/storeConfig.ts'
 import type { Digest } from '../../lib/oci/digest.ts';
 import { AgentImages } from '../../lib/update/agent/agentImages.ts';
 import type { BundleFacts } from '../../lib/update/bundleFacts.ts';
+import { upgradeBundleKind } from '../../lib/update/upgradeBundle.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { executableOf } from '../support/program/executables.ts';
@@ -104,19 +105,24 @@ describe('loadBundle', function () {
     const storage = await HostStorage.open(own);
     const options = { storage, store: { kind: 'main' } } as const;
     const images = new AgentImages(own, 0);
+    const upgrade = {
+      ...upgradeBundleKind,
+      metadata: { name: 'x' },
+      spec: { bundle: {}, hold: false, store: 'main' },
+    } as const;
     const facts = { metadata: made.result.metadata, digest: made.result.digest } as BundleFacts;
     const total = storeImagesOf({ metadata: made.result.metadata, path: '' }).length;
 
     await writeFile(join(folder, 'broken'), '');
     const { message } = await failureOf(load(options), 'command-failed');
     expect(message).to.match(/main cannot be synced to disk: Input\/output error$/);
-    expect(await images.count(facts, 'main')).to.deep.equal({ loaded: total - 1, total });
+    expect(await images.count(facts, upgrade, makeContext())).to.deep.equal({ loaded: total - 1, total });
     await rm(join(folder, 'broken'));
     expect(await load(options)).to.deep.include({ loaded: 0, skipped: names.length });
     const lines = (await readFile(log, 'utf8')).trim().split('\n');
     expect(lines.filter((line) => line.startsWith('-'))).to.deep.equal(Array(2).fill(`-f ${folder}/main`));
     expect(lines.at(-1)).to.equal(execFileSync('sh', ['-c', newest]).toString().trim());
-    expect(await images.count(facts, 'main')).to.deep.equal({ loaded: total, total });
+    expect(await images.count(facts, upgrade, makeContext())).to.deep.equal({ loaded: total, total });
   });
 
   for (const copyProgram of copyPrograms) {

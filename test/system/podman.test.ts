@@ -17,7 +17,7 @@ const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', 
 // The command lines of the units, run by podman, with images that stand in for those of Red Hat.
 describe('a mirror registry under podman', function () {
   requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl');
-  this.timeout(300_000);
+  this.timeout(700_000);
   let host: PodmanHost;
   let fixture: Fixture;
   let bundle: string;
@@ -60,8 +60,11 @@ describe('a mirror registry under podman', function () {
     await (fixture as Fixture | undefined)?.remove();
   });
 
-  const call = (...args: string[]): Promise<RunResult> =>
-    host.run(process.execPath, [executable, ...args, '--health-timeout=20'], { timeout: 300_000 });
+  /** Waits longer for a healthy registry than a busy machine needs. */
+  const call = (...args: string[]): Promise<RunResult> => callWithin(200, ...args);
+
+  const callWithin = (seconds: number, ...args: string[]): Promise<RunResult> =>
+    host.run(process.execPath, [executable, ...args, `--health-timeout=${seconds}`], { timeout: 600_000 });
 
   const runningImages = async (): Promise<string[]> =>
     (await host.runSuccessfully('podman', ['ps', '--format', '{{.Image}}'])).trim().split('\n').sort();
@@ -101,6 +104,32 @@ describe('a mirror registry under podman', function () {
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
   });
 
+  it('brings back images that podman no longer has, and moves no name', async () => {
+    const load = async (): Promise<string[]> => {
+      const { code, stdout, stderr } = await host.run(process.execPath, [
+        executable,
+        'bundle',
+        'load',
+        bundle,
+        '-ojson',
+      ]);
+      expect(code, stderr).to.equal(0);
+      return (JSON.parse(stdout) as { images: { outcome: string }[] }).images.map(({ outcome }) => outcome);
+    };
+    const idOf = (image: string): Promise<string> =>
+      host.runSuccessfully('podman', ['image', 'inspect', '--format', '{{.Id}}', image]);
+    await load();
+    const before = await idOf(images.quay);
+    await host.runSuccessfully('podman', ['rmi', images.quay]);
+    await host.runSuccessfully('podman', ['tag', old.redis, images.redis]);
+    expect(await load()).to.deep.equal(['loaded', 'unnamed', 'present']);
+    expect([await idOf(images.quay), await idOf(images.redis)]).to.deep.equal([before, await idOf(old.redis)]);
+    const digest = `--digest=sha256:${'0'.repeat(64)}`;
+    const other = await host.run(process.execPath, [executable, 'bundle', 'load', bundle, digest]);
+    expect([other.code, other.stderr.includes('digest-mismatch')], other.stderr).to.deep.equal([1, true]);
+    for (const image of Object.values(images)) await host.runSuccessfully('podman', ['untag', image, image]);
+  });
+
   it('imports the files of an image out of the installer’s archive', async () => {
     const renamed = 'registry.access.redhat.com/ubi8/pause:8.10-7';
     const archive = await makeInstallerArchive(host.folder, { quay: old.quay, redis: old.redis, pause: renamed });
@@ -134,7 +163,7 @@ describe('a mirror registry under podman', function () {
     const unit = join(fixture.root, 'etc/systemd/system/quay-app.service');
     const before = await readFile(unit, 'utf8');
     await writeFile(join(fixture.root, 'mnt/quay-install/quay-config/ill-v3.12.18'), '');
-    const { code, stderr } = await call('upgrade', `--bundle=${bundle}`);
+    const { code, stderr } = await callWithin(30, 'upgrade', `--bundle=${bundle}`);
     expect(code, stderr).to.equal(3);
     expect(await readFile(unit, 'utf8')).to.equal(before);
     expect(listMigrations()).to.deep.equal(['v3.12.10']);

@@ -58,6 +58,10 @@ export const command = defineCommand({
       range: [1, 16],
       describe: 'Maximum number of images to load in parallel',
     },
+    verify: {
+      type: 'boolean',
+      describe: 'Read all files of the loaded images, and compare them with the digests of the layers',
+    },
     digest: {
       type: 'string',
       describe: 'Expected digest of the whole bundle (sha256:<64 hex digits>)',
@@ -132,7 +136,11 @@ export const command = defineCommand({
     if (!server && digest) await checkBundleDigest(bundle, digest, loading);
     const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
     const signed = await checkSigned(bundle, trust, loading);
-    const result = await loadBundle(bundle, { storage, store, images, limits: { concurrency } }, loading);
+    const result = await loadBundle(
+      bundle,
+      { storage, store, images, limits: { concurrency }, verify: args.verify },
+      loading,
+    );
     const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };
     terminal.print(await formatResult(args.output, plain, toWords(result, signed, bundle)));
   },

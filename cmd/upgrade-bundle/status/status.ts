@@ -2,7 +2,7 @@ import { conditionsOf } from '../../../lib/kubernetes/fields.ts';
 import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatJson, formatYaml } from '../../cli/format.ts';
+import { formatData, formatJson, formatYaml } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { recordArgument } from './record.ts';
 import { formatStatus, formatTitleText } from './statusText.ts';
@@ -14,10 +14,12 @@ export const command = defineCommand({
     'Shows the phase, the messages of the agents, and each node with the images that it has. While the cluster updates itself, shows ' +
     'the share that the version operator reports, the elapsed time and an estimate. -w follows the changes until the update is completed ' +
     '(exit code 0) or has failed (1): in place on a terminal, else with a line for each change. --web prints the URL of a page for the ' +
-    'browsers of this machine. The URL is secret: other users cannot read the page.',
+    'browsers of this machine. The URL is secret: other users cannot read the page. --restore prints the steps of OpenShift’s own procedure for this cluster, or ' +
+    'why a restore is not possible (exit code 1). It restores nothing. Keep its output, because no command reads the record without an API server.',
   positionals: recordArgument,
   options: {
     watch: { type: 'boolean', alias: 'w', describe: 'Show changes until the update has ended' },
+    restore: { type: 'boolean', describe: 'Print the steps that restore the last backup of etcd' },
     web: { type: 'boolean', describe: 'Show changes on a web page of this machine until Ctrl-C' },
     ...outputOption(),
     ...clusterAccessOptions,
@@ -27,6 +29,7 @@ export const command = defineCommand({
     ['-w', 'Follow it to its end'],
     ['--web', 'Follow it in a browser'],
     ['-o json', 'The same for a script'],
+    ['--restore > restore.txt', 'Keep the way back before the update starts'],
   ],
   async run(args, { context, terminal, environment }) {
     const { chooseRecord, followRecord, listRecords, readElapsed } =
@@ -38,7 +41,18 @@ export const command = defineCommand({
     const { showInBrowser } = await import('./web.ts');
     if (args.web && (args.watch || args.output !== undefined))
       throw new PluginError('usage', '--web excludes --watch and --output');
+    if (args.restore && (args.web || args.watch))
+      throw new PluginError('usage', '--restore excludes --watch and --web');
     using cluster = await openCluster(args, environment, context);
+    if (args.restore) {
+      const { planClusterRestore } = await import('../../../lib/update/clusterRestore.ts');
+      const { failureOfRestore, formatRestore } = await import('./restoreText.ts');
+      const records = await listRecords(cluster);
+      const plan = await planClusterRestore(cluster, chooseRecord(records, args.name), records);
+      terminal.print(args.output ? await formatData(args.output, plan) : formatRestore(plan, terminal.width));
+      if (plan.obstacles.length > 0) throw failureOfRestore(plan);
+      return;
+    }
     const show = async (bundle: UpgradeBundle): Promise<void> => {
       if (args.output === 'yaml')
         terminal.print(`${args.watch ? '---\n' : ''}${(await formatYaml(plain(bundle))).trimEnd()}`);

@@ -169,10 +169,6 @@ class CatalogOrigin implements Origin {
     return derived ? derived.source : this.#base.sourceOf(reference);
   }
 
-  prepare(): void {
-    this.#base.prepare();
-  }
-
   async fetchBlob(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void> {
     const { descriptor } = blob;
     const own = [...this.#derived.values()].find(({ source }) => source.has(descriptor.digest));

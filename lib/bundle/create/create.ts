@@ -107,10 +107,7 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   if (request.site) checkSite(request.site, releases, catalogs, context);
   if (late) return late;
 
-  if (!request.dryRun) {
-    await checkOutput(path);
-    origin.prepare();
-  }
+  if (!request.dryRun) await checkOutput(path);
   const lists = listImages(signed, extraImages);
   context.log('info', `reading the manifests of ${lists.flat().length} images`);
   const sourceOf = (reference: Reference): ContentSource => origin.sourceOf(reference);

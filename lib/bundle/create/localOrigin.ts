@@ -58,8 +58,6 @@ class LocalOrigin implements Origin {
     return this.#stored.content;
   }
 
-  prepare(): void {}
-
   async fetchBlob({ descriptor }: StoredBlob, writer: ArchiveWriter): Promise<void> {
     const release = await this.#limiter.take('plain', this.#signal);
     try {

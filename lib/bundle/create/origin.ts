@@ -23,8 +23,6 @@ export interface Origin {
   readonly fetchFile: FetchFile;
   /** Returns the repository that has an image. */
   sourceOf(reference: Reference): ContentSource;
-  /** Starts the threads of fetchBlob early, so that they are ready when fetchBlob is called. */
-  prepare(): void;
   /** Fetches a blob into a bundle, and verifies it. `onProgress` gets the number of bytes that are present. */
   fetchBlob(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -44,10 +42,6 @@ export class RegistryOrigin implements Origin {
 
   sourceOf(reference: Reference): ContentSource {
     return this.#registries.sourceOf(reference);
-  }
-
-  prepare(): void {
-    void this.#registries.startThreads();
   }
 
   async fetchBlob(

@@ -50,10 +50,6 @@ class ReusedBundle implements Origin {
     return this.#origin.sourceOf(...of);
   }
 
-  prepare(): void {
-    this.#origin.prepare();
-  }
-
   async fetchBlob(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void> {
     if (!this.held.has(blob.descriptor.digest) || !(await this.#copy(blob, writer))) {
       await this.#origin.fetchBlob(blob, writer, onProgress);

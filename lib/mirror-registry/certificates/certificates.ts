@@ -105,6 +105,16 @@ export async function readCertificates(
   };
 }
 
+/** Returns whether a certificate is not valid yet: the clock is wrong now, or it was when the certificate was issued. */
+export function isAhead({ server, authority }: CertificateStatus, now: Date): boolean {
+  return [server, authority].some((each) => each !== undefined && isLater(new Date(each.notBefore), now));
+}
+
+/** Returns whether a time is later than the clock by more than a day, because clocks of hosts differ. */
+export function isLater(time: Date, now: Date): boolean {
+  return time.getTime() - now.getTime() > day;
+}
+
 /** Returns the CAs that clients need, in PEM: the present one, and the prepared one. Throws `unsupported`. */
 export function trustedAuthorities({ authority, next, paths }: HostCertificates): string {
   if (authority !== undefined) return authority + (next?.certificate ?? '');
@@ -171,12 +181,15 @@ function listProblems(
   now: Date,
 ): string[] {
   if (!server) return [`the certificate ${paths.server} is missing`];
-  const ended = (what: string, certificate: X509Certificate): string | undefined =>
-    certificate.validToDate < now ? `${what} expired on ${dateOf(certificate.validToDate)}` : undefined;
+  const invalid = (what: string, { validFromDate, validToDate }: X509Certificate): string | undefined => {
+    if (validToDate < now) return `${what} expired on ${dateOf(validToDate)}`;
+    if (!isLater(validFromDate, now)) return undefined;
+    return `${what} is valid only from ${dateOf(validFromDate)}, and the clock of this host says ${dateOf(now)}`;
+  };
   return [
     serverKey !== undefined && isKeyOf(server, serverKey) ? undefined : keyProblem(paths, serverKey !== undefined),
-    ended('the certificate', server),
-    authority && ended('its CA', authority),
+    invalid('the certificate', server),
+    authority && invalid('its CA', authority),
     isValidForHost(server, host.value) ? undefined : `the certificate does not name the host ${host.value}`,
   ].filter((problem) => problem !== undefined);
 }

@@ -1,7 +1,15 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { PluginError } from '../../errors.ts';
-import { hostsOf, isValidForHost, keyHint, keyProblem, type HostCertificates } from './certificates.ts';
+import {
+  hostsOf,
+  isAhead,
+  isLater,
+  isValidForHost,
+  keyHint,
+  keyProblem,
+  type HostCertificates,
+} from './certificates.ts';
 import type { FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Installation } from '../installation.ts';
@@ -92,7 +100,8 @@ export function findRenewals(
     ...(server.daysLeft < renewBefore ? [describeEnd(server)] : []),
     ...missing.map((name) => `it does not name ${name}`),
     ...server.flaws,
-    ...(withQuay && now.getTime() - certificate.validFromDate.getTime() > 30 * day
+    // Its validity may begin before it was issued.
+    ...(withQuay && Date.parse(server.notAfter) - now.getTime() < (certDays - 30) * day
       ? ['Quay is upgraded, and the certificate is older than 30 days']
       : []),
     ...(force ? ['requested'] : []),
@@ -100,7 +109,9 @@ export function findRenewals(
   ];
   if (newAuthority === 'switch') return { server: reasons, authority: ['the new CA replaces it'], key };
   const aged = authority.daysLeft < (reasons.length > 0 ? certDays : renewBefore);
-  const roots = [...(aged ? [describeEnd(authority)] : []), ...authority.flaws];
+  const isEarly = isLater(new Date(authority.notBefore), now);
+  const early = isEarly ? [`it is valid only from ${authority.notBefore.slice(0, 10)}`] : [];
+  const roots = [...(aged ? [describeEnd(authority)] : []), ...early, ...authority.flaws];
   // Quay also serves the certificate of its CA.
   if (roots.length > 0 && reasons.length === 0) reasons.push('its CA is renewed');
   return { server: reasons, authority: roots, key };
@@ -128,6 +139,12 @@ export async function renewCertificates(
   }
   requireAutomatic(certificates, options);
   if (server === undefined || authority === undefined) throw new PluginError('internal', 'no certificate to renew');
+  if (!options.force && isAhead(certificates.status, options.now)) {
+    throw new PluginError('not-ready', certificates.status.problems.join(', '), {
+      hint: 'Nothing was changed. Set the clock of this host. If it is right, it was wrong at the last renewal: force a new one.',
+      settings: ['force'],
+    });
+  }
   const { now, certDays, caDays } = options;
   const before = (path: string): Promise<Buffer | undefined> => files.read(path);
   const change = async (path: string, text: string, mode?: number): Promise<FileChange> => {

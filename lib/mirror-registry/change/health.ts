@@ -2,6 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { request as requestPlain } from 'node:http';
 import { request, type RequestOptions } from 'node:https';
 import { isIP, isIPv6 } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { checkServerIdentity, TLSSocket } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fieldsAt } from '../../fields.ts';
@@ -35,13 +36,24 @@ export function healthCheckOf(
 ): HealthCheck {
   const [publish] = [commands.pause, commands.quay].flatMap((command) => publishesOf(command, installation.servesTls));
   const bound = /^\[?([^\]]+?)\]?:\d+:\d+/.exec(publish?.value ?? '')?.[1] ?? '';
-  const address = isIP(bound) && bound !== '0.0.0.0' && bound !== '::' ? bound : isIPv6(bound) ? '::1' : '127.0.0.1';
+  const address = ownAddressOf(bound, networkInterfaces());
   const { servesTls, externalTls } = installation;
   return {
     ...{ address, port: installation.port.value, host: installation.host.value, isTls: servesTls },
     authorities: externalTls ? undefined : (authority ?? server),
     certificate: servesTls ? server : undefined,
   };
+}
+
+/**
+ * Returns an address at which the host reaches a port that is published at `bound`, the address of `--publish`; empty for
+ * all of IPv4. For all of IPv6 it is one of the host, because the kernel forwards nothing from ::1 to a container of root.
+ */
+export function ownAddressOf(bound: string, interfaces: ReturnType<typeof networkInterfaces>): string {
+  if (bound !== '::') return isIP(bound) && bound !== '0.0.0.0' ? bound : '127.0.0.1';
+  const found = Object.values(interfaces).flat();
+  const own = found.find((each) => each?.family === 'IPv6' && !each.internal && each.scopeid === 0);
+  return own?.address ?? '::1';
 }
 
 /**

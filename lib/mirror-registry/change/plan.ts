@@ -1,5 +1,5 @@
 import { PluginError } from '../../errors.ts';
-import type { CertificateStatus } from '../certificates/certificates.ts';
+import { isAhead, type CertificateStatus } from '../certificates/certificates.ts';
 import type { Installation, ReleaseComponent } from '../installation.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
@@ -30,6 +30,7 @@ export interface PlanInput {
   readonly unknown: readonly string[];
   /** The number of days before its expiry from which a certificate needs attention. */
   readonly renewBefore: number;
+  readonly now: Date;
   /** The volume or folder for the database, if it moves to SQLite. */
   readonly sqliteStorage: string;
   readonly missing: readonly MissingUnit[];
@@ -83,6 +84,7 @@ export function planUpgrade({
   images,
   unknown,
   renewBefore,
+  now,
   sqliteStorage,
   missing,
   needs,
@@ -116,7 +118,7 @@ export function planUpgrade({
       ...missing.flatMap(({ path, text }) =>
         text === undefined ? [`${path} is missing, and this program cannot write it: restore it from a backup`] : [],
       ),
-      ...certificateBlockers(certificates, installation, renewals),
+      ...certificateBlockers(certificates, installation, renewals, now),
     ],
     warnings: [
       ...installation.remarks,
@@ -207,8 +209,10 @@ function listRequiredUnitFixes(command: PodmanCommand, to: string): [Edit, strin
   for (const { value, word } of valuesOf(command, 'volume')) {
     const flags = /^[^:]+:\/sqlite(?::([A-Za-z,]*))?$/.exec(value);
     if (!flags || flags[1]?.split(',').includes('U')) continue;
-    const text = `${word.text}${flags[1] === undefined ? ':' : ','}U`;
-    fixes.push([{ start: word.start, end: word.end, text }, 'U on the volume of the database, required by podman 5']);
+    // Quotes and specifiers of the word stay.
+    const place = word.end - (/["']$/.test(command.setting.file.text.slice(word.start, word.end)) ? 1 : 0);
+    const edit = { start: place, end: place, text: flags[1] === undefined ? ':U' : ',U' };
+    fixes.push([edit, 'U on the volume of the database, required by podman 5']);
   }
   const version = quayVersionOf(to);
   const has = valuesOf(command, 'env').some(({ value }) => value.startsWith('PYTHONUSERBASE_SITE_PACKAGE='));
@@ -245,10 +249,13 @@ function listDowngrades(images: readonly ImageChange[]): string[] {
 }
 
 function certificateBlockers(
-  { kind, problems, hasKey }: CertificateStatus,
+  status: CertificateStatus,
   { host }: Installation,
   { server, key }: RenewalNeed,
+  now: Date,
 ): string[] {
+  const { kind, problems, hasKey } = status;
+  if (kind === 'automatic' && isAhead(status, now)) return [problems.join(', ')];
   // A certificate is renewed with its own key.
   if (kind === 'automatic' && !hasKey && key.length === 0) return [`${problems.join(', ')}: a new key is needed`];
   // A certificate that is renewed or replaced does not block clients.

@@ -5,6 +5,7 @@ import { PluginError } from '../../errors.ts';
 import { goArchitecture } from '../../release/version.ts';
 import { checkSpace } from '../../files/disk.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { findImage, type ImageChange, type RegistryRelease } from '../releases/images.ts';
@@ -48,18 +49,18 @@ export async function requireReadiness(
   await checkSpace(join(backups, 'database'), 2.2 * databaseSize);
 }
 
-/** What a registry needs of podman and podman does not have: sentences for a plan. */
+/** What a registry needs and its host does not have: sentences for a plan. */
 export interface UnmetNeeds {
   readonly blockers: readonly string[];
   readonly warnings: readonly string[];
 }
 
 /**
- * Compares what the units name with what podman has: secrets with their values, volumes, and the images that do not
- * change. Throws `command-failed`, `interrupted`.
+ * Compares what the units name with what the host has: secrets with their values, volumes or folders, and the
+ * images that do not change. Throws `command-failed`, `interrupted`, `not-readable`.
  */
 export async function findUnmetNeeds(
-  commands: HostCommands,
+  { files, commands }: { readonly files: HostFiles; readonly commands: HostCommands },
   detected: DetectedInstallation,
   changes: readonly ImageChange[],
   signal: AbortSignal,
@@ -69,9 +70,14 @@ export async function findUnmetNeeds(
   const blockers: string[] = [];
   const warnings: string[] = [];
   for (const each of [storage, databaseStorage]) {
-    if (!each || each.value.startsWith('/') || (await commands.exists('volume', each.value, signal))) continue;
-    const place = `${each.file}:${each.line}`;
-    blockers.push(`podman has no volume ${each.value} (${place}): a restart would begin with an empty one`);
+    if (!each) continue;
+    const place = `${each.value} (${each.file}:${each.line})`;
+    if (each.value.startsWith('/')) {
+      if (await files.exists(each.value)) continue;
+      blockers.push(`there is no folder ${place}: is its disk mounted?`);
+    } else if (!(await commands.exists('volume', each.value, signal))) {
+      blockers.push(`podman has no volume ${place}: a restart would begin with an empty one`);
+    }
   }
   const named = Object.values(detected.commands).flatMap((command) => valuesOf(command, 'secret'));
   const secrets = new Set(named.map(({ value }) => value.split(',')[0] ?? ''));

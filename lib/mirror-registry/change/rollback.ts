@@ -4,7 +4,7 @@ import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { Installation } from '../installation.ts';
 import type { RegistryRelease } from '../releases/images.ts';
-import { readCertificates } from '../certificates/certificates.ts';
+import { isAhead, readCertificates } from '../certificates/certificates.ts';
 import type { RenewalOptions } from '../certificates/renewal.ts';
 import { ChangedFiles } from '../changedFiles.ts';
 import { detectInstallation } from '../detect/detect.ts';
@@ -215,7 +215,7 @@ async function findUnusable(
   const present = await readCertificates(files, detected.installation, now);
   const problems = old.status.problems.filter((problem) => !present.status.problems.includes(problem));
   if (problems.length === 0) return [];
-  if (old.status.kind === 'automatic' && old.status.hasKey) return problems;
+  if (old.status.kind === 'automatic' && old.status.hasKey && !isAhead(old.status, now)) return problems;
   if (force) return [];
   throw new PluginError('not-ready', `clients cannot use the certificate that is restored: ${problems.join(', ')}`, {
     hint: 'Nothing was changed. This program cannot renew it. Force the rollback, and then install another one with certs renew.',

@@ -73,9 +73,12 @@ export async function surveyHost(
     images,
     unknown,
     renewBefore: options.renewBefore,
+    now: options.now,
     sqliteStorage,
     missing: listMissingUnits(detected, target),
-    needs: podman ? await findUnmetNeeds(podman, detected, images, signal) : { blockers: [], warnings: [] },
+    needs: podman
+      ? await findUnmetNeeds({ files, commands: podman }, detected, images, signal)
+      : { blockers: [], warnings: [] },
   });
   return { certificates, renewal, renewals, plan };
 }

@@ -6,7 +6,7 @@ import type { Architecture } from '../../release/version.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
-import type { Installation, ReleaseComponent } from '../installation.ts';
+import { releaseComponents, type Installation, type ReleaseComponent } from '../installation.ts';
 
 /** The images in podman after loading. */
 export interface LoadedImages {
@@ -50,6 +50,41 @@ async function pullImages(
     ids.set(component, await requireImage(commands, to, undefined, signal));
   }
   return ids;
+}
+
+/** An image of a release that podman has. */
+export interface PresentImage {
+  readonly image: string;
+  readonly id: string;
+  /** `unnamed`: another image has its name, so it can be used only by ID. */
+  readonly outcome: 'present' | 'loaded' | 'unnamed';
+}
+
+/**
+ * Loads the images of a release that podman does not have, and names them. A name that another image has stays there.
+ * Throws the errors of `RegistryRelease.check` and `load`.
+ */
+export async function loadReleaseImages(
+  commands: HostCommands,
+  release: RegistryRelease,
+  expected: Digest | undefined,
+  context: Context,
+): Promise<PresentImage[]> {
+  await release.check(expected, context);
+  const result: PresentImage[] = [];
+  for (const component of releaseComponents) {
+    const { image, id } = release.images[component];
+    const named = await findImage(commands, image, context.signal);
+    // An archive of the installer does not say the IDs, so its images are told by name.
+    if (named !== undefined && (id === undefined || named === id)) {
+      result.push({ image, id: named, outcome: 'present' });
+      continue;
+    }
+    const from = named === undefined ? '' : image;
+    const loaded = await release.load(commands, [{ component, from, to: image, file: '', line: 0 }], context);
+    result.push({ image, id: loaded.get(component) ?? '', outcome: named === undefined ? 'loaded' : 'unnamed' });
+  }
+  return result;
 }
 
 /**

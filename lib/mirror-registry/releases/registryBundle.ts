@@ -61,7 +61,6 @@ export async function createRegistryBundle(
   };
   const layout = layOutBundle(facts, contents, []);
   const path = join(output, `mirror-registry-${version}-${arch}.tar`);
-  origin.prepare();
   const { digests, fetched } = await writeBundle(path, layout, contents, { withManifest: false }, origin, context);
   return { path, digest: digests.digest, metadata: layout.metadata, fetched };
 }

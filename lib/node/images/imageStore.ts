@@ -23,6 +23,16 @@ export interface StoreImage {
   readonly digest: Digest;
 }
 
+/** A layer of an image. Paths are those of the host. */
+export interface StoredLayer {
+  readonly id: string;
+  /** The digest of its tar; undefined if the store does not know it. */
+  readonly digest: string | undefined;
+  /** The folder with its files, and the record of its tar (tar-split, gzip). */
+  readonly folder: string;
+  readonly record: string;
+}
+
 interface ImageRecord {
   readonly id: string;
   readonly names?: readonly string[] | null;
@@ -105,6 +115,20 @@ export class StoreIndex {
     const bytes = await this.#readData(record, config);
     if (digestOf(bytes ?? '') !== config) return `its configuration ${config} is missing or corrupt`;
     return this.#checkLayers(record.layer, diffsIn(bytes));
+  }
+
+  /** Returns the layers of an image, its own files first; none for an image that the store does not have. */
+  layersOf({ name }: StoreImage): StoredLayer[] {
+    const { graphRoot, driver } = this.#store;
+    const found: StoredLayer[] = [];
+    let layer = this.#layers.get(this.#images.get(name)?.layer ?? '');
+    for (; layer && found.length < this.#layers.size; layer = this.#layers.get(layer.parent ?? '')) {
+      const { id } = layer;
+      const folder = driver === 'vfs' ? join(graphRoot, driver, 'dir', id) : join(graphRoot, driver, id, 'diff');
+      const record = join(graphRoot, `${driver}-layers`, `${id}.tar-split.gz`);
+      found.push({ id, digest: layer['diff-digest'] ?? undefined, folder, record });
+    }
+    return found;
   }
 
   async #checkLayers(top: string | undefined, diffs: readonly string[]): Promise<string | undefined> {

@@ -17,6 +17,7 @@ import { loadFolder } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import type { HostStorage } from './hostStorage.ts';
 import type { ImageStore } from './imageStore.ts';
+import { damageOf, findDamagedImages } from './layerCheck.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
 import { recountImages } from './recount.ts';
 
@@ -28,6 +29,8 @@ export interface LoadOptions {
   /** Components, pullspecs or digests to load; all images if empty. */
   readonly images: readonly string[];
   readonly limits: CopyLimits;
+  /** Whether to read all files of the images at the end, and to compare them with the digests of the layers. */
+  readonly verify?: boolean;
   /** The program that copies; by default the first that the host has. */
   readonly program?: CopyProgram;
 }
@@ -49,7 +52,7 @@ export interface LoadResult {
 /**
  * Loads the images of a bundle into an image store of a host, each by its own name and digest. Serves the bundle on the
  * loopback interface, has skopeo or podman copy the missing images with low priority, and checks each image. Counts all
- * images again at the end, and makes the store durable. A failed image does not stop the others. Throws `usage`, `busy`,
+ * images again at the end, and makes the store durable. With `verify`, `incomplete` also names damaged layers. A failed image does not stop the others. Throws `usage`, `busy`,
  * `disk-full`, `incomplete`, `partial`, `command-failed` for a store that cannot be synced, `interrupted`, and the errors
  * of the server and the store.
  */
@@ -74,6 +77,14 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
     const final = additional ? await additional.finish(context) : store;
     const countedBy = await recountImages(host, final, planned, work, context);
     if (wanted.kind === 'main') await syncMainStore(storage, context);
+    if (options.verify) {
+      const index = await storage.readIndex(final);
+      const damage = damageOf(
+        await findDamagedImages(host, index, planned, { content: true }, context),
+        final.graphRoot,
+      );
+      if (damage) throw damage;
+    }
     const images = planned.map(({ name }) => name);
     return { store: final, images, loaded, skipped: images.length - loaded, bytes, countedBy };
   } finally {

@@ -8,6 +8,7 @@ import { defaultStorePath } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { ImageStore, StoreImage } from '../../node/images/imageStore.ts';
+import { damageOf, findDamagedImages } from '../../node/images/layerCheck.ts';
 import {
   completeToLoad,
   isUnsynced,
@@ -19,13 +20,16 @@ import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
-import type { BundleSource, NodeState } from './nodeState.ts';
+import { checkStage, type BundleSource, type NodeState } from './nodeState.ts';
 
 /** The images of bundles in the image store of a node. */
 export class AgentImages {
   readonly #host: Host;
   readonly #floor: number | undefined;
   #storage: HostStorage | undefined;
+  /** The last check of layers that found no damage, and whether a later one found some. */
+  #intact: string | undefined;
+  #isDamaged = false;
 
   /** `floor`: bytes to leave free; by default what measureDisk leaves. */
   constructor(host: Host, floor: number | undefined) {
@@ -46,9 +50,12 @@ export class AgentImages {
 
   /**
    * Counts the images of a bundle, and how many of them the store has completely. A corrupt store has none. A main store
-   * that an interrupted load left unsynced lacks at least one, so that the images are loaded again and synced.
+   * that an interrupted load left unsynced lacks at least one, so that the images are loaded again and synced. Once
+   * before the update begins, also looks for files of layers that lost content.
    */
-  async count(facts: BundleFacts, wanted: WantedStore): Promise<{ loaded: number; total: number }> {
+  async count(facts: BundleFacts, bundle: UpgradeBundle, context: Context): Promise<NodeState['images']> {
+    const wanted = bundle.spec.store;
+    const check = checkStage(bundle);
     const images = imagesOf(facts);
     const storage = await this.#openStorage();
     const index = await storage.readIndex(chooseStore(storage, wanted)).catch(() => undefined);
@@ -56,7 +63,19 @@ export class AgentImages {
     const loaded = lacks.filter((lack) => lack === undefined).length;
     const total = images.length;
     const isDurable = chooseStore(storage, wanted).kind !== 'main' || !(await isUnsynced(storage));
-    return { loaded: isDurable ? loaded : Math.min(loaded, Math.max(total - 1, 0)), total };
+    // A damaged node takes the update back to Loading, and must not count as loaded there.
+    const isDue = this.#isDamaged || (check !== undefined && check !== this.#intact);
+    if (!isDurable || loaded < total || !isDue || !index)
+      return { loaded: isDurable ? loaded : Math.min(loaded, Math.max(total - 1, 0)), total };
+    const damaged = await findDamagedImages(this.#host, index, images, { content: false }, context);
+    this.#isDamaged = damaged.length > 0;
+    if (!this.#isDamaged) this.#intact = check;
+    const damage = damageOf(damaged, chooseStore(storage, wanted).graphRoot);
+    return {
+      loaded: total - damaged.length,
+      total,
+      ...(damage && { damage: `${damage.message}. ${damage.hint ?? ''}` }),
+    };
   }
 
   /**

@@ -62,14 +62,17 @@ export class AgentLoop {
   /** Runs until the signal is aborted. Logs a failure once, and retries. */
   async run(): Promise<void> {
     const { signal } = this.#context;
+    const { server } = this.#options.tools;
     const isOver = (): boolean => signal.aborted;
     while (!isOver()) {
       try {
         await this.#round();
         this.#lastFailure = '';
+        server.setReady(true);
       } catch (error) {
         if (!isPluginError(error)) throw error;
         if (isOver()) return;
+        server.setReady(false);
         if (error.message !== this.#lastFailure) this.#context.log('warn', error.message);
         this.#lastFailure = error.message;
       }

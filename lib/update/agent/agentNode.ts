@@ -86,9 +86,9 @@ export class AgentNode {
   async advance(bundle: UpgradeBundle, node: NodeFacts, found: readonly FoundBundle[]): Promise<void> {
     await this.#updateMedia(found);
     if (this.#job.name !== undefined) return;
-    const fault = await this.#recall(bundle);
-    this.#set({ obstacle: fault, other: this.#media.describeOther(found) });
-    const unverified = found.find((each) => this.#media.stateOf(each) === undefined);
+    const obstacle = (await this.#recall(bundle)) ?? this.#state.images.damage;
+    this.#set({ obstacle, other: this.#media.describeOther(found) });
+    const unverified = this.#media.nextToVerify(found, bundle.spec.bundle.version);
     const task = chooseTask(this.#state, unverified, bundle, node);
     if (task.kind === 'verify') this.#verify(task.medium);
     if (task.kind === 'fetch') this.#fetch();
@@ -145,7 +145,7 @@ export class AgentNode {
       if (!facts) return fault ?? (this.facts && describeMismatch(bundle, this.facts));
       if (this.#countedFor === stage) return fault;
       if (this.#state.version !== version) this.#set({ isPinned: false, version });
-      this.#set({ images: await images.count(facts, bundle.spec.store) });
+      this.#set({ images: await images.count(facts, bundle, this.#context) });
       if (this.#state.base !== 'offered')
         this.#set(await images.findBase(this.#state.source, bundle.spec.store, this.#context));
       this.#countedFor = stage;
@@ -244,7 +244,7 @@ export class AgentNode {
         await this.#closeBundle({ kind: 'none' });
         await cache.drop(cached, context);
       }
-      this.#set({ images: await images.count(facts, bundle.spec.store) });
+      this.#set({ images: await images.count(facts, bundle, context) });
     });
   }
 

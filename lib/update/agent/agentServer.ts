@@ -1,5 +1,6 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
+import { Readable } from 'node:stream';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import type { Digest } from '../../oci/digest.ts';
@@ -45,28 +46,38 @@ export interface ServedExecutable {
   readonly port: number;
 }
 
+/** The path that answers while the agent is ready, on the port of the executable. */
+export const readyPath = '/ready';
+
 /** Serves the executable and the bundle of a node to the agents of other nodes. */
 export class AgentServer {
   readonly #files: Map<string, ServedFile>;
   readonly #server: ContentServer;
   readonly #program: ContentServer | undefined;
+  /** The files on the port of the executable. */
+  readonly #open: Map<string, ServedFile>;
   #offered: Digest | undefined;
 
-  private constructor(files: Map<string, ServedFile>, server: ContentServer, program: ContentServer | undefined) {
+  private constructor(
+    { files, open }: Record<'files' | 'open', Map<string, ServedFile>>,
+    server: ContentServer,
+    program: ContentServer | undefined,
+  ) {
     this.#files = files;
+    this.#open = open;
     this.#server = server;
     this.#program = program;
   }
 
   /** Starts the server. Throws the errors of serveContent. */
   static async open(options: AgentServerOptions, context: Context): Promise<AgentServer> {
-    const files = new Map<string, ServedFile>();
+    const [files, open] = [new Map<string, ServedFile>(), new Map<string, ServedFile>()];
     const { executable, token, ...listen } = options;
     const preSharedKey = derivePreSharedKey(token);
     const server = await serveContent(() => undefined, { limits, ...listen, preSharedKey, files }, context);
     try {
-      const program = executable && (await serveExecutable(options.host, executable, context));
-      return new AgentServer(files, server, program);
+      const program = executable && (await serveExecutable(options.host, executable, open, context));
+      return new AgentServer({ files, open }, server, program);
     } catch (error) {
       await server.close();
       throw error;
@@ -99,6 +110,13 @@ export class AgentServer {
     this.#offered = digest;
   }
 
+  /** Says to the kubelet whether the agent is ready. At the start it is not. */
+  setReady(isReady: boolean): void {
+    const words = Buffer.from('ready\n');
+    if (isReady) this.#open.set(readyPath, { size: words.length, chunks: () => Readable.from([words]) });
+    else this.#open.delete(readyPath);
+  }
+
   /** Withdraws the offer. A running transfer ends when its source is closed. */
   withdraw(): void {
     for (const pathOf of [peerPath, peerBasePath])
@@ -115,11 +133,12 @@ export class AgentServer {
 async function serveExecutable(
   host: string,
   { digest, path, port }: ServedExecutable,
+  files: Map<string, ServedFile>,
   context: Context,
 ): Promise<ContentServer> {
   const { size } = await stat(path);
   const chunks = (start: number, length: number): AsyncIterable<Buffer> =>
     createReadStream(path, { start, end: start + length - 1 });
-  const files = new Map<string, ServedFile>([[`/executable/${digest}`, { size, chunks }]]);
+  files.set(`/executable/${digest}`, { size, chunks });
   return serveContent(() => undefined, { host, port, files, names: [serviceName], limits }, context);
 }

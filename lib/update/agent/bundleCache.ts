@@ -8,7 +8,7 @@ import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
 import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/baseBlobs.ts';
-import { baseBlobsPath, checkBundleDigest, replicaPath } from '../../node/replica.ts';
+import { baseBlobsPath, checkBundleDigest, compareDigest, hashBundle, replicaPath } from '../../node/replica.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { digestIn } from '../../oci/reference.ts';
 import { copyToFile, requireShare } from '../mirror/retention.ts';
@@ -27,6 +27,8 @@ export interface CachedBundle {
 export class BundleCache {
   readonly #folder: string;
   readonly #trust: VerifyTrust;
+  /** The digests of media. A changed medium is another object. */
+  readonly #digests = new WeakMap<object, Digest>();
 
   constructor(folder: string, trust: VerifyTrust) {
     this.#folder = folder;
@@ -58,7 +60,14 @@ export class BundleCache {
    * `digest-mismatch`, `interrupted`, and the errors of reading it and of checking signatures.
    */
   async verify(found: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<CachedBundle> {
-    return this.#open(found, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
+    const known = this.#digests.get(found);
+    // Another bundle stays another one until its medium changes.
+    if (known !== undefined && known !== digest) compareDigest(found.path, known, digest);
+    return this.#open(found, digest, context, async (bundle) => {
+      const read = await hashBundle(bundle, context);
+      this.#digests.set(found, read);
+      compareDigest(bundle.path, read, digest);
+    });
   }
 
   /** Adds the base blobs that were fetched to an open delta bundle. Throws the errors of opening their file. */

@@ -38,6 +38,12 @@ export class MediaStates {
     return this.#unreadable.has(found) ? 'unreadable' : this.#states.get(keyOf(found));
   }
 
+  /** Returns a medium that is not verified yet: first one that states the allowed version, because reading takes long. */
+  nextToVerify(found: readonly FoundBundle[], version: string | undefined): FoundBundle | undefined {
+    const unverified = found.filter((each) => this.stateOf(each) === undefined);
+    return unverified.find((each) => each.version === version) ?? unverified[0];
+  }
+
   /** Describes a bundle that is not the allowed one, with both digests; undefined if there is none. */
   describeOther(found: readonly FoundBundle[]): string | undefined {
     const other = this.#findOther(found);

@@ -31,8 +31,11 @@ export type BundleSource =
 /** The knowledge of a node about the allowed bundle and its images. */
 export interface NodeState {
   readonly source: BundleSource;
-  /** The number of images in the store, and of images in the bundle; both 0 until they are counted. */
-  readonly images: { readonly loaded: number; readonly total: number };
+  /**
+   * The number of images in the store, and of images in the bundle; both 0 until they are counted. `damage`: an image
+   * whose files lost content, and how to repair that.
+   */
+  readonly images: { readonly loaded: number; readonly total: number; readonly damage?: string };
   /** The version of the release for which the images were counted. */
   readonly version?: string | undefined;
   /** Bytes of the bundle that the node has fetched so far, or of the whole bundle. */
@@ -104,6 +107,15 @@ const countPause = 60_000;
 export function countStage(bundle: UpgradeBundle, now = performance.now()): string {
   const minute = isAtLeast(bundle, 'Upgrading') ? 0 : Math.floor(now / countPause);
   return [phaseOf(bundle), bundle.status?.version, minute, ...(bundle.spec.allowExtraImages ?? [])].join();
+}
+
+/**
+ * Returns what a check of the files of the images is valid for: the release, and again while the update is held.
+ * Undefined if no check is due, because nodes load or the update has begun.
+ */
+export function checkStage(bundle: UpgradeBundle): string | undefined {
+  const isDue = isAtLeast(bundle, 'Loaded') && !isAtLeast(bundle, 'Upgrading');
+  return isDue ? `${bundle.status?.version ?? ''} ${phaseOf(bundle) === 'Held'}` : undefined;
 }
 
 /**

@@ -1,8 +1,9 @@
-import { fieldsAt, textOf } from '../../fields.ts';
 import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
+import { keptBackups } from '../../node/clusterBackup.ts';
 import { readNode } from '../../preflight/node.ts';
 import { isControlPlane } from '../../preflight/nodeCheck.ts';
 import { isRecentBackup } from '../nodeReport.ts';
+import { readRendered } from '../poolRollout.ts';
 import { falseCondition, type BundleCondition } from '../conditions.ts';
 import type { UpgradeBundleStatus } from '../upgradeBundle.ts';
 import type { Observation } from './observation.ts';
@@ -13,9 +14,6 @@ export interface BackupState {
   readonly backupNode?: string | undefined;
   readonly backups?: UpgradeBundleStatus['backups'];
 }
-
-/** The number of backups in a record. Nodes keep as many. */
-const kept = 2;
 
 /**
  * Has the agent of a control plane node back up etcd before an update, unless `spec.backup` is `off`. The condition is
@@ -47,7 +45,7 @@ export function awaitBackup({ bundle, site, reports }: Observation): BackupState
     const entry = { node, ...made, pools: pools.map(([name, config]) => ({ name, config })) };
     return {
       condition: { type: 'BackedUp', status: 'True', reason: 'BackedUp', message },
-      backups: [...known, entry].slice(-kept),
+      backups: [...known, entry].slice(-keptBackups),
     };
   }
   const condition =
@@ -55,8 +53,4 @@ export function awaitBackup({ bundle, site, reports }: Observation): BackupState
       ? falseCondition('BackedUp', 'BackingUp', `${node} backs up etcd and the static pods of ${version}`)
       : falseCondition('BackedUp', 'BackupFailed', `${node} cannot back up etcd before the update: ${failure}`);
   return { condition, backupNode: node };
-}
-
-function readRendered(status: unknown): string {
-  return textOf(fieldsAt(status, 'configuration')['name']) ?? '';
 }

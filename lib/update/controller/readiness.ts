@@ -1,3 +1,4 @@
+import { fieldsOf } from '../../fields.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -5,12 +6,14 @@ import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
 import { formatSubject, type Finding } from '../../kubernetes/finding.ts';
 import { readNode } from '../../preflight/node.ts';
 import { checkNode } from '../../preflight/nodeCheck.ts';
-import { checkOperators, checkPools } from '../../preflight/operatorCheck.ts';
+import { checkWebhooks, listServiceNamespaces } from '../../preflight/admissionCheck.ts';
+import { checkDrains } from '../../preflight/drainCheck.ts';
+import { checkEtcdMembers, checkOperators, checkPools } from '../../preflight/operatorCheck.ts';
 import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { mirrorSet } from '../mirror/mirrorObjects.ts';
 import type { LoadState } from './loadState.ts';
-import { featureSetOf, hasMirrors } from '../../preflight/survey.ts';
+import { featureSetOf, hasMirrors, webhookKinds } from '../../preflight/survey.ts';
 import { checkStreams } from '../../preflight/osImageStreamCheck.ts';
 import { checkPath, checkState, type ImageSupply } from '../../preflight/versionCheck.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
@@ -30,7 +33,7 @@ export interface Site {
 
 /**
  * Finds obstacles to an update with a bundle, by the checks of preflight: version path, operators, pools, nodes and
- * their architecture. Also checks the free space of nodes if `load` is given, which is before the nodes load.
+ * their architecture, budgets, etcd and webhooks. Also checks the free space of nodes if `load` is given, which is before the nodes load.
  */
 export async function findObstacles(
   cluster: Cluster,
@@ -58,9 +61,50 @@ export async function findObstacles(
     ...checkState(site.clusterVersion, target),
     ...checkOperators(site.operators, isMinor),
     ...checkPools(site.pools),
+    ...(await findHazards(cluster)),
     ...site.nodes.flatMap((node) => checkNode(readNode(node), [], [], load && needs, knowledge)),
   ];
   return findings.filter(({ severity }) => severity === 'blocker');
+}
+
+/**
+ * Finds what would stop an update half-way, by the checks of preflight: budgets that block drains, members of etcd, and
+ * webhooks that do not answer. Reads pods only in namespaces whose budgets may block. Throws the errors of the cluster.
+ */
+async function findHazards(cluster: Cluster): Promise<Finding[]> {
+  const list = async ([apiVersion, kind]: readonly [string, string], namespace?: string): Promise<StoredObject[]> => {
+    if (!(await cluster.findKind(apiVersion, kind))) return [];
+    return await cluster.list(apiVersion, kind, namespace === undefined ? {} : { namespace });
+  };
+  const listIn = async (kind: readonly [string, string], namespaces: Iterable<string>): Promise<StoredObject[]> =>
+    (await Promise.all([...new Set(namespaces)].map((namespace) => list(kind, namespace)))).flat();
+  const [budgets, infrastructures, etcds, validatingWebhooks, mutatingWebhooks] = await Promise.all([
+    list(['policy/v1', 'PodDisruptionBudget']),
+    list(['config.openshift.io/v1', 'Infrastructure']),
+    list(['operator.openshift.io/v1', 'Etcd']),
+    list(webhookKinds.validatingWebhooks),
+    list(webhookKinds.mutatingWebhooks),
+  ]);
+  const services = listServiceNamespaces([...validatingWebhooks, ...mutatingWebhooks]);
+  const [workloads, endpointSlices, namespaces] = await Promise.all([
+    listIn(['v1', 'Pod'], listBlocking(budgets)),
+    listIn(['discovery.k8s.io/v1', 'EndpointSlice'], services),
+    services.length > 0 ? list(['v1', 'Namespace']) : [],
+  ]);
+  return [
+    ...checkDrains({ budgets, workloads, infrastructures }),
+    ...checkEtcdMembers(etcds),
+    ...checkWebhooks({ validatingWebhooks, mutatingWebhooks, endpointSlices, namespaces }),
+  ];
+}
+
+/** Returns the namespaces with a budget that allows no eviction now, or with several budgets. */
+function listBlocking(budgets: readonly StoredObject[]): string[] {
+  const namespaces = budgets.map(({ metadata: { namespace = '' } }) => namespace);
+  return budgets.flatMap(({ metadata: { namespace = '' }, status }) => {
+    const isShared = namespaces.filter((each) => each === namespace).length > 1;
+    return isShared || Number(fieldsOf(status)['disruptionsAllowed'] ?? 0) === 0 ? [namespace] : [];
+  });
 }
 
 /** Returns one line about an obstacle: `clusterversion/version runs 4.19.3, from which …`. */

@@ -44,7 +44,12 @@ const controllerEverywhere: readonly Rule[] = [
   rule('', ['events'], ['list']),
   rule('config.openshift.io', ['clusterversions'], ['get', ...watching]),
   rule('config.openshift.io', ['clusteroperators'], watching),
-  rule('config.openshift.io', ['featuregates', 'imagedigestmirrorsets'], ['list']),
+  rule('config.openshift.io', ['featuregates', 'imagedigestmirrorsets', 'infrastructures'], ['list']),
+  rule('', ['namespaces', 'pods'], ['list']),
+  rule('policy', ['poddisruptionbudgets'], ['list']),
+  rule('operator.openshift.io', ['etcds'], ['list']),
+  rule('admissionregistration.k8s.io', ['validatingwebhookconfigurations', 'mutatingwebhookconfigurations'], ['list']),
+  rule('discovery.k8s.io', ['endpointslices'], ['list']),
   rule('operator.openshift.io', ['imagecontentsourcepolicies'], ['list']),
   rule('machineconfiguration.openshift.io', ['machineconfigpools', 'machineconfignodes'], watching),
   // The update itself.

@@ -3,6 +3,7 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { executablePath } from '../../machine/paths.ts';
 import { accountPolicies } from './accountPolicies.ts';
 import { agentAccess, type Account } from './agentAccess.ts';
+import { readyPath } from '../agent/agentServer.ts';
 import { servingSecret } from '../mirror/mirrorCertificates.ts';
 import { mirrorSecretFolder } from '../mirror/mirrorUnit.ts';
 import { agentNamespace, reportNamespace } from '../upgradeBundle.ts';
@@ -37,6 +38,8 @@ export interface AgentOptions {
   readonly policies?: boolean;
   /** Whether the cluster evaluates the CEL rules of definitions (Kubernetes 1.25). */
   readonly rules: boolean;
+  /** Whether a control plane node has the label `master` only; default false. */
+  readonly masterLabel?: boolean;
   /** Whether agents serve metrics; default false. */
   readonly metrics?: boolean;
   /** The version of this program, to record it; by default nothing is recorded. */
@@ -149,7 +152,7 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
       spec: {
         serviceAccountName: account,
         priorityClassName: 'openshift-user-critical',
-        ...(isAgent ? { hostPID: true } : { affinity: controlPlane }),
+        ...(isAgent ? { hostPID: true } : { affinity: controlPlaneAffinity(options) }),
         tolerations: [{ operator: 'Exists' }],
         terminationGracePeriodSeconds: 30,
         containers: [isAgent ? agentContainer(options) : controllerContainer(options)],
@@ -166,16 +169,14 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
   return { apiVersion: 'apps/v1', kind: 'DaemonSet', metadata, spec };
 }
 
-// Nodes of clusters that were installed before 4.12 can have the first label only.
-const controlPlane = {
-  nodeAffinity: {
-    requiredDuringSchedulingIgnoredDuringExecution: {
-      nodeSelectorTerms: ['node-role.kubernetes.io/master', 'node-role.kubernetes.io/control-plane'].map((key) => ({
-        matchExpressions: [{ key, operator: 'Exists' }],
-      })),
-    },
-  },
-};
+// API servers warn of the label `master`. Nodes of clusters that were installed before 4.12 can have only that one.
+function controlPlaneAffinity({ masterLabel = false }: AgentOptions): object {
+  const roles = ['control-plane', ...(masterLabel ? ['master'] : [])];
+  const nodeSelectorTerms = roles.map((role) => ({
+    matchExpressions: [{ key: `node-role.kubernetes.io/${role}`, operator: 'Exists' }],
+  }));
+  return { nodeAffinity: { requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms } } };
+}
 
 // An annotation of the pod template: if the keys change, the pods restart.
 const keysFile = {
@@ -228,8 +229,8 @@ function agentContainer(options: AgentOptions): object {
       ...describeExecutables(options.executables),
     ],
     ports: portsOf(metrics).map(([name, each]) => ({ name, containerPort: each, protocol: 'TCP' })),
-    // An agent serves when it has started. Before that it waits for its executable.
-    readinessProbe: { tcpSocket: { port }, periodSeconds: 5 },
+    // Before an agent starts, it waits for its executable. It is ready if it reaches the API server.
+    readinessProbe: { httpGet: { port: executablePort, path: readyPath }, periodSeconds: 5 },
     volumeMounts: [...volumeMounts, { name: 'token', mountPath: dirname(tokenPath), readOnly: true }],
   };
 }

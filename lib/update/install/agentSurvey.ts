@@ -101,5 +101,7 @@ function reasonOf(
     return `${String(waiting['reason'])}${details === undefined ? '' : `: ${details}`}`;
   }
   if (restarts > 0) return `it has ended ${restarts} times, the last time with exit code ${String(ended['exitCode'])}`;
-  return state['running'] === undefined ? 'its container is not running yet' : 'the agent does not serve yet';
+  return state['running'] === undefined
+    ? 'its container is not running yet'
+    : 'the agent has not started yet, or cannot report to the API server';
 }

@@ -11,7 +11,8 @@ import { machines, type NodeArchitecture } from './agentStart.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { Executable } from './executable.ts';
 import { machineConfigDaemon, readDaemonImage } from '../../preflight/agentImage.ts';
-import { readNode } from '../../preflight/node.ts';
+import { readNode, type ClusterNode } from '../../preflight/node.ts';
+import { isControlPlane } from '../../preflight/nodeCheck.ts';
 import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 
@@ -66,7 +67,8 @@ export async function planInstallation(
   }
   const image = await findImage(cluster);
   // Printed objects need no executable: nodes then wait for one.
-  if (executables.length > 0) await checkArchitectures(cluster, executables);
+  const nodes = (await cluster.list('v1', 'Node')).map(readNode);
+  if (executables.length > 0) checkArchitectures(nodes, executables);
   const digests = Object.fromEntries(executables.map(({ architecture, digest }) => [architecture, digest]));
   const agents = await cluster.read(agentSet);
   const before = agents ? readTrust(agents) : noTrust;
@@ -81,7 +83,10 @@ export async function planInstallation(
   const { apiVersion, kind } = serviceMonitorKind;
   const hasMonitors = metrics && (await cluster.findKind(apiVersion, kind)) !== undefined;
   const own = { image, executables: digests, trust, admission: admitted ? admission : undefined };
-  const objects = agentObjects({ ...own, policies, rules, metrics, version });
+  const masterLabel = nodes.some(
+    (node) => isControlPlane(node) && !('node-role.kubernetes.io/control-plane' in node.labels),
+  );
+  const objects = agentObjects({ ...own, policies, rules, metrics, masterLabel, version });
   return hasMonitors ? [...objects, serviceMonitor] : objects;
 }
 
@@ -110,8 +115,7 @@ async function findImage(cluster: Cluster): Promise<string> {
   });
 }
 
-async function checkArchitectures(cluster: Cluster, executables: readonly Executable[]): Promise<void> {
-  const nodes = (await cluster.list('v1', 'Node')).map(readNode);
+function checkArchitectures(nodes: readonly ClusterNode[], executables: readonly Executable[]): void {
   const has = (architecture: string): boolean => executables.some((each) => each.architecture === architecture);
   const missing = nodes.filter(({ architecture }) => !has(architecture));
   const [first] = missing;

@@ -1,4 +1,4 @@
-import { probeName } from '../../preflight/pullAdmission.ts';
+import { probeName } from '../../preflight/admissionCheck.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { containerLists } from '../../lint/container.ts';
 import { pullAlwaysExpression, volumePullsAlwaysExpression } from '../../lint/rules.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { checkSite } from '../../../lib/bundle/create/siteCheck.ts';
+import { checkSite, heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import { makeContext } from '../../support/context.ts';
 
@@ -40,5 +40,31 @@ describe('checkSite', () => {
     expect(said('4.20', '4.19.3', '4.20.3')).to.equal(false);
     expect(said('4.21', '4.22.1', '5.0.0')).to.equal(true);
     expect(said('5.0', '4.22.1', '5.0.0')).to.equal(false);
+  });
+});
+
+describe('heldImagesOf', () => {
+  const release = `quay.io/ocp/release@sha256:${'a'.repeat(64)}`;
+  const report = (history: SiteReport['history']): SiteReport => ({
+    ...{ formatVersion: 1, created: '', tool: 'test', version: '4.19.3', arch: 'x86_64', channel: '' },
+    ...{ nodes: [], operators: [], findings: [], history, heldImages: { 'quay.io/ocp/etcd': ['b'.repeat(64)] } },
+  });
+  const update = (version: string, image: string): SiteReport['history'][number] => ({
+    version,
+    image,
+    state: 'Completed',
+  });
+
+  it('names the release that the site runs, and the images of all nodes', () => {
+    const held = heldImagesOf(report([update('4.19.2', `${release.slice(0, -1)}c`), update('4.19.3', release)]));
+    expect(held).to.deep.equal({
+      ...{ version: '4.19.3', arch: 'x86_64', release },
+      images: [`quay.io/ocp/etcd@sha256:${'b'.repeat(64)}`],
+    });
+  });
+
+  it('names nothing if the history lacks the release, or has it by a tag', () => {
+    for (const history of [[], [update('4.19.2', release)], [update('4.19.3', 'quay.io/ocp/release:4.19.3')]])
+      expect(heldImagesOf(report(history))).to.equal(undefined);
   });
 });

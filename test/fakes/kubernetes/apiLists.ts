@@ -41,6 +41,18 @@ export function listObjects(objects: ApiObjects, kind: ApiKind, namespace: strin
   return { kind: `${kind.kind}List`, apiVersion: apiVersionOf(kind), metadata, items: bare };
 }
 
+/** Returns a list with the metadata of its objects only. */
+export function omitContent(list: object): object {
+  const { items, metadata } = list as { items: readonly ApiObject[]; metadata: object };
+  const own = { apiVersion: 'meta.k8s.io/v1', kind: 'PartialObjectMetadata' };
+  return {
+    ...own,
+    kind: `${own.kind}List`,
+    metadata,
+    items: items.map((each) => ({ ...own, metadata: each.metadata })),
+  };
+}
+
 /**
  * Responds to a watch: one JSON object in each line, from a revision on (without one, existing objects come first),
  * without a limit or for `timeoutSeconds`. Sends bookmarks if requested: at the beginning, and after each change of

@@ -38,6 +38,8 @@ export interface Writing {
   readonly dryRun: boolean;
   /** Write only `status`; otherwise everything else. */
   readonly status?: boolean;
+  /** When it was created; by default now. */
+  readonly created?: Date;
 }
 
 /** The objects of one API server, with one revision counter for all, and the history for watches. Emits `change`. */
@@ -83,7 +85,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
   }
 
   /** Creates an object. Throws 409 if it exists, 404 without its namespace, 422 if it is invalid. */
-  create(place: Place, body: Json, { manager, dryRun }: Writing): ApiObject {
+  create(place: Place, body: Json, { manager, dryRun, created = new Date() }: Writing): ApiObject {
     const { kind, namespace, name } = place;
     if (this.get(place)) {
       const details = { name, group: kind.group, kind: kind.resource };
@@ -103,7 +105,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
         uid: randomUUID(),
         resourceVersion: '',
         generation: 1,
-        creationTimestamp: new Date().toISOString().replace(/\.\d+/, ''),
+        creationTimestamp: created.toISOString().replace(/\.\d+/, ''),
       },
     });
     validate(kind, object);

@@ -6,7 +6,7 @@ import { evaluatePolicy, isEnforced } from './apiPolicy.ts';
 import { rightsOf, type Rule } from './apiRights.ts';
 import { protobufType, readProtobuf } from './apiProtobuf.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
-import { listObjects, watchObjects } from './apiLists.ts';
+import { listObjects, omitContent, watchObjects } from './apiLists.ts';
 import { tabulateObjects } from './apiTables.ts';
 import { discover } from './apiDiscovery.ts';
 import { parseAllDocuments } from 'yaml';
@@ -46,6 +46,8 @@ export class TestApiServer extends FaultyServer {
   readonly kinds: ApiKind[];
   /** The reports of kubelets (`/stats/summary`), by the names of their nodes. */
   readonly nodeStats = new Map<string, object>();
+  /** The metrics of kubelets, by the name of the node. */
+  readonly nodeMetrics = new Map<string, string>();
   /**
    * The folders that are the file systems of nodes, by their names. Commands run there, and agents see them as `/host`.
    */
@@ -105,7 +107,9 @@ export class TestApiServer extends FaultyServer {
     const { uid: _, resourceVersion: __, managedFields: ___, ...metadata } = object['metadata'] as Json;
     const fresh = { ...object, metadata };
     if (this.objects.get(place)) this.objects.delete(place, {}, false);
-    const created = this.objects.create(place, fresh, { manager, dryRun: false });
+    const stated = metadata['creationTimestamp'];
+    const time = typeof stated === 'string' ? { created: new Date(stated) } : {};
+    const created = this.objects.create(place, fresh, { manager, dryRun: false, ...time });
     if (!place.kind.status) return created;
     const { resourceVersion } = created.metadata;
     const whole = { ...fresh, metadata: { ...metadata, resourceVersion } };
@@ -153,6 +157,8 @@ export class TestApiServer extends FaultyServer {
     if (found) return json(200, found);
     const proxied = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/stats\/summary$/.exec(path);
     if (proxied) return this.#tellStats(user, proxied[1] ?? '');
+    const measured = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/metrics$/.exec(path);
+    if (measured) return this.#tellMetrics(user, measured[1] ?? '');
     const logged = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/([^/]+)\/log$/.exec(path);
     if (logged) return this.#tellLog(exchange, user, { namespace: logged[1] ?? '', name: logged[2] ?? '' });
     const evicted = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/([^/]+)\/eviction$/.exec(path);
@@ -168,7 +174,8 @@ export class TestApiServer extends FaultyServer {
     if (verb === 'list') {
       const { headers, query } = exchange;
       const makeList = /\bas=Table\b/.test(headers.accept ?? '') ? tabulateObjects : listObjects;
-      return json(200, makeList(this.objects, target.kind, target.namespace, query));
+      const list = makeList(this.objects, target.kind, target.namespace, query);
+      return json(200, /\bas=PartialObjectMetadataList\b/.test(headers.accept ?? '') ? omitContent(list) : list);
     }
     if (verb === 'watch') {
       if (!this.#bookmarks) exchange.query.delete('allowWatchBookmarks');
@@ -176,6 +183,12 @@ export class TestApiServer extends FaultyServer {
     }
     if (verb === 'get') return json(200, this.objects.demand(target));
     return await this.#write(exchange, target, user);
+  }
+
+  #tellMetrics(user: ApiUser, name: string): Answer {
+    const kind = { group: '', version: 'v1', kind: 'NodeProxyOptions', resource: 'nodes/proxy', namespaced: false };
+    this.#access.authorize(user, 'get', { kind, namespace: '', name });
+    return { status: 200, headers: { 'Content-Type': 'text/plain' }, body: this.nodeMetrics.get(name) ?? '' };
   }
 
   #tellStats(user: ApiUser, name: string): Answer {

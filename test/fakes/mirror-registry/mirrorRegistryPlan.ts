@@ -7,8 +7,12 @@ import { surveyHost } from '../../../lib/mirror-registry/change/survey.ts';
 import type { Fixture } from './mirrorRegistry.ts';
 
 /** Plans the upgrade of a fixture, with the default options for certificates. */
-export async function planFixture({ root, home }: Fixture, target: TargetImages): Promise<UpgradePlan> {
-  const renewal = { now: new Date(), renewBefore: 90, certDays: 397, caDays: 1024, addHosts: [], force: false };
+export async function planFixture(
+  { root, home }: Fixture,
+  target: TargetImages,
+  now = new Date(),
+): Promise<UpgradePlan> {
+  const renewal = { now, renewBefore: 90, certDays: 397, caDays: 1024, addHosts: [], force: false };
   const files = new HostFiles(root);
   const detected = await detectInstallation(files, { scope: 'auto', home });
   return (await surveyHost({ files, detected, target, release: undefined, renewal })).plan;

@@ -22,6 +22,7 @@ import {
   installOwnCertificate,
   type InstalledCertificates,
 } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
+import { planFixture } from '../../fakes/mirror-registry/mirrorRegistryPlan.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 
 // A whole second, as in certificates, so that a certificate of this second is not from the future.
@@ -202,6 +203,33 @@ describe('certificates', function () {
     expect((await host.read()).status.problems.join()).to.include('expired on');
     await host.renew();
     expect((await host.read()).status.problems).to.deep.equal([]);
+  });
+
+  it('are good for clients with the right time although the clock of the host is a year ahead', async () => {
+    const host = await install();
+    const day = 24 * 60 * 60 * 1000;
+    await host.renew({ now: new Date(now.getTime() + 365 * day) });
+    expect((await host.read()).status.problems).to.deep.equal([]);
+    expect(await verifyStrictly(host, host.at('quay-rootCA/rootCA.pem'))).to.equal('good');
+    await host.renew({ now: new Date(now.getTime() + 500 * day), force: true });
+    const { server } = (await host.read()).status;
+    const validity = Date.parse(server?.notAfter ?? '') - Date.parse(server?.notBefore ?? '');
+    expect(Math.round(validity / day)).to.equal(825);
+  });
+
+  it('that are valid only from a later day are problems, and renewed only on request', async () => {
+    const host = await install();
+    const back = new Date('2001-02-03T04:05:06Z');
+    const certificates = await readCertificates(host.files, host.installation, back);
+    expect(certificates.status.problems.join()).to.match(
+      /the certificate is valid only from .*, and the clock of this host says 2001-02-03,its CA is valid only from/,
+    );
+    const renew = (force: boolean): Promise<Renewal> =>
+      renewCertificates(host.files, certificates, host.installation, { ...options, now: back, force });
+    expect((await failureOf(renew(false), 'not-ready')).hint).to.include('Set the clock of this host');
+    expect((await renew(true)).authority).to.include(`it is valid only from ${now.toISOString().slice(0, 10)}`);
+    const plan = await planFixture(host.fixture, {}, back);
+    expect(plan.blockers.join()).to.include('the certificate is valid only from');
   });
 
   it('get a new key if the old one is too short, or if one is requested', async () => {

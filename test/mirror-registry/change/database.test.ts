@@ -6,7 +6,7 @@ import { restoreDatabase } from '../../../lib/mirror-registry/change/database.ts
 import { kindOf } from '../../../lib/mirror-registry/change/databaseKind.ts';
 import { HostCommands } from '../../../lib/machine/hostCommands.ts';
 import { PostgresServer } from '../../fakes/mirror-registry/postgresServer.ts';
-import { requirePeer, run } from '../../support/peers.ts';
+import { requireAccount, requirePeer, run } from '../../support/peers.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 
 const megabyte = 1024 * 1024;
@@ -73,6 +73,7 @@ describe('the restore of a database in its place', function () {
 
   it('lets PostgreSQL start only on the whole folder', async function () {
     requirePeer(this, 'pg_ctlcluster');
+    requireAccount(this);
     const server = new PostgresServer(place);
     try {
       await server.create();

@@ -1,4 +1,4 @@
-import { readFile, rm } from 'node:fs/promises';
+import { readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
@@ -29,9 +29,14 @@ describe('what a registry needs', function () {
       (each: RunningRegistry) => each.host.volumes.delete('quay-storage'),
       'podman has no volume quay-storage',
     ],
+    [
+      'a missing folder of the database',
+      (each: RunningRegistry) => rename(join(each.fixture.root, 'srv/db'), join(each.fixture.root, 'srv/elsewhere')),
+      'there is no folder /srv/db',
+    ],
   ] as const) {
     it(`is compared before anything stops: ${what}`, async () => {
-      remove(registry);
+      await remove(registry);
       const plan = await registry.call('plan', ['--version=2.0.11']);
       expect(plan.stdout, plan.stderr).to.include(`BLOCKED: ${words}`);
       const { code, stderr } = await registry.call('upgrade', ['--version=2.0.11']);

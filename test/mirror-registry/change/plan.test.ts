@@ -67,6 +67,14 @@ describe('planUpgrade', () => {
     );
   });
 
+  it('keeps the quotes and the percent signs of a mount', async () => {
+    const fixture = await install({ age: '2.0.7', databaseStorage: '"/srv/my 100%% data"' });
+    const unit = join(fixture.root, fixture.unitFolder, 'quay-app.service');
+    await writeFile(unit, (await readFile(unit, 'utf8')).replace('data":/sqlite:Z', 'data:/sqlite:Z"'));
+    const plan = await planFixture(fixture, { quay: latest.quay });
+    expect(plan.units[0]?.after).to.include('-v "/srv/my 100%% data:/sqlite:Z,U" ');
+  });
+
   it('restarts what depends on what changes', async () => {
     const fixture = await install({ age: '2.0.10' });
     expect((await planFixture(fixture, { redis: 'r/redis:2' })).restart).to.deep.equal(['quay-redis', 'quay-app']);

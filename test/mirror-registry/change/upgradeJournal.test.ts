@@ -45,6 +45,13 @@ describe('the journal of a change', () => {
     expect(read(JSON.stringify(journal))).to.deep.equal(journal);
   });
 
+  it('is refused if a file has a mode other than its permission bits', () => {
+    const withMode = (mode: number): string => JSON.stringify({ ...journal, files: [{ ...journal.files[0], mode }] });
+    expect(read(withMode(0o777))).to.deep.include({ id: journal.id });
+    for (const mode of [-1, 0.5, 0o1000, 0o4755])
+      expect(() => read(withMode(mode)), String(mode)).to.throw(/a field is missing, or has an unknown value/);
+  });
+
   it('is refused with a hint if any part has another type', () => {
     const texts = ['', '{', 'null', '[]', '7', ...[...damaged(journal)].map(([, value]) => JSON.stringify(value))];
     const places = ['', '', '', '', '', ...[...damaged(journal)].map(([place]) => place)];

@@ -44,6 +44,18 @@ describe('importDump', () => {
     expect(database.prepare('SELECT count(*) AS count FROM role').get()).to.deep.include({ count: 0 });
   });
 
+  it('reads bytes from their hexadecimal form', async () => {
+    {
+      using database = new DatabaseSync(path);
+      database.exec('CREATE TABLE piece (id INTEGER, content BLOB)');
+    }
+    const rows = 'COPY public.piece (id, content) FROM stdin;\n1\t\\\\x00ff\n2\t\\N\n\\.\n';
+    await importDump(path, chunksOf(`${version}${rows}${end}`, 16));
+    using database = new DatabaseSync(path, { readOnly: true });
+    const [first, second] = database.prepare('SELECT content FROM piece ORDER BY id').all();
+    expect([first?.['content'], second?.['content']]).to.deep.equal([new Uint8Array([0, 255]), null]);
+  });
+
   const role = (rows: string): string => `${version}COPY public.role (id, name) FROM stdin;\n${rows}\\.\n`;
   for (const [what, text, code, words] of [
     ['half a table', `${version}COPY public.role (id, name) FROM stdin;\n1\tadmin\n`, 'incomplete', 'end is missing'],

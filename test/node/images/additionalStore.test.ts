@@ -49,6 +49,16 @@ describe('openAdditionalStore', () => {
     expect(lines.slice(0, lines.indexOf('end')).filter((line) => line === 'begin')).to.have.length.greaterThan(1);
   });
 
+  it('replaces the rest of a store, and no folder with other content', async () => {
+    const host = await hostWith('exit 0');
+    const path = join(folder, 'store');
+    await mkdir(join(path, 'vfs-images'), { recursive: true });
+    await openAdditionalStore(await HostStorage.open(host), path, makeContext());
+    await writeFile(join(path, 'letters.txt'), '');
+    const error = await failureOf(openAdditionalStore(await HostStorage.open(host), path, makeContext()), 'usage');
+    expect(error.message).to.contain('letters.txt');
+  });
+
   it('warns if the store cannot be synced, and continues', async () => {
     const host = await hostWith('echo "Input/output error" >&2; exit 1');
     const context = makeContext();

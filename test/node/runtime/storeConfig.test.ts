@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
@@ -27,7 +27,9 @@ describe('configureStore', () => {
     expect(await configureStore(host(), store)).to.equal(true);
     expect(await readStorageConfig(host())).to.deep.include({ graphRoot: '/g', additionalStores: [store] });
     expect(existsSync(join(root, store, '.managed'))).to.equal(true);
+    const { ino } = await stat(join(root, store, '.managed'));
     expect(await configureStore(host(), store)).to.equal(false);
+    expect((await stat(join(root, store, '.managed'))).ino).to.equal(ino);
     expect(await configureStore(host(), `${store}2`)).to.equal(true);
     expect((await readStorageConfig(host())).additionalStores).to.deep.equal([store, `${store}2`]);
     expect(await removeStoreConfig(host())).to.equal(true);

@@ -13,7 +13,7 @@ import { makeContext } from '../../support/context.ts';
 import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob, type TestLayer } from '../../support/content/layers.ts';
-import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
+import { requireAccount, requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 
 const digest = digestOf('a release');
@@ -89,6 +89,7 @@ describe('a graph-data image', function () {
 
   it('copies its data to the folder that the update service reads, as any user', async function () {
     requirePeer(this, 'podman', 'buildah');
+    requireAccount(this);
     const volume = join(folder, 'volume');
     await mkdir(volume);
     await chmod(volume, 0o777);

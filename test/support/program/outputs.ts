@@ -90,7 +90,7 @@ function callFor(program: Program, args: readonly string[]): string {
   const action = /<(action|what)>/.test(entry.usage) ? [args[args.indexOf(commandNameOf(entry)) + 1]] : [];
   const call = callOf(program, entry);
   const forms = args.flatMap((arg) =>
-    arg === '-w' ? '--watch' : (/^--(watch|sign-key|to-mirror|end)\b/.exec(arg)?.[0] ?? []),
+    arg === '-w' ? '--watch' : (/^--(watch|sign-key|to-mirror|end|restore)\b/.exec(arg)?.[0] ?? []),
   );
   return [call, ...action, ...forms].join(' ');
 }

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { chown, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { createServerCertificate } from '../../../lib/certificates/issuing.ts';
 import type { CertificateStatus } from '../../../lib/mirror-registry/certificates/certificates.ts';
 import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
@@ -190,6 +191,26 @@ describe('changeCertificates', function () {
     expect(await registry.snapshot(true)).to.deep.equal(before);
     const { code, stderr } = await registry.call('rollback', ['--force']);
     expect(code, stderr).to.equal(0);
+  });
+
+  it('asks before a rollback to a certificate that is valid only from a later day', async () => {
+    const [certificate, key] = await Promise.all(
+      ['pem', 'key'].map((name) => readFile(registry.at(`quay-rootCA/rootCA.${name}`), 'utf8')),
+    );
+    const authority = { certificate: certificate ?? '', key: key ?? '' };
+    const later = new Date(Date.now() + 30 * 24 * 60 * 60 * 1000);
+    const made = await createServerCertificate('quay-enterprise', {
+      ...{ hosts: ['localhost'], authority, now: later, days: 9 },
+    });
+    await writeFile(registry.at('quay-config/ssl.cert'), made.certificate + authority.certificate);
+    await writeFile(registry.at('quay-config/ssl.key'), made.key);
+    expect((await registry.call('certs renew')).stderr).to.include('Set the clock of this host');
+    expect((await registry.call('certs renew', ['--force'])).code).to.equal(0);
+    const before = await registry.snapshot(true);
+    const refused = await registry.call('rollback');
+    expect([refused.code, refused.stderr.includes('is valid only from')], refused.stderr).to.deep.equal([1, true]);
+    expect(await registry.snapshot(true)).to.deep.equal(before);
+    expect((await registry.call('rollback', ['--force'])).code).to.equal(0);
   });
 
   it('replaces what a symbolic link leads to, not the link', async () => {

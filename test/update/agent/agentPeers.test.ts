@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { connect, createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { PassThrough, Readable } from 'node:stream';
@@ -7,7 +7,7 @@ import { buffer, text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { AgentPeers, connectToPeers, peerPath } from '../../../lib/update/agent/agentPeers.ts';
-import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
+import { AgentServer, readyPath } from '../../../lib/update/agent/agentServer.ts';
 import { formatNodeReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 import { replicaPath } from '../../../lib/node/replica.ts';
@@ -233,6 +233,12 @@ describe('agents among each other', () => {
     const at = (path: string): string => new URL(path, server.executableOrigin).href;
     expect(await (await fetch(at('/executable/abc'))).text()).to.equal('MZ');
     expect((await fetch(at(peerPath(digest)))).status).to.equal(404);
+    const isReady = async (): Promise<boolean> => (await fetch(at(readyPath))).status === 200;
+    expect(await isReady()).to.equal(false);
+    server.setReady(true);
+    expect(await isReady()).to.equal(true);
+    server.setReady(false);
+    expect(await isReady()).to.equal(false);
   });
 
   it('refuse another bundle, and one without a trusted signature', async () => {
@@ -244,6 +250,21 @@ describe('agents among each other', () => {
     const strict = new BundleCache(join(folder, 'a'), { ...trust, keyrings: [], fingerprints: [] });
     await failureOf(strict.verify({ path: made.path, device: made.folder }, digest, makeContext()), 'untrusted');
     expect(await readdir(join(folder, 'a')).catch(() => [])).to.deep.equal([]);
+  });
+
+  it('read another bundle only once, until its medium changes', async () => {
+    const path = join(folder, 'upgrade.tar');
+    await copyFile(made.path, path);
+    const cache = new BundleCache(join(folder, 'a'), trust);
+    const found = { path, device: folder };
+    await failureOf(cache.verify(found, digestOf('other'), makeContext()), 'digest-mismatch');
+    await rm(path);
+    const error = await failureOf(cache.verify(found, digestOf('another'), makeContext()), 'digest-mismatch');
+    expect(error.message).to.contain(`its digest is ${digest}, not ${digestOf('another')}`);
+    await copyFile(made.path, path);
+    // The allowed bundle itself is always read.
+    await using verified = (await cache.verify(found, digest, makeContext())).bundle;
+    expect(verified.path).to.equal(path);
   });
 
   it('remove bundles that are no longer needed', async () => {

@@ -36,6 +36,12 @@ describe('endFormerAgent', () => {
     await using _lock = await takeLock(path, 'x');
   });
 
+  it('does not end itself', async () => {
+    const own = join(folder, 'own.lock');
+    await using _lock = await takeLock(own, 'x');
+    await endFormerAgent(host, own, makeContext(), [process.argv0]);
+  });
+
   it('leaves every other program alone', async () => {
     for (const own of [undefined, [], ['program', 'agent']]) await endFormerAgent(host, path, makeContext(), own);
     await failureOf(takeLock(path, 'x'), 'busy');

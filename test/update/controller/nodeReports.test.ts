@@ -4,9 +4,9 @@ import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { NodeReports, silenceLimit } from '../../../lib/update/controller/nodeReports.ts';
 
 describe('NodeReports', () => {
-  const lease = (name: string, renewTime: string, bundle = 'u'): StoredObject => {
+  const lease = (name: string, renewTime: string, bundle = 'u', version?: string): StoredObject => {
     const progress = { name, phase: 'Loading', imagesLoaded: 1, imagesTotal: 2, bytes: 3 } as const;
-    return { ...formatNodeReport({ bundle, progress }), spec: { holderIdentity: name, renewTime } };
+    return { ...formatNodeReport({ bundle, version, progress }), spec: { holderIdentity: name, renewTime } };
   };
 
   it('are those for one UpgradeBundle, each by the node of its Lease', () => {
@@ -14,6 +14,13 @@ describe('NodeReports', () => {
     const known = new NodeReports().read([lease('a', '1'), lease('b', '1', 'another'), stray], 'u');
     expect([...known.keys()]).to.deep.equal(['a']);
     expect(known.get('a')).to.deep.include({ isRecent: true });
+  });
+
+  it('are those for the release that is asked for', () => {
+    const leases = [lease('a', '1', 'u', '4.19.5'), lease('b', '1', 'u', '4.20.3'), lease('c', '1')];
+    const names = (version?: string): string[] => [...new NodeReports().read(leases, 'u', 0, version).keys()];
+    expect(names('4.20.3')).to.deep.equal(['b']);
+    expect(names()).to.deep.equal(['a', 'b', 'c']);
   });
 
   it('tell who has said nothing for long, by the clock of the reader', () => {

@@ -118,6 +118,11 @@ describe('controlRollout', () => {
     rollout.server.put({ ...formatNodeReport({ bundle: 'x', progress }) });
     const apiVersion = 'machineconfiguration.openshift.io/v1';
     rollout.server.put({ apiVersion, kind: 'PinnedImageSet', metadata, spec: { pinnedImages: [] } });
+    const clientConfig = { service: { name: 'guard', namespace: 'shop' } };
+    rollout.server.put({
+      ...{ apiVersion: 'admissionregistration.k8s.io/v1', kind: 'ValidatingWebhookConfiguration' },
+      ...{ metadata: { name: 'guard' }, webhooks: [{ name: 'guard.shop', clientConfig, rules: [] }] },
+    });
     await rollout.control();
     await rollout.untilPhase('Completed');
     await rollout.until(() => !pins().includes('oc-upgrade-bundle-old-worker'));
@@ -299,7 +304,7 @@ describe('controlRollout', () => {
         prepare();
         put();
         await rollout.control();
-        await rollout.until(() => rollout.condition('Ready', rollout.bundle()?.metadata.name).includes(words));
+        await rollout.until(() => rollout.condition('Ready', 'upgrade-4.19.4-amd64').includes(words));
         expect([pins(), paused(), signatures(), rollout.site.requests]).to.deep.equal([[], before, 0, []]);
         if (!repair) return;
         repair();

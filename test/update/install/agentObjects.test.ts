@@ -93,7 +93,11 @@ describe('agentObjects', () => {
     const sets = agentObjects(options).filter(({ kind }) => kind === 'DaemonSet');
     const pods = sets.map(({ spec }) => (spec as { template: { spec: Record<string, unknown> } }).template.spec);
     expect(pods.map(({ serviceAccountName }) => serviceAccountName)).to.deep.equal(['controller', 'agent']);
-    expect(JSON.stringify(pods[0]?.['affinity'])).to.contain('node-role.kubernetes.io/control-plane');
+    const affinity = JSON.stringify(pods[0]?.['affinity']);
+    expect(affinity).to.contain('node-role.kubernetes.io/control-plane').and.not.to.contain('kubernetes.io/master');
+    expect(JSON.stringify(agentObjects({ ...options, masterLabel: true }))).to.contain(
+      'node-role.kubernetes.io/master',
+    );
     expect(pods[1]).not.to.have.property('affinity');
     // The shared token of the agents is only for agents.
     expect(JSON.stringify(pods[0])).not.to.contain('bundle-token');

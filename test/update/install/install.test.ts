@@ -106,6 +106,16 @@ describe('install', () => {
     expect(result.nodes).to.equal(3);
   });
 
+  it('names the label master, of which API servers warn, only for nodes that lack the other one', async () => {
+    const affinity = ({ objects }: InstallResult): string =>
+      JSON.stringify(objects.map(({ object }) => object).filter(({ kind }) => kind === 'DaemonSet'));
+    expect(affinity(await run({ dryRun: 'client' }))).to.contain('node-role.kubernetes.io/master');
+    const { metadata, ...old } = node('master-0', 'master');
+    const labels = { ...metadata.labels, 'node-role.kubernetes.io/control-plane': '' };
+    site.server.put({ ...old, metadata: { ...metadata, labels } });
+    expect(affinity(await run({ dryRun: 'client' }))).not.to.contain('node-role.kubernetes.io/master');
+  });
+
   it('replaces the executable on every node by another, and keeps the token', async () => {
     await run();
     const token = () => site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle')?.['data'];

@@ -1,0 +1,104 @@
+import { readdir, readFile, stat, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { HostStorage } from '../../lib/node/images/hostStorage.ts';
+import type { ImageStore } from '../../lib/node/images/imageStore.ts';
+import { findDamagedImages } from '../../lib/node/images/layerCheck.ts';
+import { storeImagesOf } from '../../lib/node/images/loadPlan.ts';
+import { AgentImages } from '../../lib/update/agent/agentImages.ts';
+import type { BundleFacts } from '../../lib/update/bundleFacts.ts';
+import { upgradeBundleKind, type Phase, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import type { TestBundle } from '../support/content/bundle.ts';
+import { makeContext } from '../support/context.ts';
+import { LoadSite, makeLoadedBundle } from '../support/loadSite.ts';
+import { requirePeer, run } from '../support/peers.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
+
+describe('the check of layers in a store of skopeo', function () {
+  requirePeer(this, 'skopeo', 'podman');
+  this.timeout(300_000);
+  let made: TestBundle;
+  let site: LoadSite;
+  let store: ImageStore;
+
+  before(async function () {
+    await requireRoot(this);
+    made = await makeLoadedBundle();
+  });
+  after(() => (made as TestBundle | undefined)?.remove());
+  beforeEach(async () => {
+    site = await LoadSite.open(made);
+    await site.load({ store: { kind: 'main' } });
+    store = (await HostStorage.open(site.host)).main;
+  });
+  afterEach(() => site.close());
+
+  const find = async (content: boolean) => {
+    const index = await (await HostStorage.open(site.host)).readIndex(store);
+    const images = storeImagesOf({ metadata: made.result.metadata, path: '' });
+    expect(images.flatMap((image) => index.layersOf(image)).length).to.be.greaterThan(0);
+    return await findDamagedImages(site.host, index, images, { content }, makeContext());
+  };
+  /** Returns a file of a layer that has content. */
+  const fileOf = async (): Promise<string> => {
+    const root = join(store.graphRoot, 'overlay');
+    for (const name of await readdir(root, { recursive: true })) {
+      const found = await stat(join(root, name)).catch(() => undefined);
+      if (name.includes('/diff/') && found?.isFile() && found.size > 0) return join(root, name);
+    }
+    throw new Error(`${root} has no file`);
+  };
+
+  it('finds nothing in whole layers, by their sizes and by their digests', async () => {
+    expect(await find(false)).to.deep.equal([]);
+    expect(await find(true)).to.deep.equal([]);
+    expect(await site.load({ store: { kind: 'main' }, verify: true })).to.deep.include({ loaded: 0 });
+  });
+
+  it('finds a file that was truncated, which skopeo and podman do not notice, and a load with verify names it', async () => {
+    const file = await fileOf();
+    const { size } = await stat(file);
+    await truncate(file, 0);
+    const [damaged, ...others] = await find(false);
+    expect(damaged?.fault).to.match(
+      new RegExp(`^its layer sha256:[0-9a-f]{64} is damaged: .* has 0 of ${size} bytes$`),
+    );
+    // The layers of the other images are their own.
+    expect(others).to.deep.equal([]);
+    expect(await site.load({ store: { kind: 'main' } })).to.deep.include({ loaded: 0 });
+    const failure = await failureOf(site.load({ store: { kind: 'main' }, verify: true }), 'incomplete');
+    expect(failure.message).to.contain(damaged?.name).and.to.contain('cannot be used');
+    expect(failure.hint).to.contain(`podman rmi --force ${damaged?.name ?? ''}`);
+    await run('podman', ['rmi', '--force', damaged?.name ?? ''], { env: site.host.environment });
+    expect(await site.load({ store: { kind: 'main' }, verify: true })).to.deep.include({ loaded: 1 });
+  });
+
+  it('finds changed content of the same size by the digest only', async () => {
+    const file = await fileOf();
+    const content = await readFile(file);
+    content[0] = (content[0] ?? 0) ^ 1;
+    await writeFile(file, content);
+    expect(await find(false)).to.deep.equal([]);
+    expect((await find(true))[0]?.fault).to.contain('its files have the digest sha256:');
+  });
+
+  it('keeps a node from being loaded before the update begins', async () => {
+    await truncate(await fileOf(), 0);
+    const facts = { metadata: made.result.metadata, digest: made.result.digest } as BundleFacts;
+    const count = (phase: Phase, images = new AgentImages(site.host, 0)) => {
+      const bundle: UpgradeBundle = {
+        ...{ ...upgradeBundleKind, metadata: { name: 'x' } },
+        ...{ spec: { bundle: {}, hold: false, store: 'main' }, status: { phase, version: '4.19.4' } },
+      };
+      return images.count(facts, bundle, makeContext());
+    };
+    const images = new AgentImages(site.host, 0);
+    const { total, loaded, damage } = await count('Loaded', images);
+    expect(loaded).to.equal(total - 1);
+    expect(damage).to.contain('podman rmi --force');
+    // Back in Loading, it stays so.
+    expect(await count('Loading', images)).to.deep.equal({ total, loaded, damage });
+    for (const phase of ['Loading', 'Upgrading'] as const) expect((await count(phase)).damage).to.equal(undefined);
+  });
+});

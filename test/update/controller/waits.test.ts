@@ -1,0 +1,147 @@
+import { expect } from 'chai';
+import { makeFacts, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { RolloutSite, type TestController } from '../../fakes/cluster/rollout.ts';
+
+interface Wait {
+  /** The condition that waits, as `Type status Reason`. */
+  readonly condition: string;
+  /** Its limit in minutes; undefined for a decision of an administrator. */
+  readonly limit: number | undefined;
+  /** Words of the remedy. */
+  readonly remedy?: string;
+  readonly spec?: Json;
+  begin?(rollout: RolloutSite): void;
+  end(rollout: RolloutSite): void;
+}
+
+const setReady = (rollout: RolloutSite, isReady: boolean): void =>
+  rollout.edit('Node', 'worker-1', { status: { conditions: [{ type: 'Ready', status: isReady ? 'True' : 'False' }] } });
+const setSpec = (rollout: RolloutSite, spec: Json): void => {
+  rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec });
+};
+
+const waits: Readonly<Record<string, Wait>> = {
+  'a bundle that no node has': {
+    ...{ condition: 'Verified False NotFound', limit: 60, remedy: 'insert a USB drive' },
+    begin: (rollout) => (rollout.facts = undefined),
+    end: (rollout) => (rollout.facts = makeFacts()),
+  },
+  'a node that is not ready': {
+    ...{ condition: 'Ready False Blocked', limit: 60, remedy: 'fix what the condition Ready names' },
+    begin: (rollout) => setReady(rollout, false),
+    end: (rollout) => setReady(rollout, true),
+  },
+  'an agent that is silent': {
+    ...{ condition: 'Loaded False NodesMissing', limit: 60, remedy: 'check the agents of these nodes' },
+    begin: ({ site }) => site.silent.add('worker-1'),
+    end: ({ site }) => site.silent.delete('worker-1'),
+  },
+  'a node that cannot load': {
+    ...{ condition: 'Loaded False NodesFailed', limit: 60, remedy: 'check the agents of these nodes' },
+    begin: ({ site }) => site.failing.set('worker-1', 'the disk is full'),
+    end: ({ site }) => site.failing.delete('worker-1'),
+  },
+  'pins that no daemon makes': {
+    ...{ condition: 'Pinned False Pinning', limit: 120, remedy: 'see the conditions of these nodes' },
+    begin: ({ site }) => (site.pinning = false),
+    end: ({ site }) => (site.pinning = true),
+  },
+  'a backup that does not end': {
+    ...{ condition: 'BackedUp False BackingUp', limit: 30, remedy: 'do without a backup' },
+    begin: ({ site }) => (site.backingUp = false),
+    end: ({ site }) => (site.backingUp = true),
+  },
+  'a backup that fails': {
+    ...{ condition: 'BackedUp False BackupFailed', limit: 30, remedy: 'fix what the message says' },
+    begin: ({ site }) => (site.backupFailure = 'the disk is full'),
+    end: ({ site }) => (site.backupFailure = undefined),
+  },
+  'a version operator that does not notice the request': {
+    ...{ condition: 'Updated False Updating', limit: 120, remedy: 'see “oc adm upgrade”' },
+    begin: ({ site }) => (site.noticing = false),
+    end: ({ site }) => (site.noticing = true),
+  },
+  'a version operator without progress': {
+    ...{ condition: 'Updated False Updating', limit: 120, remedy: 'see “oc adm upgrade”' },
+    begin: ({ site }) => (site.updating = false),
+    end: ({ site }) => (site.updating = true),
+  },
+  'a version operator that refuses the release': {
+    ...{ condition: 'Updated False NotAccepted', limit: 120, remedy: 'see “oc adm upgrade”' },
+    begin: ({ site }) => (site.refusing = true),
+    end: ({ site }) => (site.refusing = false),
+  },
+  'a digest that is not allowed': {
+    ...{ condition: 'Verified False NotAllowed', limit: undefined, spec: { bundle: {} } },
+    end: (rollout) => setSpec(rollout, { bundle: { digest: makeFacts().digest } }),
+  },
+  'a held update': {
+    ...{ condition: 'Updated False Held', limit: undefined, spec: { hold: true } },
+    end: (rollout) => setSpec(rollout, { hold: false }),
+  },
+  'an acknowledgement': {
+    ...{ condition: 'Ready False AcknowledgementRequired', limit: undefined },
+    begin: (rollout) => {
+      rollout.facts = makeFacts({ version: '4.20.3', previous: ['4.19.3'] });
+      const metadata = { name: 'admin-gates', namespace: 'openshift-config-managed' };
+      const data = { 'ack-4.19-x': 'Check this.' };
+      rollout.server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, data });
+    },
+    end: (rollout) => setSpec(rollout, { acknowledge: ['ack-4.19-x'] }),
+  },
+};
+
+describe('a wait of the controller', () => {
+  let rollout: RolloutSite;
+  let controller: TestController;
+  beforeEach(async () => {
+    rollout = await RolloutSite.start();
+  });
+  afterEach(() => rollout.close());
+
+  const isWaiting = ({ condition }: Wait): boolean => {
+    const [type = '', ...state] = condition.split(' ');
+    return rollout.condition(type).startsWith(`${state.join(' ')}:`);
+  };
+  /** Lets a new controller find that the last progress was some minutes ago. */
+  const passMinutes = async (minutes: number): Promise<void> => {
+    await controller.stop();
+    const lastProgressTime = new Date(Date.now() - minutes * 60_000).toISOString().replace(/\.\d+/, '');
+    const status = { ...(rollout.bundle()?.status as Json), lastProgressTime };
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { status });
+    controller = await rollout.control();
+  };
+  const rounds = async (): Promise<void> => {
+    // Each round lists the budgets, or reads the record again.
+    const count = (): number => rollout.server.requests.filter(({ path }) => path.includes('upgradebundles/')).length;
+    const before = count();
+    await rollout.until(() => count() >= before + 3);
+  };
+
+  for (const [what, wait] of Object.entries(waits)) {
+    const { limit, remedy = '' } = wait;
+    it(`for ${what} ${limit === undefined ? 'has no limit' : `is reported after ${limit} minutes, and ends by itself`}`, async () => {
+      wait.begin?.(rollout);
+      rollout.server.put(upgradeBundle(undefined, wait.spec));
+      controller = await rollout.control();
+      await rollout.until(() => isWaiting(wait));
+      await passMinutes((limit ?? 1000) - 2);
+      await rounds();
+      expect(rollout.condition('Stalled')).not.to.match(/^True/);
+      if (limit !== undefined) {
+        await passMinutes(limit + 1);
+        await rollout.until(() => rollout.condition('Stalled').startsWith('True NoProgress'));
+        expect(rollout.condition('Stalled'))
+          .to.contain(`(limit: ${limit} minutes); waiting: `)
+          .and.to.contain(remedy)
+          .and.to.contain('docs/how-to/update-stands-still.md');
+        expect(isWaiting(wait)).to.equal(true);
+      }
+      wait.end(rollout);
+      rollout.site.wake();
+      await rollout.untilPhase('Completed');
+      expect(rollout.condition('Stalled')).not.to.match(/^True/);
+    });
+  }
+});
