@@ -22,6 +22,11 @@ describe('oc adm-upgrade-bundle doctor', () => {
     await server.start();
     await folder.write({ cluster: { server: server.url } });
     await mkdir(join(folder.folder, 'bin'));
+    await program('oc-adm_upgrade_bundle');
+    await program('kubectl-adm_release_mirror_config');
+    await program('oc', `[ "$*" = 'version --client --output=json' ] && echo '{ "releaseClientVersion": "4.16.9" }'`);
+    await program('kubectl', 'exit 1');
+    await program('skopeo');
   });
   after(async () => {
     await server.stop();
@@ -38,11 +43,6 @@ describe('oc adm-upgrade-bundle doctor', () => {
     writeFile(join(folder.folder, 'bin', name), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
 
   it('tells which plugins, clients, cluster and tools there are', async () => {
-    await program('oc-adm_upgrade_bundle');
-    await program('kubectl-adm_release_mirror_config');
-    await program('oc', `[ "$*" = 'version --client --output=json' ] && echo '{ "releaseClientVersion": "4.16.9" }'`);
-    await program('kubectl', 'exit 1');
-    await program('skopeo');
     const path = (name: string): string => join(folder.folder, 'bin', name);
     const diagnosis = JSON.parse(await doctor(['-o', 'json'], join(folder.folder, 'config'))) as Diagnosis;
     expect(diagnosis.plugins).to.deep.equal([
