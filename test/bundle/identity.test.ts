@@ -65,10 +65,10 @@ describe('identifyBundle', () => {
     before(async () => {
       later = await makeBundle({ version: '4.19.5', seed: 'later' });
       path = join(later.folder, basename(bundle.path));
-      await copyFile(bundle.path, path);
       [own, other] = [await digestOfFile(bundle.path), await digestOfFile(later.path)];
     });
     after(() => later.remove());
+    beforeEach(() => copyFile(bundle.path, path));
     afterEach(() => Promise.all([`${path}.sha256`, `${path}.yaml`].map((file) => rm(file, { force: true }))));
 
     it('refuses the digest of a .sha256 file, and names both', async () => {

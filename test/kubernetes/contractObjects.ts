@@ -164,7 +164,8 @@ export function describeCustomObjects(
       expect(await refusedFields(cluster.create(widget('bad', { size: 1, tags: ['a', 'a'] })))).to.deep.equal([
         'spec.tags[1]',
       ]);
-      const patched = cluster.patch(reference('shaped'), { spec: { size: 0 } });
+      await cluster.create(widget('good'));
+      const patched = cluster.patch(reference('good'), { spec: { size: 0 } });
       expect(await refusedFields(patched)).to.deep.equal(['spec.size']);
     });
 
@@ -248,10 +249,11 @@ export function describeCustomObjects(
 
     it('answers with the columns of the definition', async () => {
       await cluster.create(widget('listed', { size: 5 }));
+      await cluster.create(widget('silent', { size: 3 }));
       await cluster.patch(reference('listed'), { status: { phase: 'Off' } }, status);
       const columns = await cluster.listColumns(kind.apiVersion, kind.kind);
       expect(columns?.find(({ Name }) => Name === 'listed')).to.deep.equal({ Name: 'listed', Phase: 'Off', Size: 5 });
-      expect(columns?.find(({ Name }) => Name === 'shaped')).to.deep.equal({ Name: 'shaped', Phase: null, Size: 3 });
+      expect(columns?.find(({ Name }) => Name === 'silent')).to.deep.equal({ Name: 'silent', Phase: null, Size: 3 });
     });
 
     it('keeps a deleted object until its finalizers are gone', async () => {

@@ -73,6 +73,9 @@ export function describeUpdates(
     let connected: Awaited<ReturnType<typeof connect>>;
     let cluster: Cluster;
     const made: KubernetesObject[] = [];
+    /** The objects of an installation in a dry run, and what it left. */
+    let tried: Awaited<ReturnType<typeof install>>['objects'];
+    let kept: readonly unknown[];
 
     const make = async (object: KubernetesObject): Promise<void> => {
       await cluster.create(object).catch((error: unknown) => {
@@ -110,18 +113,6 @@ export function describeUpdates(
       if (isInUse) skipLoudly(this, 'this is somebody’s cluster');
       for (const name of [home, reportNamespace, daemons, 'openshift-config', 'openshift-config-managed'])
         await make({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
-    });
-    after(async () => {
-      for (const { apiVersion: version, kind: of, metadata } of made.reverse())
-        await cluster.delete({
-          apiVersion: version,
-          kind: of,
-          metadata: { name: metadata.name, namespace: metadata.namespace },
-        });
-      await connected.close();
-    });
-
-    it('checks an installation in a dry run, and keeps nothing of it', async () => {
       const labels = { app: 'machine-config-daemon' };
       const containers = [{ name: 'machine-config-daemon', image: platformImage('d') }];
       await make({
@@ -139,27 +130,41 @@ export function describeUpdates(
         dryRun: 'server',
         startup: undefined,
       } as const;
-      const { objects } = await install(cluster, options, makeContext());
+      ({ objects: tried } = await install(cluster, options, makeContext()));
       await removeFolder(folder);
-      const kinds = objects.map(({ object }) => object.kind);
-      [definition = definition] = objects.flatMap(({ object }) =>
+      kept = [
+        await cluster.findKind(apiVersion, kind),
+        await cluster.list('apps/v1', 'DaemonSet', { namespace: home }),
+      ];
+      [definition = definition] = tried.flatMap(({ object }) =>
         object.kind === 'CustomResourceDefinition' ? [object] : [],
       );
-      expect(kinds).to.include.members([
+      await cluster.apply(definition);
+      made.push(definition);
+      await until(() => isServed(apiVersion, kind));
+    });
+    after(async () => {
+      for (const { apiVersion: version, kind: of, metadata } of made.reverse())
+        await cluster.delete({
+          apiVersion: version,
+          kind: of,
+          metadata: { name: metadata.name, namespace: metadata.namespace },
+        });
+      await connected.close();
+    });
+
+    it('checks an installation in a dry run, and keeps nothing of it', () => {
+      expect(tried.map(({ object }) => object.kind)).to.include.members([
         'CustomResourceDefinition',
         'ClusterRole',
         'DaemonSet',
         'NetworkPolicy',
         'Lease',
       ]);
-      expect(await cluster.findKind(apiVersion, kind)).to.equal(undefined);
-      expect(await cluster.list('apps/v1', 'DaemonSet', { namespace: home })).to.deep.equal([]);
+      expect(kept).to.deep.equal([undefined, []]);
     });
 
     it('takes the kind UpgradeBundle, and refuses what its schema does not have', async () => {
-      await cluster.apply(definition);
-      made.push(definition);
-      await until(() => isServed(apiVersion, kind));
       const nonsense = [
         { bundle: { digest: 'sha256:1' } },
         { bundle: { file: 'relative' } },
@@ -179,36 +184,38 @@ export function describeUpdates(
         return;
       }
       await failureOf(nonsense, 'invalid-object');
-      await failureOf(change('sound', { status: { phase: 'Verified' } }, status), 'invalid-object');
-      await change('sound', { spec: { bundle: { digest } } });
+      await make(record('ruled', { bundle: {} }));
+      await failureOf(change('ruled', { status: { phase: 'Verified' } }, status), 'invalid-object');
+      await change('ruled', { spec: { bundle: { digest } } });
       const other = `sha256:${'e'.repeat(64)}`;
-      await failureOf(change('sound', { spec: { bundle: { digest: other } } }), 'invalid-object');
-      await change('sound', { status: { phase: 'Upgrading' } }, status);
-      await failureOf(change('sound', { spec: { hold: true } }), 'invalid-object');
-      await change('sound', { status: { phase: 'Completed' } }, status);
-      await failureOf(change('sound', { status: { phase: 'Loading' } }, status), 'invalid-object');
+      await failureOf(change('ruled', { spec: { bundle: { digest: other } } }), 'invalid-object');
+      await change('ruled', { status: { phase: 'Upgrading' } }, status);
+      await failureOf(change('ruled', { spec: { hold: true } }), 'invalid-object');
+      await change('ruled', { status: { phase: 'Completed' } }, status);
+      await failureOf(change('ruled', { status: { phase: 'Loading' } }, status), 'invalid-object');
     });
 
     it('keeps apart what several write into one status', async () => {
       const entry = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 3, bytes: 0 };
       const say = (manager: string, name: string, more: object, force = false): Promise<StoredObject> =>
         cluster.apply(
-          { apiVersion, kind, metadata: { name: 'sound' }, status: { nodes: [{ name, ...entry, ...more }] } },
+          { apiVersion, kind, metadata: { name: 'told' }, status: { nodes: [{ name, ...entry, ...more }] } },
           { subresource: 'status', manager, force },
         );
+      await make(record('told', { bundle: {} }));
       await say('agent-a', 'a', {});
       await say('agent-b', 'b', { bytes: 5 });
       await say('agent-a', 'a', { imagesLoaded: 1 });
-      expect((await read('sound')).status?.nodes).to.have.deep.members([
+      expect((await read('told')).status?.nodes).to.have.deep.members([
         { name: 'a', ...entry, imagesLoaded: 1 },
         { name: 'b', ...entry, bytes: 5 },
       ]);
       await failureOf(say('agent-a', 'b', { bytes: 6 }), 'conflict');
       if (hasRules()) await failureOf(say('agent-a', 'a', { imagesLoaded: 4 }), 'invalid-object');
       // An ended update is not running.
-      await change('sound', { spec: { bundle: { digest } } });
-      await change('sound', { status: { phase: 'Completed' } }, status);
-      expect((await read('sound')).status?.nodes).to.have.length(2);
+      await change('told', { spec: { bundle: { digest } } });
+      await change('told', { status: { phase: 'Completed' } }, status);
+      expect((await read('told')).status?.nodes).to.have.length(2);
     });
 
     it('lets one lead at a time, of several that want to', async () => {

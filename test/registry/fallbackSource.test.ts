@@ -5,10 +5,9 @@ import { PluginError } from '../../lib/errors.ts';
 import { Certificates } from '../../lib/http/certificates.ts';
 import { Connections } from '../../lib/http/connections.ts';
 import { FallbackSource, firstSuccess } from '../../lib/registry/fallbackSource.ts';
-import type { Descriptor } from '../../lib/oci/descriptor.ts';
+import { ReferrersApi } from '../../lib/registry/referrersApi.ts';
 import { Registry } from '../../lib/registry/registry.ts';
 import { Transport } from '../../lib/registry/transport.ts';
-import type { ContentSource } from '../../lib/store/store.ts';
 import { repositoryOf } from '../fakes/registry/content.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
@@ -98,13 +97,20 @@ describe('FallbackSource', () => {
   });
 
   it('lists no referrers if each source has none, and does not know if one cannot list them', async () => {
-    const source = (referrers: readonly Descriptor[] | undefined): ContentSource =>
-      ({ name: 'x', referrers: () => Promise.resolve(referrers) }) as unknown as ContentSource;
-    const list = (...[first, second]: (readonly Descriptor[] | undefined)[]): Promise<unknown> =>
-      new FallbackSource([source(first), source(second)]).referrers(sample.image.digest);
-    expect(await list([], [])).to.deep.equal([]);
-    expect(await list([], undefined)).to.equal(undefined);
-    expect(await list([], [sample.image])).to.deep.equal([sample.image]);
+    await using able = await startRegistry({ content: sample.content, referrers: true });
+    const { connections: own, transport } = connect();
+    const at = ({ host }: TestRegistry): Registry =>
+      new Registry({ registry: host, repository: sample.repository }, transport, makeContext(), {
+        referrersApi: new ReferrersApi(transport),
+      });
+    const list = (...[first, second]: [TestRegistry, TestRegistry]): Promise<unknown> =>
+      new FallbackSource([at(first), at(second)]).referrers(sample.image.digest);
+    try {
+      expect(await list(able, able)).to.deep.equal([]);
+      expect(await list(able, source)).to.equal(undefined);
+    } finally {
+      own.close();
+    }
   });
 
   it('passes over a mirror that has a manifest wrong', async () => {

@@ -94,7 +94,8 @@ describe('DownloadThreads', () => {
   it('resumes after a dropped connection', async () => {
     const registry = await start();
     const { descriptor, bytes } = addBlob(registry.content, 'dropped', 900_000);
-    registry.fault(/blobs/, { cut: { after: 300_000, how: 'reset' } }, { times: 2 });
+    // A reset may discard what the kernel has received, so the next offset would depend on the load.
+    registry.fault(/blobs/, { cut: { after: 300_000, how: 'end' } }, { times: 2 });
     const download = await plan(descriptor, [registry]);
     await (await openThreads()).download(download, none);
     await expectBrought(download, bytes);

@@ -34,6 +34,7 @@ describe('servePage', () => {
   it('gives the page, and the data as they are at each request', async () => {
     expect(server.host).to.equal('127.0.0.1');
     expect((await ask('.')).body).to.equal('<p>hello</p>');
+    count = 0;
     for (const expected of [1, 2]) expect(JSON.parse((await ask('data')).body)).to.deep.equal({ count: expected });
   });
 

@@ -22,6 +22,8 @@ export interface DockerRegistryOptions {
   readonly certificate?: Pick<Certificate, 'certificateFile' | 'keyFile'>;
   /** `basic` for basicUser, or the token server. */
   readonly authentication?: 'basic' | DockerTokens;
+  /** Whether it keeps its content in memory, which takes less time than files. */
+  readonly inMemory?: boolean;
   readonly readOnly?: boolean;
   /** Whether images can be removed; default true. */
   readonly deletes?: boolean;
@@ -44,7 +46,7 @@ export function useDockerRegistry(): Pick<DockerRegistry, 'host' | 'url'> {
   const site = { host: '', url: '' };
   let registry: DockerRegistry;
   before(async () => {
-    registry = await startDockerRegistry();
+    registry = await startDockerRegistry({ inMemory: true });
     const { host, url } = registry;
     Object.assign(site, { host, url });
   });
@@ -98,7 +100,7 @@ function configurationOf(options: DockerRegistryOptions, folder: string, storage
     version: '0.1',
     log: { level: 'info', accesslog: { disabled: true } },
     storage: {
-      filesystem: { rootdirectory: storage },
+      ...(options.inMemory ? { inmemory: {} } : { filesystem: { rootdirectory: storage } }),
       cache: { blobdescriptor: 'inmemory' },
       delete: { enabled: deletes },
       maintenance: { uploadpurging: { enabled: false }, readonly: { enabled: readOnly } },

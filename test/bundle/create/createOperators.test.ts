@@ -147,6 +147,7 @@ describe('create --operator', () => {
   });
 
   it('gives the same bytes again, and leaves a finished bundle as it is', async () => {
+    await create(workshop.output);
     const [first, second] = [await create(workshop.output), await create(`${workshop.folder}/again`)];
     expect(first.outcome).to.equal('unchanged');
     expect(await digestOfFile(second.path)).to.equal(await digestOfFile(first.path));

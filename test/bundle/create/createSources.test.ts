@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { releaseRepository } from '../../../lib/store/directory.ts';
@@ -126,19 +126,29 @@ describe('create from a real registry', function () {
 
 describe('create --from-dir', () => {
   let workshop: Workshop;
+  let path: string;
+  let folder: string;
+  let host: string;
+  /** The servers are stopped when the bundle and its unpacked folder exist. */
   before(async function () {
     workshop = await openWorkshop();
     requirePeer(this, 'tar');
-  });
-  after(() => workshop.close());
-
-  it('creates the same bundle from an unpacked one, and asks no server for signatures', async () => {
-    const path = await workshop.make();
-    const folder = join(workshop.folder, 'unpacked');
+    ({ host } = workshop.registry);
+    path = await workshop.make();
+    folder = join(workshop.folder, 'unpacked');
     await mkdir(folder);
     await runSuccessfully('tar', ['-xf', path, '-C', folder]);
-    const { host } = workshop.registry;
     await Promise.all([workshop.registry.stop(), workshop.signatures.stop()]);
+  });
+  after(() => workshop.close());
+  /** Returns a copy of the unpacked bundle, to change. */
+  const copy = async (name: string): Promise<string> => {
+    const to = join(workshop.folder, name);
+    await cp(folder, to, { recursive: true, verbatimSymlinks: true });
+    return to;
+  };
+
+  it('creates the same bundle from an unpacked one, and asks no server for signatures', async () => {
     const output = join(workshop.folder, 'again');
     const planned = await workshop.create({ 'from-dir': folder, output, 'dry-run': true });
     const { stdout, stderr } = await workshop.create({ 'from-dir': folder, output });
@@ -165,7 +175,7 @@ describe('create --from-dir', () => {
   });
 
   it('takes what the unpacked bundle says for the repository of the release, unless another is given', async () => {
-    const from = { 'from-dir': join(workshop.folder, 'unpacked'), 'dry-run': true, format: 'json' } as const;
+    const from = { 'from-dir': await copy('renamed'), 'dry-run': true, format: 'json' } as const;
     const releaseOf = async (repository: string | undefined): Promise<string> => {
       const outcome = await workshop.create({ ...from, 'release-repository': repository });
       expect(outcome.code, outcome.stderr).to.equal(0);
@@ -173,7 +183,7 @@ describe('create --from-dir', () => {
     };
     expect(await releaseOf(undefined)).to.equal(workshop.release.pullspec);
     expect(await releaseOf('registry.test/own')).to.equal(`registry.test/own@${workshop.release.digest}`);
-    await workshop.write('unpacked/metadata.json', '{');
+    await workshop.write('renamed/metadata.json', '{');
     expect(await releaseOf(undefined)).to.match(/^quay\.io\/openshift-release-dev\/ocp-release@/);
   });
 
@@ -181,13 +191,13 @@ describe('create --from-dir', () => {
     await mkdir(join(workshop.folder, '.docker'));
     await workshop.write('.docker/config.json', '{');
     const output = join(workshop.folder, 'without-credentials');
-    await workshop.make({ 'from-dir': join(workshop.folder, 'unpacked'), output });
+    await workshop.make({ 'from-dir': folder, output });
     await rm(join(workshop.folder, '.docker'), { recursive: true });
   });
 
   it('makes a bundle of what oc mirrored', async () => {
     const { release, key } = workshop;
-    const folder = join(workshop.folder, 'oc');
+    const mirrored = join(workshop.folder, 'oc');
     const repositories = new Map([[releaseRepository, { manifests: new Map(), tags: new Map() }]]);
     const content = { blobs: release.content.blobs, repositories };
     for (const { manifests } of release.content.repositories.values()) {
@@ -195,28 +205,28 @@ describe('create --from-dir', () => {
         content.repositories.get(releaseRepository)?.manifests.set(digest, manifest);
     }
     content.repositories.get(releaseRepository)?.tags.set(release.tag, release.digest);
-    await layOutAsOc(folder, content);
+    await layOutAsOc(mirrored, content);
     // oc writes the signature as JSON into config/.
     const signed = await readFile(
-      join(workshop.folder, 'unpacked', 'config', 'signature', 'sha256', `${release.digest.slice(7, 23)}.yaml`),
+      join(folder, 'config', 'signature', 'sha256', `${release.digest.slice(7, 23)}.yaml`),
       'utf8',
     );
-    await mkdir(join(folder, 'config'));
+    await mkdir(join(mirrored, 'config'));
     const { parse } = await import('yaml');
     await writeFile(
-      join(folder, 'config', `signature-sha256-${release.digest.slice(7, 23)}.json`),
+      join(mirrored, 'config', `signature-sha256-${release.digest.slice(7, 23)}.json`),
       JSON.stringify(parse(signed)),
     );
-    const path = await workshop.make({
-      'from-dir': folder,
+    const made = await workshop.make({
+      'from-dir': mirrored,
       output: join(workshop.folder, 'of-oc'),
       'trust-fingerprint': key.fingerprint,
     });
-    expect(await digestOfFile(path)).to.match(/^sha256:/);
+    expect(await digestOfFile(made)).to.match(/^sha256:/);
   });
 
   it('refuses a blob that was cut short in the directory, and names the image', async () => {
-    const folder = join(workshop.folder, 'unpacked');
+    const damaged = await copy('unpacked-cut');
     const layer = JSON.parse(
       String(
         workshop.release.content.repositories
@@ -225,11 +235,11 @@ describe('create --from-dir', () => {
       ),
     ) as { layers: { digest: string }[] };
     await writeFile(
-      join(folder, 'v2', releaseRepository, 'blobs', layer.layers.at(-1)?.digest ?? ''),
+      join(damaged, 'v2', releaseRepository, 'blobs', layer.layers.at(-1)?.digest ?? ''),
       Buffer.alloc(100),
     );
     const output = join(workshop.folder, 'cut');
-    await expectFailure(await workshop.create({ 'from-dir': folder, output }), output, [
+    await expectFailure(await workshop.create({ 'from-dir': damaged, output }), output, [
       /^error \([a-z-]+\): machine-os-content: source: .*unpacked/m,
       /100 bytes/,
     ]);
@@ -243,7 +253,7 @@ describe('create --from-dir', () => {
       [/^error \([a-z-]+\): there is no .*nowhere/m, /^hint: Check the path/m],
     );
     const outcome = await workshop.create({
-      'from-dir': join(workshop.folder, 'unpacked'),
+      'from-dir': folder,
       version: '4.12.5',
       output: `${output}-2`,
     });

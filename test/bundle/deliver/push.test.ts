@@ -89,8 +89,13 @@ describe('pushBundle', () => {
     const extra = extraImage();
     let bundle: TestBundle;
     let registry: DockerRegistry;
+    let first: PushResult;
     before(async () => {
-      [bundle, registry] = await Promise.all([makeBundle({ extraImages: [extra] }), startDockerRegistry()]);
+      [bundle, registry] = await Promise.all([
+        makeBundle({ extraImages: [extra] }),
+        startDockerRegistry({ inMemory: true }),
+      ]);
+      first = await push(bundle.path, registry.host, 'site/release');
     });
     after(async () => {
       await registry.stop();
@@ -99,7 +104,7 @@ describe('pushBundle', () => {
 
     it('puts every image with its tags into one repository', async () => {
       const { release } = bundle;
-      const result = await push(bundle.path, registry.host, 'site/release');
+      const result = first;
       const place = `${registry.host}/site/release`;
       expect(result).to.deep.include({ release: `${place}@${release.digest}`, images: 6, attachments: 4, tags: 10 });
       expect(result.blobs).to.deep.equal({ uploaded: bundle.result.metadata.blobs.length, mounted: 0, skipped: 0 });
@@ -110,7 +115,7 @@ describe('pushBundle', () => {
       expect(tags)
         .to.have.length(10)
         .and.include.members([release.tag, ...components, attachmentTag(release.digest)]);
-      await mkdir(join(bundle.folder, 'copies'));
+      await mkdir(join(bundle.folder, 'copies'), { recursive: true });
       for (const tag of tags) {
         const target = join(bundle.folder, 'copies', tag);
         await skopeo(
@@ -340,7 +345,11 @@ describe('push', function () {
   before(async () => {
     [bundle, authority] = await Promise.all([makeBundle(), makeAuthority()]);
     trusting = trustingOptions(bundle);
-    registry = await startDockerRegistry({ certificate: await authority.issue(), authentication: 'basic' });
+    registry = await startDockerRegistry({
+      certificate: await authority.issue(),
+      authentication: 'basic',
+      inMemory: true,
+    });
     for (const password of [basicUser.password, 'wrong-password']) {
       const auth = Buffer.from(`${basicUser.username}:${password}`).toString('base64');
       await writeFile(
@@ -380,9 +389,11 @@ describe('push', function () {
   });
 
   it('prints JSON', async () => {
+    const login = loginWith(basicUser.password);
+    await runPush(bundle.path, `--to=${registry.host}/mounted/release`, ...login);
     const { stdout } = await runPush(
-      ...[bundle.path, `--to=${registry.host}/json/release`, '-o', 'json', '--mount-from=site/release'],
-      ...loginWith(basicUser.password),
+      ...[bundle.path, `--to=${registry.host}/json/release`, '-o', 'json', '--mount-from=mounted/release'],
+      ...login,
     );
     const count = bundle.result.metadata.blobs.length;
     const { blobs, images, release, command, signatures } = JSON.parse(stdout) as PushResult & {
@@ -396,10 +407,9 @@ describe('push', function () {
   });
 
   it('says that there was nothing to do', async () => {
-    const { code, stdout } = await runPush(
-      ...[bundle.path, `--to=${registry.host}/site/release`],
-      ...loginWith(basicUser.password),
-    );
+    const again = [bundle.path, `--to=${registry.host}/again/release`, ...loginWith(basicUser.password)];
+    expect((await runPush(...again)).stdout).to.match(/^Pushed\n/);
+    const { code, stdout } = await runPush(...again);
     expect(code).to.equal(0);
     expect(stdout).to.match(/^Nothing to do/);
   });

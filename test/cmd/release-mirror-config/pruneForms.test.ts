@@ -52,6 +52,9 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
     await mirroring.succeed([`--to=${site.host}/one/${template}`]);
     await prune(`--to=${site.host}/all/${template}`, '--keep=4.12.4');
     expect(await tagsBelow('all/')).to.deep.equal(await tagsBelow('one/'));
+    await expectAloneInFolder(template);
+  };
+  const expectAloneInFolder = async (template: string): Promise<void> => {
     const inFolder = [`--to=file://${template}`, '--to-dir=all'];
     await mirroring.succeed(inFolder, both());
     await mirroring.succeed([`--to=file://${template}`, '--to-dir=one']);
@@ -68,10 +71,15 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
     await pullWhole(`${site.host}/all/multi/release:4.12.4-multi`, mirroring.path('copy'));
   });
 
-  for (const template of ['a/${component}', 'b/release:${version}-${component}', 'c/${version}/${component}']) {
-    it(`removes a release from ${template}`, async () => {
+  it('removes a release from c/${version}/${component}', async () => {
+    await open();
+    await expectAlone('c/${version}/${component}');
+  });
+
+  for (const template of ['a/${component}', 'b/release:${version}-${component}']) {
+    it(`removes a release from ${template} of a directory`, async () => {
       await open();
-      await expectAlone(template);
+      await expectAloneInFolder(template);
     });
   }
 

@@ -515,7 +515,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
 
     it('makes everything that an update service needs', async function () {
       requirePeer(this, 'docker-registry', 'skopeo');
-      await using site = await startDockerRegistry();
+      await using site = await startDockerRegistry({ inMemory: true });
       await open({ release: { components } });
       const archive = await workshop.write('graph-data.tar', '');
       await writeFile(archive, makeArchive(soundFiles));

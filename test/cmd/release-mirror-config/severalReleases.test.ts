@@ -46,7 +46,7 @@ describe('oc adm-release-mirror-config of two releases and an additional image',
     const { host: registry, content } = workshop.registry;
     const tool = extraImage({ registry, repository: 'tools/debug', seed: 'a' });
     tool.addTo(content);
-    await using site = await startDockerRegistry();
+    await using site = await startDockerRegistry({ inMemory: true });
     await using server = await startApiServer({ openshift: '4.20.3' });
     await using kubeconfigs = await makeKubeconfigFolder();
     const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;

@@ -153,7 +153,8 @@ export abstract class FaultyServer {
     };
     response.once('close', () => {
       settle();
-      gone.abort();
+      // An abort creates an error with its stack, which no one needs after a whole response.
+      if (!response.writableFinished) gone.abort();
     });
     try {
       if (fault.delay) await sleep(fault.delay, undefined, { signal: gone.signal });

@@ -8,22 +8,22 @@ const verbs = ['create', 'delete', 'get', 'list', 'patch', 'update', 'watch'];
  */
 export function discover(kinds: readonly ApiKind[], path: string): object | undefined {
   if (path === '/api') return { kind: 'APIVersions', versions: ['v1'], serverAddressByClientCIDRs: [] };
-  const groups = [
-    ...Map.groupBy(
-      kinds.filter(({ group }) => group !== ''),
-      ({ group }) => group,
-    ),
-  ].map(describeGroup);
-  if (path === '/apis') return { kind: 'APIGroupList', apiVersion: 'v1', groups };
+  if (path === '/apis') return { kind: 'APIGroupList', apiVersion: 'v1', groups: describeGroups(kinds) };
   const [, group, served] = /^\/apis\/([^/]+)(?:\/([^/]+))?$/.exec(path) ?? [];
   if (group !== undefined && served === undefined) {
-    const found = groups.find(({ name }) => name === group);
+    const found = describeGroups(kinds).find(({ name }) => name === group);
     return found && { kind: 'APIGroup', apiVersion: 'v1', ...found };
   }
   const groupVersion = group === undefined ? /^\/api\/([^/]+)$/.exec(path)?.[1] : `${group}/${String(served)}`;
+  if (groupVersion === undefined) return undefined;
   const resources = kinds.filter((kind) => apiVersionOf(kind) === groupVersion).flatMap(describeKind);
   if (resources.length === 0) return undefined;
   return { kind: 'APIResourceList', apiVersion: 'v1', groupVersion, resources };
+}
+
+function describeGroups(kinds: readonly ApiKind[]) {
+  const named = kinds.filter(({ group }) => group !== '');
+  return [...Map.groupBy(named, ({ group }) => group)].map(describeGroup);
 }
 
 function describeGroup([name, kinds]: [string, ApiKind[]]) {

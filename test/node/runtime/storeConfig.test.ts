@@ -4,7 +4,12 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { readStorageConfig } from '../../../lib/node/runtime/storageConfig.ts';
-import { configureStore, describeStorage, removeStoreConfig } from '../../../lib/node/runtime/storeConfig.ts';
+import {
+  configureStore,
+  describeStorage,
+  removeStoreConfig,
+  writeMarker,
+} from '../../../lib/node/runtime/storeConfig.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { storageFile } from '../../../lib/machine/paths.ts';
 
@@ -27,14 +32,19 @@ describe('configureStore', () => {
     expect(await configureStore(host(), store)).to.equal(true);
     expect(await readStorageConfig(host())).to.deep.include({ graphRoot: '/g', additionalStores: [store] });
     expect(existsSync(join(root, store, '.managed'))).to.equal(true);
-    const { ino } = await stat(join(root, store, '.managed'));
     expect(await configureStore(host(), store)).to.equal(false);
-    expect((await stat(join(root, store, '.managed'))).ino).to.equal(ino);
     expect(await configureStore(host(), `${store}2`)).to.equal(true);
     expect((await readStorageConfig(host())).additionalStores).to.deep.equal([store, `${store}2`]);
     expect(await removeStoreConfig(host())).to.equal(true);
     expect((await readStorageConfig(host())).additionalStores).to.deep.equal([]);
     expect(existsSync(join(root, store, '.managed'))).to.equal(true);
+  });
+
+  it('leaves the mark of a store alone, because the machine config operator checks it at each event', async () => {
+    await writeMarker(host(), store);
+    const { ino } = await stat(join(root, store, '.managed'));
+    await writeMarker(host(), store);
+    expect((await stat(join(root, store, '.managed'))).ino).to.equal(ino);
   });
 
   it('keeps the file of another program, and prints the content that it needs', async () => {

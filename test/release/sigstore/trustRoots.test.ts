@@ -111,7 +111,8 @@ describe('the roots of trust of image policies', () => {
       name: 'CN=leaf',
       by: intermediate,
       from: -60,
-      until: 540,
+      // A certificate of Fulcio must be valid at the time of its entry only, and another one now.
+      until: kind === 'pki' ? 86_400 : 540,
       extensions: signerExtensions(own.signer),
       ...(kind !== 'key' && { key }),
       ...own.leaf,
@@ -481,7 +482,7 @@ describe('the roots of trust of image policies', () => {
     refuse('no certificate', () => pki({ annotations: without(certificateNotation) }));
     refuse('no chain', () => pki({ chain: null }));
     refuse('a certificate that has expired', () => pki({ leaf: { until: -10 } }));
-    refuse('a certificate of tomorrow', () => pki({ leaf: { from: 100 } }));
+    refuse('a certificate of tomorrow', () => pki({ leaf: { from: 43_200, until: 86_400 } }));
     accept('an intermediate of the policy', () =>
       pki({ leaf: { by: middle }, chain: null, rule: trust({ caIntermediatesData: base64(middle.pem) }) }),
     );

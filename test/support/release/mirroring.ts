@@ -61,10 +61,11 @@ export async function readTagLinks(root: string, repository = 'openshift/release
   return new Map(await Promise.all(names.map(async ({ name }) => [name, await readlink(join(folder, name))] as const)));
 }
 
-/** Returns the tags of a repository in a registry, by skopeo. */
+/** Returns the tags of a repository in a registry without TLS and login; empty for an unknown one. */
 export async function listTags(repository: string): Promise<string[]> {
-  const text = await runSuccessfully('skopeo', ['list-tags', '--tls-verify=false', `docker://${repository}`]);
-  return (JSON.parse(text) as { Tags: string[] }).Tags;
+  const [, host = '', name = ''] = /^([^/]+)\/(.+)$/.exec(repository) ?? [];
+  const { tags } = (await (await fetch(`http://${host}/v2/${name}/tags/list`)).json()) as { tags?: string[] | null };
+  return tags ?? [];
 }
 
 /**

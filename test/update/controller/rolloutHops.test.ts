@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { resumeUpdate, abortUpdate } from '../../../lib/update/bundleRecord.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
@@ -175,7 +174,8 @@ describe('controlRollout of a bundle with several releases', () => {
         `oc patch upgradebundle upgrade-4.19.4-amd64 --type=merge --patch='{"spec":{"acceptRisks":["SlowDisks"]}}'`;
       expect(rollout.condition('RisksAccepted')).to.equal(`False RiskNotAccepted: ${message}`);
       expect(rollout.condition('Ready')).to.equal(`False RiskNotAccepted: ${message}`);
-      await sleep(500);
+      const { length } = rollout.server.requests;
+      await rollout.until(() => rollout.server.requests.length > length + 20);
       expect([rollout.phases, accepted()]).to.deep.equal([['Verified'], []]);
       rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { acceptRisks: ['SlowDisks'] } });
       await rollout.untilPhase('Completed');

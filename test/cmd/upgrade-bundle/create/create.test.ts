@@ -19,6 +19,7 @@ describe('oc adm-upgrade-bundle create', () => {
   after(() => workshop.close());
 
   it('prints the bundle’s path, size and digest, the release and its signer', async () => {
+    await rm(workshop.output, { recursive: true, force: true });
     const { code, stdout, stderr } = await workshop.create();
     expect(code, stderr).to.equal(0);
     expect(stdout.split('\n').map((line) => line.slice(0, 12).trim())).to.deep.equal([
@@ -173,6 +174,7 @@ describe('oc adm-upgrade-bundle create', () => {
   }
 
   it('reads default credentials only if a registry requires some', async () => {
+    await workshop.make();
     await mkdir(join(workshop.folder, '.docker'), { recursive: true });
     const config = await workshop.write('.docker/config.json', '{');
     try {

@@ -16,7 +16,8 @@ describe('create --device', () => {
   // There is none if the suite is skipped.
   after(() => (workshop as Workshop | undefined)?.close());
   beforeEach(async () => {
-    await rm(join(workshop.folder, 'bin'), { recursive: true, force: true });
+    for (const each of [join(workshop.folder, 'bin'), workshop.output])
+      await rm(each, { recursive: true, force: true });
     drives = await Drives.open(workshop.folder);
   });
   afterEach(() => drives.close());
