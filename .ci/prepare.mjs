@@ -23,6 +23,7 @@ const peers = {
   fish: 'fish',
   tmux: 'tmux',
   readelf: 'binutils',
+  rpmbuild: 'rpm',
   xfs_io: 'xfsprogs',
   'mkfs.vfat': 'dosfstools',
   'mkfs.exfat': 'exfatprogs',

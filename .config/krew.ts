@@ -56,6 +56,13 @@ export function billNameOf(platform: Platform): string {
   return `${archiveOf(platform).replace(/\.(?:tar\.gz|zip)$/, '')}.cdx.json`;
 }
 
+/** The links by which oc finds the plugins, and oc and kubectl their completion. */
+export const linkNames = ['adm_upgrade_bundle', 'adm_release_mirror_config', 'adm_mirror_registry'].flatMap((name) => [
+  `oc-${name}`,
+  `oc_complete-${name}`,
+  `kubectl_complete-${name}`,
+]);
+
 /** The other files in archives. */
 export const papers = ['LICENSE', 'THIRD-PARTY-NOTICES'] as const;
 

@@ -1,7 +1,8 @@
 /**
  * Builds one executable for each platform, which includes Node.js, and packs it with licences and man pages into an archive. Also
  * writes a bill of materials beside each archive, and checksums, into dist/packages or into the folder that an argument names. Other arguments
- * choose platforms, such as linux-amd64. `--fast` makes the archives a tenth larger. Executables for macOS are built on
+ * choose platforms, such as linux-amd64, and add an rpm (`rpm`) and a container image (`image --base=…`) of each archive for Linux.
+ * `--fast` makes the archives a tenth larger. Executables for macOS are built on
  * macOS, and those for Linux on Linux.
  */
 import { createHash } from 'node:crypto';
@@ -9,7 +10,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { create, extract } from 'tar';
 import lock from '../package-lock.json' with { type: 'json' };
@@ -17,15 +18,17 @@ import manifest from '../package.json' with { type: 'json' };
 import { bundle } from './bundle.ts';
 import { billOf } from './bill.ts';
 import { archiveOf, billNameOf, executableOf, papers, platforms, type Platform } from './krew.ts';
+import { imageNameOf, makeImage } from './image.ts';
 import { manPages } from './manPages.ts';
 import { packagesOf, writeNotices } from './notices.ts';
 import { readPackageArguments, type PackageArguments } from './packageArguments.ts';
+import { makeRpm, rpmNameOf } from './rpm.ts';
 import { makeExecutable, makeExecutableOfOlder } from './sea.ts';
 import { makeZip } from './zip.ts';
 import { programs } from '../test/support/project/docs.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
-const { folder = `${root}/dist/packages`, wanted, isFast } = readArguments();
+const { folder = `${root}/dist/packages`, wanted, withRpm, base, isFast } = readArguments();
 const main = 'main.js';
 /** Higher levels take twice as long, and save a thousandth. */
 const compression = isFast ? 1 : 7;
@@ -35,7 +38,8 @@ try {
   await mkdir(folder, { recursive: true });
   // Remove only the files of an earlier run, because the folder may have other files.
   for (const platform of platforms)
-    for (const name of [archiveOf(platform), billNameOf(platform)]) await rm(`${folder}/${name}`, { force: true });
+    for (const name of [archiveOf(platform), billNameOf(platform), rpmNameOf(platform), imageNameOf(platform)])
+      await rm(`${folder}/${name}`, { force: true });
   const inputs = await bundle(`${root}/cmd/oc-disconnected.ts`, join(work, main));
   const notices = await writeNotices(root, packagesOf(inputs));
   const checksums = new Map<string, string>();
@@ -45,13 +49,27 @@ try {
       say(`${archiveOf(platform)} is skipped: executables for ${system} are built on ${system}.`);
       continue;
     }
-    const archive = await makeArchive(platform, notices);
-    const content = await readFile(archive);
+    const place = join(work, `${platform.os}-${platform.cpu}`);
+    const made = [await makeArchive(platform, place, notices)];
+    if (withRpm && platform.os === 'linux') made.push(await makeRpm(platform, { place, folder, isFast }));
+    if (base !== undefined && platform.os === 'linux') {
+      made.push(await makeImage(platform, { place, folder, base, isFast }));
+    }
     const bill = billOf([platform]);
     await writeFile(`${folder}/${billNameOf(platform)}`, bill);
-    checksums.set(archiveOf(platform), createHash('sha256').update(content).digest('hex'));
-    checksums.set(billNameOf(platform), createHash('sha256').update(bill).digest('hex'));
-    say(`${archive}: ${(content.length / 1e6).toFixed(1)} MB`);
+    const record = (name: string, content: Buffer | string): void =>
+      void checksums.set(name, createHash('sha256').update(content).digest('hex'));
+    for (const path of made) {
+      const content = await readFile(path);
+      record(basename(path), content);
+      say(`${path}: ${(content.length / 1e6).toFixed(1)} MB`);
+    }
+    record(billNameOf(platform), bill);
+    // An installed executable has another name, and `doctor` finds it here by its digest.
+    record(
+      `${platform.krew.os}-${platform.krew.arch}/${executableOf(platform)}`,
+      await readFile(join(place, executableOf(platform))),
+    );
   }
   const lines = [...checksums].map(([name, sum]) => `${sum}  ${name}\n`);
   await writeFile(`${folder}/SHA256SUMS`, lines.join(''));
@@ -68,9 +86,8 @@ function readArguments(): PackageArguments {
   }
 }
 
-async function makeArchive(platform: Platform, notices: string): Promise<string> {
+async function makeArchive(platform: Platform, place: string, notices: string): Promise<string> {
   const runtime = await findRuntime(platform);
-  const place = join(work, `${platform.os}-${platform.cpu}`);
   await mkdir(place);
   const executable = join(place, executableOf(platform));
   const node = `${runtime}/bin/${platform.os === 'win32' ? 'node.exe' : 'node'}`;

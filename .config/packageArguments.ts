@@ -1,4 +1,4 @@
-/** The arguments of `npm run package`: a folder, and the platforms to build. */
+/** The arguments of `npm run package`: a folder, the platforms to build, and further forms. */
 import { platforms, type Platform } from './krew.ts';
 
 /** The folder and the platforms of a build. */
@@ -6,6 +6,10 @@ export interface PackageArguments {
   /** The folder for the archives; undefined for the usual one. */
   readonly folder: string | undefined;
   readonly wanted: readonly Platform[];
+  /** Whether to make an rpm of each archive for Linux. */
+  readonly withRpm: boolean;
+  /** The base of a container image of each archive for Linux, as skopeo names it; undefined for none. */
+  readonly base: string | undefined;
   readonly isFast: boolean;
 }
 
@@ -16,7 +20,16 @@ export function namesOf({ os, cpu, krew }: Platform): string[] {
 
 /** Reads the arguments, in any order. Throws an Error with the right ones for a word that is no platform and no folder. */
 export function readPackageArguments(given: readonly string[]): PackageArguments {
-  const words = given.filter((word) => word !== '--fast');
+  const bases = given.flatMap((word) => (word.startsWith('--base=') ? [word.slice('--base='.length)] : []));
+  const [base] = bases;
+  const withImage = given.includes('image');
+  if (withImage !== (base !== undefined && /^[a-z-]+:./.test(base))) {
+    throw new Error(
+      'an image needs a base with glibc and libstdc++\ntry: npm run package -- image --base=docker://REGISTRY/REPOSITORY@sha256:DIGEST',
+    );
+  }
+  const withRpm = given.includes('rpm');
+  const words = given.filter((word) => !['--fast', 'rpm', 'image', `--base=${base}`].includes(word));
   const isPlatform = (word: string): boolean => platforms.some((platform) => namesOf(platform).includes(word));
   const known = words.filter(isPlatform);
   // A mistyped platform must not become a folder.
@@ -27,9 +40,12 @@ export function readPackageArguments(given: readonly string[]): PackageArguments
   if (wrong.length > 0) {
     const names = platforms.map((platform) => namesOf(platform)[0]).join(', ');
     throw new Error(
-      `unknown platform: ${wrong.join(', ')}\ntry: npm run package -- [FOLDER] [PLATFORM...], with platforms of ${names}`,
+      `unknown platform: ${wrong.join(', ')}\ntry: npm run package -- [FOLDER] [PLATFORM...] [rpm] [image --base=IMAGE], with platforms of ${names}`,
     );
   }
-  const wanted = platforms.filter((each) => known.length === 0 || namesOf(each).some((name) => known.includes(name)));
-  return { folder, wanted, isFast: given.includes('--fast') };
+  const isAsked = (each: Platform): boolean =>
+    known.length === 0
+      ? each.os === 'linux' || !(withRpm || withImage)
+      : namesOf(each).some((name) => known.includes(name));
+  return { folder, wanted: platforms.filter(isAsked), withRpm, base, isFast: given.includes('--fast') };
 }

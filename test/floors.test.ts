@@ -35,7 +35,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/registry/auth', 'credentials'],
   ['lib/registry', 'mirrors registries relay transport'],
   ['lib/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
-  ['lib/release/signature', 'keyring signature trust'],
+  ['lib/release/signature', 'checksums keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   [
     'lib/release',
@@ -84,7 +84,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/update/mirror', 'mirrorInstallation mirrorServer mirrorUnit'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
-  ['lib/update/install', 'agentRefusal agentSilence agentStart executable install uninstall'],
+  ['lib/update/install', 'agentRefusal agentSilence agentStart agentVersion executable install uninstall'],
   ['lib/drill', 'drill nodePool releaseNode'],
   ['lib/mirror-registry', 'certificatePaths installation stateFolder versions'],
   ['lib/mirror-registry/detect', 'detect registryState scopes'],

@@ -56,7 +56,8 @@ function checkNames(values: ParsedLine['values'], options: OptionRecord, positio
   for (const [key, value] of Object.entries(values)) {
     const name = kebabCase(key);
     if (name === '_' || name === '$0' || name in positionals || known.includes(name)) continue;
-    const similar = findSimilar(name, shown);
+    // A short option is no spelling of a long one.
+    const similar = findSimilar(name, name.length > 1 ? shown.filter((each) => each.length > 1) : shown);
     // The parser reads `--no-restart` as `restart`.
     const given = value === false ? `no-${name}` : name;
     throw new PluginError('usage', `unknown option ${dashed(given)}`, {

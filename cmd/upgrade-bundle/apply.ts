@@ -96,6 +96,11 @@ export const command = defineCommand({
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = fileOf(args.bundle, args.filename);
+    if (named === undefined && args.digest === undefined) {
+      throw new PluginError('usage', 'which bundle? Name a file, or give --digest', {
+        hint: 'The digest is in the .sha256 file that stands beside the bundle.',
+      });
+    }
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };
     using cluster = await openCluster(args, environment, context);
     const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
@@ -143,11 +148,6 @@ async function readRequest(
 ): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
   const { bundle, device: file, store, backup, backupTo } = args;
   const digest = args.digest === undefined ? undefined : readDigest(args.digest);
-  if (bundle === undefined && digest === undefined) {
-    throw new PluginError('usage', 'which bundle? Name a file, or give --digest', {
-      hint: 'The digest is in the .sha256 file that stands beside the bundle.',
-    });
-  }
   const own = bundle === undefined ? undefined : await identifyBundle(bundle, trust, context);
   if (own && digest !== undefined && own.digest !== digest) {
     throw new PluginError('digest-mismatch', `${String(bundle)} has another digest than --digest: ${own.digest}`, {

@@ -1,8 +1,12 @@
 import { realpath } from 'node:fs/promises';
+import { isSea } from 'node:sea';
 import { isPluginError } from '../../lib/errors.ts';
 import type { Arguments, CommandSession } from '../cli/command.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
 import type { clusterOptions } from '../cli/options.ts';
+import { loadKeyring } from '../../lib/release/signature/keyring.ts';
+import { compareAgents, readAgentVersion } from '../../lib/update/install/agentVersion.ts';
+import { findSignedFile, type SignedFile } from '../../lib/release/signature/checksums.ts';
 import { runCommand, findOnPath } from '../../lib/machine/programs.ts';
 import { commit, version } from '../cli/version.ts';
 
@@ -25,6 +29,8 @@ export interface FoundCluster {
   readonly server: string | undefined;
   /** The version of OpenShift, or of Kubernetes if it is not OpenShift. */
   readonly version: string | undefined;
+  /** The version of its agents, and how they differ from this program; undefined without agents. */
+  readonly agents?: { readonly version: string | undefined; readonly difference: string | undefined } | undefined;
   /** The reason why the cluster, or its version, is unknown. */
   readonly problem: string | undefined;
 }
@@ -38,6 +44,8 @@ export interface Diagnosis {
     platform: string;
     executable: string;
   };
+  /** The line of the executable in the signed checksums; absent if they were not asked for. */
+  readonly release?: SignedFile;
   readonly plugins: readonly FoundProgram[];
   readonly clients: readonly FoundProgram[];
   readonly cluster: FoundCluster;
@@ -61,9 +69,22 @@ const nodeTools = {
   systemctl: 'reloads the container runtime',
 };
 
-/** Examines the machine, the PATH and the cluster. Changes nothing. Throws only `interrupted`. */
-export async function diagnose(args: Arguments<typeof clusterOptions>, session: CommandSession): Promise<Diagnosis> {
-  const { environment } = session;
+/** The arguments of `doctor`. */
+interface Asked extends Arguments<typeof clusterOptions> {
+  readonly checksums: string | undefined;
+  readonly signatureKeyring: readonly string[];
+  readonly trustFingerprint: readonly string[];
+}
+
+/** Examines the machine, the PATH and the cluster. Changes nothing. Throws `interrupted`, and the errors of the checksums. */
+export async function diagnose(args: Asked, session: CommandSession): Promise<Diagnosis> {
+  const { environment, context } = session;
+  const { checksums, signatureKeyring: files, trustFingerprint } = args;
+  const executable = isSea() ? process.execPath : await realpath(session.executable).catch(() => process.execPath);
+  const release =
+    checksums === undefined
+      ? undefined
+      : await findSignedFile(executable, checksums, await loadKeyring({ files }, trustFingerprint, context));
   return {
     program: {
       ...{
@@ -72,8 +93,9 @@ export async function diagnose(args: Arguments<typeof clusterOptions>, session: 
         runtime: `Node.js ${process.versions.node}`,
         platform: `${process.platform} ${process.arch}`,
       },
-      executable: await realpath(session.executable).catch(() => process.execPath),
+      executable,
     },
+    ...(release && { release }),
     plugins: await Promise.all(
       Object.entries(plugins).map(async ([name, end]) => ({
         name,
@@ -117,8 +139,11 @@ async function findCluster(
     const named = { ...found, name: cluster.name, server: cluster.server };
     try {
       const openshift = (await cluster.clusterVersion())?.version;
+      const found = await readAgentVersion(cluster);
+      const agents = found && { version: found.version, difference: compareAgents(found, version) };
       return {
         ...named,
+        ...(agents && { agents }),
         version: openshift ? `OpenShift ${openshift}` : `Kubernetes ${(await cluster.version()).gitVersion}`,
       };
     } catch (error) {

@@ -1,6 +1,7 @@
 import { defineCommand } from '../cli/command.ts';
 import { formatFields, formatResult } from '../cli/format.ts';
-import { clusterOptions, outputOption } from '../cli/options.ts';
+import { clusterOptions, outputOption, trustOptions } from '../cli/options.ts';
+import { checkFile } from '../cli/values/checks.ts';
 import type { Diagnosis, FoundProgram } from './diagnosis.ts';
 
 /** `doctor`: shows what is installed on this machine, and what commands would find. */
@@ -9,9 +10,24 @@ export const command = defineCommand({
     'Searches the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Changes nothing. Nodes ' +
     'need the tools that load images; RHCOS has them all, and a machine that only creates bundles needs none. Aliases and functions ' +
     'of a shell are not listed: ‘type oc’ shows them.',
-  options: { ...outputOption(), ...clusterOptions },
+  options: {
+    ...outputOption(),
+    checksums: {
+      type: 'string',
+      describe: 'SHA256SUMS of the release, with SHA256SUMS.asc beside it: fail unless it has this executable',
+      suggest: 'files',
+      check: checkFile,
+    },
+    'signature-keyring': trustOptions['signature-keyring'],
+    'trust-fingerprint': trustOptions['trust-fingerprint'],
+    ...clusterOptions,
+  },
   examples: [
     ['', 'Show what is installed'],
+    [
+      '--checksums=SHA256SUMS --signature-keyring=oc-disconnected.asc --trust-fingerprint=FINGERPRINT',
+      'Check that the installed executable is that of a release',
+    ],
     ['--kubeconfig=site.kubeconfig', 'Check whether a cluster can be reached'],
     ['-o json', 'Print everything as JSON, for a bug report'],
   ],
@@ -22,7 +38,7 @@ export const command = defineCommand({
   },
 });
 
-function describe({ program, plugins, clients, cluster, nodeTools }: Diagnosis): string {
+function describe({ program, release, plugins, clients, cluster, nodeTools }: Diagnosis): string {
   const { version, commit, runtime, platform, executable } = program;
   const width = Math.max(...[...plugins, ...clients, ...nodeTools].map(({ name }) => name.length));
   const lines = (programs: readonly FoundProgram[]): string[] =>
@@ -36,6 +52,7 @@ function describe({ program, plugins, clients, cluster, nodeTools }: Diagnosis):
       ...(commit === undefined ? [] : [['Commit', commit]]),
       ['Runs on', `${runtime}, ${platform}`],
       ['From', executable],
+      ...(release ? [['Released', `as ${release.name}, signed by ${release.userId} (${release.fingerprint})`]] : []),
     ]),
     ...['', 'Plugins', ...lines(plugins)],
     ...['', 'Clients', ...lines(clients)],
@@ -44,6 +61,7 @@ function describe({ program, plugins, clients, cluster, nodeTools }: Diagnosis):
       ...(cluster.name === undefined ? [] : [['Context', cluster.name]]),
       ...(cluster.server === undefined ? [] : [['Server', cluster.server]]),
       cluster.problem === undefined ? ['Version', cluster.version ?? ''] : ['Problem', cluster.problem],
+      ...(cluster.agents ? [['Agents', cluster.agents.difference ?? cluster.agents.version ?? '']] : []),
     ]),
     ...['', 'Tools of a node', ...lines(nodeTools)],
   ].join('\n');

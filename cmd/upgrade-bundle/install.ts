@@ -120,7 +120,7 @@ export const command = defineCommand({
     const store = additional || args.keepImages ? { ...time, additional } : undefined;
     const { mirrorPort: port, mirrorSource: sources, yes: mayDisrupt } = args;
     const mirror = args.mirror ? { ...time, port, sources, mayDisrupt } : undefined;
-    const options = { executables, admission, trust, metrics, overwrite, startup, store, mirror };
+    const options = { executables, admission, trust, metrics, overwrite, startup, store, mirror, version };
     if (output === 'yaml' && mirror)
       throw new PluginError(
         'usage',

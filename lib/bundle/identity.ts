@@ -31,6 +31,8 @@ export interface BundleIdentity {
 
 /** The proof that a bundle is genuine. */
 export interface BundleEvidence {
+  /** The format of its metadata.json. */
+  readonly formatVersion: BundleMetadata['formatVersion'];
   readonly signed: SignedBundle;
   /** All signatures of its release in the bundle, by any key. */
   readonly signatures: readonly Buffer[];
@@ -65,11 +67,11 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
   const { metadata } = bundle;
   const signed = await checkSigned(bundle, trust, context);
   const signatures = (await readBundledSignatures(bundle, context)).get(signed.release.digest) ?? [];
-  const { extraImages, base } = metadata;
+  const { formatVersion, extraImages, base } = metadata;
   const identity = {
     ...{ name: upgradeBundleName(metadata), version: signed.release.version, releaseDigest: signed.release.digest },
     digest: await readDigest(bundle, context),
-    evidence: { signed, signatures, extraImages, base, releases: splitReleases(metadata) },
+    evidence: { formatVersion, signed, signatures, extraImages, base, releases: splitReleases(metadata) },
   };
   await compareSidecars(bundle.path, identity);
   return identity;

@@ -110,7 +110,8 @@ async function readContent(path: string): Promise<string> {
 /** Returns whether an empty lock is so recent that its process may still write it. */
 async function isRecent(path: string): Promise<boolean> {
   const found = await lstat(path).catch(() => undefined);
-  return found?.isFile() === true && Date.now() - found.mtimeMs < 10_000;
+  // After a power failure, the clock may be behind.
+  return found?.isFile() === true && Math.abs(Date.now() - found.mtimeMs) < 10_000;
 }
 
 function busy(path: string, what: string): PluginError {

@@ -36,7 +36,8 @@ export type Peer =
   | 'chromium'
   | 'git'
   | 'kubectl-krew'
-  | 'groff';
+  | 'groff'
+  | 'rpmbuild';
 
 /** The result of a command. `code` is -1 if it was killed or did not start. */
 export interface RunResult {

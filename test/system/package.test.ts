@@ -4,14 +4,18 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { gzipSync } from 'node:zlib';
 import { list } from 'tar';
 import { parse } from 'yaml';
+import { imageNameOf, makeImage } from '../../.config/image.ts';
+import { linkNames, platforms } from '../../.config/krew.ts';
+import { makeRpm, rpmNameOf } from '../../.config/rpm.ts';
 import { makeZip } from '../../.config/zip.ts';
 import { manPages } from '../../.config/manPages.ts';
 import manifest from '../../package.json' with { type: 'json' };
 import { programs } from '../support/project/docs.ts';
 import { describeCarriedPackages } from '../support/project/carriedPackages.ts';
-import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
+import { hasPeer, requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -25,6 +29,7 @@ describe('npm run package', function () {
   let folder: string;
   let packages: string;
   let archive: string;
+  let base: string;
   before(async function () {
     if (process.platform !== 'linux' || process.arch !== 'x64') this.skip();
     folder = await mkdtemp(join(tmpdir(), 'package-'));
@@ -51,6 +56,21 @@ describe('npm run package', function () {
     runSuccessfully(process.execPath, [join(root, '.config/package.ts'), into, '--fast', ...platforms], {
       timeout: 600_000,
     });
+  /** Signs the checksums as a release does. Returns the fingerprint of the key. */
+  const signChecksums = async (): Promise<string> => {
+    const env = { ...process.env, GNUPGHOME: join(folder, 'gpg') };
+    await rm(env.GNUPGHOME, { recursive: true, force: true });
+    await mkdir(env.GNUPGHOME, { mode: 0o700 });
+    const gpg = (...args: string[]) => runSuccessfully('gpg', ['--batch', '--armor', ...args], { cwd: packages, env });
+    try {
+      await gpg('--passphrase', '', '--quick-generate-key', 'Project', 'ed25519', 'sign', 'never');
+      await gpg('--yes', '--detach-sign', 'SHA256SUMS');
+      await writeFile(join(packages, 'oc-disconnected.asc'), await gpg('--export'));
+      return /^fpr:+(\w+):$/m.exec(await gpg('--list-keys', '--with-colons'))?.[1] ?? '';
+    } finally {
+      await run('gpgconf', ['--kill', 'all'], { env });
+    }
+  };
   /** No Node.js on the PATH, and no options for it. */
   const bare = { PATH: '/usr/bin:/bin', NODE_OPTIONS: '--no-such-option', HOME: '/nonexistent' };
 
@@ -74,7 +94,23 @@ describe('npm run package', function () {
   });
 
   it('tells the checksums as sha256sum does', async () => {
-    await runSuccessfully('sha256sum', ['--check', '--strict', 'SHA256SUMS'], { cwd: packages });
+    // Without --ignore-missing it would want the executables, which are inside the archives.
+    await runSuccessfully('sha256sum', ['--check', '--strict', '--ignore-missing', 'SHA256SUMS'], { cwd: packages });
+  });
+
+  it('has executables that find themselves in signed checksums, also by a key of the usual kind of gpg', async function () {
+    requirePeer(this, 'gpg');
+    const fingerprint = await signChecksums();
+    const keys = ['--signature-keyring=oc-disconnected.asc', `--trust-fingerprint=${fingerprint}`];
+    const doctor = (): ReturnType<typeof run> =>
+      run(alone('oc-adm_upgrade_bundle'), ['doctor', '--checksums=SHA256SUMS', ...keys], { env: bare, cwd: packages });
+    const { code, stdout, stderr } = await doctor();
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.match(/^ {2}Released +as linux-amd64\/oc-disconnected, signed by Project /m);
+    const sums = await readFile(join(packages, 'SHA256SUMS'));
+    await writeFile(join(packages, 'SHA256SUMS'), '\n', { flag: 'a' });
+    expect((await doctor()).stderr).to.match(/^error \(untrusted\): no trusted key signed SHA256SUMS\n/);
+    await writeFile(join(packages, 'SHA256SUMS'), sums);
   });
 
   it('names the licence of every package, and that of Node.js', async () => {
@@ -178,16 +214,19 @@ describe('npm run package', function () {
       .split('\n')
       .map((line) => line.slice(66));
     const others = (await readdir(packages)).filter(
-      (name) => !['SHA256SUMS', 'krew-index', 'notes.txt'].includes(name),
+      (name) => !['krew-index', 'notes.txt'].includes(name) && !/^SHA256SUMS|\.asc$/.test(name),
     );
-    expect(listed).to.have.members(others);
+    const inside = ['linux-amd64/oc-disconnected', 'linux-arm64/oc-disconnected', 'windows-amd64/oc-disconnected.exe'];
+    expect(listed.filter((name) => name !== '')).to.have.members([...others, ...inside]);
     expect(listed.filter((name) => name.endsWith('.cdx.json'))).to.have.length(archives.length);
     expect(platforms).to.have.length(archives.length);
   });
 
   it('makes archives of less than 60 MB, the same bytes again', async () => {
     const again = join(folder, 'again');
-    await makePackages(again, 'linux-x64');
+    base = await makeBase(join(folder, 'base'), alone('oc-disconnected'));
+    const forms = [...(hasPeer('rpmbuild') ? ['rpm'] : []), ...(hasPeer('skopeo') ? ['image', `--base=${base}`] : [])];
+    await makePackages(again, 'linux-x64', ...forms);
     const name = archive.slice(packages.length + 1);
     expect((await readFile(join(again, name))).equals(await readFile(archive)), name).to.equal(true);
     for (const each of await readdir(packages)) {
@@ -195,13 +234,76 @@ describe('npm run package', function () {
     }
   });
 
+  it('makes an rpm of the same files, which asks for their libraries, the same bytes again', async function () {
+    requirePeer(this, 'rpmbuild');
+    const [own] = platforms;
+    if (!own) throw new Error('there is no platform');
+    const file = join(folder, 'again', rpmNameOf(own));
+    const query = (...args: string[]): Promise<string> => runSuccessfully('rpm', ['-qp', ...args, file]);
+    const files = (await query('--dump'))
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.split(' '));
+    const sum = createHash('sha256').update(await readFile(alone('oc-disconnected')));
+    expect(files.find(([path]) => path === '/usr/bin/oc-disconnected')?.[3]).to.equal(sum.digest('hex'));
+    const pages = [...(await manPages(programs)).keys()].map((name) => `/usr/share/man/man1/${name}`);
+    expect(files.map(([path]) => path)).to.include.members([
+      ...linkNames.map((name) => `/usr/bin/${name}`),
+      ...pages,
+      '/usr/share/licenses/oc-disconnected/THIRD-PARTY-NOTICES',
+    ]);
+    expect((await query('--requires')).split('\n'))
+      .to.include('libstdc++.so.6()(64bit)')
+      .and.not.include('/bin/sh');
+    expect(await query('--info')).not.to.match(/example\.com/);
+    const other = await makeRpm(own, { place: join(folder, 'alone'), folder, isFast: true });
+    expect((await readFile(other)).equals(await readFile(file))).to.equal(true);
+  });
+
+  it('makes a container image on a base, the same bytes again', async function () {
+    requirePeer(this, 'skopeo');
+    const [own] = platforms;
+    if (!own) throw new Error('there is no platform');
+    const file = join(folder, 'again', imageNameOf(own));
+    const inspected = await runSuccessfully('skopeo', ['inspect', '--config', `oci-archive:${file}`]);
+    const { config, architecture } = JSON.parse(inspected) as { config: Record<string, object>; architecture: string };
+    expect({ architecture, entrypoint: config['Entrypoint'], labels: config['Labels'] }).to.deep.equal({
+      architecture: 'amd64',
+      entrypoint: ['/usr/bin/oc-disconnected'],
+      labels: {
+        'of.base': 'kept',
+        'org.opencontainers.image.licenses': 'Apache-2.0',
+        'org.opencontainers.image.title': 'oc-disconnected',
+        'org.opencontainers.image.version': manifest.version,
+      },
+    });
+    const other = await makeImage(own, { place: join(folder, 'alone'), folder, base, isFast: true });
+    expect((await readFile(other)).equals(await readFile(file))).to.equal(true);
+    if (process.getuid?.() !== 0) return;
+    // skopeo unpacks nothing, so the layers are unpacked in their order.
+    await runSuccessfully('skopeo', ['copy', '--quiet', `oci-archive:${file}`, `dir:${join(folder, 'image')}`]);
+    const { layers } = JSON.parse(await readFile(join(folder, 'image/manifest.json'), 'utf8')) as {
+      layers: { digest: string }[];
+    };
+    await mkdir(join(folder, 'container'));
+    for (const { digest } of layers) {
+      const layer = join(folder, 'image', digest.replace('sha256:', ''));
+      await runSuccessfully('tar', ['-xzf', layer, '-C', join(folder, 'container')]);
+    }
+    const words = [join(folder, 'container'), 'oc-adm_upgrade_bundle', 'inspect', '--help'];
+    const { code, stdout } = await run('/usr/sbin/chroot', words, { env: bare });
+    expect(code).to.equal(0);
+    expect(stdout).to.match(/^Show the contents of a bundle\./);
+  });
+
   describeCarriedPackages((name, args) =>
     run(alone(name.replace('oc-adm_mirror_registry', 'kubectl-adm_mirror_registry')), args, { env: bare, cwd: folder }),
   );
 
   it('is installed as the page about it says, to the letter', async function () {
-    requirePeer(this, 'unshare');
+    requirePeer(this, 'unshare', 'gpg');
     if (process.getuid?.() !== 0) return this.skip();
+    const fingerprint = await signChecksums();
     const page = await readFile(join(root, 'docs/how-to/install.md'), 'utf8');
     const sections = ['\n## Steps\n', '\n## Verify\n'].map((title) => page.split(title)[1]?.split(/^##/m)[0] ?? '');
     const blocks = sections.join('').matchAll(/^( *)```\n([^]*?)^\1```$/gm);
@@ -213,15 +315,22 @@ describe('npm run package', function () {
     // Finds a plugin as oc does.
     const oc = '#!/bin/bash\nname=oc-${1//-/_}; shift; exec "$name" "$@"\n';
     await writeFile(join(tools, 'oc'), oc, { mode: 0o755 });
-    const script = `mount -t tmpfs none /usr/local/bin\n${block}ls /usr/local/bin\n`;
+    const script = `mount -t tmpfs none /usr/local/bin\n${block}ls /usr/local/bin\n`.replace(
+      'FINGERPRINT',
+      fingerprint,
+    );
+    const home = join(folder, 'home');
+    await mkdir(home, { mode: 0o700 });
     const { code, stdout, stderr } = await run('unshare', ['--mount', 'bash', '-e', '-c', script], {
       cwd: packages,
-      env: { ...bare, PATH: `${tools}:/usr/local/bin:/usr/bin:/bin` },
+      env: { ...bare, HOME: home, PATH: `${tools}:/usr/local/bin:/usr/bin:/bin` },
     });
+    await run('gpgconf', ['--kill', 'all'], { env: { ...process.env, GNUPGHOME: join(home, '.gnupg') } });
     await rm(join(packages, 'oc-disconnected'), { force: true });
     expect(code, stderr).to.equal(0);
     expect(stdout)
       .to.match(/^oc-disconnected-.*: OK$/m)
+      .and.to.match(/^ {2}Released +as linux-amd64\/oc-disconnected, signed by Project /m)
       .and.to.match(/^ *oc adm-mirror-registry +\/usr\/local\/bin\//m);
     expect(stdout).to.match(
       /^oc-adm_mirror_registry\noc-adm_release_mirror_config\noc-adm_upgrade_bundle\noc-disconnected$/m,
@@ -256,6 +365,39 @@ describe('npm run package', function () {
     }
   });
 });
+
+/** Makes an image with the libraries that an executable needs, as a base. Returns its name for skopeo. */
+async function makeBase(layout: string, executable: string): Promise<string> {
+  const tree = `${layout}-tree`;
+  const libraries = [...(await runSuccessfully('ldd', [executable])).matchAll(/\/\S+/g)].map(([path]) => path);
+  for (const path of libraries) {
+    await mkdir(dirname(tree + path), { recursive: true });
+    await runSuccessfully('cp', ['--dereference', path, tree + path]);
+  }
+  const blobs = join(layout, 'blobs/sha256');
+  await mkdir(blobs, { recursive: true });
+  const put = async (content: Buffer | string, kind: string): Promise<object> => {
+    const hex = createHash('sha256').update(content).digest('hex');
+    await writeFile(join(blobs, hex), content);
+    const mediaType = `application/vnd.oci.image.${kind}`;
+    return { mediaType, digest: `sha256:${hex}`, size: Buffer.byteLength(content) };
+  };
+  await runSuccessfully('tar', ['-C', tree, '-cf', `${tree}.tar`, '.']);
+  const layer = await readFile(`${tree}.tar`);
+  const diff = `sha256:${createHash('sha256').update(layer).digest('hex')}`;
+  const config = {
+    ...{ architecture: 'amd64', os: 'linux', config: { Env: ['PATH=/usr/bin'], Labels: { 'of.base': 'kept' } } },
+    rootfs: { type: 'layers', diff_ids: [diff] },
+  };
+  const image = {
+    ...{ schemaVersion: 2, config: await put(JSON.stringify(config), 'config.v1+json') },
+    layers: [await put(gzipSync(layer), 'layer.v1.tar+gzip')],
+  };
+  const manifests = [await put(JSON.stringify(image), 'manifest.v1+json')];
+  await writeFile(join(layout, 'index.json'), JSON.stringify({ schemaVersion: 2, manifests }));
+  await writeFile(join(layout, 'oci-layout'), '{"imageLayoutVersion":"1.0.0"}');
+  return `oci:${layout}`;
+}
 
 describe('npm run package with an unknown platform', () => {
   it('ends with 2, names the platforms, and writes and removes nothing', async () => {

@@ -1,3 +1,4 @@
+import { PluginError } from '../../../lib/errors.ts';
 import { checkFile, checkFileOrInput, checkImage } from '../../cli/values/checks.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import type { Arguments } from '../../cli/command.ts';
@@ -13,6 +14,15 @@ import {
 import { channelOptions } from '../../release-mirror-config/channelRange.ts';
 import { imageListOption } from '../../release-mirror-config/imageList.ts';
 import { catalogOptions } from './catalogs.ts';
+
+/** Throws `usage` for a size that cannot be meant: a volume smaller than one block of a tar. */
+function checkVolumeSize(text: string): void {
+  const bytes = parseSize(text);
+  if (bytes >= 512) return;
+  throw new PluginError('usage', `a volume of ${bytes} bytes is smaller than one block of a tar`, {
+    hint: `Add the unit: ${text}G.`,
+  });
+}
 
 /** The options of `create`. */
 export const createOptions = {
@@ -82,7 +92,7 @@ export const createOptions = {
   'volume-size': {
     type: 'string',
     describe: 'Split a larger bundle into volumes of this size, such as 4G (4000 MB), the largest that fits on FAT32',
-    check: (text: string) => void parseSize(text),
+    check: checkVolumeSize,
   },
   device: {
     type: 'string',

@@ -72,7 +72,8 @@ function describeKeys({ signatures, policies }: VerifyReport, keys: ExpectedKeys
     const owner = trust.kind === 'key' ? `, ${nameKey(policy, keys) ?? 'unknown key'}` : '';
     return ['sigstore', `policy ${name}${owner}`, key, scopes.join(', ')];
   });
-  return listTable('Signatures', ['Kind', 'Signer', 'Key', 'Of'], [...signers, ...used]);
+  const none = signers.length === 0 ? [['GPG', 'no trusted key', '', '']] : [];
+  return listTable('Signatures', ['Kind', 'Signer', 'Key', 'Of'], [...none, ...signers, ...used]);
 }
 
 function listProblems({ problems }: VerifyReport): Markup | undefined {

@@ -92,7 +92,7 @@ tbody th { font-weight: 600; overflow-wrap: anywhere; min-width: 9rem; }
 .kind { white-space: nowrap; }
 tbody th small { font-weight: 400; color: var(--quiet); }
 .number { text-align: right; white-space: nowrap; }
-td { overflow-wrap: anywhere; min-width: 5rem; }
+td { overflow-wrap: anywhere; min-width: 6rem; }
 td.digest { min-width: 15rem; color: var(--quiet); }
 td.number { overflow-wrap: normal; }
 footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); color: var(--quiet); }

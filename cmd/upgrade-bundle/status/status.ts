@@ -35,7 +35,9 @@ export const command = defineCommand({
     const { chooseRecord, followRecord, listRecords, readElapsed } =
       await import('../../../lib/update/bundleRecord.ts');
     const { describeSilence } = await import('../../../lib/update/install/agentSilence.ts');
+    const { compareAgents, readAgentVersion } = await import('../../../lib/update/install/agentVersion.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
+    const { version } = await import('../../cli/version.ts');
     const { showInBrowser } = await import('./web.ts');
     if (args.web && (args.watch || args.output !== undefined))
       throw new PluginError('usage', '--web excludes --watch and --output');
@@ -68,14 +70,16 @@ export const command = defineCommand({
         else terminal.print(text, accents);
       }
     };
-    const warnOfSilence = async (bundle: UpgradeBundle): Promise<void> => {
+    const warnOfAgents = async (bundle: UpgradeBundle): Promise<void> => {
       const silence = hasEnded(bundle) ? undefined : await describeSilence(cluster);
-      if (silence !== undefined) context.log('warn', silence);
+      const agents = await readAgentVersion(cluster);
+      const difference = agents && compareAgents(agents, version);
+      for (const text of [silence, difference]) if (text !== undefined) context.log('warn', text);
     };
     let title = '';
     if (!args.watch && !args.web) {
       const bundle = chooseRecord(await listRecords(cluster), args.name);
-      await warnOfSilence(bundle);
+      await warnOfAgents(bundle);
       await show(bundle);
       return;
     }
@@ -87,7 +91,7 @@ export const command = defineCommand({
     let last = '';
     for await (const followed of followRecord(cluster, args.name)) {
       if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
-      if (followed && last.trim() === '') await warnOfSilence(followed);
+      if (followed && last.trim() === '') await warnOfAgents(followed);
       const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
       if (followed && text !== last) await show(followed);
       last = text;

@@ -96,11 +96,13 @@ export async function restoreRegistry(
   try {
     if (journal.phase !== 'starting') {
       await requireRestorable(request, records, journal, keepNewer, signal);
-      journal = await saveNewer(request, records, journal, keepNewer, signal);
+      journal = await prepare(request, records, journal, keepNewer, signal);
       journal = await restore(request, records, journal, signal);
     }
     const isStarted = !noRestart && journal.restart.length > 0;
-    if (isStarted) await restartUnits(request, journal, signal);
+    // Before its first file, a change has at most stopped Quay.
+    if (isStarted && begun.phase === 'writing') await commands.systemctl(['start', 'quay-app.service'], signal);
+    else if (isStarted) await restartUnits(request, journal, signal);
     await releaseReplaced(commands, journal, signal);
     await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
     await records.end(journal, false);
@@ -128,6 +130,24 @@ export async function restoreRegistry(
 export function noteUnfinished({ title }: UpgradeJournal, { onUnfinished }: Context): void {
   const hint = "Run 'rollback': it restores the registry as it was before.";
   onUnfinished?.(new PluginError('interrupted', `${title} is unfinished, and the registry may be stopped`, { hint }));
+}
+
+/** Does all that comes before the first restored file. If that fails, the newer Quay runs again until the next try. */
+async function prepare(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  begun: UpgradeJournal,
+  keepNewer: boolean,
+  signal: AbortSignal,
+): Promise<UpgradeJournal> {
+  try {
+    return await beginRestoring(records, await saveNewer(request, records, begun, keepNewer, signal));
+  } catch (error) {
+    if (begun.database !== undefined && isSaved(begun, keepNewer)) {
+      await request.commands.systemctl(['restart', 'quay-app.service'], signal).catch(() => undefined);
+    }
+    throw error;
+  }
 }
 
 /** Stops Quay, and copies the database that the newer Quay has changed, if requested. */
@@ -168,11 +188,10 @@ function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
 async function restore(
   request: ExecutionRequest,
   records: UpgradeRecords,
-  begun: UpgradeJournal,
+  journal: UpgradeJournal,
   signal: AbortSignal,
 ): Promise<UpgradeJournal> {
   const { commands } = request;
-  const journal = await beginRestoring(records, begun);
   if (journal.database !== undefined) await stopDatabase(commands, journal, signal);
   await records.restore(journal);
   for (const { name, from } of journal.names) {

@@ -103,3 +103,37 @@ function checkTime({ created, expires }: SignaturePacket): void {
 export function fingerprintOf(key: Key): string {
   return key.getFingerprint().toUpperCase();
 }
+
+/** Who signed a file: the fingerprint of the primary key in upper-case hex, and its user ID. */
+export interface FileSigner {
+  readonly fingerprint: string;
+  readonly userId: string;
+}
+
+/**
+ * Verifies a detached signature of a file, armored or binary, by any kind of key that openpgp knows: no cluster reads it.
+ * Ignores the clock, as verifySignature does. Returns the first signer among the keys; undefined if none of them signed.
+ */
+export async function verifyDetached(
+  file: Buffer,
+  signature: Buffer,
+  keys: readonly Key[],
+): Promise<FileSigner | undefined> {
+  const openpgp = await import('openpgp');
+  const armored = signature.toString('latin1');
+  const isArmored = armored.includes('-----BEGIN PGP SIGNATURE-----');
+  const { signatures } = await openpgp.verify({
+    message: await openpgp.createMessage({ binary: file }),
+    signature: await (isArmored
+      ? openpgp.readSignature({ armoredSignature: armored })
+      : openpgp.readSignature({ binarySignature: signature })),
+    verificationKeys: [...keys],
+    date: null,
+  });
+  for (const { keyID, verified } of signatures) {
+    const key = keys.find((each) => each.getKeyIDs().some((id) => id.equals(keyID)));
+    const isGood = await verified.catch(() => false);
+    if (key && isGood) return { fingerprint: fingerprintOf(key), userId: key.getUserIDs()[0] ?? '' };
+  }
+  return undefined;
+}

@@ -12,7 +12,7 @@ const curves = ['secp224r1', 'prime256v1', 'secp384r1', 'secp521r1'];
 /** Reads a public key in PEM form. Throws a TypeError for a key that nodes refuse, a certificate and a private key. */
 export function readPolicyKey(pem: Buffer): PolicyKey {
   // createPublicKey derives a key from these too. Nodes refuse them, and with them all images of the policy.
-  const [, label = 'no PEM'] = /-----BEGIN ([^-]+)-----/.exec(pem.toString('latin1')) ?? [];
+  const [, label = 'text without PEM'] = /-----BEGIN ([^-]+)-----/.exec(pem.toString('latin1')) ?? [];
   if (!/^(?:RSA )?PUBLIC KEY$/.test(label)) throw new TypeError(`it is ${label} instead of PUBLIC KEY`);
   const key = createPublicKey({ key: pem, format: 'pem' });
   requireUsableKey(key);

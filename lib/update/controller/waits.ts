@@ -4,7 +4,7 @@ import type { Step } from './step.ts';
 
 /** How long the controller waits without progress, in minutes, and what to do then. By the type of the condition. */
 const limits: Partial<Record<BundleCondition['type'], readonly [minutes: number, advice: string]>> = {
-  Verified: [60, 'insert a USB drive with the allowed bundle into a node, or correct spec.bundle.digest'],
+  Verified: [60, 'insert a USB drive with the allowed bundle into a node, or abort and allow another bundle'],
   Ready: [60, 'fix what the condition Ready names, or abort the update'],
   Loaded: [60, 'check the agents of these nodes (oc get pods -n oc-upgrade-bundle), or remove nodes that are gone'],
   // The machine config operator takes 40 to 60 minutes for a set of 760 images (machine-config-operator, PR 6046).
@@ -14,7 +14,7 @@ const limits: Partial<Record<BundleCondition['type'], readonly [minutes: number,
 };
 
 /** These wait for a decision of an administrator, and their condition says which one. */
-const decisions = ['NotAllowed', 'Held', 'AcknowledgementRequired'];
+const decisions = ['NotAllowed', 'Held', 'AcknowledgementRequired', 'RiskNotAccepted'];
 
 const unpause = 'if its nodes can reach a registry, resume the paused pool: set spec.paused to false';
 

@@ -16,6 +16,7 @@ import {
   type ExecutableDigests,
 } from './agentStart.ts';
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
+import { recordVersion } from './agentVersion.ts';
 import { agentLabels, metricsArgument, metricsIngress, metricsPort, metricsPortName } from './metricsObjects.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
 import { upgradeBundleDefinition } from '../upgradeBundleDefinition.ts';
@@ -41,6 +42,8 @@ export interface AgentOptions {
   readonly masterLabel?: boolean;
   /** Whether agents serve metrics; default false. */
   readonly metrics?: boolean;
+  /** The version of this program, to record it; by default nothing is recorded. */
+  readonly version?: string | undefined;
 }
 
 /** The label of the controllers. */
@@ -132,7 +135,8 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
   const isAgent = account === 'agent';
   const { keys } = options.trust ?? noTrust;
   const own = isAgent ? labels : controllerLabels;
-  const metadata = { ...inNamespace(account), labels: own };
+  const annotations = options.version === undefined ? undefined : recordVersion(options.version);
+  const metadata = { ...inNamespace(account), labels: own, ...(annotations && { annotations }) };
   const spec = {
     selector: { matchLabels: own },
     updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '100%' } },

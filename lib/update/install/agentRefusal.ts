@@ -7,13 +7,15 @@ import { fingerprintOf } from '../../release/signature/signature.ts';
 import { collectSignatures } from '../../release/signature/trust.ts';
 import { shellWord } from '../../shellWord.ts';
 import { agentSet } from './agentSurvey.ts';
+import { readAgentVersion } from './agentVersion.ts';
 import { noTrust, readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 
 /**
  * Checks that the agents of a cluster would trust a bundle that the user allows with `trust`. Only warns if there is no
  * evidence, because the bundle was not read. Does nothing if there are no agents; warns if the user may not read them.
- * Throws `untrusted` and `unsigned`, with the `install` command that adds the trust.
+ * Throws `untrusted` and `unsigned`, with the `install` command that adds the trust, and `unsupported` for a bundle of a
+ * format that the agents do not read.
  */
 export async function checkAgents(
   cluster: Cluster,
@@ -26,6 +28,15 @@ export async function checkAgents(
     context.log('warn', `whether the agents trust it too is unknown: ${error.message}`);
     return undefined;
   });
+  const read = evidence && (await readAgentVersion(cluster));
+  if (read && !read.formats.includes(evidence.formatVersion)) {
+    const { version = 'of an earlier version', formats } = read;
+    throw new PluginError(
+      'unsupported',
+      `the agents (${version}) would refuse the bundle: its format is ${evidence.formatVersion}, and they read ${formats.join(' and ')}`,
+      { hint: 'Update the agents first: oc adm-upgrade-bundle install, with its former options.' },
+    );
+  }
   const theirs = agents && readTrust(agents);
   if (!theirs || theirs.allowUnsigned) return;
   if (evidence) return refuseWhatAgentsDo(evidence, theirs, trust, context);

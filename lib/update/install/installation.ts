@@ -5,6 +5,7 @@ import { isOlder } from '../../release/version.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { agentObjects } from './agentObjects.ts';
 import { agentSet } from './agentSurvey.ts';
+import { readAgentVersion } from './agentVersion.ts';
 import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
 import { machines, type NodeArchitecture } from './agentStart.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
@@ -25,6 +26,8 @@ export interface InstallationOptions {
   readonly trust?: WantedTrust;
   /** Whether Prometheus can read metrics of the agents; default false. */
   readonly metrics?: boolean;
+  /** The version of this program, which the objects record; by default they record none. */
+  readonly version?: string;
 }
 
 const redHatOnly: WantedTrust = { fingerprints: [], keyrings: [], allowUnsigned: false };
@@ -40,7 +43,7 @@ const firstWithRules = '1.25.0';
  */
 export async function planInstallation(
   cluster: Cluster,
-  { executables, admission, trust: wanted = redHatOnly, metrics = false }: InstallationOptions,
+  { executables, admission, trust: wanted = redHatOnly, metrics = false, version }: InstallationOptions,
   context: Context,
 ): Promise<KubernetesObject[]> {
   const { gitVersion } = await cluster.version();
@@ -69,6 +72,12 @@ export async function planInstallation(
   const digests = Object.fromEntries(executables.map(({ architecture, digest }) => [architecture, digest]));
   const agents = await cluster.read(agentSet);
   const before = agents ? readTrust(agents) : noTrust;
+  const installed = version === undefined ? undefined : await readAgentVersion(cluster);
+  if (version !== undefined && installed?.version !== undefined && isOlder(version, installed.version))
+    context.log(
+      'warn',
+      `the agents are of version ${installed.version}: this installs the older ${version} in their place`,
+    );
   const trust = await gatherTrust(wanted, before, context);
   for (const { level, words } of compareTrust(before, trust)) context.log(level, words);
   const { apiVersion, kind } = serviceMonitorKind;
@@ -77,7 +86,7 @@ export async function planInstallation(
   const masterLabel = nodes.some(
     (node) => isControlPlane(node) && !('node-role.kubernetes.io/control-plane' in node.labels),
   );
-  const objects = agentObjects({ ...own, policies, rules, metrics, masterLabel });
+  const objects = agentObjects({ ...own, policies, rules, metrics, masterLabel, version });
   return hasMonitors ? [...objects, serviceMonitor] : objects;
 }
 

@@ -1,9 +1,13 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { createMessage, sign } from 'openpgp';
 import type { Diagnosis } from '../../../cmd/upgrade-bundle/diagnosis.ts';
+import { recordVersion } from '../../../lib/update/install/agentVersion.ts';
 import { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeSigningKey } from '../../support/release/signing.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 
@@ -57,11 +61,64 @@ describe('oc adm-upgrade-bundle doctor', () => {
     expect(diagnosis.program).to.include({ executable, runtime: `Node.js ${process.versions.node}` });
   });
 
+  it('finds the executable in signed checksums, and fails for any doubt', async () => {
+    const key = await makeSigningKey({ name: 'Project' });
+    const at = (name: string): string => join(folder.folder, name);
+    const publish = async (text: string): Promise<void> => {
+      await writeFile(at('SHA256SUMS'), text);
+      const message = await createMessage({ binary: Buffer.from(text) });
+      const date = new Date('2024-01-01');
+      const signature: unknown = await sign({ message, signingKeys: key.privateKey, detached: true, date });
+      await writeFile(at('SHA256SUMS.asc'), String(signature));
+    };
+    const options = ['--checksums=SHA256SUMS', '--signature-keyring=key.asc'];
+    const trust = `--trust-fingerprint=${key.fingerprint}`;
+    const run = (...args: string[]) =>
+      executeProgram(executable, ['doctor', ...options, ...args], {
+        ...{ cwd: folder.folder, env: { PATH: '', HOME: folder.folder } },
+      });
+    const sum = createHash('sha256')
+      .update(await readFile(executable))
+      .digest('hex');
+    await writeFile(at('key.asc'), key.publicKey);
+    await publish(`${'0'.repeat(64)}  other\n${sum}  linux-amd64/oc-disconnected\n`);
+    const found = JSON.parse((await run(trust, '-o', 'json')).stdout) as Diagnosis;
+    const userId = 'Project <release@example.com>';
+    expect(found.release).to.deep.equal({
+      ...{ name: 'linux-amd64/oc-disconnected', userId, fingerprint: key.fingerprint },
+    });
+    const { stdout } = await run(trust);
+    expect(stdout).to.contain(`  Released   as linux-amd64/oc-disconnected, signed by ${userId} (${key.fingerprint})`);
+    expect((await run()).stderr).to.match(/^error \(untrusted\): no trusted key signed SHA256SUMS\n.*\ntry: --sig/);
+    await writeFile(at('SHA256SUMS'), `${sum}  added\n`);
+    expect((await run(trust)).stderr).to.match(/^error \(untrusted\): no trusted key signed SHA256SUMS\n/);
+    await publish(`${'0'.repeat(64)}  other\n`);
+    expect(await run(trust)).to.include({ code: 1, stdout: '' });
+    expect((await run(trust)).stderr).to.contain(` is not in SHA256SUMS: its digest is sha256:${sum}\n`);
+    await writeFile(at('SHA256SUMS.asc'), 'not a signature');
+    expect((await run(trust)).stderr).to.match(/^error \(untrusted\): SHA256SUMS\.asc is not an OpenPGP signature: /);
+    await rm(at('SHA256SUMS.asc'));
+    expect((await run(trust)).stderr).to.match(/^error \(unsigned\): SHA256SUMS has no signature: .*does not exist\n/);
+  });
+
   it('tells the same in words', async () => {
     const text = await doctor([], join(folder.folder, 'config'));
     expect(text).to.match(/^ {2}Version {4}OpenShift 4\.16\.3$/m);
     expect(text).to.match(/^ {2}oc adm-mirror-registry +not on the PATH$/m);
     expect(text).to.match(/^ {2}skopeo +\S+\/bin\/skopeo {2}\(copies images into the image store\)$/m);
+  });
+
+  it('tells the version of the agents in the cluster, and what to do about another one', async () => {
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    const metadata = { name: 'agent', namespace: 'oc-upgrade-bundle', annotations: recordVersion('0.0.1') };
+    server.put({ apiVersion: 'apps/v1', kind: 'DaemonSet', metadata, spec: {} });
+    const difference = /^the agents \(0\.0\.1\) are older than this program .* install/;
+    const { cluster } = JSON.parse(await doctor(['-o', 'json'], join(folder.folder, 'config'))) as Diagnosis;
+    expect(cluster.agents).to.have.property('version', '0.0.1');
+    expect(cluster.agents).to.have.property('difference').that.matches(difference);
+    expect(await doctor([], join(folder.folder, 'config'))).to.match(
+      /^ {2}Agents {5}the agents \(0\.0\.1\) are older/m,
+    );
   });
 
   it('explains why there is no cluster, and still succeeds', async () => {

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { readExecutables } from '../../../lib/update/install/executable.ts';
+import manifest from '../../../package.json' with { type: 'json' };
 import { planInstallation } from '../../../lib/update/install/installation.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
@@ -10,6 +11,8 @@ import { runOutOfTime } from '../../support/clock.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+
+const { version } = manifest;
 
 describe('oc adm-upgrade-bundle install', () => {
   let site: AgentSite;
@@ -56,6 +59,12 @@ describe('oc adm-upgrade-bundle install', () => {
     );
     expect(stderr).to.match(/^agents ready on 0 of 3 nodes; waiting for agent-master-0-1 on master-0: /m);
     expect(stderr).to.match(/^uploading the executable to master-0$/m);
+    const record = {
+      'upgrade-bundle.openshift.io/version': version,
+      'upgrade-bundle.openshift.io/bundle-formats': '1,2',
+    };
+    const agents = site.server.find('apps/v1', 'DaemonSet', 'agent', 'oc-upgrade-bundle');
+    expect(agents?.metadata).to.deep.include({ annotations: record });
     const again = await install(`--executable=${executable}`);
     expect(again.stdout).not.to.match(/created|configured/);
   });
@@ -73,7 +82,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
     // The objects are recorded in test/golden/cluster.
     const executables = await readExecutables([executable]);
-    const objects = await planInstallation(site.cluster, { executables, admission: 'deny' }, site.context);
+    const objects = await planInstallation(site.cluster, { executables, admission: 'deny', version }, site.context);
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
     expect(stdout).not.to.contain('kind: Secret');
     expect(site.server.objects.revision).to.equal(revision);

@@ -1,6 +1,7 @@
 import { copyFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
+import manifest from '../../../package.json' with { type: 'json' };
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
@@ -324,6 +325,31 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect((await run('status')).stderr).to.equal('');
     put('Completed', { nodes });
     expect((await run('status')).stderr).to.equal('');
+  });
+
+  it('warns of agents of another version, older or newer', async () => {
+    put('Loading', { nodes });
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    const warningWith = async (installed: string): Promise<string> => {
+      const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true };
+      for (const agents of agentObjects({ ...options, version: installed }).slice(-1)) server.put({ ...agents });
+      return (await run('status')).stderr;
+    };
+    expect(await warningWith('0.0.1')).to.match(
+      /^warning: the agents \(0\.0\.1\) are older than this program \(.*install/m,
+    );
+    expect(await warningWith('99.0.0')).to.match(/^warning: the agents \(99\.0\.0\) are newer than this program/m);
+    const lastTransitionTime = '2026-01-01T00:00:00Z';
+    const condition = {
+      type: 'Rehearsed',
+      status: 'True',
+      reason: 'AsPlanned',
+      message: 'As planned.',
+      lastTransitionTime,
+    };
+    put('Loading', { nodes, conditions: [condition] });
+    expect((await run('status')).stdout).to.match(/Rehearsed.*As planned\./);
+    expect(await warningWith(manifest.version)).not.to.match(/the agents (?:\(|are)/);
   });
 
   it('shows how far the version operator is, for how long, and an estimate', async () => {

@@ -1,3 +1,5 @@
+import { writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
 import { controlRollout } from '../../../lib/update/controller/rollout.ts';
@@ -5,8 +7,10 @@ import type { UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import type { ApiObject } from '../kubernetes/apiObjects.ts';
 import type { Json } from '../kubernetes/apiPatch.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../kubernetes/apiServer.ts';
+import { makeAuthority } from '../../support/certificates.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
+import { startRegistry, type TestRegistry } from '../registry/registry.ts';
 import { makeFacts, UpdatingSite } from './updatingSite.ts';
 
 /** A running controller of a site. */
@@ -27,6 +31,7 @@ export class RolloutSite {
   /** The error of reading the facts. */
   unreadable: Error | undefined;
   readonly #token: boolean;
+  #mirrorFolder: string | undefined;
   readonly #ends: (() => Promise<void>)[] = [];
 
   private constructor(server: TestApiServer, token: boolean) {
@@ -40,12 +45,28 @@ export class RolloutSite {
     return new RolloutSite(server, options.tokens !== undefined);
   }
 
+  /** Gives the control plane node a mirror without images, for the controllers that start later. */
+  async addMirror(): Promise<TestRegistry> {
+    const authority = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue();
+    const mirror = await startRegistry({ tls: { cert, key } });
+    this.#ends.push(
+      () => authority.remove(),
+      () => mirror.stop(),
+    );
+    this.#mirrorFolder = dirname(authority.certificateFile);
+    await writeFile(join(this.#mirrorFolder, 'port'), new URL(mirror.url).port);
+    this.edit('Node', 'master-0', { status: { addresses: [{ type: 'InternalIP', address: '127.0.0.1' }] } });
+    return mirror;
+  }
+
   /** Starts a controller. The identity is the name of a node. */
   async control(identity = 'master-0'): Promise<TestController> {
     const connected = await connectTo(this.server, this.#token ? { user: { token: 't' } } : {});
     const context = makeContext();
     const options = {
       ...{ identity, namespace: 'oc-upgrade-bundle', interval: 150, lease: { duration: 1000, retryPeriod: 50 } },
+      ...(this.#mirrorFolder !== undefined && { mirrorFolder: this.#mirrorFolder }),
       readBundle: () => (this.unreadable ? Promise.reject(this.unreadable) : Promise.resolve(this.facts)),
     };
     const running = controlRollout(connected.cluster, options, context);

@@ -171,6 +171,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
       if (words[0] === 'restart' && last === 'quay-pod.service') await this.postgres?.stop();
       if (words[0] === 'stop' || (words[0] === 'disable' && last === 'quay-app.service')) await this.#stopFront();
       if (words[0] === 'show') return { code: 0, text: this.#front ? 'active\n' : 'inactive\n' };
+      if (words[0] === 'start' && last === 'quay-app.service' && !this.#front) await this.#startFront();
       if (words[0] !== 'restart') return done;
       if (this.isBroken) return fail('Job for the unit failed.');
       if (last === 'quay-app.service') await this.#startFront();

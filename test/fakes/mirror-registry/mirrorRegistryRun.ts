@@ -54,6 +54,7 @@ export async function startMirrorRegistry(
     ...options,
   });
   const at = (path: string): string => join(fixture.root, fixture.quayRoot, path);
+  if (options.storage === undefined) await mkdir(join(fixture.root, 'srv/images'), { recursive: true });
   const isPostgres = options.age?.startsWith('1.') ?? false;
   if (!isPostgres) {
     await fixture.write('/srv/db/quay_sqlite.db', '', 0o664);
@@ -67,7 +68,7 @@ export async function startMirrorRegistry(
   if (isPostgres) {
     // The server runs as a user of its own.
     await chmod(fixture.root, 0o711);
-    await mkdir(join(fixture.root, 'srv'), { mode: 0o755 });
+    await mkdir(join(fixture.root, 'srv'), { recursive: true, mode: 0o755 });
     host.postgres = new Server(join(fixture.root, 'srv/db'));
     await host.postgres.create();
   }

@@ -34,4 +34,17 @@ describe('the restoration of a registry', function () {
       await registry.stop();
     }
   });
+
+  it('restarts nothing if the change fails before it stops anything', async () => {
+    const bundle = await makeRegistryBundle(folder);
+    await using registry = await startMirrorRegistry();
+    const { host } = registry;
+    // As podman does on a full disk.
+    host.fails = (call) => call.startsWith('podman tag') && call.includes('/rollback:');
+    const begun = host.calls.length;
+    const { code, stderr } = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
+    expect(code, stderr).to.equal(3);
+    const calls = host.calls.slice(begun).filter((line) => line.startsWith('systemctl'));
+    expect(calls).to.deep.equal(['systemctl start quay-app.service']);
+  });
 });

@@ -1,3 +1,4 @@
+import { mkdirSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -148,6 +149,24 @@ describe('rollBackRegistry', function () {
     const { code, stderr } = await registry.call('rollback');
     expect(code, stderr).to.equal(0);
     expect([present(), host.running]).to.deep.equal([['pushed since'], old]);
+  });
+
+  it('starts the newer registry again when it fails before the first file is restored', async () => {
+    expect((await upgrade()).code).to.equal(0);
+    const stray = join(registry.fixture.root, 'srv/db/quay_sqlite.db-shm');
+    const stop = 'systemctl stop quay-app.service';
+    host.fails = (call) => {
+      if (call === stop) mkdirSync(stray);
+      return false;
+    };
+    const failed = await registry.call('rollback');
+    expect([failed.code, failed.stderr.includes('is not a regular file')], failed.stderr).to.deep.equal([4, true]);
+    const ours = host.calls.filter((line) => line.startsWith('systemctl'));
+    expect(ours.slice(ours.lastIndexOf(stop))).to.deep.equal([stop, 'systemctl restart quay-app.service']);
+    host.fails = () => false;
+    await rm(stray, { recursive: true });
+    expect((await registry.call('rollback')).code).to.equal(0);
+    expect([host.running, present()]).to.deep.equal([old, []]);
   });
 
   it('gives an unfinished run up on --abandon, and keeps its backup', async () => {

@@ -165,14 +165,21 @@ describe('the OSImageStream of an update', () => {
     await rollout.until(() => condition().startsWith('True Described'));
     expect(notes()).to.deep.equal(wanted);
     expect(attempt()).to.equal('blocked');
-    // Its Lease of ten minutes ago.
     const { metadata } =
       rollout.all('Lease').find(({ metadata: { name } }) => name === 'machine-config-controller') ?? {};
-    const spec = {
-      holderIdentity: `${rollout.all('Pod').at(-1)?.metadata.name ?? ''}_1`,
-      acquireTime: new Date(Date.now() - 601_000).toISOString().replace('Z', '000Z'),
+    const leadFor = (minutes: number): void => {
+      const acquireTime = new Date(Date.now() - minutes * 60_000).toISOString().replace('Z', '000Z');
+      const spec = { holderIdentity: `${rollout.all('Pod').at(-1)?.metadata.name ?? ''}_1`, acquireTime };
+      rollout.server.put({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { ...metadata }, spec });
     };
-    rollout.server.put({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { ...metadata }, spec });
+    leadFor(8);
+    const reads = (): number =>
+      rollout.server.requests.filter(({ path }) => path.endsWith('/leases/machine-config-controller')).length;
+    const before = reads();
+    await rollout.until(() => reads() >= before + 3);
+    expect(condition()).to.match(/^True Described/);
+    expect(rollout.condition('Stalled')).not.to.match(/^True/);
+    leadFor(11);
     rollout.server.fault(/\/log\?/, { answer: { status: 500 } });
     await rollout.until(() => condition().startsWith('False ControllerWaits'));
     expect(condition()).not.to.include('its log');

@@ -1,7 +1,8 @@
 import { expect } from 'chai';
-import { makeFacts, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { makeFacts, makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { RolloutSite, type TestController } from '../../fakes/cluster/rollout.ts';
+import type { TestRegistry } from '../../fakes/registry/registry.ts';
 
 interface Wait {
   /** The condition that waits, as `Type status Reason`. */
@@ -10,8 +11,12 @@ interface Wait {
   readonly limit: number | undefined;
   /** Words of the remedy. */
   readonly remedy?: string;
+  /** The version of the cluster; by default that of the site. */
+  readonly openshift?: string;
   readonly spec?: Json;
-  begin?(rollout: RolloutSite): void;
+  begin?(rollout: RolloutSite): unknown;
+  /** Leads the update to the wait, once the controller runs. */
+  lead?(rollout: RolloutSite): Promise<void>;
   end(rollout: RolloutSite): void;
 }
 
@@ -21,11 +26,21 @@ const setSpec = (rollout: RolloutSite, spec: Json): void => {
   rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec });
 };
 
+let mirror: TestRegistry;
+
 const waits: Readonly<Record<string, Wait>> = {
   'a bundle that no node has': {
     ...{ condition: 'Verified False NotFound', limit: 60, remedy: 'insert a USB drive' },
     begin: (rollout) => (rollout.facts = undefined),
     end: (rollout) => (rollout.facts = makeFacts()),
+  },
+  'a bundle of another version than the allowed one': {
+    ...{ condition: 'Verified False OtherBundle', limit: 60, remedy: 'allow another bundle' },
+    spec: { bundle: { digest: makeFacts().digest, version: '4.19.3' } },
+    end: (rollout) => {
+      rollout.remove('UpgradeBundle', 'upgrade-4.19.4-amd64');
+      rollout.server.put(upgradeBundle());
+    },
   },
   'a node that is not ready': {
     ...{ condition: 'Ready False Blocked', limit: 60, remedy: 'fix what the condition Ready names' },
@@ -72,6 +87,33 @@ const waits: Readonly<Record<string, Wait>> = {
     begin: ({ site }) => (site.refusing = true),
     end: ({ site }) => (site.refusing = false),
   },
+  'a mirror on the control plane without the images': {
+    ...{ condition: 'Updated False MirrorNotReady', limit: 120, remedy: 'see “oc adm upgrade”' },
+    begin: async (rollout) => void (mirror = await rollout.addMirror()),
+    end: () => mirror.fault(/manifests/, { answer: { status: 200 } }),
+  },
+  'pools that do not follow': {
+    ...{ condition: 'Updated False WaitingForNodes', limit: 120, remedy: '“oc get machineconfigpool”' },
+    begin: ({ site }) => (site.controller.running = false),
+    end: ({ site }) => (site.controller.running = true),
+  },
+  'pools of workers whose pins are lost': {
+    ...{ condition: 'Updated False ResumingPools', limit: 120, remedy: '“oc get machineconfigpool”' },
+    openshift: '4.18.3',
+    spec: { controlPlaneOnly: true, holdBetween: true },
+    begin: (rollout) => (rollout.facts = makeHops([], '4.18.3')),
+    lead: async (rollout) => {
+      await rollout.untilPhase('Held');
+      Object.assign(rollout.site, { updating: false, pinning: false });
+      setSpec(rollout, { holdBetween: false });
+      await rollout.untilPhase('Upgrading');
+      const conditions = [{ type: 'PinnedImageSetsProgressing', status: 'True' }];
+      rollout.edit('MachineConfigNode', 'worker-1', { status: { conditions } });
+      rollout.site.updating = true;
+      rollout.site.wake();
+    },
+    end: ({ site }) => (site.pinning = true),
+  },
   'a digest that is not allowed': {
     ...{ condition: 'Verified False NotAllowed', limit: undefined, spec: { bundle: {} } },
     end: (rollout) => setSpec(rollout, { bundle: { digest: makeFacts().digest } }),
@@ -90,14 +132,17 @@ const waits: Readonly<Record<string, Wait>> = {
     },
     end: (rollout) => setSpec(rollout, { acknowledge: ['ack-4.19-x'] }),
   },
+  'a known risk': {
+    ...{ condition: 'Ready False RiskNotAccepted', limit: undefined },
+    begin: (rollout) =>
+      (rollout.facts = makeFacts({ risks: [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }] })),
+    end: (rollout) => setSpec(rollout, { acceptRisks: ['SlowDisks'] }),
+  },
 };
 
 describe('a wait of the controller', () => {
   let rollout: RolloutSite;
   let controller: TestController;
-  beforeEach(async () => {
-    rollout = await RolloutSite.start();
-  });
   afterEach(() => rollout.close());
 
   const isWaiting = ({ condition }: Wait): boolean => {
@@ -121,10 +166,13 @@ describe('a wait of the controller', () => {
 
   for (const [what, wait] of Object.entries(waits)) {
     const { limit, remedy = '' } = wait;
-    it(`for ${what} ${limit === undefined ? 'has no limit' : `is reported after ${limit} minutes, and ends by itself`}`, async () => {
-      wait.begin?.(rollout);
+    it(`for ${what} ${limit === undefined ? 'has no limit' : `is reported after ${limit} minutes, and ends afterwards`}`, async () => {
+      const { openshift } = wait;
+      rollout = await RolloutSite.start({ ...(openshift !== undefined && { openshift }) });
+      await wait.begin?.(rollout);
       rollout.server.put(upgradeBundle(undefined, wait.spec));
       controller = await rollout.control();
+      await wait.lead?.(rollout);
       await rollout.until(() => isWaiting(wait));
       await passMinutes((limit ?? 1000) - 2);
       await rounds();

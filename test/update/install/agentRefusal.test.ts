@@ -39,6 +39,17 @@ describe('what the agents of a cluster would refuse', () => {
     const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true, trust: given };
     for (const agents of agentObjects(options).slice(-1)) server.put({ ...agents });
   };
+  /** Brings agents of another version, which accept unsigned releases. */
+  const bringOther = (version: string, formats: string): void => {
+    const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true, version };
+    for (const { metadata, ...agents } of agentObjects({
+      ...options,
+      trust: { ...noTrust, allowUnsigned: true },
+    }).slice(-1)) {
+      const annotations = { ...metadata.annotations, 'upgrade-bundle.openshift.io/bundle-formats': formats };
+      server.put({ ...agents, metadata: { ...metadata, annotations } });
+    }
+  };
   const warnings = (): string[] => connected.context.lines.filter((line) => line.startsWith('warn: '));
   const check = (): Promise<void> => checkAgents(connected.cluster, evidence, trust, connected.context);
 
@@ -62,6 +73,19 @@ describe('what the agents of a cluster would refuse', () => {
     bring({ ...noTrust, allowUnsigned: true });
     await check();
     expect(warnings()).to.deep.equal([]);
+  });
+
+  it('is a bundle of a format that older agents do not read', async () => {
+    const later = evidence && { ...evidence, formatVersion: 2 as const };
+    const checkLater = (): Promise<void> => checkAgents(connected.cluster, later, trust, connected.context);
+    // The first agents recorded nothing, and read both formats.
+    bring({ ...noTrust, allowUnsigned: true });
+    await checkLater();
+    bringOther('0.0.9', '1');
+    const error = await failureOf(checkLater(), 'unsupported');
+    expect(error.message).to.equal('the agents (0.0.9) would refuse the bundle: its format is 2, and they read 1');
+    expect(error.hint).to.contain('oc adm-upgrade-bundle install');
+    await check();
   });
 
   it('is unknown to a user who may not read the agents, which is logged', async () => {

@@ -81,6 +81,8 @@ describe('formatAudit', () => {
     const page = formatAudit(compared, audit);
     const title = `Changes since 4.12.3: ${String(changes?.images.length)} of 3 images`;
     expect(page).to.include(title);
+    // The bundle is not signed by a trusted key, and unsigned ones are allowed.
+    expect(page).to.include('no trusted key');
     expect(page).to.match(/console<\/th>\s*<td class="" data-label="Change">added<\/td>/);
     expect(await formatVerified(compared, new Map(), undefined)).to.match(/Changes +since 4\.12\.3: .*1 added/);
   });

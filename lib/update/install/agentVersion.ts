@@ -1,0 +1,47 @@
+import type { BundleMetadata } from '../../bundle/metadata.ts';
+import { isPluginError } from '../../errors.ts';
+import { fieldsOf, textOf } from '../../fields.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import { isOlder } from '../../release/version.ts';
+import { agentSet } from './agentSurvey.ts';
+
+const versionKey = 'upgrade-bundle.openshift.io/version';
+const formatsKey = 'upgrade-bundle.openshift.io/bundle-formats';
+
+// A record, so that a new format must be added.
+const ownFormats: Record<BundleMetadata['formatVersion'], true> = { 1: true, 2: true };
+
+/** What `install` recorded about the agents of a cluster. */
+export interface AgentVersion {
+  /** The version of the program that installed them; undefined if it recorded none. */
+  readonly version: string | undefined;
+  /** The formats of metadata.json that they read. */
+  readonly formats: readonly number[];
+}
+
+/** Returns the annotations that record a version for readAgentVersion. */
+export function recordVersion(version: string): Record<string, string> {
+  return { [versionKey]: version, [formatsKey]: Object.keys(ownFormats).join(',') };
+}
+
+/** Reads the record of the agents; undefined without agents, or if the user may not read them. Throws the errors of reading. */
+export async function readAgentVersion(cluster: Cluster): Promise<AgentVersion | undefined> {
+  const agents = await cluster.read(agentSet).catch((error: unknown) => {
+    if (isPluginError(error, 'denied') || isPluginError(error, 'not-served')) return undefined;
+    throw error;
+  });
+  if (!agents) return undefined;
+  const annotations = fieldsOf(agents.metadata.annotations);
+  // The first agents read both formats, and recorded nothing.
+  const formats = textOf(annotations[formatsKey]) ?? '1,2';
+  return { version: textOf(annotations[versionKey]), formats: formats.split(',').map(Number) };
+}
+
+/** Describes how the agents differ from a program of a version, with what to do; undefined if they do not. */
+export function compareAgents({ version }: AgentVersion, own: string): string | undefined {
+  const advice = 'to update them, run oc adm-upgrade-bundle install with its former options';
+  if (version === undefined) return `the agents are of an earlier version than this program (${own}): ${advice}`;
+  if (isOlder(version, own)) return `the agents (${version}) are older than this program (${own}): ${advice}`;
+  if (!isOlder(own, version)) return undefined;
+  return `the agents (${version}) are newer than this program (${own}), which may not know what they report: use ${version} here too`;
+}
