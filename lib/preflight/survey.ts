@@ -8,13 +8,8 @@ import { MirrorSets } from '../registry/mirrors.ts';
 import { readNode } from './node.ts';
 import { workloadKinds } from './podTemplate.ts';
 
-/** The kinds with webhooks. */
-export const webhookKinds = {
-  validatingWebhooks: ['admissionregistration.k8s.io/v1', 'ValidatingWebhookConfiguration'],
-  mutatingWebhooks: ['admissionregistration.k8s.io/v1', 'MutatingWebhookConfiguration'],
-} as const;
-
-const kinds = {
+/** The kinds of a survey, by the names of their lists. */
+export const surveyedKinds = {
   nodes: ['v1', 'Node'],
   namespaces: ['v1', 'Namespace'],
   operators: ['config.openshift.io/v1', 'ClusterOperator'],
@@ -36,10 +31,11 @@ const kinds = {
   proxies: ['config.openshift.io/v1', 'Proxy'],
   etcds: ['operator.openshift.io/v1', 'Etcd'],
   endpointSlices: ['discovery.k8s.io/v1', 'EndpointSlice'],
-  ...webhookKinds,
+  validatingWebhooks: ['admissionregistration.k8s.io/v1', 'ValidatingWebhookConfiguration'],
+  mutatingWebhooks: ['admissionregistration.k8s.io/v1', 'MutatingWebhookConfiguration'],
 } as const;
 
-type Listing = Readonly<Record<keyof typeof kinds, readonly StoredObject[]>>;
+type Listing = Readonly<Record<keyof typeof surveyedKinds, readonly StoredObject[]>>;
 
 // Releases before 4.20 serve these kinds as v1alpha1 only (openshift/api), with the same fields.
 const earlierVersions: ReadonlyMap<string, string> = new Map([
@@ -83,9 +79,11 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   const lists = new Map<string, readonly StoredObject[]>();
   const [workloads] = await Promise.all([
     Promise.all(workloadKinds.map(([apiVersion, kind]) => list(apiVersion, kind))),
-    ...Object.entries(kinds).map(async ([name, [apiVersion, kind]]) => lists.set(name, await list(apiVersion, kind))),
+    ...Object.entries(surveyedKinds).map(async ([name, [apiVersion, kind]]) =>
+      lists.set(name, await list(apiVersion, kind)),
+    ),
   ]);
-  const listed = (name: keyof typeof kinds): readonly StoredObject[] => lists.get(name) ?? [];
+  const listed = (name: keyof typeof surveyedKinds): readonly StoredObject[] => lists.get(name) ?? [];
   const nodes = listed('nodes');
   const [noSpace] = await listDenied(cluster, [spaceRequest]);
   // A request to a node that is down would take long.
@@ -116,7 +114,7 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     validatingWebhooks: listed('validatingWebhooks'),
     mutatingWebhooks: listed('mutatingWebhooks'),
     workloads: workloads.flat(),
-    pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,
+    pinsImages: (await cluster.findKind(...surveyedKinds.pinnedSets)) !== undefined,
     free: await askKubelets(asked, (node) => readFree(cluster, node)),
     kubeletCertificates: await askKubelets(asked, (node) => readValidity(cluster, node)),
     findings,

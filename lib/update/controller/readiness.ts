@@ -13,7 +13,7 @@ import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { mirrorSet } from '../mirror/mirrorObjects.ts';
 import type { LoadState } from './loadState.ts';
-import { featureSetOf, hasMirrors, webhookKinds } from '../../preflight/survey.ts';
+import { featureSetOf, hasMirrors, surveyedKinds } from '../../preflight/survey.ts';
 import { checkStreams } from '../../preflight/osImageStreamCheck.ts';
 import { checkPath, checkState, type ImageSupply } from '../../preflight/versionCheck.ts';
 import { sumSizes } from '../../oci/descriptor.ts';
@@ -79,17 +79,17 @@ async function findHazards(cluster: Cluster): Promise<Finding[]> {
   const listIn = async (kind: readonly [string, string], namespaces: Iterable<string>): Promise<StoredObject[]> =>
     (await Promise.all([...new Set(namespaces)].map((namespace) => list(kind, namespace)))).flat();
   const [budgets, infrastructures, etcds, validatingWebhooks, mutatingWebhooks] = await Promise.all([
-    list(['policy/v1', 'PodDisruptionBudget']),
-    list(['config.openshift.io/v1', 'Infrastructure']),
-    list(['operator.openshift.io/v1', 'Etcd']),
-    list(webhookKinds.validatingWebhooks),
-    list(webhookKinds.mutatingWebhooks),
+    list(surveyedKinds.budgets),
+    list(surveyedKinds.infrastructures),
+    list(surveyedKinds.etcds),
+    list(surveyedKinds.validatingWebhooks),
+    list(surveyedKinds.mutatingWebhooks),
   ]);
   const services = listServiceNamespaces([...validatingWebhooks, ...mutatingWebhooks]);
   const [workloads, endpointSlices, namespaces] = await Promise.all([
     listIn(['v1', 'Pod'], listBlocking(budgets)),
-    listIn(['discovery.k8s.io/v1', 'EndpointSlice'], services),
-    services.length > 0 ? list(['v1', 'Namespace']) : [],
+    listIn(surveyedKinds.endpointSlices, services),
+    services.length > 0 ? list(surveyedKinds.namespaces) : [],
   ]);
   return [
     ...checkDrains({ budgets, workloads, infrastructures }),

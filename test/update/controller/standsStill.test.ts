@@ -20,6 +20,7 @@ const others = [
     'Pending',
     'OSImageStream',
     'Lease',
+    'Pod',
     'ControllerConfig',
   ],
 ];
