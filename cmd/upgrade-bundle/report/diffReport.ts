@@ -28,7 +28,9 @@ export function formatDiffPage(diff: ReleaseDiff, formatBytes: (bytes: number) =
       <p class="notice"><strong>Not verified.</strong> This page shows what the releases say.</p>`,
     main: markup`${formatFacts(facts)}
       <h2>${images.length} of ${images.length + unchanged} components differ</h2>
-      <div class="scroll">
+      ${
+        images.length > 0 &&
+        markup`<div class="scroll">
         <table class="sortable stacked">
           <thead>
             <tr>
@@ -50,7 +52,8 @@ export function formatDiffPage(diff: ReleaseDiff, formatBytes: (bytes: number) =
             )}
           </tbody>
         </table>
-      </div>`,
+      </div>`
+      }`,
     footer: `${from.name} and ${to.name}`,
   });
 }
