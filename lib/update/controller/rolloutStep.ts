@@ -141,15 +141,16 @@ async function update(observation: Observation): Promise<Step> {
   const { version, release } = facts.metadata;
   const requested = updated('Updating', `the cluster was asked to update to ${version}`);
   const conditions = [ready, requested];
-  let backups: Step['backups'];
   if (!isInstalled(site.clusterVersion, release)) {
     const { obstacle, acknowledged } = await findObstacle(observation, { loads: false });
     if (obstacle) return stay(observation, ...acknowledged, obstacle);
     const { condition, ...backup } = awaitBackup(observation);
-    if (condition.status !== 'True' && condition.reason !== 'Off')
+    // The record names the backup before the update is requested, so that no conflict and no kill can lose it.
+    const recorded = new Set(bundle.status?.backups?.map(({ path }) => path));
+    const isRecorded = backup.backups?.every(({ path }) => recorded.has(path));
+    if (condition.reason !== 'Off' && !isRecorded)
       return { ...stay(observation, ...acknowledged, ready, condition), ...backup };
     conditions.unshift(...acknowledged, condition);
-    backups = backup.backups;
     await observation.pause();
     // Nodes take the operating system from their own storage only if its images are pinned. The
     // target release can pin them, but this cluster cannot yet.
@@ -165,7 +166,7 @@ async function update(observation: Observation): Promise<Step> {
       ...(await requestUpdate(cluster, site.clusterVersion, facts.metadata, bundle.spec.acceptRisks ?? [])),
     );
   }
-  return { phase: 'Upgrading', progress: '0%', backups, conditions };
+  return { phase: 'Upgrading', progress: '0%', conditions };
 }
 
 async function follow(observation: Observation): Promise<Step> {

@@ -86,20 +86,10 @@ describe('the backup before an update', () => {
   it('is made again before each of several updates, and the record has both', async () => {
     rollout.facts = makeHops();
     await rollout.control();
-    const versions = (): string[] => (rollout.bundle()?.status?.backups ?? []).map(({ version }) => version);
-    // A real update takes longer than a round of the controller, which writes the record after the request.
-    rollout.site.updating = false;
     put();
-    await rollout.until(() => versions().length === 1);
-    rollout.site.updating = true;
-    rollout.site.wake();
-    await rollout.until(() => rollout.bundle()?.status?.hops?.[0]?.phase === 'Completed');
-    rollout.site.updating = false;
-    await rollout.until(() => versions().length === 2);
-    rollout.site.updating = true;
-    rollout.site.wake();
     await rollout.untilPhase('Completed');
-    expect(versions()).to.deep.equal(['4.19.3', '4.19.4']);
+    const { backups = [] } = rollout.bundle()?.status ?? {};
+    expect(backups.map(({ version }) => version)).to.deep.equal(['4.19.3', '4.19.4']);
   });
 
   it('is reported as a long wait after its limit', async () => {
