@@ -201,11 +201,9 @@ async function follow(observation: Observation): Promise<Step> {
   if (waiting.length > 0) {
     if (isPinned) await restorePools(cluster);
     const names = listNames(waiting.map(({ metadata }) => metadata.name));
-    return {
-      phase: 'Upgrading',
-      progress,
-      conditions: [updated('ResumingPools', `the control plane is updated; next are the pools ${names}`), ...missing],
-    };
+    const pinning = pins && !isPinned ? `, once the images are pinned on ${listNames(pins.waiting)}` : '';
+    const words = `the control plane is updated; next are the pools ${names}${pinning}`;
+    return { phase: 'Upgrading', progress, conditions: [updated('ResumingPools', words), ...missing] };
   }
   await observation.restore();
   return {

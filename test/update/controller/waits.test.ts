@@ -98,7 +98,9 @@ const waits: Readonly<Record<string, Wait>> = {
     end: ({ site }) => (site.controller.running = true),
   },
   'pools of workers whose pins are lost': {
-    ...{ condition: 'Updated False ResumingPools', limit: 120, remedy: '“oc get machineconfigpool”' },
+    ...{ limit: 120, remedy: '“oc get machineconfigpool”' },
+    condition:
+      'Updated False ResumingPools: the control plane is updated; next are the pools worker, once the images are pinned on worker-1',
     openshift: '4.18.3',
     spec: { controlPlaneOnly: true, holdBetween: true },
     begin: (rollout) => (rollout.facts = makeHops([], '4.18.3')),
@@ -147,7 +149,7 @@ describe('a wait of the controller', () => {
 
   const isWaiting = ({ condition }: Wait): boolean => {
     const [type = '', ...state] = condition.split(' ');
-    return rollout.condition(type).startsWith(`${state.join(' ')}:`);
+    return rollout.condition(type).startsWith(state.join(' '));
   };
   /** Lets a new controller find that the last progress was some minutes ago. */
   const passMinutes = async (minutes: number): Promise<void> => {
