@@ -2,7 +2,7 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { basename, dirname, join } from 'node:path';
 import { ignoreMissing } from '../files/fileContent.ts';
 import { openMachineFolder } from './hostFiles.ts';
-import { readCommand, runCommand, type RunOptions } from './programs.ts';
+import { readCommand, runCommand, type ProgramResult, type RunOptions } from './programs.ts';
 
 /** The programs of a host, by name or path, and their environment. */
 export interface HostPrograms {
@@ -29,20 +29,23 @@ export class HostCommands {
     return this.#run(this.#programs.podman, args, signal, input);
   }
 
-  /** Returns whether podman has an object of a kind, by its name. Throws `interrupted`. */
+  /**
+   * Returns whether podman has an object of a kind, by its name. Throws `interrupted`, and `command-failed` if podman
+   * cannot tell, such as on a full disk.
+   */
   async exists(
     kind: 'container' | 'image' | 'pod' | 'secret' | 'volume',
     name: string,
     signal: AbortSignal,
   ): Promise<boolean> {
-    try {
-      // Before podman 4.5, secrets have no such command.
-      await this.podman([kind, kind === 'secret' ? 'inspect' : 'exists', name], signal);
-      return true;
-    } catch (error) {
-      if (isPluginError(error, 'command-failed')) return false;
-      throw error;
-    }
+    // Before podman 4.5, secrets have no such command.
+    const verb = kind === 'secret' ? 'inspect' : 'exists';
+    const args = [kind, verb, name];
+    const options = { environment: this.#environment, signal };
+    const result = await execute(this.#programs.podman, args, options);
+    if (result.code === 0) return true;
+    if (verb === 'exists' ? result.code === 1 : /no such secret|no secret with name/i.test(result.stderr)) return false;
+    throw failureOf(this.#programs.podman, args, result);
   }
 
   /** Runs podman, and yields its output. Throws `command-failed`, `interrupted`. */
@@ -232,21 +235,31 @@ const asQuay = [
 ] as const satisfies readonly [string, ...string[]];
 
 async function run(program: string, args: readonly string[], options: RunOptions): Promise<string> {
-  const title = `${program} ${args.slice(0, 2).join(' ')} failed`;
-  const result = await runCommand([program, ...args], { ...options, ownGroup: true }).catch((error: unknown) => {
+  const result = await execute(program, args, options);
+  if (result.code === 0) return result.stdout;
+  throw failureOf(program, args, result);
+}
+
+async function execute(program: string, args: readonly string[], options: RunOptions): Promise<ProgramResult> {
+  return await runCommand([program, ...args], { ...options, ownGroup: true }).catch((error: unknown) => {
     if (isPluginError(error)) throw error;
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
-    throw new PluginError('command-failed', `${title}: ${messageOf(error)}`, {
+    throw new PluginError('command-failed', `${titleOf(program, args)}: ${messageOf(error)}`, {
       ...(isMissing && { hint: 'Give the path of the program.' }),
       settings: isMissing ? [program.includes('podman') ? 'podman' : 'systemctl'] : [],
       cause: error,
     });
   });
-  const { code, stdout, stderr } = result;
-  if (code === 0) return stdout;
+}
+
+function titleOf(program: string, args: readonly string[]): string {
+  return `${program} ${args.slice(0, 2).join(' ')} failed`;
+}
+
+function failureOf(program: string, args: readonly string[], { code, stderr }: ProgramResult): PluginError {
   const why = stderr.trim().split('\n').at(-1) || (code === -1 ? 'it was killed' : `exit status ${code}`);
   const cause = stderr === '' ? undefined : new Error(stderr.trim());
-  throw new PluginError('command-failed', `${title}: ${why}`, { hint: policyHint(stderr), cause });
+  return new PluginError('command-failed', `${titleOf(program, args)}: ${why}`, { hint: policyHint(stderr), cause });
 }
 
 function policyHint(stderr: string): string | undefined {

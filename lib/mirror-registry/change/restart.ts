@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
@@ -46,7 +46,11 @@ export async function restartUnits(
 async function waitForPod({ commands, detected }: ExecutionRequest, signal: AbortSignal): Promise<void> {
   const [name] = valuesOf(detected.commands.pause, 'name');
   for (let tries = 0; name && tries < 100; tries += 1) {
-    if (await commands.exists('pod', name.value, signal)) return;
+    const isThere = await commands.exists('pod', name.value, signal).catch((error: unknown) => {
+      if (!isPluginError(error, 'command-failed')) throw error;
+      return false;
+    });
+    if (isThere) return;
     await sleep(100);
   }
 }

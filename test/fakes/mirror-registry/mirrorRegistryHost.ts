@@ -139,13 +139,14 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
   /** Runs a command, and returns its exit code and output. */
   async #answer(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {
     this.calls.push([name, ...args].join(' '));
-    const { code, text } = await this.#run(name, args).catch((error: unknown) => ({ code: 1, text: String(error) }));
-    return { code: code === 0 ? 0 : 125, text: text.trimEnd() };
+    const { code, text } = await this.#run(name, args).catch((error: unknown) => ({ code: 125, text: String(error) }));
+    return { code, text: text.trimEnd() };
   }
 
   async #run(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {
     const done = { code: 0, text: '' };
     const fail = (text: string) => ({ code: 125, text });
+    const absent = { code: 1, text: '' };
     const words = args.filter((word) => word !== '--user');
     const last = words.at(-1) ?? '';
     this.failsAfter -= 1;
@@ -179,7 +180,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
     }
     switch (words.slice(0, 2).join(' ')) {
       case 'image exists':
-        return this.#idOf(last) === undefined ? fail('') : done;
+        return this.#idOf(last) === undefined ? absent : done;
       case 'tag ' + (words[1] ?? ''): {
         const id = this.#idOf(words[1] ?? '');
         if (id === undefined) return fail(`${words[1] ?? ''}: image not known`);
@@ -217,11 +218,11 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
         return done;
       }
       case 'pod exists':
-        return this.pods.has(last) ? done : fail('');
+        return this.pods.has(last) ? done : absent;
       case 'container exists':
-        return this.containers.has(last) ? done : fail('');
+        return this.containers.has(last) ? done : absent;
       case 'volume exists':
-        return this.volumes.has(last) ? done : fail('');
+        return this.volumes.has(last) ? done : absent;
       case 'pod rm':
         return drop(this.pods);
       case 'rm --force':
