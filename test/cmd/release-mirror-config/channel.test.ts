@@ -76,7 +76,7 @@ describe('oc adm-release-mirror-config --channel', () => {
         .and.not.contain('4.12.5');
     }
     expect(await mirroring.succeed([...args, '--version'], '')).to.match(/^\d+\.\d+\.\d+\n$/);
-    expect(await mirroring.fail(['--version=4.12.4', ...args], 2)).to.contain('named twice');
+    expect(await mirroring.fail(['--version=4.12.4', ...args], 2)).to.contain('given twice');
     const path = ['--path-from', '4.12.4', '--to-version', '4.12.7'];
     expect(await mirroring.succeed([...path, ...args], '')).to.match(/b:4\.12\.4-.*b:4\.12\.6-.*b:4\.12\.7-/s);
   });

@@ -667,7 +667,7 @@ describe('oc adm-release-mirror-config', () => {
       [[to, '--path-from=4.12.4', '--to-version=4.12.5'], /named twice: by a path/, '4.12.4'],
       [[to], /has a comma without a release/, '4.12.4,'],
       [[to, '--to-release-image=registry.test/a/b:c'], /several releases need one each/, '4.12.4,4.12.5'],
-      [['--from=4.12.4', to], /named twice/, '4.12.4'],
+      [['--from=4.12.4', to], /given twice/, '4.12.4'],
       [[], /nothing says where the release goes/, '4.12.4'],
       [[to, '--to-image-stream=release'], /exclude each other/, '4.12.4'],
       [[to, '--skip-release-image', '--to-release-image=registry.test/a/c:d'], /leaves out the image/, '4.12.4'],

@@ -15,7 +15,7 @@ const unchecked = [
 const withoutSignatures = ['bundle', 'plan', 'upgrade', 'rollback'].map((verb) => `oc adm-mirror-registry ${verb}`);
 /** The commands that mention bundles and open none. */
 const others = [
-  ...['status', 'resume', 'abort', 'clean', 'receipt', 'uninstall', 'install'].map(
+  ...['status', 'resume', 'abort', 'clean', 'gather', 'receipt', 'uninstall', 'install'].map(
     (verb) => `oc adm-upgrade-bundle ${verb}`,
   ),
   'oc adm-release-mirror-config prune',
