@@ -25,6 +25,8 @@ import { scratchNames, takeStateLock } from '../stateFolder.ts';
 
 /** The bytes at the start of a dump in which pg_dump states versions. */
 const headSize = 4096;
+/** The space that podman needs for new containers, in bytes, in the file system of its volumes. */
+const containerSize = 2 ** 24;
 
 /** Input of a restore. */
 export interface RestoreRequest extends ExecutionRequest {
@@ -137,7 +139,7 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   const state = files.locate(await files.resolve(installation.quayRoot.value));
   // The new database and a copy that is checked, and the present one.
   await checkSpace(join(state, scratchNames.replacement), 2.2 * fresh + present);
-  await checkSpace(join(database, 'each'), Math.max(0, fresh - present));
+  await checkSpace(join(database, 'each'), Math.max(0, fresh - present) + containerSize);
   const plan = {
     ...facts,
     host: restored.installation.host.value,

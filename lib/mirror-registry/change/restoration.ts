@@ -119,7 +119,7 @@ export async function restoreRegistry(
       'rollback-failed',
       `everything was restored, but the registry is not healthy: ${messageOf(cause)}`,
       {
-        hint: "'certs status' tells whether its certificate has expired, and 'certs renew' issues a new one; else see journalctl -u quay-app.service.",
+        hint: "See journalctl -u quay-app.service: the disk of podman may be full. 'certs status' tells whether its certificate has expired, and 'certs renew' issues a new one.",
         cause,
       },
     );

@@ -1,7 +1,7 @@
-import { chmod, copyFile, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, cp, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { createHash } from 'node:crypto';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
 import { layOutTar } from '../../../lib/archive/tarLayout.ts';
@@ -9,7 +9,7 @@ import type { BackupManifest } from '../../../lib/mirror-registry/backup/backupF
 import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 
 describe('backup and restore', function () {
@@ -269,6 +269,26 @@ describe('backup and restore', function () {
     await rm(join(images, 'sha256/bb'), { recursive: true });
     expect((await other.call('rollback')).code).to.equal(0);
     expect(await other.snapshot()).to.deep.equal(before);
+  });
+
+  it('refuses a restore where podman has no space for containers, before anything stops', async function () {
+    await backUp();
+    const place = dirname(database());
+    await cp(place, join(folder, 'db'), { recursive: true });
+    const mounted = await run('mount', ['-t', 'tmpfs', '-o', 'size=4m,mode=755', 'tmpfs', place]);
+    if (mounted.code !== 0) {
+      console.error(`SKIPPED, nothing can be mounted here: ${mounted.stderr}`);
+      this.skip();
+    }
+    try {
+      await cp(join(folder, 'db'), place, { recursive: true });
+      const before = systemctl().length;
+      const { code, stderr } = await registry.call('restore', [file]);
+      expect([code, stderr.includes('disk-full')], stderr).to.deep.equal([1, true]);
+      expect(systemctl().length).to.equal(before);
+    } finally {
+      await runSuccessfully('umount', [place]);
+    }
   });
 
   it('refuses a file that is not as it was written, before anything stops', async () => {
