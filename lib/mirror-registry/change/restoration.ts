@@ -140,25 +140,22 @@ async function prepare(
   keepNewer: boolean,
   signal: AbortSignal,
 ): Promise<UpgradeJournal> {
+  if (begun.database === undefined || !isSaved(begun, keepNewer)) return await beginRestoring(records, begun);
   try {
-    return await beginRestoring(records, await saveNewer(request, records, begun, keepNewer, signal));
+    return await beginRestoring(records, await saveNewer(request, records, begun, signal));
   } catch (error) {
-    if (begun.database !== undefined && isSaved(begun, keepNewer)) {
-      await request.commands.systemctl(['restart', 'quay-app.service'], signal).catch(() => undefined);
-    }
+    await request.commands.systemctl(['restart', 'quay-app.service'], signal).catch(() => undefined);
     throw error;
   }
 }
 
-/** Stops Quay, and copies the database that the newer Quay has changed, if requested. */
+/** Stops Quay, and copies the database that the newer Quay has changed. */
 async function saveNewer(
   request: ExecutionRequest,
   records: UpgradeRecords,
   begun: UpgradeJournal,
-  keepNewer: boolean,
   signal: AbortSignal,
 ): Promise<UpgradeJournal> {
-  if (begun.database === undefined || !isSaved(begun, keepNewer)) return begun;
   const { commands, force } = request;
   const journal = await records.advance(begun, 'saving');
   await stopDatabase(commands, begun, signal);
