@@ -21,8 +21,7 @@ const advice = {
 /**
  * Checks whether the cluster makes every pod pull its images, as the admission plugin AlwaysPullImages does. Creates a
  * pod in a dry run, which keeps nothing, and compares its pull policy. So the check finds every admission plugin, and
- * needs no right to read its configuration. Also finds
- * webhooks and policies that change the images of pods.
+ * needs no right to read its configuration. Also finds webhooks and policies that change the images of pods.
  */
 export async function checkPullAdmission(cluster: Cluster): Promise<Finding[]> {
   const subject = { kind: 'Pod', name: '*' };

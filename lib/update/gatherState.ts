@@ -46,8 +46,7 @@ const tailLines = 5000;
 
 /**
  * Reads the state of an update for a person who cannot reach the cluster: records, reports, events, image lists
- * and logs. Leaves out secrets.
- * The last file, `failures.txt`, has what could not be read. Throws `interrupted`.
+ * and logs. Leaves out secrets. The last file, `failures.txt`, has what could not be read. Throws `interrupted`.
  */
 export async function* gatherState(cluster: Cluster, context: Context): AsyncGenerator<GatheredFile> {
   const failures: string[] = [];
