@@ -68,7 +68,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/kubernetes/connection', 'kubeconfig'],
   [
     'lib/kubernetes',
-    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream lease manifestFolder podExec refusals serverSideApply',
+    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream lease manifestFolder podExec refusals serverSideApply servedObjects',
   ],
   ['lib/lint', 'baseline container embedded image lint lintFinding lintResult manifestSource rule rules'],
   [

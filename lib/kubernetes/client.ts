@@ -232,8 +232,8 @@ export class Cluster {
   }
 
   /** Reads a path of the API server whose answer is text, such as `/api/v1/nodes/NAME/proxy/metrics`. */
-  async getText(path: string): Promise<string> {
-    return await this.#exchange.sendForText({ method: 'GET', path, accept: 'text/plain, */*' });
+  async getText(path: string, query: Readonly<Record<string, string | undefined>> = {}): Promise<string> {
+    return await this.#exchange.sendForText({ method: 'GET', path, query, accept: 'text/plain, */*' });
   }
 
   /** Reads the log of a container, as `oc logs` does. Throws `not-found`, and the errors of Exchange.send. */
@@ -244,7 +244,7 @@ export class Cluster {
     const path = `${await this.#kinds.pathOf({ apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace } })}/log`;
     const limits = { tailLines: tailLines?.toString(), limitBytes: limitBytes?.toString() };
     const query = { container, ...limits, previous: previous ? 'true' : undefined };
-    return await this.#exchange.sendForText({ method: 'GET', path, query, accept: 'text/plain, */*' });
+    return await this.getText(path, query);
   }
 
   /** Runs a command in a container of a pod, as `oc exec` does; see PodExec.run. */

@@ -4,6 +4,7 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import { conditionsOf, type StoredObject } from '../kubernetes/fields.ts';
 import type { Cluster } from '../kubernetes/client.ts';
+import { listServed } from '../kubernetes/servedObjects.ts';
 import type { ClusterSurvey } from './survey.ts';
 
 /**
@@ -81,8 +82,7 @@ export function isSameSet(made: KubernetesObject, stored: StoredObject | undefin
 /** Lists our own sets of a cluster; none if the cluster does not serve the kind. */
 export async function listOwnSets(cluster: Cluster): Promise<readonly StoredObject[]> {
   const { apiVersion, kind } = pinnedImageSetKind;
-  if (!(await cluster.findKind(apiVersion, kind))) return [];
-  return await cluster.list(apiVersion, kind, { labelSelector: `${ownership.label}=${ownership.value}` });
+  return await listServed(cluster, apiVersion, kind, { labelSelector: `${ownership.label}=${ownership.value}` });
 }
 
 /** The progress of the nodes of a cluster in pinning. */

@@ -1,6 +1,7 @@
 import { fieldsOf, listOf, textOf } from '../fields.ts';
 import type { SiteApi } from '../config/siteTypes.ts';
 import type { Cluster } from '../kubernetes/client.ts';
+import { listServed } from '../kubernetes/servedObjects.ts';
 
 /** The kind that counts the requests for each API within a day. */
 const requestCountKind = ['apiserver.openshift.io/v1', 'APIRequestCount'] as const;
@@ -20,8 +21,7 @@ const mostUsers = 10;
  * not count. Throws the errors of reading the cluster.
  */
 export async function listRemovedApis(cluster: Cluster): Promise<SiteApi[]> {
-  if (!(await cluster.findKind(...requestCountKind))) return [];
-  const counts = await cluster.list(...requestCountKind);
+  const counts = await listServed(cluster, ...requestCountKind);
   const apis = counts.flatMap(({ metadata, status }): SiteApi[] => {
     const { removedInRelease, requestCount, currentHour, last24h } = fieldsOf(status);
     const removedIn = textOf(removedInRelease);

@@ -4,6 +4,7 @@ import type { Cluster } from '../kubernetes/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { formatSubject } from '../kubernetes/finding.ts';
+import { listServed } from '../kubernetes/servedObjects.ts';
 import { hexOf, isDigest } from '../oci/digest.ts';
 import { digestIn, repositoryIn } from '../oci/reference.ts';
 import { readImagePolicy, rootFingerprint } from '../release/sigstore/imagePolicy.ts';
@@ -118,9 +119,10 @@ function listOtherImages({ workloads }: Pick<ClusterSurvey, 'workloads'>, releas
 
 /** Lists the operators that OLM installed, by their Subscriptions and ClusterServiceVersions. */
 async function listOperators(cluster: Cluster): Promise<SiteOperator[]> {
-  const list = async (kind: string): Promise<StoredObject[]> =>
-    (await cluster.findKind(operatorGroup, kind)) ? cluster.list(operatorGroup, kind) : [];
-  const [subscriptions, installed] = await Promise.all([list('Subscription'), list('ClusterServiceVersion')]);
+  const [subscriptions, installed] = await Promise.all([
+    listServed(cluster, operatorGroup, 'Subscription'),
+    listServed(cluster, operatorGroup, 'ClusterServiceVersion'),
+  ]);
   const operators = subscriptions.flatMap(({ metadata, spec, status }): SiteOperator[] => {
     const { name, channel, source } = fieldsOf(spec);
     const { installedCSV } = fieldsOf(status);

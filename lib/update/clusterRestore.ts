@@ -4,6 +4,7 @@ import { hexOf, isDigest } from '../oci/digest.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
+import { listServed } from '../kubernetes/servedObjects.ts';
 import { readNode } from '../preflight/node.ts';
 import { isControlPlane } from '../preflight/nodeCheck.ts';
 import { isOlder } from '../release/version.ts';
@@ -52,13 +53,11 @@ export async function planClusterRestore(
   bundle: UpgradeBundle,
   records: readonly UpgradeBundle[],
 ): Promise<ClusterRestore> {
-  const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> =>
-    (await cluster.findKind(apiVersion, kind)) ? await cluster.list(apiVersion, kind) : [];
   const [clusterVersion, nodes, pools, infrastructures] = await Promise.all([
     cluster.read(clusterVersionReference),
     cluster.list('v1', 'Node'),
-    list('machineconfiguration.openshift.io/v1', 'MachineConfigPool'),
-    list('config.openshift.io/v1', 'Infrastructure'),
+    listServed(cluster, 'machineconfiguration.openshift.io/v1', 'MachineConfigPool'),
+    listServed(cluster, 'config.openshift.io/v1', 'Infrastructure'),
   ]);
   const { desired } = readClusterVersion(clusterVersion ?? clusterVersionReference);
   const { backups = [] } = bundle.status ?? {};

@@ -2,6 +2,7 @@ import { PluginError } from '../../errors.ts';
 import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
+import { listServed } from '../../kubernetes/servedObjects.ts';
 import { parseJson } from '../../oci/syntax.ts';
 
 /**
@@ -157,8 +158,7 @@ async function listPausables(cluster: Cluster, wanted: Scope) {
   const meant = pausables.filter(({ scope }) => scope === wanted);
   const lists = await Promise.all(
     meant.map(async ({ apiVersion, kind, pause }) => {
-      if (!(await cluster.findKind(apiVersion, kind))) return [];
-      const objects = await cluster.list(apiVersion, kind);
+      const objects = await listServed(cluster, apiVersion, kind);
       return objects.map((object) => ({ kind: { apiVersion, kind }, object, pause }));
     }),
   );

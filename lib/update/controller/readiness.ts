@@ -4,6 +4,7 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
 import { formatSubject, type Finding } from '../../kubernetes/finding.ts';
+import { listServed } from '../../kubernetes/servedObjects.ts';
 import { readNode } from '../../preflight/node.ts';
 import { checkNode } from '../../preflight/nodeCheck.ts';
 import { checkWebhooks, listServiceNamespaces } from '../../preflight/admissionCheck.ts';
@@ -72,24 +73,22 @@ export async function findObstacles(
  * webhooks that do not answer. Reads pods only in namespaces whose budgets may block. Throws the errors of the cluster.
  */
 async function findHazards(cluster: Cluster): Promise<Finding[]> {
-  const list = async ([apiVersion, kind]: readonly [string, string], namespace?: string): Promise<StoredObject[]> => {
-    if (!(await cluster.findKind(apiVersion, kind))) return [];
-    return await cluster.list(apiVersion, kind, namespace === undefined ? {} : { namespace });
-  };
   const listIn = async (kind: readonly [string, string], namespaces: Iterable<string>): Promise<StoredObject[]> =>
-    (await Promise.all([...new Set(namespaces)].map((namespace) => list(kind, namespace)))).flat();
+    (
+      await Promise.all([...new Set(namespaces)].map((namespace) => listServed(cluster, ...kind, { namespace })))
+    ).flat();
   const [budgets, infrastructures, etcds, validatingWebhooks, mutatingWebhooks] = await Promise.all([
-    list(surveyedKinds.budgets),
-    list(surveyedKinds.infrastructures),
-    list(surveyedKinds.etcds),
-    list(surveyedKinds.validatingWebhooks),
-    list(surveyedKinds.mutatingWebhooks),
+    listServed(cluster, ...surveyedKinds.budgets),
+    listServed(cluster, ...surveyedKinds.infrastructures),
+    listServed(cluster, ...surveyedKinds.etcds),
+    listServed(cluster, ...surveyedKinds.validatingWebhooks),
+    listServed(cluster, ...surveyedKinds.mutatingWebhooks),
   ]);
   const services = listServiceNamespaces([...validatingWebhooks, ...mutatingWebhooks]);
   const [workloads, endpointSlices, namespaces] = await Promise.all([
     listIn(['v1', 'Pod'], listBlocking(budgets)),
     listIn(surveyedKinds.endpointSlices, services),
-    services.length > 0 ? list(surveyedKinds.namespaces) : [],
+    services.length > 0 ? listServed(cluster, ...surveyedKinds.namespaces) : [],
   ]);
   return [
     ...checkDrains({ budgets, workloads, infrastructures }),
@@ -114,8 +113,7 @@ export function describeObstacle({ subject, message }: Finding): string {
 
 /** Reads the feature set of the cluster; undefined for the default one. Throws the errors of the cluster. */
 export async function readFeatureSet(cluster: Cluster): Promise<string | undefined> {
-  const kind = ['config.openshift.io/v1', 'FeatureGate'] as const;
-  return featureSetOf((await cluster.findKind(...kind)) ? await cluster.list(...kind) : []);
+  return featureSetOf(await listServed(cluster, ...surveyedKinds.featureGates));
 }
 
 /**
@@ -123,11 +121,9 @@ export async function readFeatureSet(cluster: Cluster): Promise<string | undefin
  * the cluster.
  */
 export async function hasMirrorsOf(cluster: Cluster, images: readonly string[]): Promise<boolean> {
-  const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> =>
-    (await cluster.findKind(apiVersion, kind)) ? await cluster.list(apiVersion, kind) : [];
   const [digestMirrors, contentPolicies] = await Promise.all([
-    list('config.openshift.io/v1', 'ImageDigestMirrorSet'),
-    list('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
+    listServed(cluster, ...surveyedKinds.digestMirrors),
+    listServed(cluster, ...surveyedKinds.contentPolicies),
   ]);
   const others = digestMirrors.filter(({ metadata }) => metadata.name !== mirrorSet.metadata.name);
   return hasMirrors({ images }, { digestMirrors: others, contentPolicies });

@@ -7,6 +7,7 @@ import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pi
 import { isOlder } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
+import { listServed } from '../../kubernetes/servedObjects.ts';
 import { defaultStorePath, storageFile } from '../../machine/paths.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
 
@@ -53,9 +54,10 @@ export function storeConfigName(role: string): string {
 
 /** Lists the store’s objects that an installation created in a cluster, also for pools that no longer exist. */
 export async function listStoreObjects(cluster: Cluster): Promise<StoredObject[]> {
-  const list = async (kind: string): Promise<StoredObject[]> =>
-    (await cluster.findKind(machines, kind)) ? await cluster.list(machines, kind) : [];
-  const [runtimes, configs] = await Promise.all([list(runtimeKind), list('MachineConfig')]);
+  const [runtimes, configs] = await Promise.all([
+    listServed(cluster, machines, runtimeKind),
+    listServed(cluster, machines, 'MachineConfig'),
+  ]);
   return [
     ...runtimes.filter(isOwnRuntime),
     ...configs.filter(({ metadata }) => /^98-.+-oc-upgrade-bundle-store$/.test(metadata.name)),

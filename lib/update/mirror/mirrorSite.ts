@@ -4,6 +4,7 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { PluginError } from '../../errors.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
+import { listServed } from '../../kubernetes/servedObjects.ts';
 import { readNode } from '../../preflight/node.ts';
 import { isControlPlane } from '../../preflight/nodeCheck.ts';
 import { poolRoles } from '../../preflight/pinnedImageSets.ts';
@@ -32,15 +33,13 @@ const firstWithPolicies = '4.17.0-0';
  */
 export async function readMirrorSite(cluster: Cluster, more: readonly string[]): Promise<MirrorSite> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
-  const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> =>
-    (await cluster.findKind(apiVersion, kind)) ? await cluster.list(apiVersion, kind) : [];
   const [nodes, pools, sets, policies, [infrastructure], [proxy]] = await Promise.all([
-    list('v1', 'Node'),
-    list('machineconfiguration.openshift.io/v1', 'MachineConfigPool'),
-    list(config, 'ImageDigestMirrorSet'),
-    list('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
-    list(config, 'Infrastructure'),
-    list(config, 'Proxy'),
+    listServed(cluster, 'v1', 'Node'),
+    listServed(cluster, 'machineconfiguration.openshift.io/v1', 'MachineConfigPool'),
+    listServed(cluster, config, 'ImageDigestMirrorSet'),
+    listServed(cluster, 'operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
+    listServed(cluster, config, 'Infrastructure'),
+    listServed(cluster, config, 'Proxy'),
   ]);
   const addresses = listAddresses(nodes);
   if (addresses.length === 0) {
