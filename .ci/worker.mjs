@@ -35,6 +35,7 @@ async function runFile(path, folder) {
   const skipped = [];
   const runner = mocha.run(() => {
     const { passes: passed, failures: failed } = runner.stats;
+    runner.dispose();
     process.send({ passed, failed, skipped, time: Date.now() - begun, output });
   });
   runner.on('pending', (test) => skipped.push(test.fullTitle()));
