@@ -79,7 +79,7 @@ function listFiles(words) {
   return files.filter((path) => path.startsWith('test/system/') === isSystem).sort();
 }
 
-/** Returns the files in the order of their start, and whether each runs alone among those that use loop devices. */
+/** Returns the files in the order of their start, and whether each uses loop devices. Such files run one at a time. */
 function plan(files) {
   return files
     .map((path) => ({
@@ -90,13 +90,13 @@ function plan(files) {
     .sort((a, b) => b.rank - a.rank);
 }
 
-/** Orders files: those that run alone, then the longest by the last run or by size; or by chance. */
+/** Orders files: loop devices first, then the longest by the last run or by size; or in random order. */
 function rank({ path, isSerial }) {
   if (seed) return parseInt(hash('sha256', seed + path).slice(0, 12), 16);
   return (isSerial ? 1e9 : 0) + (times[path] ?? statSync(path).size / 4);
 }
 
-/** Runs files in one process, and goes on in another one if a file ends it. */
+/** Runs files in one process, and in another one after a file that ended it. */
 async function runQueue() {
   let worker;
   while (queue.length > 0) {
