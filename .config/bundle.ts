@@ -59,6 +59,24 @@ export async function bundleWorkers(): Promise<Record<string, string>> {
   return Object.fromEntries(await Promise.all(sources)) as Record<string, string>;
 }
 
+/**
+ * Includes only the used modules of @kubernetes/client-node: its package does not state that loading them changes
+ * nothing. Its requests by undici are replaced by nothing, because no command sends them.
+ */
+const usedClientModules: Plugin = {
+  name: 'used client modules',
+  setup(bundling) {
+    const inside = '@kubernetes/client-node';
+    bundling.onResolve({ filter: /^undici$/ }, ({ path }) => ({ path, namespace: 'absent', sideEffects: false }));
+    bundling.onLoad({ filter: /.*/, namespace: 'absent' }, () => ({ contents: 'module.exports = {};' }));
+    bundling.onResolve({ filter: /.*/ }, async ({ path, importer, pluginData, ...place }) => {
+      if (pluginData === inside || ![path, importer].some((name) => name.includes(inside))) return undefined;
+      const found = await bundling.resolve(path, { ...place, importer, pluginData: inside });
+      return found.path.includes(inside) ? { ...found, sideEffects: false } : found;
+    });
+  },
+};
+
 /** A part of a program: a module that imports other parts by their names. */
 interface Part {
   readonly source: string;
@@ -82,6 +100,7 @@ async function split(entryPoint: string): Promise<{ parts: Map<string, Part>; in
     ...common,
     ...form,
     ...{ absWorkingDir: root, bundle: true, metafile: true, define, entryPoints: [entryPoint] },
+    plugins: [usedClientModules],
   });
   const texts = new Map(outputFiles.map(({ path, text }) => [basename(path), text]));
   const parts = new Map<string, Part>();

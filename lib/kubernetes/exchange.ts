@@ -1,10 +1,10 @@
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
-import { text } from 'node:stream/consumers';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted, networkCode } from '../http/networkErrors.ts';
 import { watchIdleTime } from '../http/idleTimeout.ts';
+import { readBody } from '../http/responseBody.ts';
 import { parseRetryAfter, RetryBudget, TransientError, type RetryOptions } from '../http/retry.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
@@ -38,6 +38,8 @@ export interface ExchangeOptions {
   readonly requestTimeout?: number | undefined;
   /** The time limit for a connection with TLS in milliseconds; default 15 s. */
   readonly connectTimeout?: number | undefined;
+  /** The largest response in bytes; default 128 MiB, which is 500 objects of 256 KiB. */
+  readonly responseLimit?: number | undefined;
   readonly retry?: RetryOptions | undefined;
   readonly userAgent?: string | undefined;
 }
@@ -60,7 +62,7 @@ export class Exchange {
   /**
    * Sends a request, and returns the JSON of the response. Retries reads. Retries writes only if the server asked for
    * it or was never reached. Retries once with new credentials after a 401. Throws ApiError for refusals,
-   * `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and the errors of a login.
+   * `unreachable`, `tls`, `rate-limited`, `server-error`, `too-large`, `interrupted`, and the errors of a login.
    */
   async send(request: ApiRequest): Promise<unknown> {
     return parseAnswer(await this.sendForText(request), this.#target);
@@ -73,7 +75,7 @@ export class Exchange {
     let renewed = false;
     for (;;) {
       try {
-        return await this.#exchange(request, access, text);
+        return await this.#exchange(request, access, (response) => this.#read(response));
       } catch (error) {
         if (isPluginError(error, 'unauthorized') && this.#session.renewable && !renewed) {
           renewed = true;
@@ -158,7 +160,7 @@ export class Exchange {
       this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${status}`);
       this.#passOn(headers.warning);
       if (status >= 200 && status < 300) return await take(response);
-      throw this.#explain(request, response, await text(response));
+      throw this.#explain(request, response, await this.#read(response));
     } catch (error) {
       if (signal.aborted) throw interrupted();
       const timeout: unknown = idle.signal.reason;
@@ -170,6 +172,16 @@ export class Exchange {
     } finally {
       timers.forEach(clearTimeout);
     }
+  }
+
+  async #read(body: IncomingMessage): Promise<string> {
+    const { responseLimit: limit = 128 * 1024 * 1024 } = this.#options;
+    const bytes = await readBody({ body }, limit + 1);
+    if (bytes.length <= limit) return bytes.toString();
+    const { server, name, source } = this.#target;
+    throw new PluginError('too-large', `${server} (${name}) sent more than ${limit} bytes in one response`, {
+      hint: `Check the server of ${source}, and whether a proxy answers instead of it.`,
+    });
   }
 
   #explain({ method }: ApiRequest, { statusCode = 0, headers }: IncomingMessage, body: string): PluginError {

@@ -24,6 +24,9 @@ export interface WatchedKind {
  */
 const silenceLimit = 150_000;
 
+/** The longest line of a watch, in characters. API servers accept objects of at most 3 MiB. */
+const longestLine = 8 * 1024 * 1024;
+
 /** Yields all objects of a kind, and again after each change: see Cluster.watch. */
 export async function* watchObjects(
   watched: WatchedKind,
@@ -70,7 +73,10 @@ interface ObjectChange {
   readonly object: StoredObject;
 }
 
-/** Reads the changes of one watch, in groups that arrive together. Throws `unreachable` if the server is silent. */
+/**
+ * Reads the changes of one watch, in groups that arrive together. Throws `unreachable` if the server is silent, and
+ * `too-large` for a line without an end.
+ */
 async function* readChanges(watched: WatchedKind, version: string, context: Context): AsyncGenerator<ObjectChange[]> {
   const stalled = new AbortController();
   const timer = setTimeout(() => {
@@ -83,6 +89,8 @@ async function* readChanges(watched: WatchedKind, version: string, context: Cont
       timer.refresh();
       const lines = (rest + piece).split('\n');
       rest = lines.pop() ?? '';
+      if (rest.length > longestLine)
+        throw new PluginError('too-large', `the watch of ${watched.kind} sent a line without an end`);
       if (lines.length > 0) yield lines.map((line) => parseJson(line) as ObjectChange);
     }
   } catch (error) {

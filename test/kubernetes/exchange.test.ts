@@ -100,6 +100,20 @@ describe('Exchange', () => {
     expect((await failureOf(connected.cluster.read(configMap), 'server-error')).message).to.contain('answered 302');
   });
 
+  it('stops reading a response that is too large, and does not repeat the request', async () => {
+    server.put({ ...configMap, data: { a: 'x'.repeat(10_000) } });
+    const options = { server: server.url, environment: {}, retry: hasty, responseLimit: 9999 };
+    using bounded = await connectCluster(options, makeContext());
+    const count = (): number => server.requests.filter(({ path }) => path.includes('configmaps')).length;
+    for (const status of [200, 500]) {
+      if (status === 500) server.fault(/configmaps/, { answer: { status, body: 'x'.repeat(10_000) } });
+      const before = count();
+      const failure = await failureOf(bounded.read(configMap), 'too-large');
+      expect(failure.message).to.contain('sent more than 9999 bytes');
+      expect(count()).to.equal(before + 1);
+    }
+  });
+
   it('restarts a list if the cluster has forgotten its page', async () => {
     for (const name of ['a', 'b', 'c']) server.put({ ...configMap, metadata: { ...configMap.metadata, name } });
     server.fault(

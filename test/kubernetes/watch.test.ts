@@ -105,6 +105,15 @@ describe('Cluster.watch', () => {
     await until('a=1 b=1');
   });
 
+  it('ends at a line without an end', async () => {
+    await start();
+    server.put(configMap('a', '1'));
+    server.fault(/watch=/, { answer: { status: 200, body: ' '.repeat(9_000_000) } });
+    const { next, until } = watch();
+    await until('a=1');
+    expect((await failureOf(next(), 'too-large')).message).to.contain('the watch of ConfigMap sent a line');
+  });
+
   it('lists again if the cluster has forgotten the changes meanwhile, and misses no deletion', async () => {
     await start({ bookmarks: false });
     server.put(configMap('a', '1'));

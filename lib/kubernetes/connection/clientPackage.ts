@@ -32,7 +32,7 @@ async function applyKubeConfig(
   user: object,
   options: https.RequestOptions = {},
 ): Promise<https.RequestOptions> {
-  const { KubeConfig } = await import('@kubernetes/client-node');
+  const { KubeConfig } = await import('@kubernetes/client-node/dist/config.js');
   const config = new KubeConfig();
   config.loadFromOptions({
     clusters: [{ name: 'cluster', ...cluster }],
