@@ -119,8 +119,14 @@ describe('a copy of a database', () => {
     database.exec('CREATE TABLE repository (name TEXT)');
     database.close();
     await checkDatabase(commands, folder, signal);
-    await writeFile(path, 'damaged');
-    await failureOf(checkDatabase(commands, folder, signal), 'invalid-file');
+    for (const [content, problem] of [
+      ['damaged', 'file is not a database'],
+      ['', 'it has no tables'],
+    ] as const) {
+      await writeFile(path, content);
+      const { message } = await failureOf(checkDatabase(commands, folder, signal), 'invalid-file');
+      expect(message).to.equal(`the database of the registry is damaged: ${problem}`);
+    }
     expect(await readdir(folder)).to.deep.equal(['quay_sqlite.db']);
   });
 

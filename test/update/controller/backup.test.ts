@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { awaitBackup } from '../../../lib/update/controller/backup.ts';
 import { isRecentBackup } from '../../../lib/update/nodeReport.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
@@ -111,5 +112,17 @@ describe('the backup before an update', () => {
     const now = Date.now();
     const old = { ...makeBackup(), time: new Date(now - 7 * 3_600_000).toISOString() };
     expect([isRecentBackup(makeBackup(), now), isRecentBackup(old, now)]).to.deep.equal([true, false]);
+  });
+});
+
+describe('awaitBackup', () => {
+  it('chooses a node that is ready and has an agent that reports', () => {
+    const nodes = [
+      node('master-0', 'master', { conditions: [{ type: 'Ready', status: 'False' }] }),
+      ...[node('master-1', 'master'), node('master-2', 'master'), node('infra-0', 'worker')],
+    ];
+    const reports = new Map(nodes.map(({ metadata }) => [metadata.name, { isRecent: metadata.name !== 'master-1' }]));
+    const site = { nodes, clusterVersion: {}, pools: [] };
+    expect(awaitBackup({ bundle: { spec: {} }, site, reports } as never).backupNode).to.equal('master-2');
   });
 });
