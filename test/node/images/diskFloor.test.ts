@@ -33,7 +33,8 @@ describe('the disk floor', () => {
     const timers = (): number => process.getActiveResourcesInfo().filter((each) => each === 'Timeout').length;
     const before = timers();
     await stayAboveFloor(folder, 0, makeContext(), work);
-    expect([began, timers()]).to.deep.equal([true, before]);
+    expect(began).to.equal(true);
+    expect(timers()).to.be.at.most(before);
   });
 
   it('ends work that comes too near to it', async () => {
