@@ -9,6 +9,7 @@ describe('collectFailures', () => {
     const only = error('only');
     const summary = { title: 'some failed', hint: 'try again' };
     expect(collectFailures([only], summary)).to.equal(only);
+    expect(collectFailures([only, only], summary).message).to.equal('some failed:\n  only\n  only');
     const all = collectFailures(
       Array.from({ length: 12 }, (_, index) => error(`number ${String(index)}`)),
       summary,

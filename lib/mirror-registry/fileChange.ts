@@ -1,7 +1,6 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { isPluginError } from '../errors.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { readWhole } from '../files/smallFile.ts';
@@ -131,6 +130,6 @@ function partialOf(name: string): string {
 }
 
 function passMissing(error: unknown): undefined {
-  if (!isPluginError(error) && (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
   throw error;
 }

@@ -61,7 +61,7 @@ class RemoteFile implements ArchiveFile {
     const size = Math.min(length, this.size - position);
     if (size <= 0) return { bytesRead: 0, buffer };
     const { bytes, total } = await readPart(this.#transport, this.#request, position, size);
-    if (total !== this.size || bytes.length === 0)
+    if (total !== this.size)
       throw new PluginError('size-mismatch', `${this.#name} has changed during this run`, {
         hint: 'Run the same command again.',
       });

@@ -31,9 +31,7 @@ export class OciLayout implements ContentSource {
 
   async resolve(tagOrDigest: string): Promise<Descriptor> {
     const digest = isDigest(tagOrDigest) ? tagOrDigest : (await this.#tagged(tagOrDigest))?.digest;
-    if (digest === undefined || (await this.#sizeOf(digest)) === undefined) {
-      throw new PluginError('not-found', `${this.name} has no ${tagOrDigest}`);
-    }
+    if (digest === undefined) throw new PluginError('not-found', `${this.name} has no ${tagOrDigest}`);
     const bytes = await this.#folder.read(pathOf(digest), manifestSizeLimit);
     const { mediaType } = parseManifest(bytes, `${digest} in ${this.name}`);
     return { mediaType, digest, size: bytes.length };

@@ -66,6 +66,23 @@ describe('parseMetadata', () => {
     expect(refusal(() => parse({ formatVersion: 2 }))).to.match(/^metadata\.json in x\.tar /);
   });
 
+  it('reads from 2 to 16 releases, whose risks are in their list', () => {
+    const releases = Array.from({ length: 17 }, (_, index) => {
+      const own = `quay.io/a/b@sha256:${index.toString(16).padStart(64, '0')}`;
+      return { ...metadata, version: `4.12.${index}`, release: own, risks: [], bytes: 1 };
+    });
+    const parseFirst = (count: number, changes: object = {}): BundleMetadata => {
+      const some = releases.slice(0, count);
+      const images = [...some.map(({ release }) => release), ...Object.values(metadata.components)];
+      const { version, release } = some.at(-1) ?? metadata;
+      return parse({ formatVersion: 2, version, release, images, releases: some, ...changes });
+    };
+    for (const count of [2, 16]) expect(parseFirst(count).releases).to.have.length(count);
+    for (const count of [0, 1, 17]) expect(refusal(() => parseFirst(count))).to.match(/ malformed releases$/);
+    const risks = [{ name: 'a', message: 'b', url: 'c' }];
+    expect(refusal(() => parseFirst(2, { risks }))).to.match(/ malformed releases$/);
+  });
+
   it('names the formatVersion of a later program', () => {
     expect(refusal(() => parse({ formatVersion: 3 }))).to.match(/formatVersion 3; this program reads 1 and 2/);
     for (const odd of [undefined, 'secret', 0, 1e9, { secret: 1 }])

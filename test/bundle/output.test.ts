@@ -2,7 +2,8 @@ import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promise
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { checkFolder, checkOutput } from '../../lib/bundle/output.ts';
+import { checkFolder, checkOutput, lockOf } from '../../lib/bundle/output.ts';
+import { takeLock } from '../../lib/files/lock.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 describe('where a bundle goes', () => {
@@ -25,6 +26,12 @@ describe('where a bundle goes', () => {
     expect(file.message).to.equal(`${join(folder, 'file')} is not a folder`);
     const link = await failureOf(checkFolder(join(folder, 'link')), 'not-writable');
     expect(link.message).to.equal(`${join(folder, 'link')} is a link to a folder that does not exist`);
+  });
+
+  it('is refused while another run writes it', async () => {
+    const path = join(folder, 'upgrade.tar');
+    await using _lock = await takeLock(lockOf(path), path);
+    await failureOf(checkOutput(path), 'busy');
   });
 
   it('refuses a folder at the path of a file before anything is written', async () => {

@@ -3,6 +3,7 @@ import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
+import { findRefusedImages } from '../../lib/bundle/policyCheck.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
@@ -132,5 +133,11 @@ describe('a bundle of a release with an image policy', () => {
     const bad = await read(root);
     expect(bad.found).to.include('unsigned signature release');
     expect(bad.used).to.deep.include({ code: 'unsigned' });
+  });
+
+  it('has a problem for each image whose signatures are not by the key of the policy', async () => {
+    const { result } = await make({ files: imagePolicyFiles(), components: 1 });
+    const rejected = (result.policies ?? []).map((each) => ({ ...each, outcome: 'rejected' as const }));
+    expect(findRefusedImages(rejected).map(({ kind }) => kind)).to.deep.equal(['untrusted', 'untrusted']);
   });
 });

@@ -26,6 +26,11 @@ describe('MinimumThroughput', () => {
     expect(throughput.description).to.equal('sent less than 1 KiB/s for 8 s');
   });
 
+  it('judges each window without the bytes of the one before', () => {
+    expect(receive(100_000, 8)).to.not.include(true);
+    expect(receive(1, 8, 800_000).at(-1)).to.equal(true);
+  });
+
   it('leaves an answer of which nothing comes to the limit on silence', () => {
     expect(receive(0, 16)).to.not.include(true);
   });

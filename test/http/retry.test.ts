@@ -1,6 +1,13 @@
 import { expect } from 'chai';
 import { PluginError } from '../../lib/errors.ts';
-import { parseRetryAfter, RetryBudget, TransientError, type Clock, type RetryOptions } from '../../lib/http/retry.ts';
+import {
+  parseRetryAfter,
+  retry,
+  RetryBudget,
+  TransientError,
+  type Clock,
+  type RetryOptions,
+} from '../../lib/http/retry.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 
@@ -120,6 +127,20 @@ describe('RetryBudget', () => {
     expect(context.lines[0]).to.match(/^info: q\.io cannot be reached; retrying in \d+ s$/);
     context.interrupt();
     await failureOf(waiting, 'interrupted');
+  });
+});
+
+describe('retry', () => {
+  it('waits after each failure, until the action succeeds', async () => {
+    let tries = 0;
+    const waits: unknown[] = [];
+    const wait = async (error: unknown): Promise<void> => {
+      await Promise.resolve();
+      waits.push(error);
+    };
+    const action = (): Promise<unknown> =>
+      (tries += 1) < 3 ? Promise.reject(unreachable) : Promise.resolve([...waits]);
+    expect(await retry(action, wait)).to.deep.equal([unreachable, unreachable]);
   });
 });
 

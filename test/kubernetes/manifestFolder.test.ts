@@ -38,6 +38,7 @@ describe('readManifestTexts and parseManifests', () => {
       'just words',
       '{broken',
       '{"apiVersion":"v1","kind":"X","metadata":{}}',
+      '{"apiVersion":"v1","kind":"X","metadata":{"name":""}}',
     ]) {
       await put('x.yaml', text);
       const failure = await failureOf(readManifests(folder), 'invalid-file');

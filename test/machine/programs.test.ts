@@ -1,10 +1,13 @@
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { expect } from 'chai';
 import { PluginError } from '../../lib/errors.ts';
 import type { Host } from '../../lib/machine/host.ts';
 import { findOnPath, findProgram, runCommand, runProgram } from '../../lib/machine/programs.ts';
+import { until } from '../support/content/creation.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { run } from '../support/peers.ts';
@@ -34,13 +37,26 @@ describe('runProgram', () => {
     expect(stdout).to.equal('19\n');
   });
 
-  it('ends it when the context is interrupted', async () => {
-    const context = makeContext();
-    const running = runProgram(host, 'sh', ['-c', 'sleep 5; true'], context);
-    setTimeout(() => {
+  it('ends it when the context is interrupted, and waits for its end, but not for what it started', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'program-'));
+    try {
+      const context = makeContext();
+      const other = `while [ -e '${folder}' ]; do sleep 0.1; done`;
+      const own = `trap 'until [ -e go ]; do :; done; exit' TERM; : >ready; while :; do :; done`;
+      let settled = false;
+      const running = runProgram(host, 'sh', ['-c', `cd '${folder}'; ${other} & ${own}`], context).finally(
+        () => (settled = true),
+      );
+      const failed = failureOf(running, 'interrupted');
+      await until(() => existsSync(join(folder, 'ready')));
       context.interrupt();
-    }, 50);
-    await failureOf(running, 'interrupted');
+      await setImmediate();
+      expect(settled).to.equal(false);
+      await writeFile(join(folder, 'go'), '');
+      await failed;
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
   });
 
   it('runs it inside of another root', async function () {

@@ -1,9 +1,9 @@
-import { chmod, mkdtemp, rm, stat } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { HostFiles } from '../../lib/machine/hostFiles.ts';
-import { readWithAttributes, replaceFile } from '../../lib/mirror-registry/fileChange.ts';
+import { checkWritable, readWithAttributes, replaceFile } from '../../lib/mirror-registry/fileChange.ts';
 
 describe('replaceFile', () => {
   const target = { path: '/etc/file', within: '/' };
@@ -21,6 +21,11 @@ describe('replaceFile', () => {
     expect([await modeOf('etc/file'), await modeOf('etc')]).to.deep.equal([0o644, 0o700]);
     await replaceFile(files, { ...target, path: '/etc/key' }, 'new', { mode: 0o640 });
     expect(await modeOf('etc/key')).to.equal(0o640);
+  });
+
+  it('can be tried before, also in folders that are missing', async () => {
+    await checkWritable(files, { ...target, path: '/etc/a/b/file' });
+    expect(await readdir(root)).to.deep.equal([]);
   });
 
   it('keeps the mode of a file that exists, unless it is given', async () => {

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { compareTags, knownVersions } from '../../lib/mirror-registry/versions.ts';
+import { compareTags, imagesOfVersion, knownVersions } from '../../lib/mirror-registry/versions.ts';
 import { makeFixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
 import { planFixture } from '../fakes/mirror-registry/mirrorRegistryPlan.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
@@ -43,13 +43,19 @@ describe('the releases of the mirror registry', () => {
       const quay = `registry.redhat.io/quay/quay-rhel8:${tag}`;
       const configuration = 'EXTERNAL_TLS_TERMINATION: true\n';
       await using fixture = await makeFixture({ age: layoutOf(release), images: { quay }, configuration });
-      const { from, to, blockers, migration } = await planFixture(fixture, latest);
-      expect([from, to, blockers]).to.deep.equal([release, '2.0.11', []]);
+      const { from, to, level, blockers, migration } = await planFixture(fixture, latest);
+      const wanted = tag.startsWith('v3.12.') ? 'patch' : 'minor';
+      expect([from, to, level, blockers]).to.deep.equal([release, '2.0.11', wanted, []]);
       const rows = await rowsOf(release);
       expect(rows.map(([database]) => database)).to.deep.equal([migration ? 'PostgreSQL' : 'SQLite']);
       expect(rows[0]?.at(-1)).not.to.include('refused');
     });
   }
+
+  it('have the images that their units name', () => {
+    for (const release of ['1.3.10', '2.0.7'] as const)
+      expect(imagesOf(release)).to.deep.include(imagesOfVersion(release));
+  });
 
   it('include all releases with known images', () => {
     expect(Object.keys(published)).to.include.members(knownVersions());

@@ -1,11 +1,12 @@
 import { mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { digestOf } from '../../lib/oci/digest.ts';
 import type { Host } from '../../lib/machine/host.ts';
 import { backupFolder } from '../../lib/machine/paths.ts';
 import { backUpCluster, listBackups, measureDatabase } from '../../lib/node/clusterBackup.ts';
 import { makeBackupHost } from '../fakes/cluster/backupPrograms.ts';
+import { ForgetfulDisk } from '../fakes/files/forgetfulDisk.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
@@ -29,11 +30,14 @@ describe('backUpCluster', () => {
 
   it('keeps a checked backup, and says where it is, of which version and for which update', async () => {
     await open();
+    using disk = await ForgetfulDisk.open(root);
     const made = await backUpCluster(host, request, makeContext());
+    const kept = disk.failPower();
     expect(made.path).to.match(/^\/home\/core\/assets\/backup\/oc-upgrade-bundle\/4\.19\.3-\d{8}T\d{6}Z$/);
     const folder = join(root, made.path);
     const [snapshot = ''] = (await readdir(folder)).filter((name) => name.startsWith('snapshot_'));
     const bytes = await readFile(join(folder, snapshot));
+    expect(kept.get(join(made.path, snapshot).slice(1))?.equals(bytes)).to.equal(true);
     expect(made).to.include({ version: '4.19.3', size: bytes.length, digest: digestOf(bytes) });
     expect(await listBackups(host)).to.deep.equal([{ ...made, purpose: 'uid 4.19.4' }]);
   });
@@ -54,7 +58,7 @@ describe('backUpCluster', () => {
     expect((await listBackups(host)).map(({ version }) => version)).to.deep.equal(['4.18.2']);
   });
 
-  it('copies it to a mounted drive, and to no other folder', async () => {
+  it('copies it to a mounted drive, where it survives a power failure, and to no other folder', async () => {
     await open();
     await mkdir(join(root, 'mnt/none'), { recursive: true });
     const copyTo = '/mnt/none';
@@ -63,10 +67,14 @@ describe('backUpCluster', () => {
     const drive = await mkdtemp('/dev/shm/backup-');
     try {
       await symlink(drive, join(root, 'mnt/drive'));
+      using disk = await ForgetfulDisk.open(drive);
       const made = await backUpCluster(host, { ...request, copyTo: '/mnt/drive' }, makeContext());
       expect(made.copy).to.equal(`/mnt/drive/oc-upgrade-bundle-backup-${made.path.split('/').at(-1) ?? ''}`);
       expect(await readdir(drive)).to.deep.equal([made.copy?.split('/').at(-1)]);
       const copied = await readdir(join(root, made.copy ?? ''));
+      const written = await Promise.all(copied.map((name) => readFile(join(root, made.copy ?? '', name))));
+      const kept = [...disk.failPower()].map(([path, bytes]) => [basename(path), bytes] as const);
+      expect(new Map(kept)).to.deep.equal(new Map(copied.map((name, index) => [name, written[index]])));
       expect(copied.sort()).to.deep.equal(
         (await readdir(join(root, made.path))).filter((name) => name !== 'backup.json').sort(),
       );
@@ -104,7 +112,7 @@ describe('backUpCluster', () => {
   }
 
   it('keeps nothing if the snapshot is incomplete or corrupt', async () => {
-    for (const change of ['truncate -s -512', 'printf x | dd conv=notrunc status=none of=']) {
+    for (const change of ['truncate -s -512', 'printf corrupt | dd conv=notrunc status=none of=']) {
       await open();
       const script = join(root, 'usr/bin/cluster-backup.sh');
       const target = change.endsWith('=') ? '' : ' ';

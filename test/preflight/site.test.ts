@@ -56,6 +56,8 @@ describe('preflight --export', () => {
     const [policy = ''] = Object.values(imagePolicyFiles());
     const served = { apiVersion: 'config.openshift.io/v1alpha1' };
     server.put({ ...(parse(policy) as Json & { metadata: Json }), ...served });
+    const [broken = ''] = Object.values(imagePolicyFiles({ key: 'garbage' }));
+    server.put({ ...(parse(broken) as Json), ...served, metadata: { name: 'unusable' } });
     const map = (name: string, namespace: string, data: Record<string, string>): void => {
       server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
       server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace }, data });
@@ -90,6 +92,7 @@ describe('preflight --export', () => {
     expect(report.featureGates).to.deep.equal({ featureSet: 'TechPreviewNoUpgrade', enabled: [], disabled: [] });
     expect(report.policies?.[0]).to.include({ name: 'openshift' });
     expect(report.policies?.[0]?.key).to.match(/^[0-9a-f]{64}$/);
+    expect(report.policies?.[1]?.unsupported).to.match(/^its key cannot be read/);
     expect(report.history[0]?.image).to.include('@sha256:');
     const registry = 'quay.io/openshift-release-dev';
     expect(report.heldImages).to.deep.equal({

@@ -106,6 +106,13 @@ describe('downloadInto', () => {
     expect(second.requests).to.deep.equal([]);
   });
 
+  it('requests corrupt content once, if no byte of it was present', async () => {
+    const { descriptor, bytes } = addBlob(first.content, 'corrupt', 3000);
+    first.content.blobs.set(descriptor.digest, bytes.fill(1, 0, 1));
+    await failureOf(downloadInto(await places.next(descriptor.size), descriptor, [at(first)], none), 'digest-mismatch');
+    expect(first.requests).to.have.length(1);
+  });
+
   it('trusts no journal with more bytes than the content', async () => {
     const { descriptor, bytes } = addBlob(first.content, 'more', 3000);
     const place = await places.next(descriptor.size, bytes);

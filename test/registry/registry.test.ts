@@ -267,6 +267,9 @@ describe('Registry', () => {
       server.content.blobs.set(blobOf(bytes).digest, bytes);
       expect(await registry.exists({ ...blobOf(bytes), size: 6 })).to.equal(false);
       expect(await registry.exists(blobOf(bytes))).to.equal(true);
+      // The body of the error has the size of the blob.
+      server.fault(/^HEAD/, { answer: { status: 404, body: 'error' } });
+      expect(await registry.exists(blobOf(bytes))).to.equal(false);
     });
 
     it('treats all content and tags as missing if a registry does not support HEAD', async () => {

@@ -85,6 +85,25 @@ describe('relayInto', () => {
     });
   }
 
+  it('blames neither of them for an error of this program', async () => {
+    const error = new TypeError('not a function');
+    const failing = { push: () => Promise.reject(error) };
+    const caught: unknown = await relayInto(failing, describeBytes(small), [sourceOf('a', small)], none).catch(
+      (reason: unknown) => reason,
+    );
+    expect(caught).to.equal(error);
+  });
+
+  it('blames the source for large content that ends early', async () => {
+    async function* half(): AsyncGenerator<Buffer> {
+      yield large.subarray(0, 1000);
+      await Promise.resolve();
+      throw new PluginError('unreachable', 'cut.test went away');
+    }
+    const source = { ...sourceOf('cut.test/a', large), open: () => Promise.resolve(Readable.from(half())) };
+    await failureOf(relayInto(destination, describeBytes(large), [source], none), 'unreachable');
+  });
+
   it('brings many pieces at once, none of them mixed up', async () => {
     const pieces = Array.from({ length: 40 }, (_, index) => Buffer.alloc(1000 + index, String(index)));
     await Promise.all(

@@ -90,14 +90,14 @@ export interface JournaledFile {
   readonly isRemoved?: boolean;
 }
 
-const isSha256: Test = (value) => /^[0-9a-f]{64}$/.test(String(value));
+const isSha256: Test = (value) => isText(value) && /^[0-9a-f]{64}$/.test(String(value));
 const isMode: Test = (value) => isCount(value) && Number(value) <= 0o777;
 
 /** The test of a journal that is read back. */
 const isJournal = fieldsWith({
   id: (value) => isText(value) && /^\d{6}-\d{8}T\d{6}Z$/.test(String(value)),
   title: isText,
-  phase: (value) => phases.includes(String(value)),
+  phase: (value) => isText(value) && phases.includes(String(value)),
   files: listWith(
     fieldsWith({
       path: isText,

@@ -28,7 +28,7 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
     }),
   );
   const mount = configMountOf(commands.quay, options);
-  if (!mount) {
+  if (!mount || !commands.quay) {
     throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} mounts nothing at ${configMount}`, {
       hint: 'This program supports only registries that mirror-registry installed. Give the folder that contains quay-config.',
       settings: ['quayRoot'],
@@ -42,7 +42,7 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
     }),
   ) as Partial<Record<Component, Inherited<string>>>;
   const hostname = configuration.get('SERVER_HOSTNAME');
-  if (!hostname || !commands.quay) {
+  if (!hostname) {
     throw new PluginError('invalid-file', `${configuration.path} has no SERVER_HOSTNAME`, {
       hint: 'Add the host name of the registry, and try again.',
     });

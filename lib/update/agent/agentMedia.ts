@@ -66,7 +66,7 @@ export class AgentMedia {
   static async open(options: AgentMediaOptions, context: Context): Promise<AgentMedia> {
     await endFormerAgent(options.host, mountLock(options.host, options.place), context);
     const media = await Media.open(options, context).catch((error: unknown) => {
-      if (!isPluginError(error) || error.code === 'interrupted' || error.code === 'busy') throw error;
+      if (!isPluginError(error) || error.code === 'busy') throw error;
       context.log('warn', `media are not searched: ${error.message}`);
       return undefined;
     });

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { checkSite, heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
+import { checkReleasePath, checkSite, heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import { makeContext } from '../../support/context.ts';
 
@@ -40,6 +40,17 @@ describe('checkSite', () => {
     expect(said('4.20', '4.19.3', '4.20.3')).to.equal(false);
     expect(said('4.21', '4.22.1', '5.0.0')).to.equal(true);
     expect(said('5.0', '4.22.1', '5.0.0')).to.equal(false);
+  });
+});
+
+describe('checkReleasePath', () => {
+  it('names a release without an update from the one before', () => {
+    const context = makeContext();
+    const releases = ['4.18.20', '4.19.12', '4.20.3'].map((version) => ({ version, previous: ['4.18.20'] }));
+    checkReleasePath(releases, context);
+    expect(context.lines).to.deep.equal([
+      'warn: release 4.20.3 has no direct update from 4.19.12: no cluster can update by this bundle alone',
+    ]);
   });
 });
 

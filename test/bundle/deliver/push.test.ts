@@ -392,7 +392,9 @@ describe('push', function () {
     const login = loginWith(basicUser.password);
     await runPush(bundle.path, `--to=${registry.host}/mounted/release`, ...login);
     const { stdout } = await runPush(
-      ...[bundle.path, `--to=${registry.host}/json/release`, '-o', 'json', '--mount-from=mounted/release'],
+      ...[bundle.path, `--to=${registry.host}/json/release`, '-o', 'json'],
+      // As users copy it from --to.
+      `--mount-from=${registry.host}/mounted/release`,
       ...login,
     );
     const count = bundle.result.metadata.blobs.length;

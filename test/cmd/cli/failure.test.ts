@@ -69,8 +69,8 @@ describe('showFailure', () => {
   it('says what an interrupted command keeps, and which command line resumes it', async () => {
     const interrupted = new PluginError('interrupted', 'The run was interrupted.');
     const counts = { bytes: 1024, bytesTotal: 4096, images: 2, imagesTotal: 5 };
-    const line = ['oc adm-upgrade-bundle', 'create', '-o', 'json', '--output=/media/my usb', '4.20.3', "it's"];
-    const resume = `To resume: oc adm-upgrade-bundle create -o json --output='/media/my usb' 4.20.3 'it'\\''s'`;
+    const line = ['oc adm-upgrade-bundle', 'create', '-o', 'json', '--output=/media/my usb', '--to=', '', "it's"];
+    const resume = `To resume: oc adm-upgrade-bundle create -o json --output='/media/my usb' --to= '' 'it'\\''s'`;
     for (const [resumes, words, known, hint] of [
       ['bytes', line, counts, `1.0/4.0 KiB is kept. ${resume}`],
       ['images', line, counts, `2 of 5 images are complete. ${resume}`],

@@ -77,6 +77,8 @@ describe('Terminal', () => {
       const streams = { stdout: new Screen(out, columns), stderr: new Screen(error, columns) };
       const { terminal } = await open(streams);
       expect(terminal.textWidth, `${out} ${error} ${columns}`).to.equal(width);
+      // Lines in a pipe or a file stay whole.
+      expect(terminal.width).to.equal(out && columns > 0 ? columns - 1 : Infinity);
     }
   });
 

@@ -68,11 +68,14 @@ describe('findTarget', () => {
 
   it('lays flags over it', async () => {
     const kubeconfig = await folder.write({
-      cluster: { server: 'https://a', 'certificate-authority-data': 'x' },
+      cluster: { server: 'https://a', 'certificate-authority-data': 'x', 'proxy-url': 'http://own' },
       user: { exec: { command: 'a' } },
       context: { namespace: 'mine' },
     });
-    expect((await findTarget({ kubeconfig, environment: {} })).namespace).to.equal('mine');
+    expect(await findTarget({ kubeconfig, environment: {}, server: 'https://b' })).to.deep.include({
+      namespace: 'mine',
+      cluster: { server: 'https://b', 'certificate-authority-data': 'x', 'proxy-url': 'http://own' },
+    });
     const flags = {
       ...{ server: 'https://b', certificateAuthority: '/ca', namespace: 'other', token: 't', tlsServerName: 'name' },
       ...{ insecureSkipTlsVerify: false, proxyUrl: 'http://p', as: 'carol', asGroup: ['g'] },

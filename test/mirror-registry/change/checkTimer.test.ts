@@ -29,6 +29,17 @@ describe('formatCheckTimer', () => {
     }
   });
 
+  it('names the folder and the command of the systemd instance that runs the registry', () => {
+    for (const [isUser, folder, start] of [
+      [false, '/etc/systemd/system/', 'systemctl enable'],
+      [true, '~/.config/systemd/user/', 'systemctl --user enable'],
+    ] as const) {
+      const text = formatCheckTimer({ command: ['/bin/true'], isUser, changesExitCode: 10 });
+      expect(text.match(/^# \S*\/(?=oc-mirror)/gm)).to.deep.equal([`# ${folder}`, `# ${folder}`]);
+      expect(text).to.include(start);
+    }
+  });
+
   it('is printed so that it runs unchanged, for this installation, and distinguishes changes from a wrong command line', async function () {
     requirePeer(this, 'openssl');
     this.timeout(300_000);

@@ -1,11 +1,13 @@
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
-import { restoreDatabase } from '../../../lib/mirror-registry/change/database.ts';
+import { checkDatabase, restoreDatabase, sizeOfDatabase } from '../../../lib/mirror-registry/change/database.ts';
 import { kindOf } from '../../../lib/mirror-registry/change/databaseKind.ts';
 import { HostCommands } from '../../../lib/machine/hostCommands.ts';
 import { PostgresServer } from '../../fakes/mirror-registry/postgresServer.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { requireAccount, requirePeer, run } from '../../support/peers.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 
@@ -99,5 +101,39 @@ describe('the restore of a database in its place', function () {
     } finally {
       await server.remove();
     }
+  });
+});
+
+describe('a copy of a database', () => {
+  const { signal } = new AbortController();
+  let folder: string;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'database-'));
+  });
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  it('is checked in a copy that is removed, also if the database is damaged', async () => {
+    const commands = new HostCommands({ podman: 'true', systemctl: 'true', environment: {} }, 'system');
+    const path = join(folder, 'quay_sqlite.db');
+    using database = new DatabaseSync(path);
+    database.exec('CREATE TABLE repository (name TEXT)');
+    database.close();
+    await checkDatabase(commands, folder, signal);
+    for (const [content, problem] of [
+      ['damaged', 'file is not a database'],
+      ['', 'it has no tables'],
+    ] as const) {
+      await writeFile(path, content);
+      const { message } = await failureOf(checkDatabase(commands, folder, signal), 'invalid-file');
+      expect(message).to.equal(`the database of the registry is damaged: ${problem}`);
+    }
+    expect(await readdir(folder)).to.deep.equal(['quay_sqlite.db']);
+  });
+
+  it('is measured with the rights of podman if it belongs to a rootless registry', async () => {
+    const podman = join(folder, 'podman');
+    await writeFile(podman, `#!/bin/sh\n[ "$1 $3" = 'unshare /db' ] && echo 'f 5 quay_sqlite.db'\n`, { mode: 0o755 });
+    const commands = new HostCommands({ podman, systemctl: 'true', environment: {} }, 'user');
+    expect(await sizeOfDatabase(commands, '/db', signal)).to.equal(5);
   });
 });

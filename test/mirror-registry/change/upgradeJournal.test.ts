@@ -27,7 +27,7 @@ const journal = {
 
 /** Yields a value with each of its parts, at any depth, replaced by each of some values, and the place of the part. */
 function* damaged(value: unknown, place = ''): Generator<readonly [place: string, value: unknown]> {
-  for (const other of [null, 7, 'x', [], {}, [null], true]) {
+  for (const other of [null, 7, 'x', [], {}, [null], true, [value]]) {
     if (JSON.stringify(other) !== JSON.stringify(value)) yield [`${place} ${JSON.stringify(other)}`, other];
   }
   if (typeof value !== 'object' || value === null) return;

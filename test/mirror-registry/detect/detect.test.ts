@@ -133,8 +133,18 @@ describe('detectInstallation', () => {
 
   it('sees that TLS ends elsewhere', async () => {
     const fixture = await install({ age: '2.0.7', configuration: 'EXTERNAL_TLS_TERMINATION: True\n' });
-    expect((await detect(fixture)).externalTls).to.equal(true);
-    expect((await detect(await install({ age: '2.0.7' }))).externalTls).to.equal(false);
+    expect(await detect(fixture)).to.include({ externalTls: true, servesTls: false });
+    await fixture.write(`${fixture.quayRoot}/quay-config/ssl.key`, 'key');
+    expect(await detect(fixture)).to.include({ externalTls: true, servesTls: true });
+    expect(await detect(await install({ age: '2.0.7' }))).to.include({ externalTls: false, servesTls: true });
+  });
+
+  it('names the unit of Quay that runs nothing', async () => {
+    const fixture = await install({ age: '2.0.7' });
+    await fixture.write(`${fixture.unitFolder}/quay-app.service`, '[Service]\n');
+    const options = { scope: 'auto', home: fixture.home, quayRoot: fixture.quayRoot } as const;
+    const { message } = await failureOf(detectInstallation(new HostFiles(fixture.root), options), 'invalid-file');
+    expect(message).to.include('quay-app.service mounts nothing');
   });
 
   it('reports a port that is not the one clients are told', async () => {

@@ -27,6 +27,7 @@ describe('openRegistryRelease', function () {
   let registry: DockerRegistry;
   let repository: string;
   let pushed: RunResult;
+  let opened = 0;
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'release-'));
     bundle = await makeRegistryBundle(folder);
@@ -47,10 +48,20 @@ describe('openRegistryRelease', function () {
       text,
       async (reference) => {
         const origin = openOrigin(context);
-        return { content: origin.sourceOf(reference), close: () => origin[Symbol.asyncDispose]() };
+        opened += 1;
+        const close = async (): Promise<void> => {
+          opened -= 1;
+          await origin[Symbol.asyncDispose]();
+        };
+        return { content: origin.sourceOf(reference), close };
       },
       context,
     );
+
+  it('closes a registry that has no such release', async () => {
+    await failureOf(open(`${repository}:9.9.9`), 'not-found');
+    expect(opened).to.equal(0);
+  });
 
   it('finds in a registry what was pushed there, by tag, by digest, and the newest without either', async () => {
     expect(pushed.code, pushed.stderr).to.equal(0);

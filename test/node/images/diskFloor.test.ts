@@ -30,8 +30,11 @@ describe('the disk floor', () => {
     expect(error.message).to.match(/^only [\d.]+ [MGT]iB are free at .*, and 1024 PiB must stay free$/);
     expect(error.hint).to.contain('Free some space');
     expect(began).to.equal(false);
+    const timers = (): number => process.getActiveResourcesInfo().filter((each) => each === 'Timeout').length;
+    const before = timers();
     await stayAboveFloor(folder, 0, makeContext(), work);
     expect(began).to.equal(true);
+    expect(timers()).to.be.at.most(before);
   });
 
   it('ends work that comes too near to it', async () => {

@@ -49,6 +49,8 @@ describe('runDrill', () => {
       '/etc/containers/registries.conf.d/50-mirror.conf',
       '[[registry]]\nlocation = "registry.redhat.io"\nblocked = true\n[[registry.mirror]]\nlocation = "mirror.site.example:5000/rh"\n',
     );
+    // Container tools read no file of another name.
+    await put('/etc/containers/registries.conf.d/50-mirror.conf.rpmsave', '[[registry]]\nlocation = "old.example"\n');
     const running = start(plan(60, ['image-registry.openshift-image-registry.svc:5000']));
     const text = await untilThere();
     const prefixes = [...text.matchAll(/^prefix = "(.*)"$/gm)].map((match) => match[1]);
@@ -61,7 +63,7 @@ describe('runDrill', () => {
       '*.svc',
       '*.example',
     ]);
-    expect(text).not.to.contain('mirror]]');
+    expect(text).not.to.contain('mirror]]').and.not.to.contain('old.example');
     const [, location = ''] = /prefix = "quay.io\/site\/app"\nlocation = "(.*)"/.exec(text) ?? [];
     const [host = '', path = ''] = location.split('/');
     const ask = async (rest: string): Promise<number> => (await fetch(`http://${host}/v2/${rest}`)).status;

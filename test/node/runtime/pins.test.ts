@@ -37,8 +37,11 @@ describe('pinImages', () => {
   it('removes pins that are no longer needed, and the file with the last one', async () => {
     await writePins(host(), [one, two]);
     expect(await unpinImages(host(), [one])).to.deep.include({ pinned: [two], changed: true });
-    expect(await unpinImages(host(), 'all')).to.deep.include({ pinned: [], changed: true });
-    expect(await readdir(dirname(join(root, pinFile)))).to.deep.equal([]);
+    for (const last of [[two], 'all'] as const) {
+      await writePins(host(), [two]);
+      expect(await unpinImages(host(), last)).to.deep.include({ pinned: [], changed: true });
+      expect(await readdir(dirname(join(root, pinFile)))).to.deep.equal([]);
+    }
     expect(await unpinImages(host(), 'all')).to.deep.include({ changed: false });
   });
 

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { once } from 'node:events';
 import { expect } from 'chai';
 import { AgentJob } from '../../../lib/update/agent/agentJob.ts';
 import { PluginError } from '../../../lib/errors.ts';
@@ -57,7 +57,9 @@ describe('AgentJob', () => {
 
   it('can be stopped, which is no failure', async () => {
     const job = new AgentJob(makeContext());
-    job.start('fetch', 'fetching', ({ signal }) => sleep(60_000, undefined, { signal }));
+    job.start('fetch', 'fetching', async ({ signal }) => {
+      await once(signal, 'abort');
+    });
     await job.stop();
     expect([job.kind, job.failure]).to.deep.equal([undefined, undefined]);
     await job.stop();

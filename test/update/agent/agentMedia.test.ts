@@ -2,9 +2,12 @@ import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { takeLock } from '../../../lib/files/lock.ts';
+import { mountLock } from '../../../lib/node/media/privateMounts.ts';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { Drives, requireLoopDevices } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
@@ -32,6 +35,13 @@ describe('AgentMedia', () => {
   afterEach(async () => {
     await media.close();
     await removeFolder(folder);
+  });
+
+  it('does not begin while another process searches', async () => {
+    const host = { root: '/', environment: {} };
+    const place = join(folder, 'media');
+    await using _lock = await takeLock(mountLock(host, place), place);
+    await failureOf(AgentMedia.open({ host, place, devices: [], folders: [] }, context), 'busy');
   });
 
   it('finds inserted and removed bundles in a folder, if nothing can be mounted', async () => {

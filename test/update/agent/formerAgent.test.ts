@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { takeLock } from '../../../lib/files/lock.ts';
@@ -39,7 +40,11 @@ describe('endFormerAgent', () => {
   it('does not end itself', async () => {
     const own = join(folder, 'own.lock');
     await using _lock = await takeLock(own, 'x');
-    await endFormerAgent(host, own, makeContext(), [process.argv0]);
+    const words = (await readFile('/proc/self/cmdline', 'utf8')).split('\0');
+    const context = makeContext();
+    // A root without the program that would end this process.
+    await endFormerAgent({ ...host, root: folder }, own, context, words.slice(0, 1));
+    expect(context.lines).to.deep.equal([]);
   });
 
   it('leaves every other program alone', async () => {

@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import {
+  checkStage,
   chooseTask,
   countStage,
   initialState,
@@ -39,6 +40,16 @@ describe('countStage', () => {
     }
     expect(stage('Upgrading', 0)).to.equal(stage('Upgrading', 61_000));
     expect(stage('Loaded', 0)).not.to.equal(stage('Pinned', 0));
+  });
+});
+
+describe('checkStage', () => {
+  it('has the images checked between the load and the update, and again while it is held', () => {
+    const stages = (['Loading', 'Loaded', 'Pinned', 'Held', 'Upgrading'] as const).map((phase) =>
+      checkStage(bundleIn(phase)),
+    );
+    expect(stages.map((stage) => stage !== undefined)).to.deep.equal([false, true, true, true, false]);
+    expect(stages[1]).to.equal(stages[2]).and.not.to.equal(stages[3]);
   });
 });
 
@@ -82,13 +93,14 @@ describe('chooseTask', () => {
 });
 
 describe('chooseTask on a node with a mirror', () => {
-  const choose = (source: NodeState['source'], retains: boolean): string =>
-    chooseTask({ ...initialState, ...loaded, source }, undefined, bundleIn('Loading', 'a'), { ...node, retains }).kind;
+  const choose = (source: NodeState['source'], retains: boolean, phase: Phase = 'Loading'): string =>
+    chooseTask({ ...initialState, ...loaded, source }, undefined, bundleIn(phase), { ...node, retains }).kind;
 
   it('copies the bundle from its medium, or fetches it, also if all images are loaded', () => {
     const onMedium = { ...open, medium };
     expect(choose(onMedium, true)).to.equal('retain');
     expect(choose({ kind: 'none' }, true)).to.equal('fetch');
+    expect(choose({ kind: 'none' }, true, 'Detected')).to.equal('idle');
     expect(choose({ ...open, medium: undefined }, true)).to.equal('idle');
     expect(choose(onMedium, false)).to.equal('idle');
   });

@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { awaitBackup, type BackupState } from '../../../lib/update/controller/backup.ts';
 import { isRecentBackup } from '../../../lib/update/nodeReport.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
@@ -111,5 +112,30 @@ describe('the backup before an update', () => {
     const now = Date.now();
     const old = { ...makeBackup(), time: new Date(now - 7 * 3_600_000).toISOString() };
     expect([isRecentBackup(makeBackup(), now), isRecentBackup(old, now)]).to.deep.equal([true, false]);
+  });
+});
+
+describe('awaitBackup', () => {
+  it('chooses a node that is ready and has an agent that reports, and counts its recent backup', () => {
+    const nodes = [
+      node('master-0', 'master', { conditions: [{ type: 'Ready', status: 'False' }] }),
+      ...[node('master-1', 'master'), node('master-2', 'master'), node('infra-0', 'worker')],
+    ];
+    const reports = new Map<string, object>(
+      nodes.map(({ metadata }) => [metadata.name, { isRecent: metadata.name !== 'master-1' }]),
+    );
+    const clusterVersion = { status: { desired: { version: '4.19.3' } } };
+    const ask = (status?: object): BackupState =>
+      awaitBackup({ bundle: { spec: {}, status }, site: { nodes, clusterVersion, pools: [] }, reports } as never);
+    for (const status of [undefined, { backupNode: 'master-0' }]) expect(ask(status).backupNode).to.equal('master-2');
+    const made = { ...makeBackup(), version: '4.19.3' };
+    for (const [age, reason] of [
+      [0, 'BackedUp'],
+      [7 * 3_600_000, 'BackingUp'],
+    ] as const) {
+      const time = new Date(Date.now() - age).toISOString();
+      reports.set('master-2', { isRecent: true, backup: { made: { ...made, time } } });
+      expect(ask().condition.reason).to.equal(reason);
+    }
   });
 });

@@ -62,6 +62,10 @@ describe('readLoadState', () => {
     const all = { 'master-0': 'Loaded', 'master-1': 'Loaded', 'master-2': 'Pinned' } as const;
     expect(read(all).done).to.equal(false);
     expect(read(all).condition).to.deep.include({ status: 'False', reason: 'NodesMissing' });
+    expect(read({ ...all, 'worker-0': 'Loading' }).condition).to.deep.include({
+      reason: 'Loading',
+      message: 'worker-0 does not have all images yet',
+    });
     const done = read({ ...all, 'worker-0': 'Loaded', gone: 'Failed' });
     expect(done.done).to.equal(true);
     expect(done.nodes).to.have.length(4);

@@ -1,7 +1,8 @@
 import { expect } from 'chai';
 import type { StoredObject } from '../../../lib/kubernetes/fields.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
-import { NodeReports, silenceLimit } from '../../../lib/update/controller/nodeReports.ts';
+import { describeNodes, NodeReports, silenceLimit } from '../../../lib/update/controller/nodeReports.ts';
+import { node } from '../../fakes/cluster/site.ts';
 
 describe('NodeReports', () => {
   const lease = (name: string, renewTime: string, bundle = 'u', version?: string): StoredObject => {
@@ -31,5 +32,20 @@ describe('NodeReports', () => {
     expect(hear('2001-01-01', silenceLimit)).to.equal(false);
     expect(hear('2000-01-01', silenceLimit + 1)).to.equal(true);
     expect(new NodeReports().read([lease('a', '2001-01-01')], 'u', silenceLimit).get('a')?.isRecent).to.equal(true);
+  });
+});
+
+describe('describeNodes', () => {
+  it('expects the first report of an agent within 15 minutes, and later ones always', () => {
+    const now = Date.now();
+    const describeAfter = (age: number, reports: Map<string, unknown>): string[] => {
+      const metadata = { name: 'u', creationTimestamp: new Date(now - age).toISOString() };
+      const input = { bundle: { metadata, spec: {} }, site: { nodes: [node('a', 'worker')] }, reports };
+      return describeNodes(input as never, now).map(({ reason }) => reason);
+    };
+    expect(describeAfter(silenceLimit - 1000, new Map())).to.deep.equal([]);
+    expect(describeAfter(silenceLimit + 1000, new Map())).to.deep.equal(['AgentsSilent']);
+    expect(describeAfter(0, new Map([['a', { isRecent: false }]]))).to.deep.equal(['AgentsSilent']);
+    expect(describeAfter(silenceLimit + 1000, new Map([['a', { isRecent: true }]]))).to.deep.equal([]);
   });
 });

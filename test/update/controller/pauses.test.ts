@@ -1,5 +1,11 @@
 import { expect } from 'chai';
-import { isPaused, pauseNodeChanges, pausePools, restorePools } from '../../../lib/update/controller/pauses.ts';
+import {
+  isPaused,
+  pauseNodeChanges,
+  pausePools,
+  restoreNodeChanges,
+  restorePools,
+} from '../../../lib/update/controller/pauses.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
@@ -48,6 +54,22 @@ describe('pausePools', () => {
     expect(find()['spec']).to.deep.equal({ maxUnavailable: 2, paused: true });
     await restorePools(connected.cluster);
     expect(find()['spec']).to.deep.equal({ maxUnavailable: 2 });
+  });
+
+  it('pauses only selected pools', async () => {
+    await pausePools(connected.cluster, 'bundle', () => false);
+    expect(isPaused(find())).to.equal(false);
+  });
+
+  it('restores what was before the first pause', async () => {
+    const kind = { apiVersion: 'autoscaling.openshift.io/v1', kind: 'ClusterAutoscaler' };
+    const spec = { resourceLimits: { maxNodesTotal: 9 }, scaleDown: { enabled: true } };
+    connected.server.put({ ...kind, metadata: { name: 'default' }, spec });
+    const autoscaler = () => connected.server.find(kind.apiVersion, kind.kind, 'default')!;
+    for (let turn = 0; turn < 2; turn += 1) await pauseNodeChanges(connected.cluster, 'bundle', 3);
+    expect(autoscaler()['spec']).to.deep.equal({ resourceLimits: { maxNodesTotal: 3 }, scaleDown: { enabled: false } });
+    await restoreNodeChanges(connected.cluster);
+    expect(autoscaler()['spec']).to.deep.equal(spec);
   });
 
   it('leaves the pools alone if it pauses what replaces nodes', async () => {

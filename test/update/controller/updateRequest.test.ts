@@ -29,7 +29,7 @@ describe('requestUpdate', () => {
   it('removes a forced update and an architecture', async () => {
     const desiredUpdate = { image: 'mirror.test/other:1', force: true, architecture: 'Multi' };
     await connected.cluster.patch(clusterVersionReference, { spec: { desiredUpdate } });
-    await requestUpdate(connected.cluster, await read(), update, []);
+    expect(await requestUpdate(connected.cluster, await read(), update, [])).to.deep.equal([]);
     const { release: image, version } = update;
     expect(fieldsAt(await read(), 'spec')['desiredUpdate']).to.deep.equal({ image, version, force: false });
   });

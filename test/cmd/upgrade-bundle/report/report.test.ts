@@ -76,6 +76,12 @@ describe('formatReport', () => {
     expect(open).to.deep.equal([]);
   });
 
+  it('names the images that a delta bundle does not have whole', () => {
+    const images = inspection.images.map((image, index) => ({ ...image, complete: index > 0 }));
+    expect(page).not.to.include('incomplete');
+    expect(formatReport({ ...inspection, images }, formatBytes).match(/<small>incomplete/g)).to.have.length(1);
+  });
+
   it('is the same for the same bundle, in any folder', () => {
     const elsewhere = { ...inspection, path: `/elsewhere/${made.path.split('/').at(-1) ?? ''}` };
     expect(formatReport(elsewhere, formatBytes)).to.equal(page);
