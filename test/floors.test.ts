@@ -63,7 +63,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/machine', 'host hostCommands hostFiles hostFolder paths programs'],
   ['lib/node', 'baseBlobs clusterBackup remoteBundle remoteServer replica'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
-  ['lib/node/runtime', 'drillRegistry drillUnit mirror pins storeConfig'],
+  ['lib/node/runtime', 'drillRegistry drillUnit mirror pins'],
   ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan'],
   ['lib/kubernetes/connection', 'kubeconfig'],
   [

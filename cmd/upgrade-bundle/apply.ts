@@ -1,6 +1,6 @@
 import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { backupModes, phaseOf, stores, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
@@ -49,7 +49,6 @@ export const command = defineCommand({
         'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
     },
     hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
-    store: { type: 'string', choices: stores, describe: 'Image store of the nodes' },
     backup: {
       type: 'string',
       choices: backupModes,
@@ -133,7 +132,6 @@ interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImag
   readonly hold: boolean;
   readonly holdBetween: boolean;
   readonly controlPlaneOnly: boolean;
-  readonly store: BundleRequest['store'];
   readonly backup: BundleRequest['backup'];
   readonly backupTo: string | undefined;
   readonly allowExtraImages: readonly string[];
@@ -146,7 +144,7 @@ async function readRequest(
   trust: VerifyTrust,
   context: Context,
 ): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
-  const { bundle, device: file, store, backup, backupTo } = args;
+  const { bundle, device: file, backup, backupTo } = args;
   const digest = args.digest === undefined ? undefined : readDigest(args.digest);
   const own = bundle === undefined ? undefined : await identifyBundle(bundle, trust, context);
   if (own && digest !== undefined && own.digest !== digest) {
@@ -170,7 +168,7 @@ async function readRequest(
   const controlPlaneOnly = args.controlPlaneOnly ? true : undefined;
   const acceptRisks = args.acceptRisk.length === 0 ? undefined : [...new Set(args.acceptRisk)];
   const options = {
-    ...{ hold, holdBetween, controlPlaneOnly, store, backup, backupTo },
+    ...{ hold, holdBetween, controlPlaneOnly, backup, backupTo },
     ...{ allowExtraImages, acknowledge, acceptRisks },
   };
   const { name, version, releaseDigest } = own ?? {};

@@ -120,12 +120,6 @@ export const upgradeBundle: Program = {
       load: () => import('./node/pin.ts'),
     },
     {
-      usage: 'storage',
-      describe: 'Configure an additional image store on this machine',
-      group: withoutRegistry,
-      load: () => import('./node/storage.ts'),
-    },
-    {
       usage: 'streams <bundle>',
       describe: 'Describe the operating system streams of a release in a cluster (4.23 and later)',
       group: withoutRegistry,

@@ -17,7 +17,7 @@ export const command = defineCommand({
     'Other nodes, and nodes that join later, get it from there. Run it again to repair the installation, or with another executable ' +
     'to update it; correct objects are left alone. -o yaml prints the objects and writes nothing. Apply them by other means, then ' +
     'run install for the token of the agents, which is in no file, and for the executable. Agents trust the Red Hat release key and ' +
-    'the keys that the trust options of the latest run name. With --store=additional every node restarts its container runtime once, ' +
+    'the keys that the trust options of the latest run name. With --keep-images every node restarts its container runtime once, ' +
     'and no node reboots.',
   options: {
     executable: {
@@ -32,15 +32,9 @@ export const command = defineCommand({
       default: 'warn',
       describe: 'Policy for workloads that pull at every start: warn their creator, or refuse them',
     },
-    store: {
-      type: 'string',
-      choices: ['main', 'additional'],
-      default: 'main',
-      describe: 'Image store to load into: the main one of each node, or an additional one (OpenShift 4.17 and later)',
-    },
     'keep-images': {
       type: 'boolean',
-      describe: 'Make CRI-O keep images after a power failure (included in --store=additional)',
+      describe: 'Make CRI-O keep images after a power failure (OpenShift 4.17 and later)',
     },
     mirror: {
       type: 'boolean',
@@ -101,13 +95,9 @@ export const command = defineCommand({
     const { formatObject } = await import('./objectLine.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
-    const additional = args.store === 'additional';
-    const changesNodes = additional || args.keepImages || args.mirror;
-    if (changesNodes && !wait && dryRun === 'none') {
-      throw new PluginError(
-        'usage',
-        `${additional ? '--store=additional' : args.mirror ? '--mirror' : '--keep-images'} needs --wait: otherwise the nodes would be rebooted`,
-      );
+    if ((args.keepImages || args.mirror) && !wait && dryRun === 'none') {
+      const option = args.mirror ? '--mirror' : '--keep-images';
+      throw new PluginError('usage', `${option} needs --wait: otherwise the nodes would be rebooted`);
     }
     const isPlan = output === 'yaml' && dryRun === 'client' && args.executable.length === 0;
     const paths = isPlan || args.executable.length > 0 ? args.executable : [await findItself()];
@@ -117,10 +107,10 @@ export const command = defineCommand({
     using cluster = await openCluster(args, environment, context);
     const time = { timeout: args.timeout * 1000 };
     const startup = wait ? time : undefined;
-    const store = additional || args.keepImages ? { ...time, additional } : undefined;
+    const retention = args.keepImages ? time : undefined;
     const { mirrorPort: port, mirrorSource: sources, yes: mayDisrupt } = args;
     const mirror = args.mirror ? { ...time, port, sources, mayDisrupt } : undefined;
-    const options = { executables, admission, trust, metrics, overwrite, startup, store, mirror, version };
+    const options = { executables, admission, trust, metrics, overwrite, startup, retention, mirror, version };
     if (output === 'yaml' && mirror)
       throw new PluginError(
         'usage',

@@ -1,4 +1,3 @@
-import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption } from '../cli/options.ts';
 
@@ -11,12 +10,6 @@ export const command = defineCommand({
   options: {
     force: { type: 'boolean', describe: 'Uninstall even if an update is in progress, and restore what it paused' },
     mirror: { type: 'boolean', describe: 'Remove only the mirrors on the control plane nodes' },
-    migrate: {
-      type: 'boolean',
-      describe:
-        'Load the running release from its bundle into the nodes’ own stores before the additional store is removed',
-    },
-    'keep-store': { type: 'boolean', describe: 'Leave the additional store in the configuration of the nodes' },
     'remove-pins': {
       type: 'boolean',
       describe:
@@ -44,17 +37,16 @@ export const command = defineCommand({
     const { formatResult } = await import('../cli/format.ts');
     const { formatObject } = await import('./objectLine.ts');
     const { nodeStateFolder } = await import('../../lib/machine/paths.ts');
-    const { force, migrate, keepStore, removePins } = args;
+    const { force, removePins } = args;
     const isUnconfirmed = removePins && !args.yes && args.dryRun === 'none';
     const dryRun = isUnconfirmed ? 'client' : args.dryRun;
-    if (migrate && !args.wait) throw new PluginError('usage', '--migrate needs --wait');
     using cluster = await openCluster(args, environment, context);
     const timeout = args.wait ? args.timeout * 1000 : undefined;
     const tried = dryRun === 'none' ? {} : { dryRun };
     const wait = timeout === undefined ? undefined : { timeout };
     const gone = args.mirror
       ? await removeMirror(cluster, tried, wait, context)
-      : await uninstallAgents(cluster, { force, migrate, keepStore, removePins, timeout, ...tried }, context);
+      : await uninstallAgents(cluster, { force, removePins, timeout, ...tried }, context);
     const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
     if (isUnconfirmed) lines.push(askForYes);
     const words = gone.length > 0 ? lines.join('\n') : 'There is nothing to remove.';

@@ -25,8 +25,8 @@ export const crioFile = '/etc/crio/crio.conf';
  */
 export const pinFile = `${crioFile}.d/10-oc-upgrade-bundle-pins.conf`;
 
-/** The default additional image store. SELinux lets containers read files below /var/lib/shared. */
-export const defaultStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
+/** The additional image store that earlier versions added to nodes. */
+export const formerStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
 
 /** The folder of an agent on its node: its executable and its state. */
 export const nodeStateFolder = '/var/lib/oc-upgrade-bundle';
@@ -39,9 +39,6 @@ export const mirrorFolder = `${nodeStateFolder}/mirror`;
 
 /** The folder of a drill on its node. It exists only while the drill runs. */
 export const drillFolder = `${nodeStateFolder}/drill`;
-
-/** The folder with the temporary files of each additional store that is being written. */
-export const runFolder = '/run/oc-upgrade-bundle';
 
 /** The folder with the temporary files of a run that loads images into a main store, without the suffix for the store. */
 export const loadFolder = '/var/tmp/oc-upgrade-bundle';

@@ -79,13 +79,8 @@ export async function runProgram(
   const command = commandOnHost(host, program, args);
   context.log('debug', `run: ${[name, ...args].join(' ')}`);
   const environment = { ...host.environment, ...options.environment };
-  const { gentle, encoding, input } = options;
-  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, {
-    environment,
-    signal,
-    encoding,
-    input,
-  });
+  const { gentle, encoding } = options;
+  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, { environment, signal, encoding });
 }
 
 /**

@@ -19,7 +19,7 @@ export const retention = {
 } as const;
 
 const advice =
-  'Install with the retention of images or an additional store (OpenShift 4.17 and later). Both set clean_shutdown_file of CRI-O to "", which keeps the store.';
+  'Install with the retention of images (OpenShift 4.17 and later). It sets clean_shutdown_file of CRI-O to "", which keeps the store.';
 
 /** Returns the text of a file that a MachineConfig writes; undefined if it does not write the file. */
 export function readConfigFile(config: KubernetesObject, path: string): string | undefined {

@@ -34,7 +34,6 @@ export interface BundleRequest {
   readonly hold?: boolean | undefined;
   readonly holdBetween?: boolean | undefined;
   readonly controlPlaneOnly?: boolean | undefined;
-  readonly store?: UpgradeBundle['spec']['store'] | undefined;
   readonly backup?: UpgradeBundle['spec']['backup'] | undefined;
   readonly backupTo?: string | undefined;
   /** Digests of the extra images to load. Undefined keeps the field. */

@@ -61,9 +61,6 @@ export const nodePhases = ['Waiting', 'Loading', 'Loaded', 'Pinned', 'Failed'] a
 /** See `nodePhases`. */
 export type NodePhase = (typeof nodePhases)[number];
 
-/** The image store of the nodes. `auto` chooses it by the storage configuration of each node. */
-export const stores = ['auto', 'main', 'additional'] as const;
-
 /** Whether etcd is backed up before each update. */
 export const backupModes = ['on', 'off'] as const;
 
@@ -114,7 +111,6 @@ export interface UpgradeBundle extends KubernetesObject {
     readonly holdBetween?: boolean;
     /** Of several updates, pause all pools but those of the control plane until the last one. */
     readonly controlPlaneOnly?: boolean;
-    readonly store: (typeof stores)[number];
     /** Whether etcd is backed up before each update; by default `on`. */
     readonly backup?: (typeof backupModes)[number];
     /** A folder of a drive that is mounted on the node with the backup, for a copy of it. */

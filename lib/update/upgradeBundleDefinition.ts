@@ -6,7 +6,6 @@ import {
   hopPhases,
   nodePhases,
   phases,
-  stores,
   upgradeBundleApi,
   type Phase,
 } from './upgradeBundle.ts';
@@ -148,12 +147,6 @@ const spec: Schema = {
         'Update from one extended (EUS) release to the next one with all pools paused, except master, until the control plane runs ' +
         'the last release. Nodes of the other pools then restart once. If it is removed, the pools are resumed.',
     },
-    store: {
-      type: 'string',
-      default: 'auto',
-      enum: stores,
-      description: 'Image store of the nodes: their own (main), or an additional one.',
-    },
     backup: {
       type: 'string',
       enum: backupModes,
@@ -283,10 +276,6 @@ const root: Schema = {
     rule(
       `!self.spec.hold || oldSelf.spec.hold || ${duringPhases('oldSelf', phases.filter(canBeHeld))}`,
       'the update has begun: it can no longer be put on hold',
-    ),
-    rule(
-      `self.spec.store == oldSelf.spec.store || ${duringPhases('oldSelf', ['Detected', 'Verified', 'Failed'])}`,
-      'images are being loaded: the store can no longer be changed',
     ),
   ],
 };

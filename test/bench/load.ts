@@ -1,6 +1,5 @@
 // Compares `load` of a bundle with `skopeo copy` of the same images from a registry on this machine: `node
-// test/bench/load.ts`, as root. Loads into a main store from a file and from a raw device, and into an additional store.
-// Arguments: the number of runs (3), and the megabytes of the release (1500).
+// test/bench/load.ts`, as root. Loads from a file and from a raw device. Arguments: the number of runs (3), and the megabytes of the release (1500).
 import { execFileSync, fork } from 'node:child_process';
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { cpus, loadavg, tmpdir } from 'node:os';
@@ -48,10 +47,7 @@ async function compare(
 ): Promise<void> {
   const out = join(folder, 'out');
   const trust = [`--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
-  const load = (from: string, ...store: string[]): string[] => [
-    process.execPath,
-    ...[program, 'load', from, ...store, ...trust],
-  ];
+  const load = (from: string): string[] => [process.execPath, program, 'load', from, ...trust];
   const storage = join(folder, 'storage.conf');
   const main = `driver = "overlay"\ngraphroot = "${out}/main"\nrunroot = "${out}/run"\n`;
   await writeFile(storage, `[storage]\n${main}[storage.options.overlay]\nskip_mount_home = "true"\n`);
@@ -63,7 +59,6 @@ async function compare(
   const contenders: Record<string, readonly string[]> = {
     load: load(tar),
     'load, from a device': load(device),
-    'load, additional': load(tar, '--store=additional', `--store-path=${out}/store`),
     skopeo: skopeo(1),
     'skopeo, 3 at a time': skopeo(3),
   };

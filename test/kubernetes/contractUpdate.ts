@@ -173,7 +173,7 @@ export function describeUpdates(
       ];
       for (const spec of nonsense) await failureOf(cluster.create(record('nonsense', spec)), 'invalid-object');
       await make(record('sound', { bundle: {} }));
-      expect((await read('sound')).spec).to.deep.equal({ bundle: {}, hold: false, store: 'auto' });
+      expect((await read('sound')).spec).to.deep.equal({ bundle: {}, hold: false });
       await failureOf(change('sound', { status: { phase: 'Sometime' } }, status), 'invalid-object');
     });
 

@@ -31,7 +31,7 @@ import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { requirePeer } from '../support/peers.ts';
-import { requireRoot } from '../support/archive/storeReader.ts';
+import { requireRoot, storageIn } from '../support/archive/storeReader.ts';
 
 const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const token = '0123456789abcdef0123';
@@ -251,15 +251,17 @@ describe('fetchBundle', () => {
       let open: () => void = () => undefined;
       const gate = new Promise<void>((resolve) => (open = resolve));
       const { url, starts } = await serveBadly(Math.ceil(bytes.length / 2), gate);
-      const start = (node: string) => {
+      const start = async (node: string) => {
         const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
-        const store = [
-          '--store=additional',
-          `--store-path=${folder}/${node}/store`,
+        const env = { ...process.env, ...(await storageIn(join(folder, node))) };
+        const source = [
+          url.href,
           `--download-dir=${folder}/${node}`,
+          `--digest=${digest}`,
+          `--token-file=${tokenFile}`,
         ];
-        const source = [url.href, `--digest=${digest}`, `--token-file=${tokenFile}`];
-        const child = spawn(process.execPath, [program, 'load', ...source, ...store, ...trust, '--images=release'], {
+        const child = spawn(process.execPath, [program, 'load', ...source, ...trust, '--images=release'], {
+          env,
           stdio: ['ignore', 'pipe', 'pipe'],
         });
         let output = '';
@@ -267,7 +269,7 @@ describe('fetchBundle', () => {
           stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
         return { child, ended: once(child, 'close').then(([code]) => ({ code: code as number | null, output })) };
       };
-      const [first, second] = [start('a'), start('b')];
+      const [first, second] = [await start('a'), await start('b')];
       const partial = (node: string): string => join(folder, node, `bundle-${digest.slice(7, 19)}.tar.partial`);
       const isHalf = async (node: string): Promise<boolean> => {
         return ((await stat(partial(node)).catch(() => undefined))?.size ?? 0) >= bytes.length / 2;
@@ -279,7 +281,7 @@ describe('fetchBundle', () => {
       const { code, output } = await second.ended;
       expect(code, output).to.equal(0);
       expect(output).to.contain('1 loaded');
-      const again = await start('a').ended;
+      const again = await (await start('a')).ended;
       expect(again.code, again.output).to.equal(0);
       expect(starts.at(-1)).to.be.at.least(bytes.length / 2);
       expect(await readFile(partial('a').replace('.partial', ''))).to.deep.equal(bytes);

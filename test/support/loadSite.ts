@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openBundle } from '../../lib/bundle/open.ts';
@@ -8,6 +8,7 @@ import { loadBundle, type LoadOptions, type LoadResult } from '../../lib/node/im
 import { extraImage } from './release/extraImage.ts';
 import { makeBundle, type TestBundle } from './content/bundle.ts';
 import { makeContext, type TestContext } from './context.ts';
+import { storageIn, type ReadStore } from './archive/storeReader.ts';
 
 /** The components of the bundle to load. */
 export const components = ['cli', 'cluster-version-operator', 'etcd', 'rhel-coreos-8'];
@@ -16,7 +17,7 @@ export const components = ['cli', 'cluster-version-operator', 'etcd', 'rhel-core
 export const makeLoadedBundle = (): Promise<TestBundle> =>
   makeBundle({ components, listOfOne: 'etcd', extraImages: [extraImage()] });
 
-/** A folder for image stores, and a host whose own store is in it. */
+/** A folder with an image store, and a host whose store it is. */
 export class LoadSite {
   readonly folder: string;
   readonly host: Host;
@@ -30,23 +31,24 @@ export class LoadSite {
 
   static async open(made: TestBundle): Promise<LoadSite> {
     const folder = await mkdtemp(join(tmpdir(), 'load-'));
-    const config = join(folder, 'storage.conf');
-    const place = `driver = "overlay"\ngraphroot = "${folder}/main"\nrunroot = "${folder}/reader/run"\n`;
-    await writeFile(config, `[storage]\n${place}[storage.options.overlay]\nskip_mount_home = "true"\n`);
-    const host = { root: '/', environment: { ...process.env, CONTAINERS_STORAGE_CONF: config } };
+    const host = { root: '/', environment: { ...process.env, ...(await storageIn(folder)) } };
     return new LoadSite(folder, host, made);
   }
 
-  /** Loads the bundle, or that of `path`, into an additional store in the folder. */
+  /** The store, for podman. */
+  get store(): ReadStore {
+    return { kind: 'main', path: join(this.folder, 'main') };
+  }
+
+  /** Loads the bundle, or that of `path`, into the store. */
   async load(
     options: Partial<LoadOptions> = {},
     context: TestContext = makeContext(),
     path = this.#made.path,
   ): Promise<LoadResult> {
     await using bundle = await openBundle(path, context);
-    const store = { kind: 'additional', path: join(this.folder, 'store') } as const;
     const storage = await HostStorage.open(this.host);
-    return await loadBundle(bundle, { storage, store, images: [], limits: { concurrency: 3 }, ...options }, context);
+    return await loadBundle(bundle, { storage, images: [], limits: { concurrency: 3 }, ...options }, context);
   }
 
   close(): Promise<void> {

@@ -77,7 +77,7 @@ describe('the agents of a cluster', function () {
     expect(cluster.bundle()).to.equal(undefined);
     await addNode('master-0');
     await until(() => cluster.progress('a')?.message);
-    expect(cluster.bundle()?.spec).to.deep.equal({ bundle: {}, hold: false, store: 'auto' });
+    expect(cluster.bundle()?.spec).to.deep.equal({ bundle: {}, hold: false });
     expect(cluster.progress('a')).to.include({ phase: 'Waiting', imagesTotal: 0 });
     expect(cluster.progress('a')?.message).to.contain(`4.19.4 x86_64 on ${drive.device}: waiting for its digest`);
     expect(existsSync(node.state)).to.equal(false);

@@ -29,13 +29,13 @@ describe('the check of layers in a store of skopeo', function () {
   after(() => (made as TestBundle | undefined)?.remove());
   beforeEach(async () => {
     site = await LoadSite.open(made);
-    await site.load({ store: { kind: 'main' } });
+    await site.load();
     store = (await HostStorage.open(site.host)).main;
   });
   afterEach(() => site.close());
 
   const find = async (content: boolean) => {
-    const index = await (await HostStorage.open(site.host)).readIndex(store);
+    const index = await (await HostStorage.open(site.host)).readIndex();
     const images = storeImagesOf({ metadata: made.result.metadata, path: '' });
     expect(images.flatMap((image) => index.layersOf(image)).length).to.be.greaterThan(0);
     return await findDamagedImages(site.host, index, images, { content }, makeContext());
@@ -53,7 +53,7 @@ describe('the check of layers in a store of skopeo', function () {
   it('finds nothing in whole layers, by their sizes and by their digests', async () => {
     expect(await find(false)).to.deep.equal([]);
     expect(await find(true)).to.deep.equal([]);
-    expect(await site.load({ store: { kind: 'main' }, verify: true })).to.deep.include({ loaded: 0 });
+    expect(await site.load({ verify: true })).to.deep.include({ loaded: 0 });
   });
 
   it('finds a file that was truncated, which skopeo and podman do not notice, and a load with verify names it', async () => {
@@ -66,12 +66,12 @@ describe('the check of layers in a store of skopeo', function () {
     );
     // The layers of the other images are their own.
     expect(others).to.deep.equal([]);
-    expect(await site.load({ store: { kind: 'main' } })).to.deep.include({ loaded: 0 });
-    const failure = await failureOf(site.load({ store: { kind: 'main' }, verify: true }), 'incomplete');
+    expect(await site.load()).to.deep.include({ loaded: 0 });
+    const failure = await failureOf(site.load({ verify: true }), 'incomplete');
     expect(failure.message).to.contain(damaged?.name).and.to.contain('cannot be used');
     expect(failure.hint).to.contain(`podman rmi --force ${damaged?.name ?? ''}`);
     await run('podman', ['rmi', '--force', damaged?.name ?? ''], { env: site.host.environment });
-    expect(await site.load({ store: { kind: 'main' }, verify: true })).to.deep.include({ loaded: 1 });
+    expect(await site.load({ verify: true })).to.deep.include({ loaded: 1 });
   });
 
   it('finds changed content of the same size by the digest only', async () => {
@@ -89,7 +89,7 @@ describe('the check of layers in a store of skopeo', function () {
     const count = (phase: Phase, images = new AgentImages(site.host, 0)) => {
       const bundle: UpgradeBundle = {
         ...{ ...upgradeBundleKind, metadata: { name: 'x' } },
-        ...{ spec: { bundle: {}, hold: false, store: 'main' }, status: { phase, version: '4.19.4' } },
+        ...{ spec: { bundle: {}, hold: false }, status: { phase, version: '4.19.4' } },
       };
       return images.count(facts, bundle, makeContext());
     };

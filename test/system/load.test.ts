@@ -2,20 +2,18 @@ import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdir, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { findAdditionalStore } from '../../lib/node/images/additionalStore.ts';
 import { copyPrograms } from '../../lib/node/images/copyImage.ts';
 import type { Host } from '../../lib/machine/host.ts';
 import { HostStorage } from '../../lib/node/images/hostStorage.ts';
 import { StoreIndex } from '../../lib/node/images/imageStore.ts';
 import type { LoadResult } from '../../lib/node/images/load.ts';
 import { planImages, storeImagesOf } from '../../lib/node/images/loadPlan.ts';
-import { storeMarker, writeMarker } from '../../lib/node/runtime/storeConfig.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
 import { AgentImages } from '../../lib/update/agent/agentImages.ts';
 import type { BundleFacts } from '../../lib/update/bundleFacts.ts';
@@ -29,7 +27,7 @@ import { failureOf } from '../support/program/failure.ts';
 import { PolicyJudge } from '../support/release/policyJudge.ts';
 import { components, LoadSite, makeLoadedBundle } from '../support/loadSite.ts';
 import { requirePeer, run } from '../support/peers.ts';
-import { createContainer, listImages, requireRoot } from '../support/archive/storeReader.ts';
+import { createContainer, listImages, requireRoot, storageIn, type ReadStore } from '../support/archive/storeReader.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
 
@@ -40,6 +38,7 @@ describe('loadBundle', function () {
   let site: LoadSite;
   let folder: string;
   let host: Host;
+  let store: ReadStore;
   let names: readonly string[];
 
   before(async function () {
@@ -50,7 +49,7 @@ describe('loadBundle', function () {
   after(() => (made as TestBundle | undefined)?.remove());
   beforeEach(async () => {
     site = await LoadSite.open(made);
-    ({ folder, host } = site);
+    ({ folder, host, store } = site);
     names = made.result.metadata.images;
   });
   afterEach(() => site.close());
@@ -58,8 +57,7 @@ describe('loadBundle', function () {
   const load = (...args: Parameters<LoadSite['load']>): Promise<LoadResult> => site.load(...args);
   const start = (...args: string[]) => {
     const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
-    const store = ['--store=additional', `--store-path=${folder}/store`];
-    const child = spawn(process.execPath, [program, 'load', made.path, ...store, ...trust, ...args], {
+    const child = spawn(process.execPath, [program, 'load', made.path, ...trust, ...args], {
       env: host.environment,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -71,24 +69,18 @@ describe('loadBundle', function () {
   };
 
   for (const copyProgram of copyPrograms) {
-    for (const kind of ['additional', 'main'] as const) {
-      it(`makes images usable without any network in a store of kind ${kind}, by ${copyProgram}`, async () => {
-        const store = { kind, path: join(folder, kind) };
-        const context = makeContext();
-        const result = await load({ store, program: copyProgram }, context);
-        expect(result).to.deep.include({ loaded: names.length, skipped: 0, countedBy: 'podman' });
-        expect(result.images).to.have.members(names);
-        expect(context.events.filter((event) => event.kind === 'image')).to.have.length(names.length);
-        expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
-        for (const name of names) await createContainer(store, join(folder, 'reader'), name);
-        const again = await load({ store, program: copyProgram });
-        expect(again).to.deep.include({ loaded: 0, skipped: names.length, bytes: 0 });
-        if (kind === 'additional') {
-          expect(await readdir(folder)).to.have.members(['additional', 'reader', 'storage.conf']);
-          expect(await readdir(store.path)).to.include('.managed');
-        }
-      });
-    }
+    it(`makes images usable without any network, by ${copyProgram}`, async () => {
+      const context = makeContext();
+      const result = await load({ program: copyProgram }, context);
+      expect(result).to.deep.include({ loaded: names.length, skipped: 0, countedBy: 'podman' });
+      expect(result.images).to.have.members(names);
+      expect(context.events.filter((event) => event.kind === 'image')).to.have.length(names.length);
+      expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
+      for (const name of names) await createContainer(store, join(folder, 'reader'), name);
+      const again = await load({ program: copyProgram });
+      expect(again).to.deep.include({ loaded: 0, skipped: names.length, bytes: 0 });
+      expect(await readdir(folder)).to.have.members(['main', 'reader', 'storage.conf']);
+    });
   }
 
   it('syncs the main store after the last write, and reports it as loaded only then', async () => {
@@ -103,12 +95,12 @@ describe('loadBundle', function () {
       environment: { ...host.environment, PATH: `${programs}:${process.env['PATH'] ?? ''}` },
     };
     const storage = await HostStorage.open(own);
-    const options = { storage, store: { kind: 'main' } } as const;
+    const options = { storage };
     const images = new AgentImages(own, 0);
     const upgrade = {
       ...upgradeBundleKind,
       metadata: { name: 'x' },
-      spec: { bundle: {}, hold: false, store: 'main' },
+      spec: { bundle: {}, hold: false },
     } as const;
     const facts = { metadata: made.result.metadata, digest: made.result.digest } as BundleFacts;
     const total = storeImagesOf({ metadata: made.result.metadata, path: '' }).length;
@@ -127,8 +119,7 @@ describe('loadBundle', function () {
 
   for (const copyProgram of copyPrograms) {
     it(`keeps the sigstore signatures with the images, by ${copyProgram}`, async () => {
-      const store = { kind: 'additional', path: join(folder, 'store') } as const;
-      await load({ store, program: copyProgram });
+      await load({ program: copyProgram });
       const index = JSON.parse(await readFile(join(store.path, 'overlay-images/images.json'), 'utf8')) as {
         names?: string[];
         'big-data-names': string[];
@@ -163,42 +154,34 @@ describe('loadBundle', function () {
     expect(first.images).to.deep.equal([etcd?.pullspec]);
     const second = await load({ images: ['release', etcd?.digest ?? ''] });
     expect(second).to.deep.include({ loaded: 1, skipped: 1 });
-    const seen = await listImages({ kind: 'additional', path: join(folder, 'store') }, join(folder, 'reader'));
+    const seen = await listImages(store, join(folder, 'reader'));
     expect(seen).to.include.members([etcd?.pullspec, made.release.pullspec]);
     const error = await failureOf(load({ images: ['no-such-thing'] }), 'usage');
     expect(error.message).to.contain('no-such-thing');
   });
 
-  it('resumes after kill -9, and uses the final name only for a complete store', async () => {
+  it('resumes after kill -9', async () => {
     const { child, ended } = start('--parallel-images=1');
-    const index = join(folder, 'store.partial/overlay-images/images.json');
+    const index = join(store.path, 'overlay-images/images.json');
     const count = async (): Promise<number> => {
       return (await readFile(index, 'utf8').catch(() => '')).split('"names"').length - 1;
     };
     while ((await count()) < 2 && child.exitCode === null) await sleep(5);
     child.kill('SIGKILL');
     await ended;
-    expect(existsSync(join(folder, 'store'))).to.equal(false);
     const { code, stdout, stderr } = await start().ended;
     expect(code, stderr).to.equal(0);
     expect(stdout).to.match(/: \d loaded .*, [1-9] present/);
     expect(stdout).to.contain(`Signed by  Test release key <release@example.com>, key ${made.key.fingerprint}`);
-    const store = { kind: 'additional', path: join(folder, 'store') } as const;
     expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
     for (const name of names) await createContainer(store, join(folder, 'reader'), name);
-    expect((await readdir(folder)).filter((name) => /partial|work/.test(name))).to.deep.equal([]);
   });
 
-  it('ends when it is interrupted, and leaves nothing that looks finished', async () => {
+  it('ends when it is interrupted, and resumes', async () => {
     const context: TestContext = makeContext((event) => {
       if (event.kind === 'image') context.interrupt();
     });
-    const { runRoot } = await findAdditionalStore(await HostStorage.open(host), join(folder, 'store'));
     await failureOf(load({ limits: { concurrency: 1 } }, context), 'interrupted');
-    expect(existsSync(runRoot)).to.equal(false);
-    expect(await readdir(folder))
-      .to.include('store.partial')
-      .and.not.to.include('store');
     expect((await load()).skipped).to.be.greaterThan(0);
   });
 
@@ -207,17 +190,20 @@ describe('loadBundle', function () {
     await mkdir(place);
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', place]);
     try {
-      const store = { kind: 'additional', path: join(place, 'store') } as const;
+      const storage = await HostStorage.open({
+        ...host,
+        environment: { ...host.environment, ...(await storageIn(place)) },
+      });
       const ballast = join(place, 'ballast');
       const context = makeContext(({ kind }) => {
         if (kind === 'image' && !existsSync(ballast)) spawnSync('dd', ['if=/dev/zero', `of=${ballast}`, 'bs=64k']);
       });
-      const error = await failureOf(load({ store, limits: { concurrency: 1 } }, context), 'disk-full');
+      const error = await failureOf(load({ storage, limits: { concurrency: 1 } }, context), 'disk-full');
       expect(error.message).to.contain(place);
-      expect(existsSync(store.path)).to.equal(false);
       await rm(ballast);
-      expect((await load({ store })).images).to.have.members(names);
-      expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
+      expect((await load({ storage })).images).to.have.members(names);
+      const filled = { kind: 'main', path: storage.main.graphRoot } as const;
+      expect(await listImages(filled, join(place, 'reader'))).to.include.members(names);
     } finally {
       execFileSync('umount', ['-l', place]);
     }
@@ -228,13 +214,15 @@ describe('loadBundle', function () {
     await mkdir(place);
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=100k', 'tmpfs', place]);
     try {
-      const path = join(place, 'store');
-      const error = await failureOf(load({ store: { kind: 'additional', path } }), 'disk-full');
+      const storage = await HostStorage.open({
+        ...host,
+        environment: { ...host.environment, ...(await storageIn(place)) },
+      });
+      const error = await failureOf(load({ storage }), 'disk-full');
       expect(error.message).to.match(
         /^what is missing of \d+ images needs about [\d.]+ [KM]iB in .*, and [\d.]+ KiB are free there$/,
       );
-      expect(error.settings).to.contain('storePath');
-      expect(await readdir(`${path}.partial`)).to.deep.equal([]);
+      expect(await readdir(storage.main.graphRoot)).to.deep.equal([]);
     } finally {
       execFileSync('umount', ['-l', place]);
     }
@@ -250,9 +238,7 @@ describe('loadBundle', function () {
         );
         expect(error.message).to.contain('etcd').and.to.contain(own);
         expect(error.hint).to.contain('Copy the bundle again');
-        expect(existsSync(join(folder, 'store'))).to.equal(false);
-        const partial = { kind: 'additional', driver: 'overlay', graphRoot: join(folder, 'store.partial') } as const;
-        const index = await StoreIndex.read(host, { ...partial, runRoot: '' });
+        const index = await StoreIndex.read(host, { driver: 'overlay', graphRoot: store.path, runRoot: '' });
         expect(index.listBlobs().has(own)).to.equal(false);
       }
       expect(await load({ program: copyProgram })).to.deep.include({ loaded: 1, skipped: names.length - 1 });
@@ -266,8 +252,7 @@ describe('loadBundle', function () {
     try {
       const first = await load({ images: ['etcd'] }, makeContext(), signed.path);
       const trust = [`--signature-keyring=${signed.keyFile}`, `--trust-fingerprint=${signed.key.fingerprint}`];
-      const store = ['--store=additional', `--store-path=${folder}/store`, `--download-dir=${folder}/download`];
-      const words = ['load', server.url, ...store, ...trust, '-o=json'];
+      const words = ['load', server.url, `--download-dir=${folder}/download`, ...trust, '-o=json'];
       const { code, stdout, stderr } = await run(process.execPath, [program, ...words], { env: host.environment });
       expect(code, stderr).to.equal(0);
       const second = JSON.parse(stdout) as LoadResult;
@@ -283,16 +268,12 @@ describe('loadBundle', function () {
     }
   });
 
-  it('refuses a store with a truncated index, and restarts an unfinished one', async () => {
+  it('refuses a store with a truncated index', async () => {
     await load({ images: ['release'] });
-    const index = join(folder, 'store/overlay-images/images.json');
+    const index = join(store.path, 'overlay-images/images.json');
     await truncate(index, 100);
     const error = await failureOf(load(), 'incomplete');
     expect(error.message).to.contain(index);
-    execFileSync('mv', [join(folder, 'store'), join(folder, 'store.partial')]);
-    const context = makeContext();
-    expect((await load({}, context)).loaded).to.equal(names.length);
-    expect(context.lines.join()).to.match(/warn: the index .* is corrupt: starting with an empty store/);
   });
 
   it('brings back an image of which the store lost a part', async () => {
@@ -305,72 +286,26 @@ describe('loadBundle', function () {
     expect(lacks.join()).to.contain('the files of its layer');
   });
 
-  it('puts a finished store in the place of an empty one that is configured already', async () => {
-    const store = { kind: 'additional', path: join(folder, 'store') } as const;
-    await mkdir(store.path);
-    await writeMarker(host, store.path);
-    const marker = join(store.path, storeMarker.name);
-    const { ino, mtimeMs } = await stat(marker);
-    expect(await listImages(store, join(folder, 'reader'))).to.deep.equal([]);
-    await load({ images: ['etcd'] });
-    await load();
-    expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
-    // The machine config operator watches this file, and degrades the node if it is missing for a moment.
-    expect(await stat(marker)).to.include({ ino, mtimeMs });
-    // The state after a kill between two moves.
-    await mkdir(`${store.path}.complete`);
-    await rename(join(store.path, 'overlay-images'), join(`${store.path}.complete`, 'overlay-images'));
-    expect(await load()).to.deep.include({ loaded: 0, skipped: names.length });
-    expect(existsSync(`${store.path}.complete`)).to.equal(false);
-  });
-
-  it('syncs the files of the store, not the file system that etcd may use too', async () => {
-    const log = join(folder, 'synced');
-    await mkdir(join(folder, 'bin'));
-    await writeFile(join(folder, 'bin/sync'), `#!/bin/sh\necho "$@" >>'${log}'\n`, { mode: 0o755 });
-    const environment = { ...host.environment, PATH: `${folder}/bin:${String(host.environment['PATH'])}` };
-    await load({ images: ['etcd'], storage: await HostStorage.open({ ...host, environment }) });
-    const synced = (await readFile(log, 'utf8')).trim().split(/\s+/);
-    expect(synced).to.include(join(folder, 'store.partial/overlay-images/images.json'));
-    expect(synced.filter((word) => !word.startsWith(join(folder, 'store.partial')))).to.deep.equal([]);
-  });
-
   for (const copyProgram of copyPrograms) {
     it(`writes every layer into the main store though an additional one has it, by ${copyProgram}`, async () => {
-      const path = join(folder, 'store');
-      await load({ store: { kind: 'additional', path } });
-      const config = join(folder, 'storage.conf');
-      const text = await readFile(config, 'utf8');
-      await writeFile(config, `${text}[storage.options]\nadditionalimagestores = ["${path}"]\n`);
-      const { store } = await load({ store: { kind: 'main' }, program: copyProgram });
-      const index = await StoreIndex.read(host, store);
-      const images = names.map((name) => ({ name, digest: digestIn(name) }));
-      expect(await Promise.all(images.map((image) => index.check(image)))).to.deep.equal(names.map(() => undefined));
-    });
-  }
-
-  it('leaves a folder alone that is no store', async () => {
-    const path = join(folder, 'store');
-    await mkdir(path);
-    await writeFile(join(path, 'letter.txt'), 'dear');
-    const error = await failureOf(load(), 'usage');
-    expect(error.message).to.contain('letter.txt');
-    expect(await readFile(join(path, 'letter.txt'), 'utf8')).to.equal('dear');
-  });
-
-  for (const path of ['main', 'main/store', '.', 'a b', '../store', 'a:b', 'x'.repeat(300)]) {
-    it(`refuses ${path.slice(0, 20)} as the path of an additional store`, async () => {
-      await failureOf(load({ store: { kind: 'additional', path: `${folder}/${path}`.replace(/\/\.$/, '') } }), 'usage');
+      const other = await LoadSite.open(made);
+      try {
+        await other.load();
+        const config = join(folder, 'storage.conf');
+        const text = await readFile(config, 'utf8');
+        await writeFile(config, `${text}[storage.options]\nadditionalimagestores = ["${other.store.path}"]\n`);
+        const loaded = await load({ program: copyProgram });
+        const index = await StoreIndex.read(host, loaded.store);
+        const images = names.map((name) => ({ name, digest: digestIn(name) }));
+        expect(await Promise.all(images.map((image) => index.check(image)))).to.deep.equal(names.map(() => undefined));
+      } finally {
+        await other.close();
+      }
     });
   }
 
   it('loads nothing without a trusted signature', async () => {
-    const child = await executeProgram(program, [
-      'load',
-      made.path,
-      '--store=additional',
-      `--store-path=${folder}/store`,
-    ]);
+    const child = await executeProgram(program, ['load', made.path], { env: host.environment });
     expect(child.code).to.equal(1);
     expect(child.stderr).to.contain('--trust-fingerprint');
     expect(await readdir(folder)).to.deep.equal(['storage.conf']);
@@ -387,9 +322,12 @@ describe('loadBundle', function () {
   });
 
   it('keeps a second run away from the same store', async () => {
-    const context = makeContext();
-    const first = load({}, context);
-    while (!existsSync(join(folder, 'store.work.lock'))) await sleep(1);
+    const begun = Promise.withResolvers<void>();
+    const first = load(
+      {},
+      makeContext(() => begun.resolve()),
+    );
+    await begun.promise;
     await failureOf(load(), 'busy');
     await first;
   });
@@ -397,7 +335,7 @@ describe('loadBundle', function () {
   it('loads into the main stores of two users at a time', async () => {
     const other = await LoadSite.open(made);
     try {
-      const options = { store: { kind: 'main' }, images: ['etcd'] } as const;
+      const options = { images: ['etcd'] };
       const results = await Promise.all([load(options), other.load(options)]);
       expect(results.map(({ loaded }) => loaded)).to.deep.equal([1, 1]);
     } finally {
@@ -411,7 +349,6 @@ describe('loadBundle', function () {
       const context = makeContext();
       const { bytes } = await load({}, context, multi.path);
       expect(context.events.find(({ kind }) => kind === 'plan')).to.deep.include({ bytes, present: 0 });
-      const store = { kind: 'additional', path: join(folder, 'store') } as const;
       expect(await listImages(store, join(folder, 'reader'))).to.include.members([...multi.result.metadata.images]);
       await createContainer(store, join(folder, 'reader'), multi.release.pullspec);
     } finally {

@@ -1,5 +1,4 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
 import { copyFile, mkdir, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
@@ -68,7 +67,6 @@ describe('loadBundle from a device', function () {
       const error = await failureOf(site.load({ limits: { concurrency: 1 } }, context, path), 'not-readable');
       expect(error.message).to.contain(`cannot read ${path}: `);
       expect(error.hint).to.contain('insert it').and.to.contain('loaded images are skipped');
-      expect(existsSync(join(site.folder, 'store'))).to.equal(false);
     } finally {
       execFileSync('umount', [place]);
     }
@@ -80,8 +78,7 @@ describe('loadBundle from a device', function () {
     } finally {
       execFileSync('umount', [place]);
     }
-    const store = { kind: 'additional', path: join(site.folder, 'store') } as const;
-    for (const name of names) await createContainer(store, join(site.folder, 'reader'), name);
+    for (const name of names) await createContainer(site.store, join(site.folder, 'reader'), name);
   });
 
   it('loads from a raw device without any network', async function () {
@@ -89,8 +86,7 @@ describe('loadBundle from a device', function () {
     const path = (await runSuccessfully('losetup', ['--find', '--show', '--read-only', made.path])).trim();
     try {
       const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
-      const store = ['--store=additional', `--store-path=${site.folder}/store`];
-      const own = [process.execPath, executableOf('oc-adm_upgrade_bundle'), 'load', path, ...store, ...trust];
+      const own = [process.execPath, executableOf('oc-adm_upgrade_bundle'), 'load', path, ...trust];
       // The interfaces of a new namespace are down, also loopback.
       const script = 'ip link set lo up && ip -brief address >&2 && exec "$@"';
       const { code, stdout, stderr } = await run('unshare', ['-n', 'sh', '-c', script, 'sh', ...own], {
@@ -103,7 +99,6 @@ describe('loadBundle from a device', function () {
     } finally {
       await run('losetup', ['--detach', path]);
     }
-    const store = { kind: 'additional', path: join(site.folder, 'store') } as const;
-    for (const name of names) await createContainer(store, join(site.folder, 'reader'), name);
+    for (const name of names) await createContainer(site.store, join(site.folder, 'reader'), name);
   });
 });

@@ -17,6 +17,7 @@ import { repack } from '../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { runProgram } from '../support/content/creation.ts';
 import { makeContext } from '../support/context.ts';
+import { storageIn } from '../support/archive/storeReader.ts';
 import { hasPeer } from '../support/peers.ts';
 import { attachmentKey, attachmentTag } from '../support/release/attachments.ts';
 import { imagePolicyFiles } from '../support/release/imagePolicy.ts';
@@ -130,9 +131,9 @@ describe('a sigstore signature, in each use of a bundle', function () {
     }
   }
 
-  async function runCommand(verb: string, ...args: string[]): Promise<string> {
+  async function runCommand(verb: string, args: readonly string[], env?: NodeJS.ProcessEnv): Promise<string> {
     const given = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
-    const { code, stdout, stderr } = await runProgram(made.folder, verb, [...args, ...given, '-o=json']);
+    const { code, stdout, stderr } = await runProgram(made.folder, verb, [...args, ...given, '-o=json'], env);
     if (code === 0) {
       const { sigstore } = JSON.parse(stdout) as { sigstore: { name: string; outcome: string }[] };
       return sigstore.some(({ name, outcome }) => name === 'etcd' && outcome === 'verified') ? 'good' : stdout;
@@ -143,8 +144,7 @@ describe('a sigstore signature, in each use of a bundle', function () {
   /** Loads the image. A store that has it already is kept, which saves most of the time. */
   async function load(path: string, { expected }: SignatureCase): Promise<string> {
     if (!hasPeer('skopeo') || process.getuid?.() !== 0) return expected === 'good' ? expected : 'refused';
-    const store = `--store-path=${join(made.folder, 'store')}`;
-    return runCommand('load', path, '--images=etcd', '--store=additional', store);
+    return runCommand('load', [path, '--images=etcd'], await storageIn(made.folder));
   }
 
   for (const each of signatureCases) {
@@ -157,7 +157,7 @@ describe('a sigstore signature, in each use of a bundle', function () {
         apply: await codeOf(identifyBundle(path, trust(), makeContext())),
         agent: await codeOf(useOnNode(path)),
         load: await load(path, each),
-        push: await runCommand('push', path, `--to=${registry.host}/pushed`, '--insecure'),
+        push: await runCommand('push', [path, `--to=${registry.host}/pushed`, '--insecure']),
       };
       const [code, words] = [each.expected, each.expected === 'good' ? 'good' : 'refused'];
       expect(results).to.deep.equal({ create: code, verify: code, apply: code, agent: code, load: words, push: words });

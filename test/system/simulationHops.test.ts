@@ -1,5 +1,4 @@
 import { mkdir, readFile, stat } from 'node:fs/promises';
-import { join } from 'node:path';
 import { expect } from 'chai';
 import { stringify } from 'yaml';
 import { formatSiteReport, parseSiteReport } from '../../lib/config/siteReport.ts';
@@ -23,7 +22,7 @@ import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release/release.ts';
 import { administrator, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import { node as makeNode } from '../fakes/cluster/site.ts';
-import { listImages, requireRoot } from '../support/archive/storeReader.ts';
+import { listImages, requireRoot, storageIn } from '../support/archive/storeReader.ts';
 
 const name = '4.20.3-x86-64';
 const siteNodes = ['master-0', 'worker-0', 'worker-1'];
@@ -108,14 +107,14 @@ describe('a cluster with a bundle of two releases for its site', function () {
 
   /** Loads the running release into the image stores of nodes. */
   const fillStores = async (stores: readonly string[]): Promise<void> => {
-    const store = join(first.folder, 'store');
-    const options = ['--store=additional', `--store-path=${store}`, '--allow-unsigned'];
-    const { code, stderr } = await runProgram(first.folder, 'load', [first.path, ...options]);
+    const storage = await storageIn(first.folder);
+    const { code, stderr } = await runProgram(first.folder, 'load', [first.path, '--allow-unsigned'], storage);
     expect(code, stderr).to.equal(0);
     for (const each of stores) {
       // Its agent may have created it.
       await mkdir(each, { recursive: true });
-      await runSuccessfully('cp', ['-a', `${store}/.`, each]);
+      // Without the database of podman, which names the folder of the store.
+      await runSuccessfully('sh', ['-c', `cp -a ${first.folder}/main/overlay* ${each}`]);
     }
   };
 

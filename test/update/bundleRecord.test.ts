@@ -39,7 +39,7 @@ describe('the record of a bundle', () => {
   it('is made when a bundle is allowed, and stays when that is said again', async () => {
     expect(await allow({ hold: true, file: '/dev/sdb' })).to.include({ outcome: 'created' });
     expect((await find('4.19.4-x86-64')).spec).to.deep.equal({
-      ...{ bundle: { digest, file: '/dev/sdb' }, hold: true, store: 'auto' },
+      ...{ bundle: { digest, file: '/dev/sdb' }, hold: true },
     });
     expect(await allow()).to.include({ outcome: 'unchanged' });
     expect((await find('4.19.4-x86-64')).spec.hold).to.equal(true);

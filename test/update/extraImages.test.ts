@@ -17,7 +17,7 @@ describe('extra images of a bundle, on a cluster', () => {
     images: [release, etcd, allowed, other],
     extraImages: [allowed, other],
   });
-  const spec = { bundle: {}, hold: false, store: 'auto' } as const;
+  const spec = { bundle: {}, hold: false } as const;
 
   it('are left out unless their digest is allowed', () => {
     const none = leaveOutExtras(facts, { spec });

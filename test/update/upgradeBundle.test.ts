@@ -71,9 +71,9 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       const stored = await cluster.create(object);
       const { digest: own, metadata } = made.result;
       const stated = { digest: own, version: metadata.version, releaseDigest: made.release.digest };
-      expect(stored['spec']).to.deep.equal({ bundle: stated, hold: false, store: 'auto' });
+      expect(stored['spec']).to.deep.equal({ bundle: stated, hold: false });
       const bare = await cluster.create(bundleOf('bare', {}));
-      expect(bare['spec']).to.deep.equal({ bundle: {}, hold: false, store: 'auto' });
+      expect(bare['spec']).to.deep.equal({ bundle: {}, hold: false });
     });
 
     it('refuses nonsense', async () => {
@@ -81,7 +81,6 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       for (const file of ['dev/sdb', '/dev//sdb', '/dev/', '', '/dev/sdb\n', '/dev/s\0db']) {
         await refused(bundleOf('a', { bundle: { file } }), 'spec.bundle.file');
       }
-      await refused(bundleOf('a', { bundle: { digest }, store: 'other' }), 'spec.store');
       await refused(bundleOf('a', { bundle: { digest }, hold: 'yes' }), 'spec.hold');
       await refused(bundleOf('a', { bundle: { digest, version: 'latest' } }), 'spec.bundle.version');
       await refused(bundleOf('a', { bundle: { digest, releaseDigest: 'sha256:1' } }), 'spec.bundle.releaseDigest');
@@ -204,10 +203,6 @@ describe('the status of an UpgradeBundle', () => {
     );
     expect(await change({ phase: 'Pinned' }, {}, { hold: false }, { hold: true })).to.equal('done');
     expect(await change({ phase: 'Held' }, {}, { hold: true }, { hold: false })).to.equal('done');
-    expect(await change({ phase: 'Loading' }, {}, { store: 'main' }, { store: 'auto' })).to.contain(
-      'store can no longer be',
-    );
-    expect(await change({ phase: 'Verified' }, {}, { store: 'main' }, { store: 'auto' })).to.equal('done');
   });
 });
 
@@ -259,7 +254,7 @@ describe('summarizeNodes', () => {
 
 describe('mayLoad', () => {
   const during = (status: UpgradeBundle['status']): string => {
-    const spec = { bundle: { digest }, hold: false, store: 'auto' } as const;
+    const spec = { bundle: { digest }, hold: false } as const;
     const bundle = { apiVersion, kind: 'UpgradeBundle', metadata: { name: 'a' }, spec, ...(status && { status }) };
     const nodes = [
       { name: 'm0', controlPlane: true },

@@ -15,7 +15,7 @@ import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/values/token.ts';
 import { describePolicies, fetcherOf, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
-import { defaultStorePath, nodeStateFolder } from '../../../lib/machine/paths.ts';
+import { nodeStateFolder } from '../../../lib/machine/paths.ts';
 
 /** `load`: loads the images of a bundle into the image store of a node. */
 export const command = defineCommand({
@@ -23,8 +23,7 @@ export const command = defineCommand({
     'Checks the signatures first, without a network unless --signature-store names one. Then skopeo or podman copies every ' +
     'image from the bundle into the store under its own name and digest, with low priority. Images that are present are ' +
     'skipped, so an interrupted load resumes if the same command is run again. Each image is checked after it is copied, and ' +
-    'all are counted at the end. An additional store is created beside its path, and renamed when it is complete. Of a bundle ' +
-    'at a URL, only the parts are fetched that the store lacks, and the release signature proves them. With --digest, the whole ' +
+    'all are counted at the end. Of a bundle at a URL, only the parts are fetched that the store lacks, and the release signature proves them. With --digest, the whole ' +
     'bundle is downloaded, compared and kept, so that this machine can serve it to the next.',
   positionals: {
     bundle: {
@@ -35,17 +34,6 @@ export const command = defineCommand({
     },
   },
   options: {
-    store: {
-      type: 'string',
-      choices: ['main', 'additional'],
-      default: 'main',
-      describe: 'Main image store of this machine, or an additional store that CRI-O and podman read too',
-    },
-    'store-path': {
-      type: 'string',
-      describe: `Folder of the additional store (default: ${defaultStorePath})`,
-      suggest: 'folders',
-    },
     images: {
       type: 'string',
       repeatable: true,
@@ -95,7 +83,6 @@ export const command = defineCommand({
   },
   examples: [
     ['/dev/sdb', 'Load a bundle from a USB drive into the image store of this machine'],
-    ['/dev/sdb --store=additional', 'Load it into an additional image store'],
     ['http://node-1:5000 --token-file=token', 'Load the images of another machine that this store lacks'],
     ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Download and keep the whole bundle first'],
     ['upgrade-4.20.3-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
@@ -111,18 +98,13 @@ export const command = defineCommand({
     const { checkBundleDigest, fetchBundle } = await import('../../../lib/node/replica.ts');
     const { Registries } = await import('../../../lib/registry/registries.ts');
     const { openAccess } = await import('../../cli/access.ts');
-    const { images, storePath, allowUnsigned, parallelImages: concurrency } = args;
-    if (storePath !== undefined && args.store === 'main') {
-      throw new PluginError('usage', '--store-path is for --store=additional');
-    }
+    const { images, allowUnsigned, parallelImages: concurrency } = args;
     // All other programs of the machine have precedence.
     setPriority(constants.priority.PRIORITY_LOW);
     await using registries = new Registries(await openAccess(args, environment), context);
     const digest = await readExpected(args);
     const server = await findServer(args);
     const loading = { ...context, onEvent: terminal.transfer('Loading') };
-    const store =
-      args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
     const storage = await HostStorage.open({ root: args.root, environment });
     const open = async (): Promise<Bundle> => {
       if (!server) return openBundle(args.bundle, loading);
@@ -131,16 +113,12 @@ export const command = defineCommand({
       const source = { ...server, digest };
       return openBundle(await fetchBundle(source, args.downloadDir, registries.connections, downloading), loading);
     };
-    await using bundle = await completeToLoad(await open(), args.base, { storage, store }, loading);
+    await using bundle = await completeToLoad(await open(), args.base, storage, loading);
     // fetchBundle has already checked this digest for a bundle from another machine.
     if (!server && digest) await checkBundleDigest(bundle, digest, loading);
     const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
     const signed = await checkSigned(bundle, trust, loading);
-    const result = await loadBundle(
-      bundle,
-      { storage, store, images, limits: { concurrency }, verify: args.verify },
-      loading,
-    );
+    const result = await loadBundle(bundle, { storage, images, limits: { concurrency }, verify: args.verify }, loading);
     const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };
     terminal.print(await formatResult(args.output, plain, toWords(result, signed, bundle)));
   },

@@ -5,7 +5,7 @@ import { PluginError } from '../../errors.ts';
 import { repositoryIn, parseReference } from '../../oci/reference.ts';
 import { describeHost, pathOnHost, type Host } from '../../machine/host.ts';
 import { findProgram, runProgram, type ProgramResult } from '../../machine/programs.ts';
-import { describeMainStore } from '../runtime/storeConfig.ts';
+import { describeMainStore } from '../runtime/storageConfig.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 import { makeFolders } from '../../files/disk.ts';
 
@@ -64,10 +64,10 @@ export async function copyImage(
 
 /**
  * Creates the work folder, with the configuration that podman needs to find the server. Returns the setting to copy
- * with; for the main store it has a storage.conf without additional stores.
+ * with: it has a storage.conf without additional stores if the host has some.
  */
 export async function prepareWork(images: readonly StoreImage[], setting: CopySetting): Promise<CopySetting> {
-  const { host, work, server, store } = setting;
+  const { host, work, server } = setting;
   // A killed run left its temporary files.
   await rm(pathOnHost(host, work), { recursive: true, force: true });
   await makeFolders(pathOnHost(host, join(work, 'tmp')), 0o700);
@@ -84,14 +84,14 @@ export async function prepareWork(images: readonly StoreImage[], setting: CopySe
   const attachments = 'default-docker:\n  use-sigstore-attachments: true\n';
   await makeFolders(pathOnHost(host, join(work, signatureConfig)), 0o700);
   await writeFile(pathOnHost(host, join(work, signatureConfig, 'bundle.yaml')), attachments);
-  const mainStore = store.kind === 'main' ? await describeMainStore(host) : undefined;
+  const mainStore = await describeMainStore(host);
   if (mainStore === undefined) return setting;
   const storageConfig = join(work, 'storage.conf');
   await writeFile(pathOnHost(host, storageConfig), mainStore);
   return { ...setting, storageConfig };
 }
 
-function skopeoArgs({ name, digest }: StoreImage, { store, server, work }: CopySetting): string[] {
+function skopeoArgs({ name, digest }: StoreImage, { server, work }: CopySetting): string[] {
   const { repository } = parseReference(name);
   return [
     '--insecure-policy',
@@ -103,32 +103,12 @@ function skopeoArgs({ name, digest }: StoreImage, { store, server, work }: CopyS
     '--src-tls-verify=false',
     '--src-no-creds',
     `docker://${server}/${repository}@${digest}`,
-    `containers-storage:${placeOf(store)}${name}`,
+    `containers-storage:${name}`,
   ];
 }
 
-// The host’s own configuration names the main store.
-function placeOf({ kind, driver, graphRoot, runRoot }: ImageStore): string {
-  return kind === 'main' ? '' : `[${driver}@${graphRoot}+${runRoot}${driverOptions(driver, ':')}]`;
-}
-
-// A store with its own mount could not be renamed.
-function driverOptions(driver: string, before: string): string {
-  return driver === 'overlay' ? `${before}overlay.skip_mount_home=true` : '';
-}
-
-function podmanArgs({ name }: StoreImage, { store, work }: CopySetting): string[] {
-  const { driver, graphRoot, runRoot } = store;
-  const place = ['--root', graphRoot, '--runroot', runRoot, '--storage-driver', driver];
-  const option = driverOptions(driver, '');
-  return [
-    ...(store.kind === 'main' ? [] : [...place, ...(option === '' ? [] : ['--storage-opt', option])]),
-    'pull',
-    '--quiet',
-    '--signature-policy',
-    join(work, 'policy.json'),
-    name,
-  ];
+function podmanArgs({ name }: StoreImage, { work }: CopySetting): string[] {
+  return ['pull', '--quiet', '--signature-policy', join(work, 'policy.json'), name];
 }
 
 function explain(program: CopyProgram, { code, stderr }: ProgramResult, { store }: CopySetting): PluginError {

@@ -13,7 +13,7 @@ import { LoadProgress } from './loadProgress.ts';
 import { checkStoreSpace } from './storeSpace.ts';
 
 /** The store to copy images to, how fast, and with which program. */
-export interface LoadSetting extends Omit<CopySetting, 'server' | 'host'> {
+export interface LoadSetting extends Pick<CopySetting, 'work'> {
   readonly storage: HostStorage;
   readonly program: CopyProgram;
   readonly limits: CopyLimits;
@@ -30,23 +30,23 @@ export async function copyMissing(
   setting: LoadSetting,
   context: Context,
 ): Promise<{ bytes: number; loaded: number }> {
-  const { storage, store, limits, program } = setting;
-  const index = await storage.readIndex(store);
+  const { storage, limits, program } = setting;
+  const index = await storage.readIndex();
   const missing = await listMissing(index, planned);
   const progress = new LoadProgress(planned, missing, context);
   if (missing.length === 0) return { bytes: 0, loaded: 0 };
-  const { host } = storage;
-  await checkStoreSpace(missing, index, { ...setting, host, concurrency: limits.concurrency });
+  const { host, main: store } = storage;
+  await checkStoreSpace(missing, index, { ...setting, host, store, concurrency: limits.concurrency });
   const server = await serveToThisHost(bundle, progress, context);
   try {
-    const copying = await prepareWork(missing, { ...setting, host, server: `127.0.0.1:${server.port}` });
+    const copying = await prepareWork(missing, { ...setting, host, store, server: `127.0.0.1:${server.port}` });
     await copyAll(missing, index.listBlobs(), limits, context, async (image, within) => {
       try {
         await copyImage(program, image, copying, within);
       } catch (error) {
         throw isPluginError(error, 'incomplete') ? ((await findFault(bundle, image, setting)) ?? error) : error;
       }
-      const lack = await (await storage.readIndex(store)).check(image);
+      const lack = await (await storage.readIndex()).check(image);
       if (lack !== undefined) throw new PluginError('incomplete', `${program} reports it as loaded, but ${lack}`);
       progress.finish(image);
     });
@@ -79,9 +79,9 @@ function serveToThisHost(bundle: Bundle, progress: LoadProgress, context: Contex
 async function findFault(
   { path, content }: Bundle,
   { blobs }: PlannedImage,
-  { storage, store }: LoadSetting,
+  { storage }: LoadSetting,
 ): Promise<PluginError | undefined> {
-  const stored = (await storage.readIndex(store)).listBlobs();
+  const stored = (await storage.readIndex()).listBlobs();
   for (const [digest, size] of blobs) {
     if (stored.has(digest)) continue;
     try {

@@ -9,8 +9,6 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 
 /** A containers/storage folder, where CRI-O and podman keep images. Paths are those of the host. */
 export interface ImageStore {
-  /** `main`: the store that the programs of the host use by default. */
-  readonly kind: 'main' | 'additional';
   readonly driver: string;
   readonly graphRoot: string;
   readonly runRoot: string;

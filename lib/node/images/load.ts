@@ -7,7 +7,6 @@ import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { describeWriteError, makeFolders } from '../../files/disk.ts';
 import { takeLock } from '../../files/lock.ts';
-import { checkStorePath, findAdditionalStore, openAdditionalStore } from './additionalStore.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing, listMissing } from './copyMissing.ts';
 import type { CopyLimits } from './copyQueue.ts';
@@ -24,8 +23,6 @@ import { recountImages } from './recount.ts';
 /** Options of a load. */
 export interface LoadOptions {
   readonly storage: HostStorage;
-  /** The main store of the host, or an additional store at `path`. */
-  readonly store: { readonly kind: 'main' } | { readonly kind: 'additional'; readonly path: string };
   /** Components, pullspecs or digests to load; all images if empty. */
   readonly images: readonly string[];
   readonly limits: CopyLimits;
@@ -50,45 +47,36 @@ export interface LoadResult {
 }
 
 /**
- * Loads the images of a bundle into an image store of a host, each by its own name and digest. Serves the bundle on the
+ * Loads the images of a bundle into the main store of a host, each by its own name and digest. Serves the bundle on the
  * loopback interface, has skopeo or podman copy the missing images with low priority, and checks each image. Counts all
  * images again at the end, and makes the store durable. With `verify`, `incomplete` also names damaged layers. A failed image does not stop the others. Throws `usage`, `busy`,
  * `disk-full`, `incomplete`, `partial`, `command-failed` for a store that cannot be synced, `interrupted`, and the errors
  * of the server and the store.
  */
 export async function loadBundle(bundle: Bundle, options: LoadOptions, context: Context): Promise<LoadResult> {
-  const { storage, store: wanted, limits } = options;
-  const { host, main } = storage;
+  const { storage, limits } = options;
+  const { host, main: store } = storage;
   const program = options.program ?? (await findCopyProgram(host));
   const planned = await planImages(bundle, options.images, context);
-  if (wanted.kind === 'additional') checkStorePath(wanted.path, main.graphRoot);
-  const work = wanted.kind === 'main' ? workOf(main) : `${wanted.path}.work`;
+  const work = workOf(store);
   await using _lock = await lockWork(host, work);
-  const leftovers = [work];
   try {
-    if (wanted.kind === 'main') await markUnsynced(storage);
-    const additional =
-      wanted.kind === 'additional' ? await openAdditionalStore(storage, wanted.path, context) : undefined;
-    const store = additional?.store ?? main;
-    if (additional) leftovers.push(store.runRoot);
-    const setting = { storage, store, work, program, limits };
+    await markUnsynced(storage);
+    const setting = { storage, work, program, limits };
     const { bytes, loaded } = await copyMissing(bundle, planned, setting, context);
-    await requireComplete(storage, store, planned);
-    const final = additional ? await additional.finish(context) : store;
-    const countedBy = await recountImages(host, final, planned, work, context);
-    if (wanted.kind === 'main') await syncMainStore(storage, context);
+    await requireComplete(storage, planned);
+    const countedBy = await recountImages(host, store, planned, context);
+    await syncMainStore(storage, context);
     if (options.verify) {
-      const index = await storage.readIndex(final);
-      const damage = damageOf(
-        await findDamagedImages(host, index, planned, { content: true }, context),
-        final.graphRoot,
-      );
+      const index = await storage.readIndex();
+      const damaged = await findDamagedImages(host, index, planned, { content: true }, context);
+      const damage = damageOf(damaged, store.graphRoot);
       if (damage) throw damage;
     }
     const images = planned.map(({ name }) => name);
-    return { store: final, images, loaded, skipped: images.length - loaded, bytes, countedBy };
+    return { store, images, loaded, skipped: images.length - loaded, bytes, countedBy };
   } finally {
-    for (const path of leftovers) await rm(pathOnHost(host, path), { recursive: true, force: true });
+    await rm(pathOnHost(host, work), { recursive: true, force: true });
   }
 }
 
@@ -99,10 +87,10 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
 export function completeToLoad(
   bundle: Bundle,
   bases: readonly string[],
-  { storage, store }: Pick<LoadOptions, 'storage' | 'store'>,
+  storage: HostStorage,
   context: Context,
 ): Promise<Bundle> {
-  return completeBundle(bundle, { bases, listHeld: () => listHeld(bundle, { storage, store }, context) }, context);
+  return completeBundle(bundle, { bases, listHeld: () => listHeld(bundle, storage, context) }, context);
 }
 
 /**
@@ -111,30 +99,25 @@ export function completeToLoad(
  */
 export async function listMissingBaseBlobs(
   bundle: Bundle,
-  target: Pick<LoadOptions, 'storage' | 'store'>,
+  storage: HostStorage,
   context: Context,
 ): Promise<BlobRecord[]> {
   const lacking = await listMissingBlobs(bundle);
   if (lacking.length === 0) return [];
-  const held = await listHeld(bundle, target, context);
+  const held = await listHeld(bundle, storage, context);
   return lacking.filter(({ digest }) => !held.has(digest));
 }
 
 /** Lists the blobs that a delta bundle may lack: those in a store, and those of images for other architectures. */
-async function listHeld(
-  bundle: Bundle,
-  { storage, store }: Pick<LoadOptions, 'storage' | 'store'>,
-  context: Context,
-): Promise<ReadonlySet<string>> {
+async function listHeld(bundle: Bundle, storage: HostStorage, context: Context): Promise<ReadonlySet<string>> {
   const needed = blobsOfImage(await planImages(bundle, [], { ...context, log: () => undefined }));
   const foreign = (bundle.metadata.base?.blobs ?? []).flatMap(({ digest }) => (needed.has(digest) ? [] : [digest]));
-  return new Set([...foreign, ...(await listStoredBlobs(storage, store))]);
+  return new Set([...foreign, ...(await listStoredBlobs(storage))]);
 }
 
-async function listStoredBlobs(storage: HostStorage, store: LoadOptions['store']): Promise<Set<string>> {
-  const used = store.kind === 'main' ? storage.main : await findAdditionalStore(storage, store.path);
+async function listStoredBlobs(storage: HostStorage): Promise<Set<string>> {
   try {
-    return (await storage.readIndex(used)).listBlobs();
+    return (await storage.readIndex()).listBlobs();
   } catch (error) {
     // The load itself reports a corrupt store.
     if (isPluginError(error, 'incomplete')) return new Set();
@@ -143,12 +126,9 @@ async function listStoredBlobs(storage: HostStorage, store: LoadOptions['store']
 }
 
 /** Finds images that another program removed during the load. */
-async function requireComplete(
-  storage: HostStorage,
-  store: ImageStore,
-  planned: readonly PlannedImage[],
-): Promise<void> {
-  const missing = await listMissing(await storage.readIndex(store), planned);
+async function requireComplete(storage: HostStorage, planned: readonly PlannedImage[]): Promise<void> {
+  const { main: store } = storage;
+  const missing = await listMissing(await storage.readIndex(), planned);
   const [first] = missing;
   if (!first) return;
   const count = `${missing.length} of ${planned.length} images are not in ${store.graphRoot}`;

@@ -49,8 +49,8 @@ export async function checkStoreSpace(
   const amounts = `needs about ${formatBytes(needed)} in ${path}, and ${formatBytes(free)} are free there`;
   const what = images.length === 1 ? 'the image' : `what is missing of ${images.length} images`;
   throw new PluginError('disk-full', `${what} ${amounts}`, {
-    hint: 'Free space, use an additional store on another file system, or load only some of the images.',
-    settings: ['store', 'storePath', 'images'],
+    hint: 'Free space, or load only some of the images.',
+    settings: ['images'],
   });
 }
 

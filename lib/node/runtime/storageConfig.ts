@@ -14,7 +14,6 @@ export interface StorageConfig {
   readonly additionalStores: readonly string[];
 }
 
-const places = [storageFile, vendorStorageFile];
 const dropIns = [`${vendorStorageFile}.d`, `${storageFile}.d`];
 
 /**
@@ -26,8 +25,7 @@ export async function readStorageConfig(host: Host): Promise<StorageConfig> {
     const text = await readIfThere(host, path);
     return text === undefined ? undefined : readToml(text, path);
   };
-  const named = host.environment['CONTAINERS_STORAGE_CONF'];
-  const main = await Promise.all((named === undefined || named === '' ? places : [named]).map(read));
+  const main = await Promise.all(mainPlaces(host).map(read));
   const files = [
     main.find((values) => values !== undefined),
     ...(await Promise.all((await listDropIns(host)).map(read))),
@@ -57,6 +55,27 @@ export async function readIfThere(host: Host, path: string): Promise<string | un
 export async function listFolder(host: Host, folder: string): Promise<string[]> {
   const names = await readdir(pathOnHost(host, folder)).catch(() => []);
   return names.sort().map((name) => join(folder, name));
+}
+
+/**
+ * Returns the storage.conf of a host without its additional stores; undefined if it has none. A program that uses it
+ * writes every layer of an image into the main store, and does not refer to layers of an additional one.
+ */
+export async function describeMainStore(host: Host): Promise<string | undefined> {
+  const { additionalStores, driver, graphRoot, runRoot } = await readStorageConfig(host);
+  if (additionalStores.length === 0) return undefined;
+  const texts = await Promise.all(mainPlaces(host).map((path) => readIfThere(host, path)));
+  const text = texts.find((each) => each !== undefined);
+  return (text ?? `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`).replace(
+    /^[ \t]*additionalimagestores[ \t]*=[ \t]*\[[^\]]*\]/m,
+    'additionalimagestores = []',
+  );
+}
+
+/** Returns the paths of the configuration, of which the first that exists counts. */
+function mainPlaces({ environment }: Host): string[] {
+  const named = environment['CONTAINERS_STORAGE_CONF'];
+  return named === undefined || named === '' ? [storageFile, vendorStorageFile] : [named];
 }
 
 async function listDropIns(host: Host): Promise<string[]> {

@@ -4,10 +4,9 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { measureDisk, stayAboveFloor } from '../../node/images/diskFloor.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
-import { defaultStorePath } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
-import type { ImageStore, StoreImage } from '../../node/images/imageStore.ts';
+import type { StoreImage } from '../../node/images/imageStore.ts';
 import { damageOf, findDamagedImages } from '../../node/images/layerCheck.ts';
 import {
   completeToLoad,
@@ -54,15 +53,14 @@ export class AgentImages {
    * before the update begins, also looks for files of layers that lost content.
    */
   async count(facts: BundleFacts, bundle: UpgradeBundle, context: Context): Promise<NodeState['images']> {
-    const wanted = bundle.spec.store;
     const check = checkStage(bundle);
     const images = imagesOf(facts);
     const storage = await this.#openStorage();
-    const index = await storage.readIndex(chooseStore(storage, wanted)).catch(() => undefined);
+    const index = await storage.readIndex().catch(() => undefined);
     const lacks = index ? await Promise.all(images.map((image) => index.check(image))) : images;
     const loaded = lacks.filter((lack) => lack === undefined).length;
     const total = images.length;
-    const isDurable = chooseStore(storage, wanted).kind !== 'main' || !(await isUnsynced(storage));
+    const isDurable = !(await isUnsynced(storage));
     // A damaged node takes the update back to Loading, and must not count as loaded there.
     const isDue = this.#isDamaged || (check !== undefined && check !== this.#intact);
     if (!isDurable || loaded < total || !isDue || !index)
@@ -70,7 +68,7 @@ export class AgentImages {
     const damaged = await findDamagedImages(this.#host, index, images, { content: false }, context);
     this.#isDamaged = damaged.length > 0;
     if (!this.#isDamaged) this.#intact = check;
-    const damage = damageOf(damaged, chooseStore(storage, wanted).graphRoot);
+    const damage = damageOf(damaged, storage.main.graphRoot);
     return {
       loaded: total - damaged.length,
       total,
@@ -82,16 +80,11 @@ export class AgentImages {
    * Finds where the base blobs of an open delta bundle are, and describes the blobs that the bundle was opened without and
    * that the store lacks. Throws the errors of reading the index of the store.
    */
-  async findBase(
-    source: BundleSource,
-    wanted: WantedStore,
-    context: Context,
-  ): Promise<Pick<NodeState, 'base' | 'lack'>> {
+  async findBase(source: BundleSource, context: Context): Promise<Pick<NodeState, 'base' | 'lack'>> {
     if (source.kind !== 'open' || !source.cached.facts.metadata.base) return { base: undefined, lack: undefined };
     const { bundle } = source.cached;
     const storage = await this.#openStorage();
-    const { kind, graphRoot } = chooseStore(storage, wanted);
-    const missing = await listMissingBaseBlobs(bundle, { storage, store: { kind, path: graphRoot } }, context);
+    const missing = await listMissingBaseBlobs(bundle, storage, context);
     if (missing.length === 0) return { base: 'stored', lack: undefined };
     return { base: 'missing', lack: describeMissingBlobs(bundle.metadata.base, missing) };
   }
@@ -100,21 +93,17 @@ export class AgentImages {
    * Loads the images of a verified bundle, which stays open. Throws the errors of loadBundle, and `disk-full` at the
    * floor.
    */
-  async load(verified: Bundle, facts: BundleFacts, { store, limits }: LoadRequest, context: Context): Promise<void> {
+  async load(verified: Bundle, facts: BundleFacts, limits: LoadOptions['limits'], context: Context): Promise<void> {
     const storage = await this.#openStorage();
-    const { kind, graphRoot } = chooseStore(storage, store);
     const expected = imagesOf(facts);
     // Extra images are loaded only if they are allowed.
-    const options = {
-      ...{ storage, store: { kind, path: graphRoot }, limits },
-      images: expected.map(({ name }) => name),
-    };
-    await this.stayAboveFloor(pathOnHost(this.#host, graphRoot), context, async (within) => {
+    const options = { storage, limits, images: expected.map(({ name }) => name) };
+    await this.stayAboveFloor(pathOnHost(this.#host, storage.main.graphRoot), context, async (within) => {
       // The base of a delta may have appeared since the verification.
       await using bundle = await completeToLoad(
         { ...verified, [Symbol.asyncDispose]: () => Promise.resolve() },
         [],
-        options,
+        storage,
         within,
       );
       const { images } = await loadBundle(bundle, options, within);
@@ -161,23 +150,6 @@ export class AgentImages {
   async #openStorage(): Promise<HostStorage> {
     return (this.#storage = await HostStorage.open(this.#host, this.#storage));
   }
-}
-
-type WantedStore = UpgradeBundle['spec']['store'];
-
-/** Where to load images, and how fast. */
-interface LoadRequest extends Pick<LoadOptions, 'limits'> {
-  readonly store: WantedStore;
-}
-
-function chooseStore({ main, config }: HostStorage, wanted: WantedStore): ImageStore {
-  // No container runtime reads a store that is not configured.
-  const isConfigured = config.additionalStores.includes(defaultStorePath);
-  if (wanted === 'main' || (wanted === 'auto' && !isConfigured)) return main;
-  if (isConfigured) return { ...main, kind: 'additional', graphRoot: defaultStorePath };
-  throw new PluginError('unsupported', `the additional store ${defaultStorePath} is not configured on this node`, {
-    hint: 'Add it to storage.conf on every node, or set spec.store to main.',
-  });
 }
 
 function imagesOf({ metadata, digest }: BundleFacts): StoreImage[] {

@@ -146,8 +146,7 @@ export class AgentNode {
       if (this.#countedFor === stage) return fault;
       if (this.#state.version !== version) this.#set({ isPinned: false, version });
       this.#set({ images: await images.count(facts, bundle, this.#context) });
-      if (this.#state.base !== 'offered')
-        this.#set(await images.findBase(this.#state.source, bundle.spec.store, this.#context));
+      if (this.#state.base !== 'offered') this.#set(await images.findBase(this.#state.source, this.#context));
       this.#countedFor = stage;
       return fault;
     } catch (error) {
@@ -223,14 +222,13 @@ export class AgentNode {
     const facts = chooseFacts(cached.facts, bundle);
     if (!facts) return;
     const { total } = this.#state.images;
-    const request = { store: bundle.spec.store, limits: loadLimits(node) };
     this.#job.start('load', `loading ${total} images`, async (context) => {
       this.#set({ images: { loaded: 0, total } });
       const onEvent = ({ kind }: TransferEvent): void => {
         if (kind === 'image') this.#set({ images: { total, loaded: this.#state.images.loaded + 1 } });
       };
       try {
-        await images.load(cached.bundle, facts, request, { ...context, onEvent });
+        await images.load(cached.bundle, facts, loadLimits(node), { ...context, onEvent });
       } catch (error) {
         // The images are counted again, because the store may be unsynced.
         this.#countedFor = undefined;

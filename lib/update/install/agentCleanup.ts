@@ -2,10 +2,10 @@ import { dirname } from 'node:path';
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
-import { mirrorFile, mountFolder, nodeStateFolder, pinFile, runFolder } from '../../machine/paths.ts';
+import { mirrorFile, mountFolder, nodeStateFolder, pinFile } from '../../machine/paths.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
-const leftFolders = [nodeStateFolder, runFolder, dirname(mountFolder)];
+const leftFolders = [nodeStateFolder, dirname(mountFolder)];
 
 /** Options of cleaning up nodes. */
 export interface CleanupOptions {

@@ -17,17 +17,17 @@ import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { requireRights } from './installRights.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
-import { planStore } from './storeObjects.ts';
 import { installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
-import { installStore, type StoreChoice } from './storeInstallation.ts';
+import { hasStore, installRetention, planRetention } from './retention.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
+import type { WaitOptions } from '../../waiting.ts';
 
 /** Options of an installation. */
 export interface InstallOptions extends InstallationOptions, ApplyOptions {
   /** Options of waiting until agents run on every node. Undefined does not wait, and does not upload the executable. */
   readonly startup: StartupOptions | undefined;
-  /** The changes on nodes that keep their images, and the time to wait for them; by default none. */
-  readonly store?: StoreChoice | undefined;
+  /** The time to wait for the setting that keeps the images of nodes; by default it is not installed. */
+  readonly retention?: WaitOptions | undefined;
   /** Mirrors on the control plane; by default none are added. */
   readonly mirror?: MirrorChoice | undefined;
 }
@@ -45,7 +45,7 @@ export interface InstallResult {
 
 /**
  * Returns the objects of an installation that is applied by other means, in the order in which to apply them. Throws the
- * errors of planInstallation and planStore.
+ * errors of planInstallation and planRetention.
  */
 export async function planManifests(
   cluster: Cluster,
@@ -53,8 +53,8 @@ export async function planManifests(
   context: Context,
 ): Promise<readonly KubernetesObject[]> {
   const objects = await planInstallation(cluster, options, context);
-  if (!options.store) return objects;
-  const { policy, configs } = await planStore(cluster, options.store);
+  if (!options.retention) return objects;
+  const { policy, configs } = await planRetention(cluster);
   const words =
     'apply the MachineConfiguration first, and wait until its status has the policy: the files after it would reboot every node';
   context.log('warn', words);
@@ -64,7 +64,7 @@ export async function planManifests(
 /**
  * Installs the agents that let a cluster update itself from bundles: applies the objects, creates the agents’ token if
  * there is none, and uploads their executable. Existing objects stay, so a second run changes nothing. Throws the
- * errors of planInstallation, requireRights, installStore, applyObjects and startAgents.
+ * errors of planInstallation, requireRights, installRetention, applyObjects and startAgents.
  */
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
   const objects = await planInstallation(cluster, options, context);
@@ -76,8 +76,10 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   const secrets = [tokenSecret, ...(options.metrics ? [metricsSecret] : [])];
   const tokens = secrets.map((metadata) => ({ apiVersion: 'v1', kind: 'Secret', metadata }));
   if (options.dryRun !== 'client') await requireRights(cluster, [...objects, ...tokens], unneeded);
-  const store = options.store ? await installStore(cluster, options, options.store, context) : [];
-  if (!options.store) await warnOfLostImages(cluster, context);
+  if (await hasStore(cluster)) context.log('warn', storeWarning);
+  const { retention } = options;
+  const keeping = retention ? await installRetention(cluster, options, retention, context) : [];
+  if (!retention) await warnOfLostImages(cluster, context);
   const sets = objects.filter(({ kind }) => kind === 'DaemonSet');
   const others = objects.filter((object) => !sets.includes(object));
   // The agents come last, because their pods need the token.
@@ -91,13 +93,17 @@ export async function install(cluster: Cluster, options: InstallOptions, context
     if (options.dryRun && isPluginError(error, 'not-found')) return sets.map(asCreated);
     throw error;
   });
-  const all = [...store, ...stated, ...token, ...agents];
+  const all = [...keeping, ...stated, ...token, ...agents];
   const startup = options.dryRun ? undefined : options.startup;
   const pods = startup && (await startAgents(cluster, options.executables, startup, context)).pods;
   // The controllers start the mirrors.
   if (options.mirror) all.push(...(await installMirror(cluster, options, options.mirror, context)));
   return { objects: all, removed, ...(pods && { nodes: pods.length }) };
 }
+
+const storeWarning =
+  'the nodes have an additional image store of an earlier version. This version loads into the main stores: remove the ' +
+  'other one as docs/how-to/update-without-a-registry.md says';
 
 /** Lists the reports of versions whose agents wrote them beside the Lease of the controller. */
 async function listFormerReports(cluster: Cluster): Promise<ObjectReference[]> {

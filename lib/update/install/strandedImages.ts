@@ -3,7 +3,7 @@ import { PluginError } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { defaultStorePath, storageFile } from '../../machine/paths.ts';
+import { formerStorePath, storageFile } from '../../machine/paths.ts';
 import { digestIn } from '../../oci/reference.ts';
 import { listOwnSets, ownership } from '../../preflight/pinnedImageSets.ts';
 import { surveyAgents } from './agentSurvey.ts';
@@ -38,18 +38,12 @@ only=$(comm -23 <(list "$store" | cut -d' ' -f1 | sort -u) <(in_main | sort -u))
 echo "images: $(echo -n "$only" | grep -c .)"
 echo "$only" | head --bytes=60000`;
 
-/** The images that a node has only in the additional store. */
-export interface StrandedImages {
-  readonly node: string;
-  readonly images: readonly string[];
-}
-
 /**
- * Finds nodes on which images are only in the additional store, by running a script in the agents’ pods. Checks the
- * images that pins of the running release list, or all images if nothing pins them. Throws `not-ready` if a node cannot
- * be asked.
+ * Checks that no image is only in the additional store of an earlier version, by running a script in the agents’ pods.
+ * Checks the images that pins of the running release list, or all images if nothing pins them. Throws `conflict` with
+ * the nodes on which images would be lost, and `not-ready` if a node cannot be asked.
  */
-export async function findStrandedImages(cluster: Cluster): Promise<StrandedImages[]> {
+export async function requireMainImages(cluster: Cluster): Promise<void> {
   const needed = await listNeeded(cluster);
   const { pods } = await surveyAgents(cluster);
   const silent = pods.filter(({ running }) => !running).map(({ node, reason }) => `${node}: ${reason}`);
@@ -59,18 +53,28 @@ export async function findStrandedImages(cluster: Cluster): Promise<StrandedImag
       settings: ['force'],
     });
   }
-  const found: StrandedImages[] = [];
+  const stranded: string[] = [];
   for (const { node, pod } of pods) {
     const place = { namespace: agentNamespace, pod, container: 'agent' };
-    const command = ['/bin/bash', '-c', listScript, 'bash', defaultStorePath];
+    const command = ['/bin/bash', '-c', listScript, 'bash', formerStorePath];
     const { stdout, stderr } = await cluster.exec({ ...place, command });
     const [count, ...names] = stdout.trimEnd().split('\n');
     if (!count?.startsWith('images: '))
       throw new PluginError('command-failed', `cannot list the images of ${node}: ${stderr.trim()}`);
     const images = names.filter((name) => !needed || needed.has(digestOfName(name)));
-    if (images.length > 0) found.push({ node, images });
+    if (images.length > 0) stranded.push(`${node} (${images.length} images)`);
   }
-  return found;
+  if (stranded.length === 0) return;
+  const more = stranded.length > 5 ? ` and ${stranded.length - 5} more nodes` : '';
+  throw new PluginError(
+    'conflict',
+    `the images of the running release are only in the additional store of ${stranded.slice(0, 5).join(', ')}${more}`,
+    {
+      hint:
+        'Pods cannot start without the store. Agents of this version load into the main stores: run oc adm-upgrade-bundle ' +
+        'install, clean and apply with the bundle of the running release, or update with the next bundle. Then run this again.',
+    },
+  );
 }
 
 /** Returns the digests of the images that the pins of the running release name; undefined if there are no such pins. */

@@ -15,9 +15,8 @@ import { listOwnSets } from '../../preflight/pinnedImageSets.ts';
 import { deleteObjects } from '../../kubernetes/serverSideApply.ts';
 import { formatObjectName } from '../../kubernetes/compatibility.ts';
 import { removeMirror } from '../mirror/mirrorInstallation.ts';
-import { removeStore } from './storeInstallation.ts';
-import { secureImages } from './storeMigration.ts';
-import { isAdditional, listStoreObjects } from './storeObjects.ts';
+import { hasStore, removeStore } from './retention.ts';
+import { requireMainImages } from './strandedImages.ts';
 import { awaitDone, type WaitOptions } from '../../waiting.ts';
 
 /** Options of an uninstallation. */
@@ -26,10 +25,6 @@ export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
   readonly force: boolean;
   /** Also remove PinnedImageSets and the lists of pinned images in CRI-O. Kubelets may then remove these images. */
   readonly removePins: boolean;
-  /** Leave the additional store in the configuration of the nodes. */
-  readonly keepStore?: boolean;
-  /** Load the running release into the main stores before the additional store is removed. */
-  readonly migrate?: boolean;
   /**
    * Time to wait for the nodes and for the namespace, in milliseconds. Undefined does not clean the nodes, and does not
    * wait.
@@ -50,7 +45,7 @@ export async function uninstallAgents(
   options: UninstallOptions,
   context: Context,
 ): Promise<readonly ObjectReference[]> {
-  const { dryRun, timeout } = options;
+  const { dryRun, timeout, interval = 1000 } = options;
   const bundles = await listRecords(cluster).catch((error: unknown) => {
     if (isPluginError(error, 'not-served') || isPluginError(error, 'not-found')) return [];
     throw error;
@@ -62,24 +57,18 @@ export async function uninstallAgents(
       settings: ['force'],
     });
   }
-  const { keepStore = false, migrate = false, interval = 1000 } = options;
-  const hasStore = !keepStore && isAdditional(await listStoreObjects(cluster));
-  if (hasStore && options.force) context.log('warn', lossWarning);
-  if (hasStore && !options.force) {
-    if (migrate && dryRun === undefined)
-      context.log('info', 'an additional store is in use: checking where the images are');
-    const wait = { timeout: timeout ?? 0, interval };
-    await secureImages(cluster, { ...wait, migrate: migrate && dryRun === undefined }, context);
+  if (await hasStore(cluster)) {
+    if (options.force) context.log('warn', lossWarning);
+    else await requireMainImages(cluster);
   }
   // The nodes must not ask mirrors that are gone.
-  const waiting = timeout === undefined ? undefined : { timeout, interval };
-  const mirrors = await removeMirror(cluster, { dryRun }, waiting, context);
+  const wait = timeout === undefined ? undefined : { timeout, interval };
+  const mirrors = await removeMirror(cluster, { dryRun }, wait, context);
   // The controllers go first: they would pause restored objects again, and they run the executable
   // that is removed from the nodes.
   const controllers = await deleteObjects(cluster, [controllerSet], { dryRun }, context);
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
-  const wait = timeout === undefined ? undefined : { ...options, timeout };
-  const store = keepStore ? [] : await removeStore(cluster, options, wait, context);
+  const store = await removeStore(cluster, options, wait, context);
   const pins = options.removePins ? await listOwnSets(cluster) : [];
   // In reverse order, because earlier objects are needed by later ones. Fields do not matter for a deletion.
   const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();

@@ -108,7 +108,7 @@ describe('a bundle with an OCI artifact', () => {
       expect(context.lines.join('\n')).not.to.include(chart.pullspec);
       expect(storeImagesOf(bundle).map(({ name }) => name)).to.have.members(planned);
       const facts = { digest: chart.digest, metadata: bundle.metadata, signatures: new Map() };
-      const spec = { bundle: {}, hold: false, store: 'auto', allowExtraImages: [chart.digest] } as const;
+      const spec = { bundle: {}, hold: false, allowExtraImages: [chart.digest] } as const;
       const allowed = leaveOutExtras(facts, { spec });
       expect(allowed.metadata.images).to.have.members(planned);
       expect(allowed.leftOut).to.deep.equal([]);

@@ -7,7 +7,7 @@ import { openBundle } from '../../../lib/bundle/open.ts';
 import { openComplete } from '../../../lib/bundle/complete.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { hexOf } from '../../../lib/oci/digest.ts';
-import { requireRoot } from '../../support/archive/storeReader.ts';
+import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeNoiseLayer } from '../../support/content/layers.ts';
@@ -129,19 +129,15 @@ describe('create --for', () => {
     });
     const { path, metadata } = await create({ for: file, 'extra-image': image, output: `${workshop.folder}/web` });
     expect(metadata.base?.images?.[image]).to.have.length(4);
-    const store = ['--store=additional', `--store-path=${workshop.folder}/store`, '-o', 'json'];
+    const storage = await storageIn(`${workshop.folder}/store`);
+    const options = [`--trust-fingerprint=${workshop.key.fingerprint}`, '--allow-unsigned', '-o', 'json'];
     const load = (bundle: string): Promise<Execution> =>
-      runProgram(workshop.folder, 'load', [
-        bundle,
-        ...store,
-        `--trust-fingerprint=${workshop.key.fingerprint}`,
-        '--allow-unsigned',
-      ]);
+      runProgram(workshop.folder, 'load', [bundle, ...options], storage);
     const refused = await load(path);
     expect(refused.code).to.equal(1);
     expect(refused.stderr).to.match(/is for a site with 4\.12\.3, and \d+ blobs that its nodes had are not there:/);
     expect(refused.stderr).to.include(`, in ${image}`);
-    expect(await stat(`${workshop.folder}/store`).catch(() => undefined)).to.equal(undefined);
+    expect(await stat(`${workshop.folder}/store/main`).catch(() => undefined)).to.equal(undefined);
     expect((await load(before)).code).to.equal(0);
     const { code, stdout, stderr } = await load(path);
     expect(code, stderr).to.equal(0);

@@ -25,7 +25,7 @@ import {
 } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { requirePeer } from '../../support/peers.ts';
-import { requireRoot } from '../../support/archive/storeReader.ts';
+import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { rewrite } from '../../support/archive/repack.ts';
 import type { TestRelease } from '../../support/release/release.ts';
@@ -64,6 +64,10 @@ describe('a delta', () => {
   const program = (verb: string, bundle: string, ...options: string[]): Promise<Execution> => {
     const trust = verb === 'inspect' ? [] : [`--trust-fingerprint=${workshop.key.fingerprint}`];
     return runProgram(workshop.folder, verb, [bundle, ...trust, ...options]);
+  };
+  const load = async (store: string, bundle: string, ...options: string[]): Promise<Execution> => {
+    const args = [bundle, `--trust-fingerprint=${workshop.key.fingerprint}`, ...options, '-o', 'json'];
+    return runProgram(workshop.folder, 'load', args, await storageIn(at(store)));
   };
   const expectGood = async (bundle: string, ...options: string[]): Promise<void> => {
     const { code, stdout, stderr } = await program('verify', bundle, ...options);
@@ -248,9 +252,7 @@ describe('a delta', () => {
   it('is loaded with its base, with no network', async function () {
     requirePeer(this, 'skopeo');
     await requireRoot(this);
-    const path = at('store');
-    const options = [`--base=${base}`, '--store=additional', `--store-path=${path}`, '-o', 'json'];
-    const { code, stdout, stderr } = await program('load', delta, ...options);
+    const { code, stdout, stderr } = await load('empty', delta, `--base=${base}`);
     expect(code, stderr).to.equal(0);
     expect(JSON.parse(stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 0 });
   });
@@ -258,9 +260,8 @@ describe('a delta', () => {
   it('is loaded without its base into a store that has the images of the base', async function () {
     requirePeer(this, 'skopeo');
     await requireRoot(this);
-    const options = ['--store=additional', `--store-path=${at('used')}`, '-o', 'json'];
-    expect((await program('load', base, ...options)).code).to.equal(0);
-    const { code, stdout, stderr } = await program('load', delta, ...options);
+    expect((await load('used', base)).code).to.equal(0);
+    const { code, stdout, stderr } = await load('used', delta);
     expect(code, stderr).to.equal(0);
     expect(JSON.parse(stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 0 });
   });

@@ -48,7 +48,7 @@ describe('showFailure', () => {
     const page = 'more: oc adm-upgrade-bundle explain not-writable\n';
     expect(await show(denied, {}, true)).to.equal(`${said}hint: Run this command as root.\n${page}`);
     expect(await show(denied, {})).to.equal(said + page);
-    for (const verb of ['load', 'mirror', 'pin', 'storage', 'watch']) {
+    for (const verb of ['load', 'mirror', 'pin', 'watch']) {
       const entry = upgradeBundle.commands.find(({ usage }) => usage.split(' ')[0] === verb);
       expect((await entry?.load())?.command.needsRoot, verb).to.equal(true);
     }

@@ -89,30 +89,17 @@ describe('oc adm-upgrade-bundle install', () => {
     const plan = await install('--dry-run=client', '-o', 'yaml');
     expect(plan.code, plan.stderr).to.equal(0);
     expect(kinds(plan.stdout).filter((kind) => kind === 'DaemonSet')).to.have.length(2);
-    const additional = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
-    expect(additional.stderr).to.match(
+    const keeping = await install(`--executable=${executable}`, '-o', 'yaml', '--keep-images');
+    expect(keeping.stderr).to.match(
       /^error \([a-z-]+\): .* cannot change the container runtime of nodes without rebooting each of them\nhint: /,
     );
     const metadata = { name: 'cluster' };
     site.server.put({ apiVersion: 'operator.openshift.io/v1', kind: 'MachineConfiguration', metadata, spec: {} });
-    const machines = 'machineconfiguration.openshift.io/v1';
-    const files = [{ path: '/etc/containers/storage.conf', contents: { source: 'data:,' } }];
-    const config = {
-      apiVersion: machines,
-      kind: 'MachineConfig',
-      metadata: { name: 'rendered' },
-      spec: { config: { storage: { files } } },
-    };
-    site.server.put(config);
-    for (const name of ['master', 'worker']) {
-      const status = { configuration: { name: 'rendered' } };
-      site.server.put({ apiVersion: machines, kind: 'MachineConfigPool', metadata: { name }, spec: {}, status });
-    }
-    const both = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
+    const both = await install(`--executable=${executable}`, '-o', 'yaml', '--keep-images');
     expect(both.stderr).to.match(/^warning: apply the MachineConfiguration first/);
     expect(kinds(both.stdout)[0]).to.equal('MachineConfiguration');
     expect(kinds(both.stdout).slice(-3)).to.deep.equal(['DaemonSet', 'MachineConfig', 'MachineConfig']);
-    const hasty = await install(`--executable=${executable}`, '--wait=false', '--store=additional');
+    const hasty = await install(`--executable=${executable}`, '--wait=false', '--keep-images');
     expect(hasty.code).to.equal(2);
     expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
   });

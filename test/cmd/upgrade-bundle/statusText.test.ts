@@ -21,7 +21,7 @@ function makeStuck(nameOf: (role: string) => string): UpgradeBundle {
   ];
   return {
     ...{ apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle', metadata: { name: 'b' } },
-    spec: { bundle: { digest: `sha256:${'a'.repeat(64)}` }, hold: false, store: 'auto' },
+    spec: { bundle: { digest: `sha256:${'a'.repeat(64)}` }, hold: false },
     status: { phase: 'Loading', version: '4.19.4', nodesReady: '4/12', progress: '41%', nodes, conditions },
   };
 }

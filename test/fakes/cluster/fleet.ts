@@ -73,7 +73,7 @@ export async function measureFleet(count: number, intervals: FleetIntervals): Pr
     const { size, digest } = await readBundle(made);
     const counts = countByPhase(api);
     const began = performance.now();
-    const spec = { bundle: { digest }, hold: false, store: 'auto' };
+    const spec = { bundle: { digest }, hold: false };
     api.put({ ...upgradeBundleKind, metadata: { name: 'x' }, spec });
     const running = fleet.run();
     const requests = await counts;

@@ -160,7 +160,7 @@ export class SimulatedCluster {
       apiVersion: `${group}/${version}`,
       kind: 'UpgradeBundle',
       metadata: { name },
-      spec: { bundle: { digest }, hold: false, store: 'auto', ...spec },
+      spec: { bundle: { digest }, hold: false, ...spec },
     });
   }
 

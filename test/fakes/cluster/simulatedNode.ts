@@ -2,11 +2,10 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { storeMarker } from '../../../lib/node/runtime/storeConfig.ts';
 import { Drives } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
-import { defaultStorePath } from '../../../lib/machine/paths.ts';
+import { formerStorePath } from '../../../lib/machine/paths.ts';
 import { writeBackupPrograms } from './backupPrograms.ts';
 
 /** The information about the cluster that the pod of a node has. */
@@ -27,7 +26,7 @@ export interface NodePlace {
   readonly files: ReadonlyMap<string, string>;
   /** Additional options for the agent. */
   readonly options: readonly string[];
-  /** Whether its storage.conf has the additional store of `install`. */
+  /** Whether its storage.conf has the additional store of an earlier version. */
   readonly additionalStore: boolean;
 }
 
@@ -214,7 +213,7 @@ export class SimulatedNode {
   }
 }
 
-/** Changes a node as the installation of an additional store does. */
+/** Changes a node as an earlier version did that added an additional store. */
 async function addStore(folder: string): Promise<void> {
   const lines = [
     '[storage]',
@@ -222,11 +221,11 @@ async function addStore(folder: string): Promise<void> {
     'graphroot = "/var/lib/containers/storage"',
     'runroot = "/run/containers/storage"',
     '[storage.options]',
-    `additionalimagestores = ["${defaultStorePath}"]`,
+    `additionalimagestores = ["${formerStorePath}"]`,
     '',
   ];
   await writeFile(join(folder, 'etc/containers/storage.conf'), lines.join('\n'));
-  const store = join(folder, defaultStorePath);
+  const store = join(folder, formerStorePath);
   await mkdir(store, { recursive: true });
-  await writeFile(join(store, storeMarker.name), storeMarker.content);
+  await writeFile(join(store, '.managed'), 'x');
 }

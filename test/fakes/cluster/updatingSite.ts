@@ -80,7 +80,7 @@ export const upgradeBundle = (name = 'upgrade-4.19.4-amd64', spec: Json = {}, me
   apiVersion: bundleApi,
   kind: 'UpgradeBundle',
   metadata: { name, ...metadata },
-  spec: { bundle: { digest }, hold: false, store: 'auto', ...spec },
+  spec: { bundle: { digest }, hold: false, ...spec },
 });
 
 /**

@@ -28,7 +28,7 @@ describe('StoreIndex', () => {
 
   beforeEach(async () => {
     root = await mkdtemp(join(tmpdir(), 'store-'));
-    store = { kind: 'main', driver: 'overlay', graphRoot: root, runRoot: '/run/none' };
+    store = { driver: 'overlay', graphRoot: root, runRoot: '/run/none' };
     await write('overlay-images/images.json', [{ id: '1', names: [image.name], layer: 'l2' }]);
     await write('overlay-layers/layers.json', layers);
     await write(base64(`manifest-${image.digest}`), manifest);

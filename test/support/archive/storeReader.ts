@@ -1,4 +1,4 @@
-import { mkdir } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from 'mocha';
 import { run, runSuccessfully } from '../peers.ts';
@@ -15,6 +15,17 @@ export async function requireRoot(context: Context): Promise<void> {
   const { test } = context as { test?: { fullTitle(): string } };
   console.error(`SKIPPED “${test?.fullTitle() ?? 'a suite'}”: it needs root`);
   context.skip();
+}
+
+/**
+ * Makes a folder the place of a main store, `main` in it. Returns the environment in which programs use that store.
+ */
+export async function storageIn(folder: string): Promise<NodeJS.ProcessEnv> {
+  const config = join(folder, 'storage.conf');
+  const place = `driver = "overlay"\ngraphroot = "${folder}/main"\nrunroot = "${folder}/reader/run"\n`;
+  await mkdir(folder, { recursive: true });
+  await writeFile(config, `[storage]\n${place}[storage.options.overlay]\nskip_mount_home = "true"\n`);
+  return { CONTAINERS_STORAGE_CONF: config };
 }
 
 /** Runs podman on a store in a network namespace that has only loopback. `folder` is for its other files. */

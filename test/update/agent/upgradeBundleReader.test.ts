@@ -39,9 +39,9 @@ describe('BundleGlance', () => {
     expect(more).to.deep.equal([]);
     expect(x?.metadata.uid).to.be.a('string');
     expect(x?.metadata).not.to.have.property('managedFields');
-    expect(x).to.deep.include({ spec: { bundle: {}, hold: true, store: 'auto' } });
+    expect(x).to.deep.include({ spec: { bundle: {}, hold: true } });
     expect(x?.status).to.deep.equal({ phase: 'Loading', turn: 'n1', nodesReady: '1/200', version: '4.19.4' });
-    expect(y).to.deep.include({ spec: { bundle: { file: '/dev/sdb' }, hold: false, store: 'auto' }, status: {} });
+    expect(y).to.deep.include({ spec: { bundle: { file: '/dev/sdb' }, hold: false }, status: {} });
     for (const name of ['x', 'y'])
       await connected.cluster.delete({ apiVersion, kind: 'UpgradeBundle', metadata: { name } });
   });

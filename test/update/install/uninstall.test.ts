@@ -6,7 +6,6 @@ import { install } from '../../../lib/update/install/install.ts';
 import { uninstallAgents, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { osImageStreamKind } from '../../fakes/kubernetes/apiKinds.ts';
-import type { Change } from '../../fakes/kubernetes/apiObjects.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
@@ -60,19 +59,13 @@ describe('uninstall', () => {
     await bring();
     put('done', 'Completed');
     pin();
-    for (const node of siteNodes) {
-      await writeFile(join(site.rootOf(node), state, 'state.json'), '{}');
-      await mkdir(join(site.rootOf(node), 'run/oc-upgrade-bundle'), { recursive: true });
-    }
+    for (const node of siteNodes) await writeFile(join(site.rootOf(node), state, 'state.json'), '{}');
     const gone = await remove({ removePins: true });
     expect(gone.slice(0, 2)).to.deep.equal(['DaemonSet/controller', 'DaemonSet/agent']);
     expect(gone.at(-1)).to.equal('Namespace/oc-upgrade-bundle');
     expect(gone).to.include.members(['UpgradeBundle/done', 'PinnedImageSet/pins-worker', 'Secret/bundle-token']);
     expect(everything()).to.deep.equal(before);
-    for (const node of siteNodes) {
-      for (const path of [state, 'run/oc-upgrade-bundle'])
-        expect(await exists(node, path), `${node} ${path}`).to.equal(false);
-    }
+    for (const node of siteNodes) expect(await exists(node, state), node).to.equal(false);
     expect(await remove()).to.deep.equal([]);
   });
 
@@ -121,7 +114,7 @@ describe('uninstall', () => {
     expect(await exists('worker-0', pinFile)).to.equal(false);
   });
 
-  describe('with an additional store', () => {
+  describe('with an additional store of an earlier version', () => {
     const machines = 'machineconfiguration.openshift.io/v1';
     const name = `quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:${'a'.repeat(64)}`;
     const layer = 'b'.repeat(64);
@@ -169,7 +162,7 @@ describe('uninstall', () => {
       for (const dryRun of ['client', undefined] as const) {
         const error = await failureOf(remove({ dryRun }), 'conflict');
         expect(error.message).to.contain('only in the additional store of worker-0 (1 images)');
-        expect(error.settings).to.contain('migrate');
+        expect(error.hint).to.contain('apply with the bundle of the running release');
       }
       await putImage('worker-0', 'main', { whole: false });
       await failureOf(remove(), 'conflict');
@@ -200,40 +193,16 @@ describe('uninstall', () => {
       await remove();
     });
 
-    it('stays with --keep-store, and goes with a warning with --force', async () => {
-      await remove({ keepStore: true });
-      expect(configs()).to.have.length(2);
+    it('stays in the next installation, which says how to remove it', async () => {
       await bring();
-      await remove({ force: true });
-      expect(site.context.lines.join('\n')).to.contain('images that are only there can no longer start');
+      expect(site.context.lines.join('\n')).to.contain('remove the other one as docs/how-to/');
+      const config = site.server.find(machines, 'MachineConfig', configNames[0] ?? '');
+      expect(JSON.stringify(config)).to.contain(stores.additional);
     });
 
-    it('loads the bundle of the running release into the main stores with --migrate', async () => {
-      await failureOf(remove({ migrate: true }), 'not-found');
-      put('done', 'Completed');
-      const api = 'upgrade-bundle.openshift.io/v1alpha1';
-      const done = site.server.find(api, 'UpgradeBundle', 'done');
-      site.server.put({
-        ...done,
-        apiVersion: api,
-        kind: 'UpgradeBundle',
-        metadata: { name: 'done' },
-        status: { phase: 'Completed', release: running },
-      });
-      let spec: unknown;
-      const agents = ({ object }: Change): void => {
-        if (object.kind !== 'UpgradeBundle' || object.metadata.name !== 'migrate-done' || spec !== undefined) return;
-        spec = object['spec'];
-        void putImage('worker-0', 'main').then(() => {
-          site.server.put({ ...object, status: { phase: 'Completed', release: running } });
-        });
-      };
-      site.server.objects.on('change', agents);
-      await remove({ migrate: true });
-      site.server.objects.off('change', agents);
-      expect(spec).to.deep.include({ bundle: { digest: `sha256:${'a'.repeat(64)}` }, store: 'main' });
-      expect(site.context.lines.join('\n')).to.contain('insert the USB drive with the bundle sha256:aaaa');
-      expect(everything()).not.to.include('Namespace/oc-upgrade-bundle');
+    it('goes with a warning if it is forced', async () => {
+      await remove({ force: true });
+      expect(site.context.lines.join('\n')).to.contain('images that are only there can no longer start');
     });
   });
 

@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { readConfigFile, retention } from '../../../lib/preflight/imageRetention.ts';
-import { installStore, removeStore } from '../../../lib/update/install/storeInstallation.ts';
-import { planStore, storePolicy } from '../../../lib/update/install/storeObjects.ts';
+import { hasStore, installRetention, planRetention, removeStore } from '../../../lib/update/install/retention.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import type { ApiObject, Change } from '../../fakes/kubernetes/apiObjects.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
@@ -12,8 +11,7 @@ import { failureOf } from '../../support/program/failure.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
-const storage = '[storage]\ndriver = "overlay"\n\n[storage.options]\nadditionalimagestores = [\n]\n';
-const wait = { timeout: 120_000, interval: 10, additional: true };
+const wait = { timeout: 120_000, interval: 10 };
 const roleLabel = 'machineconfiguration.openshift.io/role';
 const options = { overwrite: false } as const;
 
@@ -21,7 +19,7 @@ async function until(holds: () => unknown): Promise<void> {
   while (!holds()) await sleep(5);
 }
 
-describe('an additional store', () => {
+describe('the retention of images', () => {
   let server: TestApiServer;
   let connected: ConnectedCluster;
   /** The files that were changed before the policy was in force, in order. */
@@ -46,7 +44,6 @@ describe('an additional store', () => {
       });
     }
     for (const role of ['master', 'worker']) {
-      putRendered(role, storage);
       setPool(role, [`00-${role}`]);
     }
     server.objects.on('change', operate);
@@ -57,11 +54,19 @@ describe('an additional store', () => {
     await connected.close();
     await server.stop();
   });
-  const putRendered = (pool: string, text: string): void => {
-    const source = `data:,${encodeURIComponent(text)}`;
-    const files = [{ path: '/etc/containers/storage.conf', contents: { source } }];
-    const metadata = { name: `rendered-${pool}` };
-    server.put({ apiVersion: machines, kind: 'MachineConfig', metadata, spec: { config: { storage: { files } } } });
+  /** Gives the nodes an additional store, as earlier versions did. */
+  const putStore = (): void => {
+    for (const role of ['master', 'worker']) {
+      const paths = ['/var/lib/shared/oc-upgrade-bundle/store/.managed', '/etc/containers/storage.conf'];
+      const files = paths.map((path) => ({ path, contents: { source: 'data:,x' } }));
+      const metadata = { name: `98-${role}-oc-upgrade-bundle-store`, labels: { [roleLabel]: role } };
+      server.put({ apiVersion: machines, kind: 'MachineConfig', metadata, spec: { config: { storage: { files } } } });
+    }
+  };
+  const filesOf = (role: string): string[] => {
+    const object = server.find(machines, 'MachineConfig', `98-${role}-oc-upgrade-bundle-store`);
+    const { config } = object?.['spec'] as { config: { storage: { files: { path: string }[] } } };
+    return config.storage.files.map(({ path }) => path);
   };
   const setPool = (role: string, sources: readonly string[], updated = true): void => {
     const conditions = [{ type: 'Updated', status: updated ? 'True' : 'False' }];
@@ -100,49 +105,64 @@ describe('an additional store', () => {
     server.objects.replace(place, { ...object, status }, { manager: 'operator', dryRun: false, status: true });
   };
 
-  it('is equal to the golden file: a policy, and each pool’s own storage.conf with the store in it', async () => {
+  it('is equal to the golden file: a policy, and a file for each role of pools', async () => {
     await open('4.19.3');
-    const { policy, configs } = await planStore(connected.cluster, { additional: true });
+    const { policy, configs } = await planRetention(connected.cluster);
     const texts = [policy, ...configs].map((object) => formatManifest(object));
-    await expectGolden('cluster/additional-store.yaml', texts.join('---\n'));
-    expect(configs[0] && readConfigFile(configs[0], '/etc/containers/storage.conf')).to.equal(
-      storage.replace('[\n]', '["/var/lib/shared/oc-upgrade-bundle/store"]'),
-    );
+    await expectGolden('cluster/image-retention.yaml', texts.join('---\n'));
+    expect(configs[0] && readConfigFile(configs[0], retention.path)).to.match(/^\[crio\]\nclean_shutdown_file = ""$/m);
   });
 
   it('comes with no reboot: the files only when the policy is in force', async () => {
     await open('4.19.3');
-    const stated = await installStore(connected.cluster, options, wait, connected.context);
+    const stated = await installRetention(connected.cluster, options, wait, connected.context);
     expect(stated.map(({ object, outcome }) => `${object.kind} ${outcome}`)).to.deep.equal([
       ...['MachineConfiguration configured', 'MachineConfig created', 'MachineConfig created'],
     ]);
     expect(rebooted).to.deep.equal([]);
     const { revision } = server.objects;
-    await installStore(connected.cluster, options, wait, connected.context);
+    await installRetention(connected.cluster, options, wait, connected.context);
     expect(server.objects.revision).to.equal(revision);
   });
 
-  it('has a setting of CRI-O that keeps images after a power failure, which can be installed alone', async () => {
+  it('leaves a store of an earlier version alone, which has the setting too', async () => {
     await open('4.19.3');
-    const alone = { ...wait, additional: false };
-    await installStore(connected.cluster, options, alone, connected.context);
-    const installed = () => server.find(machines, 'MachineConfig', '98-worker-oc-upgrade-bundle-store');
-    const has = (path: string): boolean => readConfigFile(installed() as never, path) !== undefined;
-    expect(readConfigFile(installed() as never, retention.path)).to.match(/^\[crio\]\nclean_shutdown_file = ""$/m);
-    expect(has('/etc/containers/storage.conf')).to.equal(false);
-    await installStore(connected.cluster, options, wait, connected.context);
-    expect([has('/etc/containers/storage.conf'), has(retention.path)]).to.deep.equal([true, true]);
-    // Another run never removes the store of nodes.
-    await installStore(connected.cluster, options, alone, connected.context);
-    expect(has('/etc/containers/storage.conf')).to.equal(true);
-    expect(rebooted).to.deep.equal([]);
+    await installRetention(connected.cluster, options, wait, connected.context);
+    expect(await hasStore(connected.cluster)).to.equal(false);
+    putStore();
+    expect(await hasStore(connected.cluster)).to.equal(true);
+    await installRetention(connected.cluster, options, wait, connected.context);
+    expect(filesOf('worker')).to.include('/etc/containers/storage.conf');
   });
+
+  for (const [version, kind] of [
+    ['4.19.3', 'MachineConfig'],
+    ['4.23.1', 'ContainerRuntimeConfig'],
+  ] as const) {
+    it(`replaces a store of an earlier version in ${kind}s by the setting, without a reboot`, async () => {
+      await open(version);
+      await installRetention(connected.cluster, options, wait, connected.context);
+      putStore();
+      const runtime = { apiVersion: machines, kind: 'ContainerRuntimeConfig' };
+      if (kind === runtime.kind) {
+        server.put({ ...runtime, metadata: { name: 'oc-upgrade-bundle-store-worker' }, spec: {} });
+        server.put({ ...runtime, metadata: { name: 'theirs' }, spec: {} });
+      }
+      const gone = await removeStore(connected.cluster, { removePins: false }, wait, connected.context);
+      expect(gone.map(({ metadata }) => metadata.name)).to.deep.equal(
+        kind === runtime.kind ? ['oc-upgrade-bundle-store-worker'] : [],
+      );
+      for (const role of ['master', 'worker']) expect(filesOf(role)).to.deep.equal([retention.path]);
+      expect(policies()).to.include('/etc/containers/storage.conf');
+      expect(rebooted).to.deep.equal([]);
+      expect(await hasStore(connected.cluster)).to.equal(false);
+      expect(await removeStore(connected.cluster, { removePins: false }, wait, connected.context)).to.deep.equal([]);
+    });
+  }
 
   it('serves pools of other roles, without nodes too, and custom pools by the role that they select', async () => {
     await open('4.20.3');
-    putRendered('arbiter', storage);
     setPool('arbiter', ['00-arbiter']);
-    putRendered('infra', storage);
     setPool('infra', ['00-worker']);
     const selector = { matchExpressions: [{ key: roleLabel, operator: 'In', values: ['worker', 'infra'] }] };
     const infra = server.find(machines, 'MachineConfigPool', 'infra');
@@ -153,25 +173,22 @@ describe('an additional store', () => {
       metadata: { name: 'infra' },
       spec: { machineConfigSelector: selector },
     });
-    const { configs } = await planStore(connected.cluster, { additional: true });
+    const { configs } = await planRetention(connected.cluster);
     expect(configs.map(({ metadata }) => metadata.name)).to.deep.equal([
       ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
       '98-arbiter-oc-upgrade-bundle-store',
     ]);
-    const installing = installStore(connected.cluster, options, wait, connected.context);
+    const installing = installRetention(connected.cluster, options, wait, connected.context);
     await until(() => server.find(machines, 'MachineConfig', '98-arbiter-oc-upgrade-bundle-store'));
     setPool('infra', ['00-worker', '98-worker-oc-upgrade-bundle-store']);
     await installing;
     const gone = await removeStore(connected.cluster, { removePins: true }, undefined, connected.context);
     expect(gone).to.have.length(3);
-    putRendered('infra', `${storage}# infra`);
-    const error = await failureOf(planStore(connected.cluster, { additional: true }), 'conflict');
-    expect(error.message).to.equal('The pools infra and worker have different files /etc/containers/storage.conf');
   });
 
   it('goes the other way round, and keeps the policies of others', async () => {
     await open('4.19.3');
-    await installStore(connected.cluster, options, wait, connected.context);
+    await installRetention(connected.cluster, options, wait, connected.context);
     const gone = await removeStore(connected.cluster, { removePins: true }, wait, connected.context);
     expect(gone.map(({ metadata }) => metadata.name)).to.deep.equal([
       ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
@@ -185,7 +202,7 @@ describe('an additional store', () => {
     await open('4.19.3');
     stuck.add('worker');
     const error = await failureOf(
-      installStore(connected.cluster, options, { timeout: 200, interval: 10, additional: true }, connected.context),
+      installRetention(connected.cluster, options, { timeout: 200, interval: 10 }, connected.context),
       'not-ready',
     );
     expect(error.message).to.equal('After 0 s it is not ready: the pool worker: 1 of 3 nodes are up to date');
@@ -202,58 +219,13 @@ describe('an additional store', () => {
       spec: { paused: true },
     });
     const { revision } = server.objects;
-    const error = await failureOf(installStore(connected.cluster, options, wait, connected.context), 'not-ready');
+    const error = await failureOf(installRetention(connected.cluster, options, wait, connected.context), 'not-ready');
     expect(error.message).to.contain('the pool worker is paused');
     expect(server.objects.revision).to.equal(revision);
   });
 
-  it('is refused if it would reboot nodes, and if another MachineConfig would hide it', async () => {
+  it('is refused if it would reboot nodes', async () => {
     await open('4.16.9');
-    await failureOf(planStore(connected.cluster, { additional: true }), 'unsupported');
-    await connected.close();
-    await server.stop();
-    await open('4.19.3');
-    const files = [{ path: '/etc/containers/storage.conf', contents: { source: 'data:,' } }];
-    const metadata = {
-      name: '99-worker-generated-containerruntime',
-      labels: { 'machineconfiguration.openshift.io/role': 'worker' },
-    };
-    server.put({ apiVersion: machines, kind: 'MachineConfig', metadata, spec: { config: { storage: { files } } } });
-    const error = await failureOf(planStore(connected.cluster, { additional: true }), 'conflict');
-    expect(error.message).to.contain('99-worker-generated-containerruntime');
-  });
-
-  it('leaves storage.conf to the container runtime’s own configuration if that supports stores', async () => {
-    await open('4.23.1');
-    const { configs } = await planStore(connected.cluster, { additional: true });
-    expect(configs.map(({ kind }) => kind)).to.deep.equal([
-      ...['MachineConfig', 'MachineConfig', 'ContainerRuntimeConfig', 'ContainerRuntimeConfig'],
-    ]);
-    expect(JSON.stringify(configs)).not.to.contain('"path":"/etc/containers/storage.conf"');
-    expect(JSON.stringify(storePolicy)).to.contain('crio.service');
-  });
-
-  it('leaves the container runtime’s configuration to another user who has the store in it, and refuses to fight', async () => {
-    const theirs = (stores: readonly string[]): void => {
-      const matchLabels = { [`pools.operator.machineconfiguration.openshift.io/worker`]: '' };
-      const containerRuntimeConfig = { additionalImageStores: stores.map((path) => ({ path })) };
-      const spec = { machineConfigPoolSelector: { matchLabels }, containerRuntimeConfig };
-      server.put({ apiVersion: machines, kind: 'ContainerRuntimeConfig', metadata: { name: 'theirs' }, spec });
-    };
-    await open('4.23.1');
-    const pool = server.find(machines, 'MachineConfigPool', 'worker');
-    const labels = { 'pools.operator.machineconfiguration.openshift.io/worker': '' };
-    server.put({ ...pool, apiVersion: machines, kind: 'MachineConfigPool', metadata: { name: 'worker', labels } });
-    theirs(['/var/lib/theirs']);
-    const { revision } = server.objects;
-    const error = await failureOf(installStore(connected.cluster, options, wait, connected.context), 'conflict');
-    expect(error.message).to.contain('ContainerRuntimeConfig theirs configures the pools of the role worker');
-    expect(server.objects.revision).to.equal(revision);
-    theirs(['/var/lib/theirs', '/var/lib/shared/oc-upgrade-bundle/store']);
-    const { configs } = await planStore(connected.cluster, { additional: true });
-    expect(configs.map(({ kind, metadata }) => `${kind} ${metadata.name}`)).to.deep.equal([
-      ...['MachineConfig 98-master-oc-upgrade-bundle-store', 'MachineConfig 98-worker-oc-upgrade-bundle-store'],
-      'ContainerRuntimeConfig oc-upgrade-bundle-store-master',
-    ]);
+    await failureOf(planRetention(connected.cluster), 'unsupported');
   });
 });

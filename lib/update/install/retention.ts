@@ -1,0 +1,186 @@
+import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import type { ApplyOptions } from '../../kubernetes/apply.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import { referenceOf, type ObjectReference } from '../../kubernetes/discovery.ts';
+import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
+import { listServed } from '../../kubernetes/servedObjects.ts';
+import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
+import { formerStorePath, storageFile } from '../../machine/paths.ts';
+import { readConfigFile, retention } from '../../preflight/imageRetention.ts';
+import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pinnedImageSets.ts';
+import { isOlder } from '../../release/version.ts';
+import type { WaitOptions } from '../../waiting.ts';
+import {
+  awaitThat,
+  describeUnhealthy,
+  disruptionPolicy,
+  findMissingPolicy,
+  listPools,
+  notReady,
+} from '../poolRollout.ts';
+
+const machines = 'machineconfiguration.openshift.io/v1';
+
+/** The first OpenShift version that obeys node disruption policies by default. */
+const firstWithPolicies = '4.17.0-0';
+
+/** The file with which earlier versions made the machine config operator create an additional store. */
+const markerPath = `${formerStorePath}/.managed`;
+
+const configName = /^98-(.+)-oc-upgrade-bundle-store$/;
+
+const restartRuntime = [{ type: 'Restart', restart: { serviceName: 'crio.service' } }];
+
+/**
+ * The files that change on nodes without a reboot or a drain. The first two are those of an additional store of an
+ * earlier version, which uninstallation removes.
+ */
+const policyFiles = [
+  { path: markerPath, actions: [{ type: 'None' }] },
+  { path: storageFile, actions: restartRuntime },
+  { path: retention.path, actions: restartRuntime },
+];
+
+/** The objects that make nodes keep their images. The policy must be in force before the others are applied. */
+export interface RetentionObjects {
+  readonly policy: KubernetesObject;
+  readonly configs: readonly KubernetesObject[];
+}
+
+/** Returns whether an object adds an additional store to nodes, as earlier versions did. */
+function addsStore(object: KubernetesObject): boolean {
+  return object.kind !== 'MachineConfig' || readConfigFile(object, markerPath) !== undefined;
+}
+
+/** Returns whether an earlier version added an additional store to the nodes. */
+export async function hasStore(cluster: Cluster): Promise<boolean> {
+  return (await listOwn(cluster)).some(addsStore);
+}
+
+/** Lists the MachineConfigs and ContainerRuntimeConfigs of installations, also for pools that no longer exist. */
+async function listOwn(cluster: Cluster): Promise<StoredObject[]> {
+  const [runtimes, configs] = await Promise.all([
+    listServed(cluster, machines, 'ContainerRuntimeConfig'),
+    listServed(cluster, machines, 'MachineConfig'),
+  ]);
+  return [
+    ...runtimes.filter(({ metadata }) => metadata.name.startsWith('oc-upgrade-bundle-store-')),
+    ...configs.filter(({ metadata }) => configName.test(metadata.name)),
+  ];
+}
+
+/**
+ * Returns the objects with the CRI-O setting that keeps images, for each role of pools. Leaves out roles with an
+ * additional store of an earlier version: their objects have the setting too. Throws `unsupported` before OpenShift
+ * 4.17, where a change of this file reboots every node.
+ */
+export async function planRetention(cluster: Cluster): Promise<RetentionObjects> {
+  const { version = '' } = (await cluster.clusterVersion()) ?? {};
+  if (version === '' || isOlder(version, firstWithPolicies) || !(await hasPolicies(cluster))) {
+    throw new PluginError(
+      'unsupported',
+      `${cluster.name} (${version || 'no OpenShift'}) cannot change the container runtime of nodes without rebooting each of them`,
+      {
+        hint: 'Node disruption policies came with OpenShift 4.17. Before it, install without the retention of images.',
+      },
+    );
+  }
+  const stores = (await listOwn(cluster)).filter(addsStore).map(({ metadata }) => metadata.name);
+  const configs = poolRoles(await listPools(cluster)).map((role) => describeConfig(role));
+  return {
+    policy: { ...disruptionPolicy, spec: { nodeDisruptionPolicy: { files: policyFiles } } },
+    configs: configs.filter(({ metadata }) => !stores.includes(metadata.name)),
+  };
+}
+
+async function hasPolicies(cluster: Cluster): Promise<boolean> {
+  if (!(await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind))) return false;
+  return (await cluster.read(disruptionPolicy)) !== undefined;
+}
+
+function describeConfig(role: string): KubernetesObject {
+  const source = `data:text/plain;charset=utf-8;base64,${Buffer.from(retention.content).toString('base64')}`;
+  const files = [{ path: retention.path, mode: 0o644, overwrite: true, contents: { source } }];
+  return {
+    apiVersion: machines,
+    kind: 'MachineConfig',
+    metadata: { name: nameConfig(role), labels: { [roleLabel]: role } },
+    spec: { config: { ignition: { version: '3.2.0' }, storage: { files } } },
+  };
+}
+
+function nameConfig(role: string): string {
+  return `98-${role}-oc-upgrade-bundle-store`;
+}
+
+/**
+ * Makes the nodes keep their images after a power failure. The order avoids reboots: first the policy, which must be in
+ * force, then the files, for which every pool must be up to date. Logs the pool that it waits for. Throws the errors of
+ * planRetention, and `not-ready` with the pool or the policy that is not ready.
+ */
+export async function installRetention(
+  cluster: Cluster,
+  options: ApplyOptions,
+  wait: WaitOptions,
+  context: Context,
+): Promise<readonly AppliedObject[]> {
+  const { policy, configs } = await planRetention(cluster);
+  if (!options.dryRun) {
+    const [first] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
+    if (first !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${first}`);
+  }
+  const stated = await applyObjects(cluster, [policy], options, context);
+  const paths = policyFiles.map(({ path }) => path);
+  if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster, paths), wait, context);
+  const files = await applyObjects(cluster, configs, options, context);
+  if (!options.dryRun) await awaitThat(() => findLatePool(cluster, true), wait, context);
+  return [...stated, ...files];
+}
+
+/**
+ * Removes an additional store of an earlier version from the configuration of the nodes, while the policy keeps them
+ * from rebooting. The folder of the store stays on the nodes, because containers may run from it. The policy and the
+ * setting that keeps images stay unless `removePins`; the policy also without timeouts. Returns the removed objects.
+ * Throws `not-ready` with the pool that is not ready.
+ */
+export async function removeStore(
+  cluster: Cluster,
+  { dryRun, removePins }: Pick<ApplyOptions, 'dryRun'> & { readonly removePins: boolean },
+  wait: WaitOptions | undefined,
+  context: Context,
+): Promise<readonly ObjectReference[]> {
+  const objects = await listOwn(cluster);
+  const changed = removePins ? [] : objects.filter((each) => each.kind === 'MachineConfig' && addsStore(each));
+  const kept = changed.map(({ metadata }) => describeConfig(metadata.name.replace(configName, '$1')));
+  const going = objects.filter(({ kind }) => removePins || kind !== 'MachineConfig').map(referenceOf);
+  const gone = await deleteObjects(cluster, going, { dryRun }, context);
+  if (!dryRun) await applyObjects(cluster, kept, { overwrite: true }, context);
+  if (gone.length + kept.length === 0 || dryRun || !wait) return gone;
+  await awaitThat(() => findLatePool(cluster, kept.length > 0), wait, context);
+  // An empty spec removes the fields that we applied. Fields of other managers stay.
+  if (kept.length === 0) await cluster.apply({ ...disruptionPolicy, spec: {} });
+  return gone;
+}
+
+/** Returns the pool that does not have the files yet, or still has them; undefined if all pools are up to date. */
+async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string | undefined> {
+  const pools = await listPools(cluster);
+  const roles = poolRoles(pools);
+  for (const pool of pools) {
+    const problem = describeUnhealthy(pool);
+    if (problem !== undefined) return problem;
+    const { name } = pool.metadata;
+    const status = fieldsOf(pool['status']);
+    const count = (field: string): number => Number(status[field] ?? 0);
+    const sources = listOf(fieldsAt(status, 'configuration')['source']).map((source) => textOf(source['name']));
+    const role = roles.find((each) => isSelected({ [roleLabel]: each }, selectorOf(pool)));
+    const own = role === undefined ? undefined : nameConfig(role);
+    const updated = conditionsOf(pool).get('Updated')?.status === 'True';
+    if (updated && sources.includes(own) === wanted) continue;
+    return `the pool ${name}: ${count('updatedMachineCount')} of ${count('machineCount')} nodes are up to date`;
+  }
+  return undefined;
+}
