@@ -1,6 +1,5 @@
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { parse } from 'yaml';
@@ -8,7 +7,7 @@ import { hexOf } from '../../../lib/oci/digest.ts';
 import { updateServiceKind } from '../../fakes/kubernetes/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeAuthority } from '../../support/certificates.ts';
-import { openWorkshop, runExecutable, startExecutable, type Workshop } from '../../support/content/creation.ts';
+import { openWorkshop, runExecutable, until, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
@@ -344,12 +343,12 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     }
     const isSecond = () => server.find('v1', 'ConfigMap', 'first', 'default') !== undefined;
     const held = server.fault(({ method }) => method === 'POST' && isSecond(), { noAnswer: 'hold' });
-    const { child, outcome } = startExecutable('oc-adm_release_mirror_config', workshop.folder, [
-      ...['apply', 'config', '--allow-unsigned', kubeconfig],
-    ]);
-    while (held.hits === 0 && child.exitCode === null) await setTimeout(20);
-    child.kill('SIGINT');
-    const { code, stderr } = await outcome;
+    const interruption = new AbortController();
+    const args = ['apply', 'config', '--allow-unsigned', kubeconfig];
+    const running = runExecutable('oc-adm_release_mirror_config', workshop.folder, args, {}, interruption.signal);
+    await until(() => held.hits > 0);
+    interruption.abort();
+    const { code, stderr } = await running;
     expect(code).to.equal(130);
     expect(stderr).to.contain('hint: Run the same command again: it skips what is done.');
     server.clearFaults();

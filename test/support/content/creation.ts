@@ -84,6 +84,30 @@ export function runExecutable(
   });
 }
 
+/** `oc adm-upgrade-bundle serve` in this process. */
+export interface Serving {
+  /** What it printed: its address. Empty if it ended without. */
+  readonly address: string;
+  /** Interrupts it, and returns its result. */
+  end(): Promise<Execution>;
+}
+
+/** Starts `oc adm-upgrade-bundle serve`, with `home` as in startProgram, until it prints its address or ends. */
+export async function startServing(home: string, args: readonly string[]): Promise<Serving> {
+  const interruption = new AbortController();
+  const printed = Promise.withResolvers<string>();
+  const running = executeProgram('oc-adm_upgrade_bundle', ['serve', ...args], {
+    ...{ cwd: home, env: environmentAt(home), signal: interruption.signal },
+    onOutput: printed.resolve,
+  });
+  const address = await Promise.race([printed.promise, running.then(({ stdout }) => stdout)]);
+  const end = (): Promise<Execution> => {
+    interruption.abort();
+    return running;
+  };
+  return { address: address.trim(), end };
+}
+
 function environmentAt(home: string): NodeJS.ProcessEnv {
   return { PATH: process.env['PATH'], ...userEnvironment, HOME: home };
 }
