@@ -89,7 +89,7 @@ export interface Serving {
   /** What it printed: its address. Empty if it ended without. */
   readonly address: string;
   /** Interrupts it, and returns its result. */
-  end(): Promise<Execution>;
+  readonly end: () => Promise<Execution>;
 }
 
 /** Starts `oc adm-upgrade-bundle serve`, with `home` as in startProgram, until it prints its address or ends. */
