@@ -92,15 +92,18 @@ function readLiterals(path: string, text: string): string[] {
 
 /** Returns the paragraphs of the comments in a source file. */
 function readComments(path: string, text: string): string[] {
-  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true);
-  const found: string[] = [];
+  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest);
+  let code = '';
+  // What looks like a comment in a string or an expression is none.
   const visit = (node: ts.Node): void => {
-    const parts = node.getChildren(source).filter((child) => !ts.isJSDoc(child));
-    if (parts.length === 0) found.push(text.slice(node.pos, node.getStart(source)));
-    parts.forEach(visit);
+    if (ts.isLiteralExpression(node) || ts.isTemplateMiddleOrTemplateTail(node) || ts.isTemplateHead(node))
+      code += text.slice(code.length, node.getStart(source)).padEnd(node.end - code.length, '_');
+    else ts.forEachChild(node, visit);
   };
   visit(source);
-  return found
+  code += text.slice(code.length);
+  return [...code.matchAll(/(?:\/\/.*\s*|\/\*[^]*?\*\/\s*)+/g)]
+    .map(([comments]) => comments)
     .flatMap((trivia) => trivia.split(/\/\*+|\*\/|\n\s*(?:\*\s*)?\n|\n[\s*/]*- /))
     .map((part) => part.replace(/^\s*(?:\/\/+|\*) ?/gm, '').replace(/`[^`]*`/g, 'CODE'))
     .map((part) => part.replace(/\s+/g, ' ').trim())

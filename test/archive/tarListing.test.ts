@@ -26,18 +26,17 @@ async function listRepeated(bytes: Buffer, times: number): Promise<TarListing> {
 }
 
 describe('listEntries', () => {
-  for (const [what, headers] of Object.entries({
-    folders: makeHeader(folder),
-    'pax headers': Buffer.concat([makePax(paxRecord('mtime', '1')), makeHeader(folder)]),
-    'long names': Buffer.concat([makeLong('L', 'config/'), makeHeader({ ...folder, ...gnu })]),
-  })) {
-    it(`ends at a bound with millions of ${what}`, async () => {
-      const block = Buffer.concat(Array<Buffer>(10_000).fill(headers));
-      const { damage, entries } = await listRepeated(block, 300);
-      expect(entries.size).to.equal(0);
-      expect(damage?.message).to.include('more than 200000 headers');
-    });
-  }
+  it('ends at a bound of headers, of which folders, pax headers and long names count', async () => {
+    const five = [
+      makeHeader(folder),
+      ...[makePax(paxRecord('mtime', '1')), makeHeader(folder)],
+      ...[makeLong('L', 'config/'), makeHeader({ ...folder, ...gnu })],
+    ];
+    const block = Buffer.concat(Array<Buffer[]>(4001).fill(five).flat());
+    const { damage, entries } = await listRepeated(block, 10);
+    expect(entries.size).to.equal(0);
+    expect(damage?.message).to.include('more than 200000 headers');
+  });
 
   it('tells a tar of this program from one that has another header anywhere', async () => {
     const own = makeTarFile([{ path: 'a', content: Buffer.from('x') }]);

@@ -106,16 +106,23 @@ describe('a hostile bundle', () => {
       });
     }
 
-    for (const [path, text] of Object.entries(objects).filter(([name]) => /\.(?:yaml|json)$/.test(name))) {
-      it(`refuses ${path} in a mirror directory`, async () => {
-        const root = await bundle.unpack();
+    it('refuses each of them in a mirror directory, with and without metadata.json', async () => {
+      const root = await bundle.unpack();
+      const kept = Object.entries(objects).filter(([path]) => /\.(?:yaml|json)$/.test(path));
+      for (const [path, text] of kept) {
         await mkdir(dirname(join(root, path)), { recursive: true });
         await writeFile(join(root, path), text);
-        await refuse(root, path);
-        await rm(join(root, 'metadata.json'));
-        await refuse(root, path);
-      });
-    }
+      }
+      const paths = kept.map(([path]) => path);
+      const expectRefused = async (): Promise<void> => {
+        await failureOf(check(root), 'invalid-bundle');
+        const messages = (await verify(root)).problems.map(({ message }) => message);
+        for (const path of paths) expect(messages.join('\n')).to.contain(path);
+      };
+      await expectRefused();
+      await rm(join(root, 'metadata.json'));
+      await expectRefused();
+    });
 
     it('refuses a second document after a signature', async () => {
       const hostile = await change(({ files }) => {

@@ -9,7 +9,6 @@ import { basename, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import type { ArchiveFile } from '../../lib/archive/archive.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
@@ -32,8 +31,9 @@ import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { requirePeer } from '../support/peers.ts';
 import { requireRoot, storageIn } from '../support/archive/storeReader.ts';
+import { executableOf } from '../support/program/executables.ts';
 
-const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const program = executableOf('oc-adm_upgrade_bundle');
 const token = '0123456789abcdef0123';
 
 describe('fetchBundle', () => {

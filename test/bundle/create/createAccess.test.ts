@@ -179,10 +179,10 @@ describe('create and credentials', () => {
     const { registry } = workshop;
     registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 60_000 });
     const secret = await workshop.writePullSecret('ci', password);
-    const running = workshop.start({ 'pull-secret': secret, 'max-per-registry': '3' });
+    const running = workshop.create({ 'pull-secret': secret, 'max-per-registry': '3' });
     await until(() => registry.requests.filter(({ path }) => path.includes('/blobs/')).length > 5);
     registry.revokeTokens();
-    const { code, stderr } = await running.outcome;
+    const { code, stderr } = await running;
     expect(code, stderr).to.equal(0);
     expect(registry.requests.filter(({ status }) => status === 401).length).to.be.at.least(2);
   });

@@ -40,7 +40,7 @@ describe('create, again', () => {
   // Layers above a megabyte, so that some are partly present.
   before(async function () {
     this.timeout(300_000);
-    workshop = await openWorkshop({ release: { components: 6, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
+    workshop = await openWorkshop({ release: { components: 4, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
     reference = await workshop.make({ output: join(workshop.folder, 'reference') });
   });
   after(() => workshop.close());
@@ -94,24 +94,39 @@ describe('create, again', () => {
       .filter(([digest]) => !payloadBlobs(workshop.release).includes(digest))
       .reduce((sum, [digest, size]) => sum + size - (present.get(digest) ?? 0), 0);
   };
-  /** Leaves the state of a run that is killed after a number of bytes of blobs. */
-  const killAfter = async (bytes: number, signal: NodeJS.Signals = 'SIGKILL') => {
-    const before = workshop.registry.requests.length;
+  const journal = (): Promise<string> => readFile(workshop.bundle + suffixes.journal, 'utf8').catch(() => '');
+  /** Returns the large blobs that are complete according to the journal. */
+  const finished = (text: string): string[] => layers().filter((digest) => text.includes(`\n${digest}\n`));
+  /** Kills a run as soon as it has done something. */
+  const killWhen = async (isDone: () => unknown): Promise<void> => {
     const { child, outcome } = workshop.start();
-    await until(() => blobBytes(workshop.registry, before) >= bytes || child.exitCode !== null);
-    child.kill(signal);
-    return await outcome;
+    await until(async () => child.exitCode !== null || (await isDone()));
+    child.kill('SIGKILL');
+    expect((await outcome).code).to.equal(null);
+    expect(await listBundles(workshop.output)).to.deep.equal([]);
   };
 
   describe('after it was killed', () => {
-    it('resumes after each kill, fetches only what is missing, and gives the same file', async () => {
+    let killed: string;
+
+    /** Keeps the state of a run that was killed twice, with complete blobs and a begun one. */
+    before(async () => {
+      await rm(workshop.output, { recursive: true, force: true });
       slowly();
-      for (const bytes of [600_000, 2_600_000]) {
-        const { code } = await killAfter(bytes);
-        expect(code).to.equal(null);
-        expect(await listBundles(workshop.output)).to.deep.equal([]);
-      }
+      const from = workshop.registry.requests.length;
+      await killWhen(() => blobBytes(workshop.registry, from) >= 600_000);
       workshop.registry.clearFaults();
+      const [held = ''] = layers();
+      const part = { bytesPerSecond: 2_000_000, cut: { after: 1_500_000, how: 'stall' } } as const;
+      workshop.registry.fault(({ path }) => path.endsWith(held), part);
+      await killWhen(async () => finished(await journal()).length > 1 && / [1-9]\d*\n/.test(await journal()));
+      workshop.registry.clearFaults();
+      killed = join(workshop.folder, 'killed');
+      await cp(workshop.output, killed, { recursive: true });
+    });
+    beforeEach(() => cp(killed, workshop.output, { recursive: true }));
+
+    it('fetches only what is missing, and gives the same file', async () => {
       const missing = await missingBytes();
       const all = (await metadata()).blobs.reduce((sum, { size }) => sum + size, 0);
       expect(missing).to.be.below(all);
@@ -124,9 +139,6 @@ describe('create, again', () => {
     });
 
     it('resumes from a journal with an incomplete last line', async () => {
-      slowly();
-      await killAfter(3_000_000);
-      workshop.registry.clearFaults();
       await appendFile(workshop.bundle + suffixes.journal, 'sha256:0123');
       await workshop.make();
       await expectReference();
@@ -137,18 +149,8 @@ describe('create, again', () => {
       await using file = await openFile(workshop.bundle + suffixes.partial, 'r+');
       for (const digest of digests) await file.write(Buffer.from('corrupt'), 0, 7, (await placeOf(digest)).start + 10);
     };
-    const journal = (): Promise<string> => readFile(workshop.bundle + suffixes.journal, 'utf8').catch(() => '');
 
-    it('notices what was corrupt behind its back, and fetches only that again', async () => {
-      const [held = ''] = layers();
-      workshop.registry.fault(new RegExp(`GET .*/blobs/${held}`), { noAnswer: 'hold' });
-      const { child, outcome } = workshop.start();
-      const finished = (text: string): string[] => layers().filter((digest) => text.includes(`\n${digest}\n`));
-      await until(async () => finished(await journal()).length > 1);
-      child.kill('SIGKILL');
-      await outcome;
-      workshop.registry.clearFaults();
-
+    it('fetches only a complete blob that is corrupt again', async () => {
       const [corrupt = ''] = finished(await journal());
       await alter([corrupt]);
       const missing = await missingBytes();
@@ -162,22 +164,13 @@ describe('create, again', () => {
       await expectReference();
     });
 
-    it('notices a beginning of a blob that was corrupt', async () => {
-      const isLayer = ({ path }: { path: string }): boolean => layers().some((digest) => path.endsWith(digest));
-      workshop.registry.fault(isLayer, { cut: { after: 2_000_000, how: 'stall' } });
-      const { child, outcome } = workshop.start();
-      await until(async () => / [1-9]\d*\n/.test(await journal()));
-      child.kill('SIGKILL');
-      await outcome;
-      workshop.registry.clearFaults();
-
+    it('fetches a begun blob again whose beginning is corrupt', async () => {
       await alter([...(await journal()).matchAll(/^(\S+) [1-9]/gm)].map(([, digest = '']) => digest));
       await workshop.make();
       await expectReference();
     });
 
     it('starts from the beginning if the journal belongs to another bundle', async () => {
-      await mkdir(workshop.output);
       await writeFile(
         workshop.bundle + suffixes.journal,
         `${'0'.repeat(64)}\n${(await metadata()).blobs[0]?.digest ?? ''}\n`,
@@ -186,32 +179,34 @@ describe('create, again', () => {
       await workshop.make();
       await expectReference();
     });
+  });
 
-    it('resumes after Ctrl-C, which leaves no file with a final name', async () => {
-      slowly();
-      const outcome = await killAfter(3_000_000, 'SIGINT');
-      await expectFailure(
-        outcome,
-        workshop.output,
-        [
-          /^error \([a-z-]+\): Interrupted\./m,
-          /^hint: [\d.]+\/[\d.]+ .iB is kept. To resume: oc adm-upgrade-bundle create /m,
-        ],
-        {
-          exit: 130,
-        },
-      );
-      expect((await readdir(workshop.output)).sort()).to.deep.equal([
-        'upgrade-4.12.4-x86_64.tar.partial',
-        'upgrade-4.12.4-x86_64.tar.partial.journal',
-      ]);
-      workshop.registry.clearFaults();
-      const missing = await missingBytes();
-      const before = workshop.registry.requests.length;
-      await workshop.make();
-      expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(missing);
-      await expectReference();
-    });
+  it('resumes after an interruption, which leaves no file with a final name', async () => {
+    slowly();
+    const interruption = new AbortController();
+    const from = workshop.registry.requests.length;
+    const running = workshop.create({}, {}, interruption.signal);
+    await until(() => blobBytes(workshop.registry, from) >= 3_000_000);
+    interruption.abort();
+    await expectFailure(
+      await running,
+      workshop.output,
+      [
+        /^error \([a-z-]+\): Interrupted\./m,
+        /^hint: [\d.]+\/[\d.]+ .iB is kept. To resume: oc adm-upgrade-bundle create /m,
+      ],
+      { exit: 130 },
+    );
+    expect((await readdir(workshop.output)).sort()).to.deep.equal([
+      'upgrade-4.12.4-x86_64.tar.partial',
+      'upgrade-4.12.4-x86_64.tar.partial.journal',
+    ]);
+    workshop.registry.clearFaults();
+    const missing = await missingBytes();
+    const before = workshop.registry.requests.length;
+    await workshop.make();
+    expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(missing);
+    await expectReference();
   });
 
   describe('on a finished bundle', () => {
@@ -334,15 +329,15 @@ describe('create, again', () => {
   });
 
   describe('while another run is at it', () => {
-    it('refuses, with what to do, and does the other no harm', async () => {
+    it('refuses, says what to do, and does no harm to the other run', async () => {
       slowly();
-      const first = workshop.start();
+      const first = workshop.create();
       await until(() => stat(workshop.bundle + suffixes.lock).catch(() => undefined));
       await expectFailure(await workshop.create({ 'signature-store': 'http://127.0.0.1:9' }), workshop.output, [
         /^error \([a-z-]+\): another run is writing .*upgrade-4\.12\.4-x86_64\.tar$/m,
         /^hint: Wait for it to end/m,
       ]);
-      const { code, stderr } = await first.outcome;
+      const { code, stderr } = await first;
       expect(code, stderr).to.equal(0);
       await expectReference();
     });
@@ -383,10 +378,10 @@ describe('create, again', () => {
       const folder = mount.call(this, 'size=30m') ?? '';
       slowly(3_000_000);
       const before = workshop.registry.requests.length;
-      const run = workshop.start({ output: folder });
+      const running = workshop.create({ output: folder });
       await until(() => blobBytes(workshop.registry, before) > 2_000_000);
       await writeFile(join(folder, 'other'), Buffer.alloc(24 * 1024 ** 2)).catch(() => undefined);
-      await expectFailure(await run.outcome, folder, [
+      await expectFailure(await running, folder, [
         /^error \([a-z-]+\): the disk is full: .*upgrade-4\.12\.4-x86_64\.tar/m,
         /^hint: Free some space, then run the same command again/m,
       ]);

@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { cp, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { digestOf } from '../../../lib/oci/digest.ts';
@@ -14,10 +13,11 @@ import {
   openWorkshop,
   payloadBlobs,
   runProgram,
-  startExecutable,
+  startServing,
   until,
   type Workshop,
 } from '../../support/content/creation.ts';
+import { executableOf } from '../../support/program/executables.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { run } from '../../support/peers.ts';
 
@@ -153,10 +153,11 @@ describe('create --volume-size', () => {
     for (const changes of [{}, { 'volume-size': '2M' }]) {
       workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 2_000_000 });
       const from = workshop.registry.requests.length;
-      const { child, outcome } = workshop.start(changes);
-      await until(() => blobBytes(workshop.registry, from) > 1_500_000 || child.exitCode !== null);
-      child.kill('SIGKILL');
-      expect((await outcome).code).to.equal(null);
+      const interruption = new AbortController();
+      const running = workshop.create(changes, {}, interruption.signal);
+      await until(() => blobBytes(workshop.registry, from) > 1_500_000);
+      interruption.abort();
+      expect((await running).code).to.equal(130);
       expect(await listBundles(workshop.output)).to.deep.equal([]);
       workshop.registry.clearFaults();
       await workshop.make(split);
@@ -167,14 +168,12 @@ describe('create --volume-size', () => {
 
   it('resumes after a kill, and fetches only what is missing', async () => {
     workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 1_000_000 });
-    for (let round = 1; round <= 2; round += 1) {
-      const from = workshop.registry.requests.length;
-      const { child, outcome } = workshop.start(split);
-      await until(() => blobBytes(workshop.registry, from) > 4_000_000 || child.exitCode !== null);
-      child.kill('SIGKILL');
-      expect((await outcome).code).to.equal(null);
-      expect(await listVolumes(workshop.bundle)).to.deep.equal([]);
-    }
+    const before = workshop.registry.requests.length;
+    const { child, outcome } = workshop.start(split);
+    await until(() => blobBytes(workshop.registry, before) > 4_000_000 || child.exitCode !== null);
+    child.kill('SIGKILL');
+    expect((await outcome).code).to.equal(null);
+    expect(await listVolumes(workshop.bundle)).to.deep.equal([]);
     workshop.registry.clearFaults();
     const from = workshop.registry.requests.length;
     const { code, stderr } = await workshop.create(split);
@@ -205,10 +204,10 @@ describe('create --volume-size', () => {
     try {
       workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 2_000_000 });
       const from = workshop.registry.requests.length;
-      const filling = workshop.start({ ...split, output: folder });
+      const filling = workshop.create({ ...split, output: folder });
       await until(() => blobBytes(workshop.registry, from) > 1_500_000);
       await writeFile(join(folder, 'other'), Buffer.alloc(16 * 1024 ** 2)).catch(() => undefined);
-      await expectFailure(await filling.outcome, folder, [
+      await expectFailure(await filling, folder, [
         /^error \([a-z-]+\): the disk is full/m,
         /^hint: Free some space, then run/m,
       ]);
@@ -223,7 +222,7 @@ describe('create --volume-size', () => {
   });
 
   it('names the option that helps if a file system cannot hold a file of that size', async () => {
-    const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+    const executable = executableOf('oc-adm_upgrade_bundle');
     // 4000 blocks of 1024 bytes, instead of the 4 GiB of FAT32.
     const script = ['-c', 'ulimit -f 4000; exec "$0" "$@"', process.execPath, executable, 'create'];
     const env = { PATH: process.env['PATH'], HOME: workshop.folder };
@@ -284,15 +283,9 @@ describe('create --volume-size', () => {
       workshop.release.digest,
     );
     const trust = `--trust-fingerprint=${workshop.key.fingerprint}`;
-    const { child, outcome } = startExecutable('oc-adm_upgrade_bundle', workshop.folder, ['serve', reference, trust]);
-    const address = await new Promise<string>((resolve) =>
-      child.stdout?.once('data', (chunk: Buffer) => {
-        resolve(chunk.toString().trim());
-      }),
-    );
+    const { address, end } = await startServing(workshop.folder, [reference, trust]);
     const tar = await fetch(`http://${address}/bundle.tar`);
     expect(digestOf(Buffer.from(await tar.arrayBuffer()))).to.equal(digestOf(joined));
-    child.kill('SIGINT');
-    await outcome;
+    await end();
   });
 });

@@ -20,7 +20,7 @@ import {
   payloadBlobs,
   type ProgramOptions,
   runProgram,
-  startProgram,
+  startServing,
   type Workshop,
 } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
@@ -235,18 +235,12 @@ describe('a delta', () => {
 
   it('is served with its base', async () => {
     const trust = [`--trust-fingerprint=${workshop.key.fingerprint}`, `--base=${base}`];
-    const { child, outcome } = startProgram(workshop.folder, 'serve', [delta, ...trust]);
-    const address = await new Promise<string>((resolve) =>
-      child.stdout?.once('data', (chunk: Buffer) => {
-        resolve(chunk.toString().trim());
-      }),
-    );
+    const { address, end } = await startServing(workshop.folder, [delta, ...trust]);
     for (const { digest, size } of [...(metadata.base?.blobs ?? []), ...metadata.blobs]) {
       const answer = await fetch(`http://${address}/v2/${releaseRepository}/blobs/${digest}`);
       expect((await answer.arrayBuffer()).byteLength).to.equal(size);
     }
-    child.kill('SIGINT');
-    await outcome;
+    await end();
   });
 
   it('is loaded with its base, with no network', async function () {

@@ -1,11 +1,9 @@
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { connect, createServer, type AddressInfo } from 'node:net';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
@@ -17,9 +15,9 @@ import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { acceptUnsigned } from '../../support/release/trust.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
+import { startProgram, startServing, type Serving } from '../../support/content/creation.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 
-const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const loopback = { host: '127.0.0.1', port: 0 };
 
 interface Served extends BundleServer {
@@ -199,98 +197,82 @@ describe('serve', () => {
   });
   after(() => made.remove());
 
-  const start = (...args: string[]) =>
+  const start = (...args: string[]): Promise<Serving> =>
     startUntrusting(`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`, ...args);
-  const startUntrusting = async (...args: string[]) => {
-    const child = spawn(process.execPath, [program, 'serve', made.path, ...args], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    let [stdout, stderr] = ['', ''];
-    child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
-    const ready = new Promise<void>((resolve) => {
-      child.stdout.on('data', (chunk: Buffer) => {
-        stdout += chunk.toString();
-        if (stdout.includes('\n')) resolve();
-      });
-    });
-    const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
-    await Promise.race([ready, ended]);
-    return { child, ended, address: stdout.trim() };
-  };
+  const startUntrusting = (...args: string[]): Promise<Serving> => startServing(made.folder, [made.path, ...args]);
 
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    it(`prints its address, and succeeds after ${signal}`, async () => {
-      const { child, ended, address } = await start('-v');
-      expect(address).to.match(/^127\.0\.0\.1:\d+$/);
-      expect((await fetch(`http://${address}/v2/openshift/release/manifests/${made.release.tag}`)).status).to.equal(
-        200,
-      );
-      child.kill(signal);
-      const { code, stdout, stderr } = await ended;
-      expect(code).to.equal(0);
-      expect(stdout).to.equal(`${address}\n`);
-      expect(stderr).to.contain(
-        `skopeo inspect --tls-verify=false docker://${address}/openshift/release:${made.release.tag}`,
-      );
-      expect(stderr).to.contain(`GET /v2/openshift/release/manifests/${made.release.tag}`);
-      expect(stderr).to.contain(`signed by Test release key <release@example.com>, key ${made.key.fingerprint}`);
-      expect(stderr).not.to.match(/warning|error/);
-    });
-  }
+  it('prints its address, and succeeds after an interruption', async () => {
+    const { address, end } = await start('-v');
+    expect(address).to.match(/^127\.0\.0\.1:\d+$/);
+    expect((await fetch(`http://${address}/v2/openshift/release/manifests/${made.release.tag}`)).status).to.equal(200);
+    const { code, stdout, stderr } = await end();
+    expect(code).to.equal(0);
+    expect(stdout).to.equal(`${address}\n`);
+    expect(stderr).to.contain(
+      `skopeo inspect --tls-verify=false docker://${address}/openshift/release:${made.release.tag}`,
+    );
+    expect(stderr).to.contain(`GET /v2/openshift/release/manifests/${made.release.tag}`);
+    expect(stderr).to.contain(`signed by Test release key <release@example.com>, key ${made.key.fingerprint}`);
+    expect(stderr).not.to.match(/warning|error/);
+  });
+
+  it('ends its process with 0 after SIGTERM', async () => {
+    const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+    const { child, outcome } = startProgram(made.folder, 'serve', [made.path, ...trust]);
+    await Promise.race([once(child.stdout ?? child, 'data'), outcome]);
+    child.kill('SIGTERM');
+    expect((await outcome).code).to.equal(0);
+  });
 
   it('serves nothing that an unknown key signed, unless that is allowed', async () => {
-    const refused = await (await startUntrusting()).ended;
+    const refused = await (await startUntrusting()).end();
     expect(refused).to.deep.include({ code: 1, stdout: '' });
     expect(refused.stderr).to.match(
       new RegExp(`^hint: .* Trust ${made.key.fingerprint} only .*\ntry: --trust-fingerprint$`, 'm'),
     );
-    const { child, ended, address } = await startUntrusting('--allow-unsigned');
+    const { address, end } = await startUntrusting('--allow-unsigned');
     expect(address).to.match(/^127\.0\.0\.1:\d+$/);
-    child.kill('SIGTERM');
-    expect((await ended).stderr).to.match(/warning: .*a key that is not trusted; continuing/);
+    expect((await end()).stderr).to.match(/warning: .*a key that is not trusted; continuing/);
   });
 
   it('ends at once while a client is connected', async () => {
-    const { child, ended, address } = await start('--quiet');
+    const { address, end } = await start('--quiet');
     const [host = '', port = ''] = address.split(':');
     const client = connect(Number(port), host).on('error', () => undefined);
     await once(client, 'connect');
-    child.kill('SIGINT');
-    expect(await ended).to.deep.include({ code: 0, stderr: '' });
+    expect(await end()).to.deep.include({ code: 0, stderr: '' });
     client.destroy();
   });
 
   it('warns when it can be reached from elsewhere', async () => {
-    const { child, ended, address } = await start('--listen=0.0.0.0:0', '--quiet');
+    const { address, end } = await start('--listen=0.0.0.0:0', '--quiet');
     expect(address).to.match(/^0\.0\.0\.0:\d+$/);
-    child.kill('SIGTERM');
-    expect((await ended).stderr).to.match(/warning: .*plain HTTP, without a login/);
+    expect((await end()).stderr).to.match(/warning: .*plain HTTP, without a login/);
   });
 
   it('refuses clients without the token in a file, and refuses a file without a token', async () => {
     const file = join(made.folder, 'token');
     await writeFile(file, 'short\n');
-    const refused = await (await start(`--token-file=${file}`)).ended;
+    const refused = await (await start(`--token-file=${file}`)).end();
     expect(refused.code).to.equal(1);
     expect(refused.stderr).to.contain('openssl rand').and.not.to.contain('short');
     const token = '0123456789abcdef';
     await writeFile(file, `${token}\n`);
-    const { child, ended, address } = await start(`--token-file=${file}`, '--listen=0.0.0.0:0');
+    const { address, end } = await start(`--token-file=${file}`, '--listen=0.0.0.0:0');
     const url = `http://${address.replace('0.0.0.0', '127.0.0.1')}/bundle.tar`;
     expect((await fetch(url)).status).to.equal(401);
     const headers = { Authorization: `Bearer ${token}`, Range: 'bytes=0-511' };
     const answer = await fetch(url, { headers });
     expect(answer.status).to.equal(206);
     expect(Buffer.from(await answer.arrayBuffer()).toString()).to.match(/^metadata\.json/);
-    child.kill('SIGTERM');
-    const { stderr } = await ended;
+    const { stderr } = await end();
     expect(stderr)
       .to.match(/warning: .*each client that reads the token/)
       .and.not.to.contain(token);
   });
 
   it('responds to its own and the given host names, and to no others', async () => {
-    const { child, ended, address } = await start('--listen=0.0.0.0:0', '--host=registry.example.com');
+    const { address, end } = await start('--listen=0.0.0.0:0', '--host=registry.example.com');
     const port = Number(address.split(':').at(-1));
     const ask = async (name: string): Promise<string> => {
       const socket = connect(port, '127.0.0.1');
@@ -301,17 +283,16 @@ describe('serve', () => {
     expect(await ask(hostname())).to.equal('200');
     expect(await ask('localhost')).to.equal('200');
     expect(await ask('evil.example')).to.equal('421');
-    child.kill('SIGTERM');
-    expect((await ended).code).to.equal(0);
+    expect((await end()).code).to.equal(0);
   });
 
   it('says that a port is taken', async () => {
     const occupant = createServer().listen(0, '127.0.0.1');
     await once(occupant, 'listening');
     const { port } = occupant.address() as AddressInfo;
-    const { ended } = await start(`--listen=127.0.0.1:${port}`);
+    const { end } = await start(`--listen=127.0.0.1:${port}`);
     occupant.close();
-    const { code, stderr } = await ended;
+    const { code, stderr } = await end();
     expect(code).to.equal(1);
     expect(stderr)
       .to.contain(`127.0.0.1:${port}`)
@@ -320,8 +301,8 @@ describe('serve', () => {
 
   for (const listen of ['nonsense', ':5000', '127.0.0.1:', '127.0.0.1:70000', '::1:5000']) {
     it(`refuses --listen ${listen}`, async () => {
-      const { ended } = await start(`--listen=${listen}`);
-      const { code, stderr } = await ended;
+      const { end } = await start(`--listen=${listen}`);
+      const { code, stderr } = await end();
       expect(code).to.equal(2);
       expect(stderr).to.contain(listen);
     });

@@ -81,6 +81,19 @@ function retime(tar: Buffer, name: string, start: number): Variant {
   return { name, start, bytes };
 }
 
+/** Which of a number of reads of a range, and of all later ones, are lies: one, those before it, or it and all later. */
+function waysToLie(count: number): boolean[][] {
+  const reads = Array.from({ length: count + 1 }, (_, index) => index);
+  const ways = reads
+    .slice(0, count)
+    .flatMap((turn) => [
+      reads.map((read) => read >= turn),
+      reads.map((read) => read < turn),
+      reads.map((read) => read === turn),
+    ]);
+  return [...new Map(ways.map((way) => [way.join(), way])).values()].filter((way) => way.includes(true));
+}
+
 describe('a drive that returns other bytes for the same place', function () {
   this.timeout(300_000);
   let made: TestBundle;
@@ -98,7 +111,8 @@ describe('a drive that returns other bytes for the same place', function () {
   });
 
   before(async () => {
-    made = await makeBundle({ components: 2, layerSize: 1500 });
+    const attachments = (name: string): boolean => name === 'release';
+    made = await makeBundle({ components: 1, layers: 1, baseLayers: 1, layerSize: 1500, attachments });
     tar = await readFile(made.path);
     const archive = await Archive.open(made.path, makeContext());
     const entries = [...archive.entries.values()];
@@ -156,23 +170,17 @@ describe('a drive that returns other bytes for the same place', function () {
       const counting = new ChangingDrive(tar, variant, () => false);
       await verifyDrive(counting);
       const candidates = new Map([tar, changed(tar, variant)].map((bytes) => [digestOf(bytes) as string, bytes]));
-      for (let turn = 1; turn <= counting.touched; turn += 1) {
-        for (const lies of [
-          (read: number) => read >= turn,
-          (read: number) => read < turn,
-          (read: number) => read === turn,
-        ]) {
-          const drive = new ChangingDrive(tar, variant, lies);
-          const report = await verifyDrive(drive).catch(() => undefined);
-          if (!report || report.problems.length > 0) {
-            caught += 1;
-            continue;
-          }
-          const bytes = candidates.get(report.digest ?? '');
-          const where = `${variant.name}, read ${turn}`;
-          expect(bytes, where).not.to.equal(undefined);
-          if (bytes) expect(report, where).to.deep.equal(await stable(bytes));
+      for (const lies of waysToLie(counting.touched)) {
+        const drive = new ChangingDrive(tar, variant, (read) => lies[Math.min(read, lies.length) - 1] ?? false);
+        const report = await verifyDrive(drive).catch(() => undefined);
+        if (!report || report.problems.length > 0) {
+          caught += 1;
+          continue;
         }
+        const bytes = candidates.get(report.digest ?? '');
+        const where = `${variant.name}, lies ${lies.join()}`;
+        expect(bytes, where).not.to.equal(undefined);
+        if (bytes) expect(report, where).to.deep.equal(await stable(bytes));
       }
     }
     expect(caught).to.be.greaterThan(variants.length);

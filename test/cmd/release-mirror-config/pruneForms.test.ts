@@ -18,13 +18,14 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
 
   afterEach(() => workshop.close());
 
+  const small: ReleaseOptions = { components: ['cli', 'etcd'], layers: 1, baseLayers: 1 };
   const open = async (options: ReleaseOptions = {}): Promise<void> => {
-    workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], ...options } });
+    workshop = await openWorkshop({ release: { ...small, ...options } });
     mirroring = new Mirroring(workshop);
     old = await publish('4.12.3', options);
   };
   const publish = (version: string, options: ReleaseOptions = {}): Promise<TestRelease> =>
-    addRelease(workshop, { components: ['cli', 'etcd'], ...options, version, seed: version });
+    addRelease(workshop, { ...small, ...options, version, seed: version });
   const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
   const prune = async (...args: string[]): Promise<string> => {
     const all = ['prune', '--insecure', '--yes', ...args];

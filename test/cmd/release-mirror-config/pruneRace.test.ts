@@ -6,7 +6,7 @@ import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
-import type { TestRelease } from '../../support/release/release.ts';
+import type { ReleaseOptions, TestRelease } from '../../support/release/release.ts';
 
 describe('oc adm-release-mirror-config prune, while a release is tagged', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
@@ -19,11 +19,12 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
   let repository = '';
 
   before(async () => {
-    workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], common: ['etcd'] } });
+    const small: ReleaseOptions = { layers: 1, baseLayers: 1, attachments: () => false };
+    const release = { ...small, components: ['cli', 'etcd'], common: ['etcd'] };
+    workshop = await openWorkshop({ release });
     mirroring = new Mirroring(workshop);
-    const components = { components: ['cli', 'etcd'], common: ['etcd'] };
-    old = await addRelease(workshop, { ...components, version: '4.12.3', seed: 'old' });
-    kept = await addRelease(workshop, { components: ['cli'], version: '4.12.9', seed: 'kept' });
+    old = await addRelease(workshop, { ...release, version: '4.12.3', seed: 'old' });
+    kept = await addRelease(workshop, { ...small, components: ['cli'], version: '4.12.9', seed: 'kept' });
   });
   beforeEach(() => (repository = `site${(number += 1)}/release`));
   after(() => workshop.close());

@@ -7,13 +7,20 @@ import { openAccess } from '../../../cmd/cli/access.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
-import { openWorkshop, runExecutable, runProgram, sign, until, type Workshop } from '../../support/content/creation.ts';
+import {
+  addRelease,
+  openWorkshop,
+  runExecutable,
+  runProgram,
+  until,
+  type Workshop,
+} from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
-import { buildRelease, type TestRelease } from '../../support/release/release.ts';
+import type { TestRelease } from '../../support/release/release.ts';
 
 describe('oc adm-release-mirror-config prune, beside other runs', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
@@ -25,15 +32,10 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   let repository = '';
 
   before(async () => {
-    workshop = await openWorkshop({ release: { components: ['cli', 'etcd'], common: ['etcd'] } });
+    const release = { components: ['cli', 'etcd'], common: ['etcd'], layers: 1, baseLayers: 1 };
+    workshop = await openWorkshop({ release });
     mirroring = new Mirroring(workshop);
-    old = buildRelease({
-      ...{ version: '4.12.3', components: ['cli', 'etcd'], common: ['etcd'], seed: 'old' },
-      registry: workshop.registry.host,
-      verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
-    });
-    old.addTo(workshop.registry.content);
-    await sign(workshop, [old.digest]);
+    old = await addRelease(workshop, { ...release, version: '4.12.3', seed: 'old' });
   });
   beforeEach(() => (repository = `site${(number += 1)}/release`));
   after(() => workshop.close());
@@ -157,7 +159,9 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   });
 
   it('completes a manifest list of which the registry lacks an image', async () => {
-    await using other = await openWorkshop({ release: { arch: 'multi', components: ['etcd'] } });
+    await using other = await openWorkshop({
+      release: { arch: 'multi', components: ['etcd'], layers: 1, baseLayers: 1 },
+    });
     await using lax = await startRegistry();
     const mirror = (): Promise<string> => new Mirroring(other).succeed([`--to=${lax.host}/site/release`]);
     await mirror();

@@ -45,7 +45,7 @@ describe('oc adm-release-mirror-config', () => {
   let mirroring: Mirroring;
 
   const open = async (options: Parameters<typeof openWorkshop>[0] = {}): Promise<void> => {
-    workshop = await openWorkshop(options);
+    workshop = await openWorkshop({ ...options, release: { layers: 1, baseLayers: 1, ...options.release } });
     mirroring = new Mirroring(workshop);
   };
   afterEach(() => workshop.close());

@@ -3,7 +3,6 @@ import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, open, truncate, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { formatMetadata, metadataPath } from '../../../lib/bundle/metadata.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
@@ -12,8 +11,9 @@ import { layOutTar } from '../../../lib/archive/tarLayout.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { rewrite } from '../../support/archive/repack.ts';
+import { executableOf } from '../../support/program/executables.ts';
 
-const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const executable = executableOf('oc-adm_upgrade_bundle');
 const run = promisify(execFile);
 
 interface Outcome {

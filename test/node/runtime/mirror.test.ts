@@ -4,7 +4,6 @@ import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
@@ -18,8 +17,9 @@ import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { requirePeer, run } from '../../support/peers.ts';
 import { mirrorFile } from '../../../lib/machine/paths.ts';
+import { executableOf } from '../../support/program/executables.ts';
 
-const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const program = executableOf('oc-adm_upgrade_bundle');
 
 describe('startMirror', function () {
   this.timeout(300_000);

@@ -15,6 +15,7 @@ import { readContent } from '../../../lib/store/store.ts';
 import { openSession, type RegistrySession } from '../../../lib/registry/session.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { makeHeader } from '../../support/archive/tarBytes.ts';
 import { makeArchive, soundFiles, type ArchiveEntry } from '../../support/release/graphArchive.ts';
 import { TestContent, type ImageFormat } from '../../support/content/image.ts';
 import { makeFileLayer, makeNoiseLayer } from '../../support/content/layers.ts';
@@ -315,10 +316,11 @@ describe('buildGraphDataImage', () => {
     });
 
     it('is not unpacked beyond any sound size', async () => {
-      const zeros = gzipSync(Buffer.concat([makeArchive(soundFiles), Buffer.alloc(300 * 1024 * 1024)]), { level: 1 });
-      await failureOf(build(zeros), 'too-large');
-      const many = Array.from({ length: 50_001 }, (_, index) => ({ path: `channels/${index}` }));
-      await failureOf(build(makeArchive([...soundFiles, ...many])), 'too-large');
+      const zeros = gzipSync(Buffer.alloc(60 * 1024 * 1024), { level: 1 });
+      const large = Buffer.concat([gzipSync(makeArchive(soundFiles)), ...Array<Buffer>(5).fill(zeros)]);
+      await failureOf(build(large), 'too-large');
+      const many = Buffer.alloc(512 * 50_001, makeHeader({ name: 'channels/', type: '5' }));
+      await failureOf(build(Buffer.concat([many, makeArchive(soundFiles)])), 'too-large');
     });
   });
 });

@@ -59,24 +59,53 @@ export function startExecutable(
   return { child, outcome: watch(child) };
 }
 
-/** Runs `oc adm-upgrade-bundle` to its end in this process, with `home` as in startProgram. */
+/** Runs `oc adm-upgrade-bundle` to its end in this process, with `home` as in startProgram. A signal interrupts it. */
 export function runProgram(
   home: string,
   verb: string,
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
+  signal?: AbortSignal,
 ): Promise<Execution> {
-  return runExecutable('oc-adm_upgrade_bundle', home, [verb, ...args], env);
+  return runExecutable('oc-adm_upgrade_bundle', home, [verb, ...args], env, signal);
 }
 
-/** Runs one of the programs of this project to its end in the same way. */
+/** Runs one of the programs of this project to its end in the same way. A signal interrupts it. */
 export function runExecutable(
   name: string,
   home: string,
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
+  signal?: AbortSignal,
 ): Promise<Execution> {
-  return executeProgram(name, args, { cwd: home, env: { ...environmentAt(home), ...env } });
+  return executeProgram(name, args, {
+    ...{ cwd: home, env: { ...environmentAt(home), ...env } },
+    ...(signal && { signal }),
+  });
+}
+
+/** `oc adm-upgrade-bundle serve` in this process. */
+export interface Serving {
+  /** What it printed: its address. Empty if it ended without. */
+  readonly address: string;
+  /** Interrupts it, and returns its result. */
+  readonly end: () => Promise<Execution>;
+}
+
+/** Starts `oc adm-upgrade-bundle serve`, with `home` as in startProgram, until it prints its address or ends. */
+export async function startServing(home: string, args: readonly string[]): Promise<Serving> {
+  const interruption = new AbortController();
+  const printed = Promise.withResolvers<string>();
+  const running = executeProgram('oc-adm_upgrade_bundle', ['serve', ...args], {
+    ...{ cwd: home, env: environmentAt(home), signal: interruption.signal },
+    onOutput: printed.resolve,
+  });
+  const address = await Promise.race([printed.promise, running.then(({ stdout }) => stdout)]);
+  const end = (): Promise<Execution> => {
+    interruption.abort();
+    return running;
+  };
+  return { address: address.trim(), end };
 }
 
 function environmentAt(home: string): NodeJS.ProcessEnv {
@@ -160,9 +189,9 @@ export class Workshop {
     return running;
   }
 
-  /** Runs `create` to its end, in this process. */
-  create(changes: ProgramOptions = {}, env: NodeJS.ProcessEnv = {}): Promise<Execution> {
-    return runProgram(this.folder, 'create', this.options(changes), env);
+  /** Runs `create` to its end, in this process. A signal interrupts it. */
+  create(changes: ProgramOptions = {}, env: NodeJS.ProcessEnv = {}, signal?: AbortSignal): Promise<Execution> {
+    return runProgram(this.folder, 'create', this.options(changes), env, signal);
   }
 
   /** Runs `create`, which must succeed, and returns the path of the bundle. */

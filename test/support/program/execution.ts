@@ -25,6 +25,8 @@ export interface ExecutionOptions {
   /** The standard input. */
   readonly stdin?: string;
   readonly signal?: AbortSignal;
+  /** Gets all that the program has printed, each time that it prints. */
+  readonly onOutput?: (stdout: string) => void;
   /** The step at which it is killed, as `KilledRun` takes it. The code is -1 then. */
   readonly killedAt?: number | string | undefined;
 }
@@ -54,7 +56,7 @@ export async function executeProgram(
   for (const name of Object.keys(env))
     if (/^(NODE_(OPTIONS|EXTRA|TLS)|SSL_|KILL_AT$|TZ$)/.test(name) && env[name] !== process.env[name])
       throw new AssertionError({ message: `${name} is read when a process starts: this needs a process of its own` });
-  const [stdout, stderr] = [new Sink(), new Sink()];
+  const [stdout, stderr] = [new Sink(options.onOutput), new Sink()];
   const executable = join(sources, `${basename(name, '.ts')}.ts`);
   // On a slow machine too, stderr has only the output of the command.
   const firstProgress = 2 ** 31 - 1;
@@ -89,6 +91,12 @@ function restorePriority(priority: number): void {
 
 class Sink extends Writable {
   readonly #chunks: Buffer[] = [];
+  readonly #onOutput: ((text: string) => void) | undefined;
+
+  constructor(onOutput?: (text: string) => void) {
+    super();
+    this.#onOutput = onOutput;
+  }
 
   get text(): string {
     return Buffer.concat(this.#chunks).toString();
@@ -96,6 +104,7 @@ class Sink extends Writable {
 
   override _write(chunk: Buffer, _encoding: string, done: () => void): void {
     this.#chunks.push(chunk);
+    this.#onOutput?.(this.text);
     done();
   }
 }

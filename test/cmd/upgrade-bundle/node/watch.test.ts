@@ -12,8 +12,9 @@ import type { Execution } from '../../../support/program/execution.ts';
 import { requireLoopDevices, skipLoudly, Drives } from '../../../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../../../support/release/mirrorDirectory.ts';
 import { run } from '../../../support/peers.ts';
+import { executableOf } from '../../../support/program/executables.ts';
 
-const executable = new URL('../../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url).pathname;
+const executable = executableOf('oc-adm_upgrade_bundle');
 
 describe('oc adm-upgrade-bundle watch', () => {
   let bundle: TestBundle;
