@@ -121,7 +121,7 @@ export class PluginError extends Error {
   constructor(
     code: ErrorCode,
     message: string,
-    options: { hint?: string | undefined; settings?: readonly SettingName[] | undefined; cause?: unknown } = {},
+    options: { hint?: string; settings?: readonly SettingName[]; cause?: unknown } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;

@@ -64,10 +64,7 @@ export function showFailure(
   error: unknown,
   terminal: Terminal,
   signal: AbortSignal,
-  {
-    program,
-    command,
-  }: { readonly program: Program; readonly command?: Pick<Command, 'options' | 'needsRoot'> | undefined },
+  { program, command }: { readonly program: Program; readonly command?: Pick<Command, 'options' | 'needsRoot'> },
 ): number {
   const { verbose } = terminal;
   const details = verbose ? causesOf(error).map((cause) => `caused by: ${messageOf(cause)}`) : [];

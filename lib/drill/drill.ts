@@ -104,7 +104,7 @@ export async function drillNode(
   const ended = new Date().toISOString();
   return {
     ...{ node: name, result, reboot, version: before.version, started: drill.started, ended },
-    ...{ seconds: report.seconds, ...(message !== undefined && { message }) },
+    ...{ seconds: report.seconds, message },
     ...{ pods: report.results(), asked: report.asked },
   };
 }

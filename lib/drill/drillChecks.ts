@@ -26,7 +26,7 @@ export interface DrillMode {
 export async function checkDrillRights(cluster: Cluster, { reboot }: Pick<DrillMode, 'reboot'>): Promise<void> {
   const object = (apiVersion: string, kind: string, namespace?: string) => ({
     ...{ apiVersion, kind },
-    metadata: { name: '', ...(namespace !== undefined && { namespace }) },
+    metadata: { name: '', namespace },
   });
   const requests: AccessRequest[] = [
     { verb: 'patch', object: object('v1', 'Node') },

@@ -14,13 +14,13 @@ export interface ManifestSet {
   /** The release, the path, or `-`. */
   readonly name: string;
   /** The folder that the names of the files are relative to, if they are on this machine. */
-  readonly root?: string | undefined;
+  readonly root?: string;
   /** The folder for its files beside those of other sets; by default the version of the release. */
-  readonly folder?: string | undefined;
+  readonly folder?: string;
   /** The release image by digest, if it is a release. */
-  readonly release?: string | undefined;
+  readonly release?: string;
   /** Chooses the objects of a release that a cluster has. */
-  readonly filter?: ManifestFilter | undefined;
+  readonly filter?: ManifestFilter;
   /** The texts by the names of the files; the reason for a file that cannot be read. */
   readonly files: ReadonlyMap<string, string | { readonly unreadable: string }>;
 }

@@ -43,7 +43,7 @@ export async function readSite(
     history: listOf(fieldsAt(clusterVersion, 'status')['history']).map((entry) => {
       const image = textOf(entry['image']);
       const [release = '', state = ''] = [textOf(entry['version']), textOf(entry['state'])];
-      return { version: release, state, ...(image !== undefined && { image }) };
+      return { version: release, state, image };
     }),
     nodes: survey.nodes.map((node) => describeNode(node, survey)),
     pools: survey.pools.map(describePool),
@@ -67,9 +67,9 @@ function describeNode(node: StoredObject, { free }: Pick<ClusterSurvey, 'free'>)
   const available = free.get(name);
   return {
     ...{ name, architecture },
-    ...(capacity !== undefined && { capacity }),
+    capacity,
     ...(available !== undefined && { free: available }),
-    ...(os !== undefined && { os }),
+    os,
   };
 }
 
@@ -92,7 +92,7 @@ function readFeatureGates({
 function describePolicy(object: StoredObject): NonNullable<SiteReport['policies']>[number] {
   const { name, namespace, scopes, trust } = readImagePolicy(object, 'the cluster');
   const judged = trust.kind === 'invalid' ? { unsupported: trust.reason } : { key: rootFingerprint(trust) ?? '' };
-  return { name, ...(namespace !== undefined && { namespace }), scopes, ...judged };
+  return { name, namespace, scopes, ...judged };
 }
 
 /** Lists the images that each node has: images that its kubelet lists, and pinned images. */

@@ -53,7 +53,7 @@ export async function inspectRelease(bundle: Bundle, context: Context): Promise<
   const osImageStreams = needed.map((streams) => measureStreams(streams, images));
   return {
     ...inspection,
-    ...(created && { created }),
+    created,
     versions: last?.versions ?? {},
     errata: [...errata],
     images,

@@ -26,7 +26,7 @@ export interface ExecutionOptions {
   readonly stdin?: string;
   readonly signal?: AbortSignal;
   /** The step at which it is killed, as `KilledRun` takes it. The code is -1 then. */
-  readonly killedAt?: number | string | undefined;
+  readonly killedAt?: number | string;
 }
 
 const sources = fileURLToPath(new URL('../../../cmd', import.meta.url));
