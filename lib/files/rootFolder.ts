@@ -112,7 +112,7 @@ export class RootFolder {
   }
 
   /**
-   * Lists a folder, without subfolders, in no order; empty if it does not exist. Skips names that `isWanted` refuses.
+   * Lists a folder, without subfolders, sorted by path; empty if it does not exist. Skips names that `isWanted` refuses.
    * Throws `not-readable`, and `too-large` above the limit of entries.
    */
   async list(
@@ -122,7 +122,7 @@ export class RootFolder {
   ): Promise<FolderEntry[]> {
     const found: FolderEntry[] = [];
     await this.#visit(folder, (place) => this.#list(place, folder, limit, found, isWanted)).catch(ignoreMissing);
-    return found;
+    return found.sort((a, b) => (a.path < b.path ? -1 : 1));
   }
 
   /**

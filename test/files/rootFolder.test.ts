@@ -161,6 +161,13 @@ describe('RootFolder', () => {
     expect(seen).to.include('content');
   });
 
+  it('lists a folder in the order of its paths, not of the file system', async () => {
+    const names = Array.from({ length: 20 }, (_, index) => `a/b/${String((index * 7) % 20).padStart(2, '0')}`);
+    for (const name of names) await writeFile(at(name), '');
+    const listed = (await folder.list('a/b')).map(({ path }) => path);
+    expect(listed).to.deep.equal([...names, 'a/b/file'].sort());
+  });
+
   it('lists files and links, and no more than the limit', async () => {
     await symlink(outside, at('out'));
     await symlink('file', at('a/b/tag'));

@@ -1,18 +1,15 @@
 import { hash } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
-import { relative } from 'node:path';
 import Mocha, { type MochaOptions, type Runner, type Suite, type Test } from 'mocha';
 
 const { Base } = Mocha.reporters;
 const { EVENT_RUN_END, EVENT_SUITE_END, EVENT_TEST_FAIL, EVENT_TEST_PASS, EVENT_TEST_PENDING } = Mocha.Runner.constants;
 
 /**
- * Prints a line for each suite, each failure as it happens, the skipped tests, and `N passed, N failed, N skipped` as
- * the last line.
+ * Prints a line for each suite, and each failure as it happens. Unless .ci/worker.mjs says that this is a part of a run,
+ * it prints the skipped tests and, as the last line, `N passed, N failed, N skipped`.
  */
 export default class Reporter extends Base {
   readonly #skipped: string[] = [];
-  readonly #times = new Map<string, number>();
   readonly #passed = new Map<Suite | undefined, number>();
 
   constructor(runner: Runner, options: MochaOptions) {
@@ -28,44 +25,22 @@ export default class Reporter extends Base {
     runner.on(EVENT_TEST_PENDING, (test: Test) => {
       this.#skipped.push(test.fullTitle());
     });
-    let begun = Date.now();
     runner.on(EVENT_SUITE_END, (suite: Suite) => {
-      if (suite.parent?.root === true && suite.file !== undefined) {
-        this.#times.set(suite.file, (this.#times.get(suite.file) ?? 0) + Date.now() - begun);
-        begun = Date.now();
-      }
       const passed = this.#passed.get(suite);
       if (passed !== undefined) {
         Base.consoleLog('  %s  %s', String(passed).padStart(4), suite.fullTitle());
       }
     });
     runner.once(EVENT_RUN_END, () => {
-      this.#finish();
+      if (this.failures.length > 0) Base.list(this.failures);
+      if (!(options.reporterOptions as { isPart?: boolean } | undefined)?.isPart) this.#printTotal();
     });
   }
 
-  /**
-   * Returns the report for .ci/test.mjs: the counts, the titles of skipped tests, and the duration of each file in
-   * milliseconds.
-   */
-  #report(): object {
-    const times = Object.fromEntries([...this.#times].map(([file, time]) => [relative(process.cwd(), file), time]));
-    return { passed: this.stats.passes, failed: this.failures.length, skipped: this.#skipped, times };
-  }
-
-  #finish(): void {
+  #printTotal(): void {
     const skipped = this.#skipped.length;
-    if (this.failures.length > 0) {
-      Base.list(this.failures);
-    }
-    const report = process.env['TEST_REPORT'];
-    if (skipped > 0 && report === undefined) {
-      Base.consoleLog(Base.color('pending', '\n  SKIPPED (%s):'), String(skipped));
-      for (const title of this.#skipped) {
-        Base.consoleLog(Base.color('pending', '    - %s'), title);
-      }
-    }
-    if (report !== undefined) writeFileSync(report, JSON.stringify(this.#report()));
+    if (skipped > 0) Base.consoleLog(Base.color('pending', '\n  SKIPPED (%s):'), String(skipped));
+    for (const title of this.#skipped) Base.consoleLog(Base.color('pending', '    - %s'), title);
     const passed = String(this.stats.passes);
     Base.consoleLog('\n%s passed, %s failed, %s skipped', passed, String(this.failures.length), String(skipped));
   }

@@ -140,7 +140,7 @@ function checkKept(
     .map(({ store }) => store.name)
     .slice(0, 1)
     .join('');
-  const known = releases.map(({ tag }) => tag).sort(compareVersions);
+  const known = releases.toSorted((a, b) => compareVersions(a.version, b.version)).map(({ tag }) => tag);
   for (const each of keep) {
     const damaged = broken.find((tag) => tag === each || parseReleaseTag(tag)?.version === each);
     if (damaged !== undefined) {

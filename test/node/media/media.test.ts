@@ -345,7 +345,7 @@ describe('media', () => {
     const hang = `#!/bin/sh\ncase "$*" in *${hung.device}*) until [ -e '${answer}' ]; do sleep 0.02; done;; esac\nexec /usr/sbin/blkid "$@"\n`;
     await writeFile(join(folder, 'bin', 'blkid'), hang, { mode: 0o755 });
     const context = makeContext();
-    const media = await openMedia(context, [], 200);
+    const media = await openMedia(context, [], 2000);
     const events: string[] = [];
     const lookUntil = async (event: string): Promise<void> => {
       while (!events.includes(event)) events.push(...brief(await search(media)));

@@ -1,43 +1,29 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { requirePeer, run, type RunResult } from '../peers.ts';
 
-const own = fileURLToPath(new URL('../../../.ci/', import.meta.url));
+const project = fileURLToPath(new URL('../../../', import.meta.url));
 
-/** Replaces mocha: does what the test file describes. */
-const mocha = `
-const { spawn } = require('node:child_process');
-const { readFileSync, writeFileSync } = require('node:fs');
-const report = { passed: 0, failed: 0, skipped: [], times: {} };
-for (const path of process.argv.slice(2)) {
-  const [what, more = ''] = readFileSync(path, 'utf8').trim().split(' ');
-  console.log('ran ' + path);
-  if (what === 'die') process.kill(process.pid, 'SIGKILL');
-  if (what === 'block') for (;;);
-  if (what === 'leave') console.log('left ' + spawn('sleep', ['60'], { stdio: 'inherit' }).pid);
-  if (what === 'exit') process.exit(0);
-  if (what === 'litter') writeFileSync(process.env.TMPDIR + '/litter', process.env.TMPDIR);
-  if (what === 'pass') report.passed += Number(more);
-  if (what === 'fail') report.failed += 1;
-  if (what === 'skip') report.skipped.push(more);
-  report.times[path] = 5;
-}
-writeFileSync(process.env.TEST_REPORT, JSON.stringify(report));
-process.exit(report.failed);`;
+/** Makes the text of a test file with one test. */
+const makeTest = (body: string): string => `it('has a title', async () => {\n  ${body}\n});\n`;
+const passing = makeTest('');
 
 describe('.ci', () => {
   let root: string;
   beforeEach(async () => {
     root = await mkdtemp(join(tmpdir(), 'ci-'));
-    for (const folder of ['.ci', 'bin', 'test/system', 'node_modules/mocha/bin'])
+    for (const folder of ['.ci', 'bin', 'test/system', 'test/support', 'node_modules'])
       await mkdir(join(root, folder), { recursive: true });
-    for (const name of ['test.mjs', 'run']) await copyFile(join(own, name), join(root, '.ci', name));
-    await writeFile(join(root, 'node_modules/mocha/bin/mocha.js'), mocha);
+    for (const name of ['.ci/test.mjs', '.ci/worker.mjs', '.ci/run', 'test/support/environment.ts'])
+      await copyFile(join(project, name), join(root, name));
+    for (const name of ['test/support/reporter.ts', '.mocharc.json', 'package.json'])
+      await copyFile(join(project, name), join(root, name));
+    await symlink(join(project, 'node_modules/mocha'), join(root, 'node_modules/mocha'));
   });
   afterEach(() => rm(root, { recursive: true, force: true }));
 
@@ -46,45 +32,57 @@ describe('.ci', () => {
     run(process.execPath, [join(root, '.ci/test.mjs'), ...args]);
 
   describe('test.mjs', () => {
-    it('runs all files but the whole-system suites, or those alone, and adds up what they say', async () => {
-      await write('a.test.ts', 'pass 3');
-      await write('b.test.ts', 'skip suite');
-      await write('system/c.test.ts', 'pass 5');
+    it('runs all files but the whole-system suites, or those alone, and adds up their tests', async () => {
+      await write('a.test.ts', passing.repeat(3));
+      await write('b.test.ts', "it.skip('is skipped');");
+      await write('system/c.test.ts', passing.repeat(5));
       const { code, stdout } = await runTests();
       expect(stdout)
         .to.match(/\n3 passed, 0 failed, 1 skipped\n$/)
-        .and.to.match(/SKIPPED \(1\):\n {4}- suite\n/);
+        .and.to.match(/SKIPPED \(1\):\n {4}- is skipped\n/);
       expect(code).to.equal(0);
       expect((await runTests('system')).stdout).to.match(/\n5 passed, 0 failed, 0 skipped\n$/);
     });
 
-    it('counts files whose process dies as a failure, and runs the others', async () => {
-      await write('a.test.ts', `die ${'x'.repeat(50_000)}`);
-      await write('b.test.ts', 'pass 3');
+    it('prints why a test failed, and counts it', async () => {
+      await write('a.test.ts', makeTest("throw new Error('the reason');"));
       const { code, stdout } = await runTests();
       expect(stdout)
-        .to.match(/\n3 passed, 1 failed, 0 skipped\n$/)
-        .and.to.include('FAILED  test/a.test.ts ended with SIGKILL');
+        .to.include('FAILED  has a title\n')
+        .and.to.include('Error: the reason')
+        .and.to.match(/\n0 passed, 1 failed, 0 skipped\n$/);
       expect(code).to.equal(1);
     });
 
-    it('names all files of a process that dies, and runs each again alone', async () => {
-      await write('a.test.ts', 'die');
-      await write('b.test.ts', 'pass 3');
-      await write('c.test.ts', 'pass 4');
-      const { stdout } = await runTests();
-      expect(stdout).to.match(/\n7 passed, 2 failed, 0 skipped\n$/);
-      const failed = [...stdout.matchAll(/^ {2}FAILED {2}(.*) ended with SIGKILL$/gm)].map(([, paths]) =>
-        paths?.split(' ').sort(),
-      );
-      expect(failed).to.deep.equal([['test/a.test.ts', 'test/b.test.ts', 'test/c.test.ts'], ['test/a.test.ts']]);
+    for (const [what, body, end] of [
+      ['kills its process', "process.kill(process.pid, 'SIGKILL');", 'ended with SIGKILL'],
+      ['ends its process', 'process.exit(0);', 'ended with 0'],
+      ['blocks its process', 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);', 'did not end in 5 s'],
+    ] as const)
+      it(`names a file that ${what}, and runs the others`, async () => {
+        await write('a.test.ts', makeTest(body));
+        for (const name of 'bcdefgh') await write(`${name}.test.ts`, passing);
+        const env = { ...process.env, TEST_LIMIT: '5000' };
+        const { code, stdout } = await run(process.execPath, [join(root, '.ci/test.mjs')], { env });
+        expect(stdout)
+          .to.match(/\n7 passed, 1 failed, 0 skipped\n$/)
+          .and.to.include(`  FAILED  test/a.test.ts ${end}\n`);
+        expect(code).to.equal(1);
+      });
+
+    it('counts a file that cannot be loaded as a failure', async () => {
+      await write('a.test.ts', 'import "./nowhere.ts";');
+      const { code, stdout } = await runTests();
+      expect(stdout).to.match(/ {2}FAILED {2}test\/a\.test\.ts ended with 1\n[^]*\n0 passed, 1 failed, 0 skipped\n$/);
+      expect(code).to.equal(1);
     });
 
     it('runs the files in the random order of a seed', async () => {
       const names = Array.from('abcdefgh', (letter) => `test/${letter}.test.ts`);
-      for (const name of names) await write(name.slice(5), 'pass 1');
+      for (const name of names) await write(name.slice(5), `console.log('ran ${name}');${passing}`);
       const orderOf = async (seed: string): Promise<(string | undefined)[]> => {
-        const env = { ...process.env, TEST_SEED: seed };
+        // One process runs them all, so that the output has their order.
+        const env = { ...process.env, TEST_SEED: seed, TEST_PROCESSES: '1' };
         const { stdout } = await run(process.execPath, [join(root, '.ci/test.mjs'), '--shuffle'], { env });
         expect(stdout)
           .to.include(`TEST_SEED=${seed}\n`)
@@ -99,36 +97,21 @@ describe('.ci', () => {
     });
 
     it('removes the temporary files that tests left, and names them', async () => {
-      await write('a.test.ts', 'litter');
+      const litter = "(await import('node:fs')).writeFileSync(process.env.TMPDIR + '/litter', '');";
+      await write('a.test.ts', makeTest(litter));
       const env = { ...process.env, TMPDIR: root };
       const { stdout } = await run(process.execPath, [join(root, '.ci/test.mjs')], { env });
       expect(stdout).to.include('  LEFT  litter in the temporary folder, by test/a.test.ts\n');
       expect((await readdir(root)).filter((name) => name.startsWith('tests-'))).to.deep.equal([]);
     });
 
-    it('counts files as a failure whose process ends before its tests do', async () => {
-      await write('a.test.ts', 'exit');
-      const { code, stdout } = await runTests();
-      expect(stdout).to.match(/\n {2}FAILED {2}test\/a\.test\.ts ended with 0\n[^]*\n0 passed, 1 failed, 0 skipped\n$/);
-      expect(code).to.equal(1);
-    });
-
-    it('ends a process that is blocked', async () => {
-      await write('a.test.ts', 'block');
-      const env = { ...process.env, TEST_LIMIT: '1000' };
-      const { code, stdout } = await run(process.execPath, [join(root, '.ci/test.mjs')], { env });
-      expect(stdout).to.match(
-        /\n {2}FAILED {2}test\/a\.test\.ts did not end in 1 s\n[^]*\n0 passed, 1 failed, 0 skipped\n$/,
-      );
-      expect(code).to.equal(1);
-    });
-
     it('does not wait for a program that a test left running', async () => {
-      await write('a.test.ts', 'leave');
+      const leave = "const child = (await import('node:child_process')).spawn('sleep', ['60'], { stdio: 'ignore' });";
+      await write('a.test.ts', makeTest(`${leave}\n  console.log('left ' + child.pid);`));
       const { code, stdout } = await runTests();
       // Throws an error if the program has ended.
       process.kill(Number(/^left (\d+)$/m.exec(stdout)?.[1]), 'SIGKILL');
-      expect(stdout).to.match(/\n0 passed, 0 failed, 0 skipped\n$/);
+      expect(stdout).to.match(/\n1 passed, 0 failed, 0 skipped\n$/);
       expect(code).to.equal(0);
     });
   });
