@@ -49,7 +49,7 @@ export type ErrorCode = keyof typeof errorCodes;
 
 /**
  * An error for the user: what failed (message), what to do (hint), which settings of the caller help, and the cause.
- * Settings have the names of options in camel case: the command line shows those that the command has.
+ * Settings have the names of options in camel case: the command line shows the options that the command has.
  */
 export class PluginError extends Error {
   override readonly name = 'PluginError';
