@@ -19,6 +19,7 @@ const peers = {
   gpg: 'gpg',
   groff: 'groff-base',
   bsdtar: 'libarchive-tools',
+  'dh_bash-completion': 'bash-completion',
   zsh: 'zsh',
   fish: 'fish',
   tmux: 'tmux',

@@ -49,7 +49,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   }
   const ended = new AbortController();
   const signal = AbortSignal.any([io.signal, ended.signal]);
-  const streams = { stdout, stderr, environment, ...(firstProgress && { firstProgress }) };
+  const streams = { stdout, stderr, environment, firstProgress };
   let terminal = await Terminal.open(streams);
   io.listenToPackages?.((text) => void terminal.log('debug', text));
   let exitCode = 0;

@@ -1,11 +1,11 @@
 import { writeSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
-import manifest from '../package.json' with { type: 'json' };
 import { messageOf, PluginError } from '../lib/errors.ts';
 import type { Command, Program } from './cli/command.ts';
-import { capturePackageOutput } from './packageOutput.ts';
 import { completionWord, execute } from './execute.ts';
 import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
+import { format } from 'node:util';
+import manifest from '../package.json' with { type: 'json' };
 
 /**
  * Runs a program as this process: with its streams and its environment, until a signal interrupts it. Exits with the
@@ -87,4 +87,15 @@ function limitHeap({ resumes, isService }: Command): void {
 /** The standard input. The stream is opened when it is read, because an open one keeps terminals and pipes busy. */
 async function* readStandardInput(): AsyncGenerator<Buffer> {
   for await (const chunk of process.stdin) yield chunk as Buffer;
+}
+
+/** Redirects output of packages and Node.js itself, such as `MaxListenersExceededWarning`, to a listener. */
+function capturePackageOutput(listen: (text: string) => void): void {
+  process.removeAllListeners('warning').on('warning', ({ name, message }) => {
+    listen(`${name}: ${message}`);
+  });
+  const say = (...args: unknown[]): void => {
+    listen(format(...args));
+  };
+  Object.assign(console, { log: say, info: say, warn: say, error: say, debug: say, trace: say });
 }

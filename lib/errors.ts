@@ -47,70 +47,20 @@ export const errorCodes = {
 /** The code of an error. It is stable, for scripts and for the troubleshooting page. */
 export type ErrorCode = keyof typeof errorCodes;
 
-/** The settings that a caller may change to avoid an error, by the names of the commands’ options. */
-export const settings = [
-  ...(['allowUnsigned', 'signatureKeyring', 'signatureStore', 'trustFingerprint', 'requireSignedImages'] as const),
-  ...(['certificateAuthority', 'insecure', 'pullSecret', 'idmsFile', 'tokenFile'] as const),
-  ...([
-    'arch',
-    'base',
-    'channel',
-    'device',
-    'fromDir',
-    'graphUrl',
-    'releaseImage',
-    'releaseRepository',
-    'output',
-    'volumeSize',
-    'images',
-    'acceptRisk',
-  ] as const),
-  ...([
-    'to',
-    'toDir',
-    'toReleaseImage',
-    'mirrorRegistry',
-    'printMirrorInstructions',
-    'overwrite',
-    'ignoreCluster',
-    'resume',
-  ] as const),
-  ...(['context', 'kubeconfig', 'server', 'token', 'user', 'username'] as const),
-  ...(['clusterCertificateAuthority', 'insecureSkipTlsVerify'] as const),
-  ...(['executable', 'admissionPolicy', 'timeout', 'wait', 'force', 'root'] as const),
-  ...(['scope', 'userHome', 'quayRoot', 'version', 'targetQuay', 'targetRedis', 'targetPause'] as const),
-  ...(['baseline', 'writeBaseline', 'yes', 'end', 'removeData', 'bundle'] as const),
-  ...([
-    'digest',
-    'newCa',
-    'rotateKey',
-    'podman',
-    'systemctl',
-    'abandon',
-    'hostname',
-    'sslCert',
-    'sslKey',
-    'sqliteStorage',
-  ] as const),
-] as const;
-
-/** The name of a setting. The command line shows it as an option if the command has that option. */
-export type SettingName = (typeof settings)[number];
-
 /**
- * An error for the user: what failed (message), what to do (hint), which settings help, and the cause. No message or
- * hint names an option of a command, because the settings do.
+ * An error for the user: what failed (message), what to do (hint), which settings of the caller help, and the cause.
+ * Settings have the names of options in camel case: the command line shows the options that the command has.
  */
 export class PluginError extends Error {
   override readonly name = 'PluginError';
   readonly code: ErrorCode;
   readonly hint: string | undefined;
-  readonly settings: readonly SettingName[];
+  readonly settings: readonly string[];
 
   constructor(
     code: ErrorCode,
     message: string,
-    options: { hint?: string | undefined; settings?: readonly SettingName[] | undefined; cause?: unknown } = {},
+    options: { hint?: string; settings?: readonly string[]; cause?: unknown } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;

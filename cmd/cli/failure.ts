@@ -1,4 +1,4 @@
-import { isPluginError, messageOf, PluginError, type ErrorCode, type SettingName } from '../../lib/errors.ts';
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
 import { kebabCase } from './arguments.ts';
 import { callOf, defaultOf, commandNameOf, type Command, type OptionRecord, type Program } from './command.ts';
 import { formatShare } from './format.ts';
@@ -64,10 +64,7 @@ export function showFailure(
   error: unknown,
   terminal: Terminal,
   signal: AbortSignal,
-  {
-    program,
-    command,
-  }: { readonly program: Program; readonly command?: Pick<Command, 'options' | 'needsRoot'> | undefined },
+  { program, command }: { readonly program: Program; readonly command?: Pick<Command, 'options' | 'needsRoot'> },
 ): number {
   const { verbose } = terminal;
   const details = verbose ? causesOf(error).map((cause) => `caused by: ${messageOf(cause)}`) : [];
@@ -103,7 +100,7 @@ function optionsFor(error: PluginError, options: OptionRecord): string[] {
 }
 
 /** Returns the settings of an error, or of its first cause with settings. */
-function settingsOf(error: unknown): readonly SettingName[] {
+function settingsOf(error: unknown): readonly string[] {
   if (!(error instanceof Error)) return [];
   if (isPluginError(error) && error.settings.length > 0) return error.settings;
   return settingsOf(error instanceof AggregateError ? error.errors[0] : error.cause);

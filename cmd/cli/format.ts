@@ -143,7 +143,7 @@ export function nameReleases({
   releases,
 }: {
   readonly version: string;
-  readonly releases?: readonly { readonly version: string }[] | undefined;
+  readonly releases?: readonly { readonly version: string }[];
 }): string {
   return (releases ?? [{ version }]).map((each) => each.version).join(', ');
 }

@@ -63,7 +63,7 @@ interface FailureLines {
   readonly hint: string | undefined;
   readonly options?: readonly string[];
   /** The command that explains the code. */
-  readonly page?: string | undefined;
+  readonly page?: string;
   readonly details: readonly string[];
 }
 

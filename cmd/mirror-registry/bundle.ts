@@ -5,8 +5,8 @@ import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { HostCommands } from '../../lib/machine/hostCommands.ts';
 import { ownAuthority } from '../../lib/mirror-registry/certificatePaths.ts';
 import { pushRelease } from '../../lib/mirror-registry/releases/pushedRelease.ts';
-import { createRegistryBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
-import { loadReleaseImages } from '../../lib/mirror-registry/releases/images.ts';
+import { createRegistryBundle, imagesOfBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
+import { loadReleaseImages, type RegistryRelease } from '../../lib/mirror-registry/releases/images.ts';
 import { openRegistryRelease } from '../../lib/mirror-registry/releases/registryRelease.ts';
 import { formatReference, parseReference, type Reference } from '../../lib/oci/reference.ts';
 import { architectures, parseArchitecture } from '../../lib/release/version.ts';
@@ -14,11 +14,12 @@ import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { checkImage, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatBytes, formatResult } from '../cli/format.ts';
+import { formatBytes, formatResult, formatData, formatTable } from '../cli/format.ts';
 import { checkPlace, formatOption, registryOptions } from '../cli/options.ts';
-import { describeBundle, describeRegistryRelease } from './bundleReport.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
 import { digestOption, openReading, targetImages, targetOptions } from './target.ts';
+import type { Bundle } from '../../lib/bundle/bundle.ts';
+import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;
 
@@ -191,4 +192,42 @@ async function inspect(
   return await (release.bundle
     ? describeBundle(release.bundle, args.format, context)
     : describeRegistryRelease(release, args.format));
+}
+
+type Format = 'json' | 'yaml' | undefined;
+
+/** Describes a release that a registry has, whose images are not in a bundle. */
+async function describeRegistryRelease(
+  { name, version, arch, size, images }: RegistryRelease,
+  format: Format,
+): Promise<string> {
+  const rows = Object.entries(images).map(([component, image]) => ({ name: component, ...image }));
+  if (format) return formatData(format, { path: name, version, arch, size, verified: false, images: rows });
+  const table = formatTable([['COMPONENT', 'IMAGE'], ...rows.map((row) => [row.name, row.image])]);
+  return [
+    `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`,
+    '',
+    table,
+  ].join('\n');
+}
+
+/** Describes a bundle with the size of each image and whether it is complete. */
+async function describeBundle(bundle: Bundle, format: Format, context: Context): Promise<string> {
+  const { path, metadata } = bundle;
+  const { images: found, totals, notes } = await inspectBundle(bundle, context);
+  const { version, arch, size } = metadata;
+  const rows = Object.entries(imagesOfBundle(metadata, path)).map(([name, { image, digest }]) => {
+    const { size: bytes = 0, complete = false } = found.find((each) => each.digest === digest) ?? {};
+    return { name, image, digest, size: bytes, complete };
+  });
+  if (format) return formatData(format, { path, version, arch, size, verified: false, images: rows, totals, notes });
+  const cells = rows.map(({ name, image, size: bytes, complete }) => [
+    name,
+    image,
+    formatBytes(bytes),
+    complete ? '' : 'incomplete',
+  ]);
+  const table = formatTable([['COMPONENT', 'IMAGE', 'SIZE', ''], ...cells], ['SIZE']);
+  const title = `Mirror registry ${version} for ${arch}, ${formatBytes(size)}, not verified`;
+  return [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n');
 }

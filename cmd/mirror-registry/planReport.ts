@@ -84,7 +84,7 @@ export function formatPlan(
   const changes = units.map(({ path, before, after, reasons }) => {
     return { path, reasons, diff: formatUnifiedDiff(path, before, after) };
   });
-  const result = { ...more, ...rest, units: changes, ...(forecast && { forecast }) };
+  const result = { ...more, ...rest, units: changes, forecast };
   const answers = forecast ? `\n\n${describeForecast(forecast)}` : '';
   return formatResult(output, result, describePlan(plan, diff) + answers);
 }

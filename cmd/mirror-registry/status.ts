@@ -30,8 +30,8 @@ export const command = defineCommand({
     const result = {
       ...installation,
       ...(state && { lastUpgrade, changedUnits }),
-      ...(unfinished && { unfinished }),
-      ...(rollback && { rollback }),
+      unfinished,
+      rollback,
     };
     const notes = [
       ...(unfinished ? [describeUnfinished(unfinished)] : []),

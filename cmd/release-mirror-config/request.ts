@@ -90,7 +90,7 @@ export function readReleases(args: MirrorArguments): ReleaseChoice {
   return {
     releases,
     ...(pathFrom !== undefined && toVersion !== undefined && { path: { from: pathFrom, to: toVersion } }),
-    ...(range && { range }),
+    range,
   };
 }
 

@@ -17,7 +17,7 @@ export interface FoundProgram {
   /** The path; undefined if it is not on the PATH. */
   readonly path: string | undefined;
   /** The version, if it is a client of clusters and prints one. */
-  readonly version?: string | undefined;
+  readonly version?: string;
   /** The purpose, if it is a tool of a node. */
   readonly purpose?: string;
 }
@@ -30,7 +30,7 @@ export interface FoundCluster {
   /** The version of OpenShift, or of Kubernetes if it is not OpenShift. */
   readonly version: string | undefined;
   /** The version of its agents, and how they differ from this program; undefined without agents. */
-  readonly agents?: { readonly version: string | undefined; readonly difference: string | undefined } | undefined;
+  readonly agents?: { readonly version: string | undefined; readonly difference: string | undefined };
   /** The reason why the cluster, or its version, is unknown. */
   readonly problem: string | undefined;
 }
@@ -95,7 +95,7 @@ export async function diagnose(args: Asked, session: CommandSession): Promise<Di
       },
       executable,
     },
-    ...(release && { release }),
+    release,
     plugins: await Promise.all(
       Object.entries(plugins).map(async ([name, end]) => ({
         name,
@@ -143,7 +143,7 @@ async function findCluster(
       const agents = found && { version: found.version, difference: compareAgents(found, version) };
       return {
         ...named,
-        ...(agents && { agents }),
+        agents,
         version: openshift ? `OpenShift ${openshift}` : `Kubernetes ${(await cluster.version()).gitVersion}`,
       };
     } catch (error) {

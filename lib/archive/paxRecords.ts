@@ -60,8 +60,8 @@ export function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
   if (found.size === 0) return refuse('a pax header is empty');
   const [path, target, size] = [found.get('path'), found.get('linkpath'), found.get('size')];
   return {
-    ...(path !== undefined && { path }),
-    ...(target !== undefined && { target }),
+    path,
+    target,
     ...(size !== undefined && { size: Number(size) }),
   };
 }

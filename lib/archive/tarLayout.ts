@@ -25,7 +25,7 @@ export interface TarLayout {
   readonly entries: readonly PlacedEntry[];
   readonly size: number;
   /** The size of volumes in bytes, if the tar is split above it. */
-  readonly volumeSize?: number | undefined;
+  readonly volumeSize?: number;
 }
 
 const blockSize = 512;

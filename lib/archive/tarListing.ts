@@ -28,7 +28,7 @@ export interface TarListing {
   readonly headers: Digest;
   readonly damage?: PluginError;
   /** The entry in which a truncated tar ends. */
-  readonly cutEntry?: string | undefined;
+  readonly cutEntry?: string;
 }
 
 /** A tar that is being read. */
@@ -211,7 +211,7 @@ class Reading {
     const target = isLink ? (pax?.target ?? longTarget ?? header.target) : undefined;
     if (target !== undefined) checkLink(path, target, refuse);
     const start = this.#position + 512;
-    const entry = { path, start, size, ...(target !== undefined && { target }) };
+    const entry = { path, start, size, target };
     const headers = Buffer.concat(this.#bytes);
     this.#isRepacked ||= isFolder || !isOwn(entry, headers);
     this.#skip(path, size);

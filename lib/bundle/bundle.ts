@@ -63,11 +63,11 @@ export interface Bundle {
   readonly bases?: readonly ContentSource[];
   readonly files: readonly BundleFile[];
   /** The damage if the tar is truncated or corrupt; only set if opened with `tolerant`. */
-  readonly damage?: PluginError | undefined;
+  readonly damage?: PluginError;
   /** Whether the tar ends before the size in its metadata. */
   readonly isCut: boolean;
   /** The file in which a truncated tar ends. */
-  readonly cutEntry?: string | undefined;
+  readonly cutEntry?: string;
   /** Reads a complete file of at most 4 MiB. Throws `digest-mismatch` if an earlier read returned other bytes. */
   read(path: string): Promise<Buffer>;
   /**

@@ -22,9 +22,9 @@ export interface BundleIdentity {
   /** The digest of the whole file. */
   readonly digest: Digest;
   /** The version of its last release; undefined if only a file beside the bundle was read, and does not state it. */
-  readonly version?: string | undefined;
+  readonly version?: string;
   /** The digest of the last release; undefined like the version. */
-  readonly releaseDigest?: Digest | undefined;
+  readonly releaseDigest?: Digest;
   /** The proof; undefined if only a file beside the bundle was read, so that nothing was verified. */
   readonly evidence?: BundleEvidence;
 }
@@ -39,7 +39,7 @@ export interface BundleEvidence {
   /** The images by digest that the release signature does not cover. */
   readonly extraImages: readonly string[];
   /** What the bundle leaves out. */
-  readonly base?: BundleBase | undefined;
+  readonly base?: BundleBase;
   /** The releases in the order of the updates, with the known risks that the bundle claims. */
   readonly releases: readonly Pick<BundleMetadata, 'version' | 'risks'>[];
 }
@@ -98,7 +98,7 @@ async function compareSidecars(path: string, own: BundleIdentity): Promise<void>
   const manifest = await new RootFolder(dirname(path)).read(`${basename(path)}.yaml`, sizeLimit).catch(ignoreMissing);
   const digest = await readDigestFile(path);
   const noted: readonly (readonly [file: string, stated: Partial<BundleIdentity>])[] = [
-    [`${path}.sha256`, { ...(digest && { digest }) }],
+    [`${path}.sha256`, { digest }],
     [`${path}.yaml`, manifest ? parseIdentity(String(manifest), `${path}.yaml`) : {}],
   ];
   for (const [file, stated] of noted)

@@ -37,9 +37,9 @@ export async function resolveExtraImage(
 ): Promise<Reference & { readonly digest: Digest }> {
   const { registry, repository, digest, ...named } = parseReference(pullspec);
   const tag = named.tag ?? (digest ? undefined : 'latest');
-  const source = origin.sourceOf({ registry, repository, ...(digest && { digest }) });
+  const source = origin.sourceOf({ registry, repository, digest });
   const found = await source.resolve(digest ?? tag ?? '');
-  return { registry, repository, ...(tag !== undefined && { tag }), digest: found.digest };
+  return { registry, repository, tag, digest: found.digest };
 }
 
 /** Returns the extra images that are neither a release image nor a component of one of the releases. */
@@ -109,7 +109,7 @@ export function listNamedImages({
   images,
   releases,
 }: Pick<BundleMetadata, 'release' | 'components' | 'images'> & {
-  readonly releases?: readonly Pick<BundledRelease, 'version' | 'release' | 'components'>[] | undefined;
+  readonly releases?: readonly Pick<BundledRelease, 'version' | 'release' | 'components'>[];
 }): MetadataImage[] {
   const all = releases?.map((each) => ({ ...each, prefix: `${each.version}/` })) ?? [
     { release, components, prefix: '' },

@@ -72,16 +72,16 @@ export interface BundleMetadata {
   /** The blobs in the tar. */
   readonly blobs: readonly BlobRecord[];
   /** The base of a delta bundle; undefined if the bundle has all blobs. */
-  readonly base?: BundleBase | undefined;
+  readonly base?: BundleBase;
   /** The good signatures of the release and, in a multi-architecture release, of its signed images, by digest. */
   readonly signatures: Readonly<Record<string, readonly SignatureRecord[]>>;
   readonly tool: string;
   /** The releases in the order of the updates; undefined if there is only one. */
-  readonly releases?: readonly BundledRelease[] | undefined;
+  readonly releases?: readonly BundledRelease[];
   /** The known risks of the update to it; absent if there are none, or several releases. */
-  readonly risks?: readonly UpdateRisk[] | undefined;
+  readonly risks?: readonly UpdateRisk[];
   /** The volumes of the tar, in order; undefined if it is one file. */
-  readonly volumes?: readonly { readonly name: string; readonly size: number }[] | undefined;
+  readonly volumes?: readonly { readonly name: string; readonly size: number }[];
 }
 
 /**

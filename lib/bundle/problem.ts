@@ -29,7 +29,7 @@ export function describeProblem(
   message: string,
   hint?: string,
 ): Problem {
-  return { kind, subject, what: clean(what), images: [], message: clean(message), ...(hint !== undefined && { hint }) };
+  return { kind, subject, what: clean(what), images: [], message: clean(message), hint };
 }
 
 function clean(text: string): string {

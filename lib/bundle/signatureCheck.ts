@@ -21,7 +21,7 @@ export interface VerifyTrust {
   /** Refuse images that the release signature does not cover. */
   readonly requireSignedImages?: boolean;
   /** A signature store to ask if the bundle has no good signature; undefined asks none. */
-  readonly store?: string | undefined;
+  readonly store?: string;
   readonly fetchFile: FetchFile;
 }
 

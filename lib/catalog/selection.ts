@@ -9,11 +9,11 @@ import type { CatalogBundle, CatalogPackage, ChannelEntry, Requirement } from '.
 export interface OperatorRequest {
   readonly name: string;
   /** By default the operator's default channel. */
-  readonly channel?: string | undefined;
+  readonly channel?: string;
   /** The installed version: its updates up to the head are taken. Without it only the head is. */
-  readonly installed?: string | undefined;
+  readonly installed?: string;
   /** The versions of the channel to take, such as `>=0.1.0 <0.2.0`: these only. Excludes `installed`. */
-  readonly range?: string | undefined;
+  readonly range?: string;
 }
 
 /** A selected operator. */

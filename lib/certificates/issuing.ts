@@ -31,7 +31,7 @@ export interface ServerCertificateRequest extends Validity {
   /** The certificate that it replaces, in PEM. The subject stays, and the public key unless `key` is given. */
   readonly like: string;
   /** A new private key, in PEM. */
-  readonly key?: string | undefined;
+  readonly key?: string;
   /** Names and addresses without brackets. */
   readonly hosts: readonly string[];
   readonly authority: Authority;

@@ -9,7 +9,7 @@ export interface RegistryAuthority {
   /** The hosts, with their ports, of the registries whose certificates it signs. */
   readonly registries: readonly string[];
   /** The name of the ConfigMap; by default the name in `image.config.openshift.io/cluster`, if it has one. */
-  readonly name?: string | undefined;
+  readonly name?: string;
 }
 
 /** The path of the ConfigMap’s file. */

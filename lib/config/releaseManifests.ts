@@ -7,8 +7,8 @@ import { updateServiceManifests, type UpdateServiceOptions } from './updateServi
 /** The configuration of a release, without its images. */
 export interface ReleaseConfiguration {
   /** The mirrors of the images; without sources there is no mirror set. */
-  readonly mirrors?: Mirrors | undefined;
-  readonly updateService?: UpdateServiceOptions | undefined;
+  readonly mirrors?: Mirrors;
+  readonly updateService?: UpdateServiceOptions;
 }
 
 /**

@@ -24,7 +24,7 @@ const annotations = {
 export function signatureConfigMap(
   digest: Digest,
   signatures: readonly Uint8Array[],
-  { version, signer }: { version?: string | undefined; signer: string },
+  { version, signer }: { version?: string; signer: string },
 ): ConfigManifest {
   const name = `sha256-${hexOf(digest)}`;
   const data = signatures.map(

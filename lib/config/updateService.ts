@@ -10,14 +10,14 @@ export interface UpdateServiceOptions {
   /** The graph-data image by digest. */
   readonly graphDataImage: string;
   /** The certificates of the registries’ CAs in PEM. */
-  readonly certificateAuthority?: string | undefined;
+  readonly certificateAuthority?: string;
   /**
    * The name of the ConfigMap for them; by default the name that `image.config.openshift.io/cluster` already has, if
    * any.
    */
-  readonly certificateAuthorityName?: string | undefined;
-  readonly name?: string | undefined;
-  readonly namespace?: string | undefined;
+  readonly certificateAuthorityName?: string;
+  readonly name?: string;
+  readonly namespace?: string;
 }
 
 /** The default name and namespace of the update service. The namespace is the operator’s default. */

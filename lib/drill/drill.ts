@@ -7,12 +7,11 @@ import type { StoredObject } from '../kubernetes/fields.ts';
 import { awaitDone, type WaitOptions } from '../waiting.ts';
 import { readContainers } from '../lint/container.ts';
 import { parseReference } from '../oci/reference.ts';
-import type { DrillOutcome, RunningDrill } from '../preflight/drillRecord.ts';
+import type { DrillOutcome, RunningDrill, DrillRecord } from '../preflight/drillRecord.ts';
 import { readNode } from '../preflight/node.ts';
 import { checkDrain, checkNodes, checkPreflight, checkDrillRights, type DrillMode } from './drillChecks.ts';
 import { readDrillPods } from './drillPods.ts';
 import { DrillReport, type RequestedImage, type PodResult } from './drillReport.ts';
-import { recordEvent } from './drillEvent.ts';
 import { evictPods } from './drain.ts';
 import { NodeShell } from './nodeShell.ts';
 import { claimNode, nodeReference, releaseNode } from './releaseNode.ts';
@@ -104,7 +103,7 @@ export async function drillNode(
   const ended = new Date().toISOString();
   return {
     ...{ node: name, result, reboot, version: before.version, started: drill.started, ended },
-    ...{ seconds: report.seconds, ...(message !== undefined && { message }) },
+    ...{ seconds: report.seconds, message },
     ...{ pods: report.results(), asked: report.asked },
   };
 }
@@ -257,4 +256,25 @@ async function finish(
     node.endWithin({ timeout: farewell / 2, interval: 1000 }, { signal }),
   );
   await attempt('write an event', () => recordEvent(last, shell.node, record));
+}
+
+/** Creates an event about a drill of a node. Events of nodes are in `default`; the cluster deletes them after hours. */
+async function recordEvent(cluster: Cluster, node: string, record: DrillRecord): Promise<void> {
+  const { result, ended, reboot, pods = 0, missing = 0, images = 0, message } = record;
+  const time = ended.replace(/\.\d+/, '');
+  const how = reboot ? 'a reboot' : 'a restart of the container runtime';
+  const words = `${pods - missing} of ${pods} pods ran again after ${how} without a registry; ${images} images were asked for`;
+  await cluster.create({
+    apiVersion: 'v1',
+    kind: 'Event',
+    metadata: { name: `${node.slice(0, 200)}.drill-${Date.parse(ended).toString(16)}`, namespace: 'default' },
+    // As in the events of kubelets, the uid of a node is its name.
+    involvedObject: { apiVersion: 'v1', kind: 'Node', name: node, uid: node },
+    reason: `Drill${result.charAt(0).toUpperCase()}${result.slice(1)}`,
+    message: (message === undefined ? words : `${message}; ${words}`).slice(0, 1000),
+    type: result === 'passed' ? 'Normal' : 'Warning',
+    ...{ firstTimestamp: time, lastTimestamp: time, count: 1 },
+    source: { component: 'oc-upgrade-bundle' },
+    ...{ reportingComponent: 'oc-upgrade-bundle', reportingInstance: node },
+  });
 }

@@ -1,5 +1,5 @@
 import { fieldsOf } from '../fields.ts';
-import { PluginError, type SettingName } from '../errors.ts';
+import { PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import type { Context } from '../context.ts';
 import { listDenied, type AccessRequest } from '../kubernetes/accessReview.ts';
@@ -26,7 +26,7 @@ export interface DrillMode {
 export async function checkDrillRights(cluster: Cluster, { reboot }: Pick<DrillMode, 'reboot'>): Promise<void> {
   const object = (apiVersion: string, kind: string, namespace?: string) => ({
     ...{ apiVersion, kind },
-    metadata: { name: '', ...(namespace !== undefined && { namespace }) },
+    metadata: { name: '', namespace },
   });
   const requests: AccessRequest[] = [
     { verb: 'patch', object: object('v1', 'Node') },
@@ -165,7 +165,7 @@ function nameOf({ namespace, name }: DrillPod): string {
 function unready(
   message: string,
   hint = 'See “oc get nodes” and “oc get clusteroperators”.',
-  settings: readonly SettingName[] = [],
+  settings: readonly string[] = [],
 ): PluginError {
   return new PluginError('not-ready', message, { hint, settings });
 }

@@ -43,10 +43,7 @@ export async function writeAtomically(
 export async function writeDurably(
   path: string,
   content: Buffer | string | AsyncIterable<Buffer>,
-  {
-    mode = publicMode,
-    prepare,
-  }: { mode?: number | undefined; prepare?: AtomicWriteOptions['prepare'] | undefined } = {},
+  { mode = publicMode, prepare }: { mode?: number; prepare?: AtomicWriteOptions['prepare'] } = {},
 ): Promise<void> {
   // Another user may have created a link there, and writing must not follow it.
   await rm(path, { force: true });

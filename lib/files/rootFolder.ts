@@ -161,7 +161,7 @@ export class RootFolder {
       const stats = await lstat(inside).catch(ignoreMissing);
       const target = stats?.isSymbolicLink() ? await readlink(inside).catch(ignoreMissing) : undefined;
       const path = folder === '' ? name : `${folder}/${name}`;
-      if (stats) found.push({ path, stats, ...(target !== undefined && { target }) });
+      if (stats) found.push({ path, stats, target });
     }
   }
 

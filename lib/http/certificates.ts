@@ -10,7 +10,7 @@ export interface CertificatesOptions {
   /** Accept any certificate of a server. */
   readonly insecure: boolean;
   /** The path of a PEM file with CAs to trust in addition to those of the system. */
-  readonly certificateAuthority?: string | undefined;
+  readonly certificateAuthority?: string;
   /** Folders with one folder for each registry, in order of precedence; by default those of podman and docker. */
   readonly folders?: readonly string[];
 }

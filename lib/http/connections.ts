@@ -31,7 +31,7 @@ export interface ExchangeRequest {
   readonly url: URL;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: Buffer | (() => Promise<Readable>);
-  readonly small?: SmallResponseLimits | undefined;
+  readonly small?: SmallResponseLimits;
   readonly signal: AbortSignal;
 }
 

@@ -36,7 +36,7 @@ export function watchIdleTime(
     connectTimeout = 30_000,
     idleTimeout = 60_000,
     small,
-  }: IdleTimeoutOptions & { readonly small?: SmallResponseLimits | undefined },
+  }: IdleTimeoutOptions & { readonly small?: SmallResponseLimits },
   report: (problem: string, isConnected: boolean) => void,
 ): () => void {
   let connected: Socket | undefined;

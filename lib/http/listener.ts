@@ -10,10 +10,10 @@ export interface ListenerOptions {
   readonly host: string;
   readonly port: number;
   /** Listen by TLS, and only for clients with this key. */
-  readonly preSharedKey?: PreSharedKey | undefined;
+  readonly preSharedKey?: PreSharedKey;
   /** Listen by TLS with this certificate, for any client. */
-  readonly certificate?: ServerCertificate | undefined;
-  readonly limits?: ConnectionLimits | undefined;
+  readonly certificate?: ServerCertificate;
+  readonly limits?: ConnectionLimits;
 }
 
 /** The certificate of a server with its chain, and its private key, in PEM. */

@@ -47,7 +47,7 @@ export function speaksHttp(error: unknown): boolean {
 export function explainNetworkError(
   error: unknown,
   url: URL,
-  { expiry, proxy }: { readonly expiry?: string | undefined; readonly proxy?: URL | undefined } = {},
+  { expiry, proxy }: { readonly expiry?: string; readonly proxy?: URL } = {},
 ): PluginError {
   if (isPluginError(error)) return error;
   const code = networkCode(error);

@@ -34,11 +34,7 @@ const systemClock: Clock = {
 export class TransientError extends PluginError {
   readonly retryAfter: number | undefined;
 
-  constructor(
-    code: ErrorCode,
-    message: string,
-    options: { hint?: string | undefined; retryAfter?: number | undefined; cause?: unknown },
-  ) {
+  constructor(code: ErrorCode, message: string, options: { hint?: string; retryAfter?: number; cause?: unknown }) {
     super(code, message, options);
     this.retryAfter = options.retryAfter;
   }

@@ -1,5 +1,5 @@
 import { isFields, type Fields } from '../fields.ts';
-import { PluginError, type ErrorCode, type SettingName } from '../errors.ts';
+import { PluginError, type ErrorCode } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { TransientError } from '../http/retry.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
@@ -14,7 +14,7 @@ export class ApiError extends PluginError {
   constructor(
     code: ErrorCode,
     message: string,
-    options: { hint?: string | undefined; settings?: readonly SettingName[]; status: number; body: Fields },
+    options: { hint?: string | undefined; settings?: readonly string[]; status: number; body: Fields },
   ) {
     super(code, message, options);
     this.status = options.status;

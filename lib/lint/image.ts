@@ -9,9 +9,7 @@ export function isByDigest(image: string): boolean {
 export function normalizeImage(name: string): string {
   try {
     const { registry, repository, tag, digest } = parseReference(name);
-    const tagged =
-      tag === undefined && digest === undefined ? { tag: 'latest' } : { ...(tag !== undefined && { tag }) };
-    return formatReference({ registry, repository, ...(digest === undefined ? tagged : { digest }) });
+    return formatReference({ registry, repository, digest, tag: digest === undefined ? (tag ?? 'latest') : undefined });
   } catch {
     return name;
   }

@@ -4,11 +4,11 @@ import { commandLinesOf, readContainers, type Container } from './container.ts';
 import { readManifest } from './documents.ts';
 import { readBase64, readDataUrl } from './embedded.ts';
 import { isFullReference } from './image.ts';
-import { isForClusters } from './clusterProfile.ts';
 import { apply, oneLine, within, type LintState, type ManifestPlace } from './report.ts';
 import type { Rule } from './rule.ts';
 import { rulesFor } from './rules.ts';
 import { commandsIn } from './script.ts';
+import { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '../release/manifestFilter.ts';
 
 const deepest = 64;
 const excess = 'its size, aliases or nesting exceed the limits';
@@ -249,4 +249,15 @@ function isSeen(value: object, { seen }: LintState): boolean {
   const known = seen.has(value);
   seen.add(value);
   return known;
+}
+
+/**
+ * Returns whether the version operator creates an object in self-managed clusters. `filter` is for the objects of a
+ * release, of which those without annotations are left out. Other objects count unless their annotations exclude them.
+ */
+function isForClusters(object: Fields, filter: ManifestFilter | undefined): boolean {
+  if (filter) return exclusionOf(object, filter) === undefined;
+  const { any, profiles } = releaseMarksOf(object);
+  const known = { featureSet: 'Default', ...(profiles && { profile: selfManaged }) };
+  return !any || exclusionOf(object, known) === undefined;
 }

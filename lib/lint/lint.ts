@@ -2,7 +2,6 @@ import { takeTurn, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { severities, type Severity } from '../kubernetes/finding.ts';
 import { inspectFile, reportUnreadable } from './inspection.ts';
-import { indexLines } from './lines.ts';
 import { keyOfFinding, type LintFinding } from './lintFinding.ts';
 import type { ManifestFilter } from '../release/manifestFilter.ts';
 import type { LintState } from './report.ts';
@@ -14,13 +13,13 @@ export interface ManifestSet {
   /** The release, the path, or `-`. */
   readonly name: string;
   /** The folder that the names of the files are relative to, if they are on this machine. */
-  readonly root?: string | undefined;
+  readonly root?: string;
   /** The folder for its files beside those of other sets; by default the version of the release. */
-  readonly folder?: string | undefined;
+  readonly folder?: string;
   /** The release image by digest, if it is a release. */
-  readonly release?: string | undefined;
+  readonly release?: string;
   /** Chooses the objects of a release that a cluster has. */
-  readonly filter?: ManifestFilter | undefined;
+  readonly filter?: ManifestFilter;
   /** The texts by the names of the files; the reason for a file that cannot be read. */
   readonly files: ReadonlyMap<string, string | { readonly unreadable: string }>;
 }
@@ -138,4 +137,33 @@ function sortLintFindings(findings: readonly LintFinding[]): LintFinding[] {
   const rank = ({ severity, rule }: LintFinding): number =>
     severities.indexOf(severity) * order.size + (order.get(rule) ?? 0);
   return [...once.values()].sort((a, b) => rank(a) - rank(b) || (a.file < b.file ? -1 : a.file > b.file ? 1 : 0));
+}
+
+/**
+ * Returns a function that finds the line of a finding in a file, from 1. It is the line of the field if that is unique
+ * in the document, else of the name of the object, else the first.
+ */
+function indexLines(text: string): (finding: Pick<LintFinding, 'object' | 'field' | 'value'>) => number {
+  const numbers = new Map<string, number[]>();
+  const starts = [0];
+  for (const [index, line] of text.split('\n').entries()) {
+    if (/^---(?:\s|$)/.test(line)) starts.push(index);
+    const plain = normalizeLine(line);
+    const known = numbers.get(plain);
+    if (known) known.push(index);
+    else numbers.set(plain, [index]);
+  }
+  return ({ object, field, value }) => {
+    const [named = 0] = numbers.get(`name:${object.name}`) ?? [];
+    const document = starts.findLastIndex((start) => start <= named);
+    const [start = 0, end = Infinity] = starts.slice(document, document + 2);
+    const key = /(\w+)$/.exec(field)?.[1] ?? '';
+    const found = (numbers.get(`${key}:${value}`) ?? []).filter((line) => line >= start && line < end);
+    return 1 + (found.length === 1 ? (found[0] ?? 0) : named);
+  };
+}
+
+/** Drops indentation, dashes of lists, quotes and commas, so that a field of YAML or JSON is `key:value`. */
+function normalizeLine(line: string): string {
+  return line.replace(/^[\s-]+|["',\s]/g, '');
 }

@@ -32,7 +32,7 @@ export interface RunOptions {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly signal: AbortSignal;
   /** Its standard input; empty by default. */
-  readonly input?: AsyncIterable<Buffer> | undefined;
+  readonly input?: AsyncIterable<Buffer>;
   /** The encoding of its output; utf8 by default. */
   readonly encoding?: ProgramOptions['encoding'];
   /** Run it in a process group of its own: signals for the group of this process, such as Ctrl-C, do not reach it. */

@@ -42,7 +42,7 @@ export async function replaceFile(
   files: HostFiles,
   target: ConfinedPath,
   content: Buffer | string,
-  { mode = 0o644, attributes }: { readonly mode?: number | undefined; readonly attributes?: FileAttributes } = {},
+  { mode = 0o644, attributes }: { readonly mode?: number; readonly attributes?: FileAttributes } = {},
 ): Promise<void> {
   try {
     const { folder, name } = await files.openParent(target, true);

@@ -27,7 +27,7 @@ export interface ApplyRequest extends ApplyOptions {
   /** A bundle, a device with a bundle, a mirror directory, or a folder or file with manifests. */
   readonly path: string;
   /** The text of manifests that are in no file; `path` is then its name for messages. */
-  readonly text?: string | undefined;
+  readonly text?: string;
   readonly trust: Omit<ConfigurationTrust, 'fetchFile'>;
 }
 

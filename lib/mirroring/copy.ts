@@ -3,7 +3,13 @@ import { writeTextFile } from '../config/manifestFile.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import { formatReference } from '../oci/reference.ts';
 import type { Release } from '../release/release.ts';
-import type { NamedResult } from '../release/sigstore/releaseCheck.ts';
+import {
+  type NamedResult,
+  checkReleaseImages,
+  finderIn,
+  readerOf,
+  requireVerified,
+} from '../release/sigstore/releaseCheck.ts';
 import { usualRepository } from '../release/version.ts';
 import type { Context } from '../context.ts';
 import type { Place } from '../release/mirror/destination.ts';
@@ -15,9 +21,9 @@ import type { Registries } from '../registry/registries.ts';
 import { Directory } from '../store/directory.ts';
 import type { ContentStore } from '../store/store.ts';
 import { checkDirectorySpace } from './places.ts';
-import { checkPlannedImages } from './policyCheck.ts';
 import { guardCopies } from './pruneGuard.ts';
 import type { MirroringRequest } from './request.ts';
+import { namedImages } from './images.ts';
 
 /** The result of copying images. */
 interface Copied {
@@ -85,4 +91,33 @@ export async function noteRepository(
     const text = formatReleaseRepositories(new Map([...known, [digest, published]]));
     await writeTextFile(folder.path, repositoriesPath, text);
   }
+}
+
+/**
+ * Checks images that are about to be mirrored against the image policies of their release, which clusters enforce from
+ * 4.21 on. Reads only the signatures from the sources. Throws what requireVerified throws.
+ */
+async function checkPlannedImages(
+  groups: readonly MirrorGroup[],
+  release: Release,
+  allowUnsigned: boolean,
+  context: Context,
+): Promise<NamedResult[]> {
+  if (release.imagePolicies.length === 0) return [];
+  const planned = new Map(groups.flatMap(({ images }) => images.map((each) => [each.image.name, each])));
+  const checked = await Promise.all(
+    namedImages(release, false).map(async ([name, reference]) => {
+      const { image, graph } = planned.get(name) ?? {};
+      if (!image || !graph) return [];
+      const reader = {
+        ...readerOf(() => image.source),
+        ...finderIn(graph.manifests, (tag) => graph.attachments.get(tag)?.digest),
+      };
+      const named = { name, reference: { ...reference, digest: image.digest } };
+      return checkReleaseImages([named], release.imagePolicies, reader, context.signal);
+    }),
+  );
+  const results = checked.flat();
+  requireVerified(results, release.pullspec, allowUnsigned, context);
+  return results;
 }

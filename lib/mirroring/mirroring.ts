@@ -43,16 +43,16 @@ export interface MirrorOutcome extends Applied {
   /** The sigstore signatures of the images, by the image policies of the release. */
   readonly policies: readonly NamedResult[];
   /** The result of copying; undefined without images, and in a dry run. */
-  readonly result?: MirrorResult | undefined;
+  readonly result?: MirrorResult;
   /** In a dry run, what would be copied. */
-  readonly measure?: MirrorMeasure | undefined;
+  readonly measure?: MirrorMeasure;
   /** The number of images that the cluster imported into an image stream. */
   readonly imported: number;
   readonly files: readonly WrittenFile[];
   /** Whether its mirror directory has releases of several architectures, so that applying checks each signature alone. */
   readonly isMixed: boolean;
   readonly mirrors: Mirrors | undefined;
-  readonly updateService?: UpdateServiceOptions | undefined;
+  readonly updateService?: UpdateServiceOptions;
 }
 
 /** The inputs of every step of a run. */

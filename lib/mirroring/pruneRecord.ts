@@ -17,7 +17,7 @@ export interface PruneRecord {
   readonly manifests: readonly Digest[];
   readonly blobs: readonly Digest[];
   /** The run; undefined in a directory, which has a lock. */
-  readonly run?: PruneRun | undefined;
+  readonly run?: PruneRun;
 }
 
 /** A run, so that others do not take its record over while it works. */

@@ -10,9 +10,9 @@ export interface ReleaseChoice {
   /** Names of releases, in the forms of `MirroringRequest.release`. */
   readonly releases: readonly string[];
   /** The versions at both ends of a path of updates, instead of names. */
-  readonly path?: { readonly from: string; readonly to: string } | undefined;
+  readonly path?: { readonly from: string; readonly to: string };
   /** A range of a channel, instead of names. */
-  readonly range?: ChannelRange | undefined;
+  readonly range?: ChannelRange;
 }
 
 /** A release by its name. */
@@ -23,46 +23,46 @@ export interface MirroringRequest {
   /** A version, a pullspec, `file://REPOSITORY:TAG`, or the path of a bundle or mirror directory. */
   readonly release: string;
   /** The version to take from a bundle of several releases; by default the last one. */
-  readonly bundledVersion?: string | undefined;
+  readonly bundledVersion?: string;
   /** The mirror directory or bundle for `file://` and for versions. */
-  readonly fromDir?: string | undefined;
-  readonly arch?: Architecture | undefined;
+  readonly fromDir?: string;
+  readonly arch?: Architecture;
   /** The URL of the only update graph to ask for a version. */
-  readonly graphUrl?: string | undefined;
-  readonly releaseRepository?: string | undefined;
+  readonly graphUrl?: string;
+  readonly releaseRepository?: string;
   /** Names of images to mirror in addition to those of the release. */
   readonly additionalImages: readonly string[];
   /** The destination of the images; undefined if only the configuration or an image stream is requested. */
-  readonly destination?: Destination | undefined;
+  readonly destination?: Destination;
   readonly skipReleaseImage: boolean;
   readonly verifyExisting: boolean;
   /** The number of parallel transfers. */
   readonly concurrency: number;
   /** The image stream of the cluster that imports the images. */
-  readonly imageStream?: string | undefined;
+  readonly imageStream?: string;
   /** Whether the cluster may use the registry without a trusted certificate. */
   readonly insecure: boolean;
   /** The folder for configuration manifests. */
-  readonly configFolder?: string | undefined;
+  readonly configFolder?: string;
   /** The folder that the user named for it: itself or a parent. Links below it are not followed for writing. */
-  readonly configRoot?: string | undefined;
+  readonly configRoot?: string;
   /** The folder for signature files with the names of `oc`. */
-  readonly signatureFolder?: string | undefined;
+  readonly signatureFolder?: string;
   /** The kind of mirror set; undefined for none. */
-  readonly mirrorSet?: MirrorSetKind | undefined;
+  readonly mirrorSet?: MirrorSetKind;
   /** The archive of graph data: a path or URL. */
-  readonly graphData?: string | undefined;
+  readonly graphData?: string;
   /** The PEM file with the CA of the registry. */
-  readonly certificateAuthority?: string | undefined;
+  readonly certificateAuthority?: string;
   /** The objects to apply to the cluster. */
   readonly apply: 'nothing' | 'signatures' | 'configuration';
   /** Replace objects of the cluster that have other content. */
   readonly overwrite: boolean;
-  readonly dryRun?: 'client' | 'server' | undefined;
+  readonly dryRun?: 'client' | 'server';
   readonly trust: {
     readonly keyrings: readonly string[];
     readonly fingerprints: readonly string[];
-    readonly store?: string | undefined;
+    readonly store?: string;
     readonly allowUnsigned: boolean;
   };
 }

@@ -106,7 +106,7 @@ export function parseManifest(bytes: Uint8Array, where: string): Manifest {
   }
   const { digest: subject } = fieldsOf(value['subject']);
   const refers = typeof subject === 'string' && isDigest(subject) && { subject };
-  return { mediaType, ...(config && { config }), layers, manifests, ...refers };
+  return { mediaType, config, layers, manifests, ...refers };
 }
 
 /**

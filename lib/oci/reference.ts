@@ -28,7 +28,7 @@ export function parseReference(text: string): Reference {
   const { registry, repository } = parseRepository(tag === undefined ? named : named.slice(0, colon), text);
   if (digest !== undefined && !isDigest(digest)) throw malformed(text, 'its digest is not sha256 and 64 hex digits');
   if (tag !== undefined && !tagPattern.test(tag)) throw malformed(text, `“${tag}” cannot be a tag`);
-  return { registry, repository, ...(tag !== undefined && { tag }), ...(digest !== undefined && { digest }) };
+  return { registry, repository, tag, digest };
 }
 
 /** Returns whether a text is a valid tag. */

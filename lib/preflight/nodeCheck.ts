@@ -28,7 +28,7 @@ export interface BundleNeeds {
   /** The size of the blobs of the bundle, in bytes. */
   readonly size: number;
   /** The images that each node has, because the bundle leaves out their blobs. */
-  readonly base?: Pick<BundleBase, 'blobs' | 'images'> | undefined;
+  readonly base?: Pick<BundleBase, 'blobs' | 'images'>;
 }
 
 const gibibyte = 1024 ** 3;

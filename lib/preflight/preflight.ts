@@ -1,4 +1,4 @@
-import { fieldsAt, textOf } from '../fields.ts';
+import { fieldsAt, textOf, listOf, textsOf } from '../fields.ts';
 import type { BundleBase } from '../bundle/metadata.ts';
 import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../context.ts';
@@ -18,7 +18,6 @@ import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkCertificates } from './certificateCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkImageRetention } from './imageRetention.ts';
-import { checkInternalReleaseImage } from './internalReleaseImage.ts';
 import { checkMirroredStreams } from './mirroredStreams.ts';
 import { checkMirrorSignatures } from './mirrorSignatures.ts';
 import { readNode } from './node.ts';
@@ -31,7 +30,14 @@ import { checkStreams } from './osImageStreamCheck.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
 import type { MirrorAccess } from './siteMirrors.ts';
-import { featureSetOf, hasMirrors, imageLimitsOf, surveyCluster, type ClusterSurvey } from './survey.ts';
+import {
+  featureSetOf,
+  hasMirrors,
+  imageLimitsOf,
+  surveyCluster,
+  type ClusterSurvey,
+  isInternalRegistry,
+} from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 
 /** The result of preflight: whether a cluster can boot and, if planned, update without a registry. */
@@ -227,4 +233,39 @@ function notOpenShift(cluster: Cluster, { findings }: ClusterSurvey): PluginErro
       settings: ['context', 'kubeconfig'],
     },
   );
+}
+
+const advice = {
+  serves: 'Nothing to do. An update from a bundle neither uses nor changes it.',
+  degraded: 'Nodes that join or are reset need it. See the condition InternalReleaseImageDegraded of the node.',
+} as const;
+
+/** Finds what InternalReleaseImage serves, by MachineConfigNodes or mirror sets, and the nodes where it is degraded. */
+function checkInternalReleaseImage({
+  poolNodes,
+  digestMirrors,
+}: Pick<ClusterSurvey, 'poolNodes' | 'digestMirrors'>): Finding[] {
+  const served = poolNodes.flatMap(({ status }) => listOf(fieldsAt(status, 'internalReleaseImage')['releases']));
+  const names = [...new Set(served.flatMap(({ name }) => textOf(name) ?? []))].sort();
+  if (names.length === 0 && !digestMirrors.some(hasInternalRegistry)) return [];
+  const what = names.length === 0 ? 'releases of the installer' : names.join(', ');
+  const message = `the control plane nodes serve ${what} on port 22625`;
+  const subject = { kind: 'InternalReleaseImage', name: 'cluster' };
+  return [
+    { check: 'images', severity: 'info', subject, message, advice: advice.serves },
+    ...poolNodes.flatMap((node): Finding[] => {
+      const degraded = listOf(fieldsAt(node, 'status')['conditions']).find(
+        ({ type, status }) => type === 'InternalReleaseImageDegraded' && status === 'True',
+      );
+      if (!degraded) return [];
+      const words = `its registry of InternalReleaseImage is degraded: ${textOf(degraded['message']) ?? 'no reason'}`;
+      return [
+        { check: 'images', severity: 'warning', subject: subjectOf(node), message: words, advice: advice.degraded },
+      ];
+    }),
+  ];
+}
+
+function hasInternalRegistry({ spec }: StoredObject): boolean {
+  return listOf(fieldsAt(spec)['imageDigestMirrors']).some(({ mirrors }) => textsOf(mirrors).some(isInternalRegistry));
 }

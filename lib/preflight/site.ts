@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
-import type { SiteOperator, SiteReport } from '../config/siteTypes.ts';
+import type { SiteOperator, SiteReport, SiteApi } from '../config/siteTypes.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
@@ -10,7 +10,6 @@ import { digestIn, repositoryIn } from '../oci/reference.ts';
 import { readImagePolicy, rootFingerprint } from '../release/sigstore/imagePolicy.ts';
 import { parseArchitecture } from '../release/version.ts';
 import { readNode } from './node.ts';
-import { listRemovedApis } from './removedApis.ts';
 import { listOwnAcknowledgements } from './acknowledgements.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
 import { readPodTemplate } from './podTemplate.ts';
@@ -43,7 +42,7 @@ export async function readSite(
     history: listOf(fieldsAt(clusterVersion, 'status')['history']).map((entry) => {
       const image = textOf(entry['image']);
       const [release = '', state = ''] = [textOf(entry['version']), textOf(entry['state'])];
-      return { version: release, state, ...(image !== undefined && { image }) };
+      return { version: release, state, image };
     }),
     nodes: survey.nodes.map((node) => describeNode(node, survey)),
     pools: survey.pools.map(describePool),
@@ -67,9 +66,9 @@ function describeNode(node: StoredObject, { free }: Pick<ClusterSurvey, 'free'>)
   const available = free.get(name);
   return {
     ...{ name, architecture },
-    ...(capacity !== undefined && { capacity }),
+    capacity,
     ...(available !== undefined && { free: available }),
-    ...(os !== undefined && { os }),
+    os,
   };
 }
 
@@ -92,7 +91,7 @@ function readFeatureGates({
 function describePolicy(object: StoredObject): NonNullable<SiteReport['policies']>[number] {
   const { name, namespace, scopes, trust } = readImagePolicy(object, 'the cluster');
   const judged = trust.kind === 'invalid' ? { unsupported: trust.reason } : { key: rootFingerprint(trust) ?? '' };
-  return { name, ...(namespace !== undefined && { namespace }), scopes, ...judged };
+  return { name, namespace, scopes, ...judged };
 }
 
 /** Lists the images that each node has: images that its kubelet lists, and pinned images. */
@@ -154,4 +153,35 @@ function maxOpenShiftVersion({ metadata }: StoredObject): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The kind that counts the requests for each API within a day. */
+const requestCountKind = ['apiserver.openshift.io/v1', 'APIRequestCount'] as const;
+
+// They ask for every API that is served (documentation of OpenShift, “Preparing to upgrade”).
+const controllers = new Set([
+  'system:kube-controller-manager',
+  'system:cluster-policy-controller',
+  'system:serviceaccount:kube-system:generic-garbage-collector',
+  'system:serviceaccount:kube-system:namespace-controller',
+]);
+
+const mostUsers = 10;
+
+/**
+ * Lists the APIs that clients use and that a later version of Kubernetes removes. Controllers that ask for every API do
+ * not count. Throws the errors of reading the cluster.
+ */
+async function listRemovedApis(cluster: Cluster): Promise<SiteApi[]> {
+  const counts = await listServed(cluster, ...requestCountKind);
+  const apis = counts.flatMap(({ metadata, status }): SiteApi[] => {
+    const { removedInRelease, requestCount, currentHour, last24h } = fieldsOf(status);
+    const removedIn = textOf(removedInRelease);
+    if (removedIn === undefined || removedIn === '' || Number(requestCount ?? 0) === 0) return [];
+    const nodes = [fieldsOf(currentHour), ...listOf(last24h)].flatMap(({ byNode }) => listOf(byNode));
+    const names = nodes.flatMap(({ byUser }) => listOf(byUser).flatMap(({ username }) => textOf(username) ?? []));
+    const users = [...new Set(names)].filter((name) => !controllers.has(name)).sort();
+    return users.length === 0 ? [] : [{ name: metadata.name, removedIn, users: users.slice(0, mostUsers) }];
+  });
+  return apis.sort((a, b) => (a.name < b.name ? -1 : 1));
 }

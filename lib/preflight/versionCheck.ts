@@ -12,7 +12,7 @@ export interface UpdateTarget {
   /** The versions that can be updated to it; empty if the release does not state them. */
   readonly previous: readonly string[];
   /** The feature sets with which its clusters pin images; undefined if its manifests do not say. */
-  readonly pinsIn?: readonly string[] | undefined;
+  readonly pinsIn?: readonly string[];
 }
 
 /** The ways in which nodes of a cluster get the images of a release. */

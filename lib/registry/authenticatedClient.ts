@@ -65,7 +65,7 @@ export class AuthenticatedClient {
     const renewed = await this.#authorizer.authorize({
       ...subject,
       challenge,
-      ...(rejected !== undefined && { rejected }),
+      rejected,
     });
     if (renewed === undefined || renewed === rejected) return reply;
     const second = await this.#follow(request, renewed, perform);
@@ -78,7 +78,7 @@ export class AuthenticatedClient {
   /** Sends a request and follows redirects. Never sends credentials to another origin than the registry. */
   async #follow(request: RegistryRequest, authorization: string | undefined, perform: Perform): Promise<Reply> {
     const { method, body, headers } = request;
-    const exchange = { method, signal: this.#context.signal, ...(body && { body }) };
+    const exchange = { method, signal: this.#context.signal, body };
     const sent = (authorized: boolean): Record<string, string> => ({
       ...headers,
       ...(authorized && authorization !== undefined && { Authorization: authorization }),

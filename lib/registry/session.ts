@@ -13,7 +13,7 @@ import { Transport } from './transport.ts';
 export interface RegistrySettings {
   readonly insecure: boolean;
   /** A PEM file with CAs to trust in addition to those of the system. */
-  readonly certificateAuthority?: string | undefined;
+  readonly certificateAuthority?: string;
   /** Contains HTTPS_PROXY, HTTP_PROXY and NO_PROXY. */
   readonly environment: Environment;
   readonly maxPerRegistry: number;

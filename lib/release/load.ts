@@ -28,7 +28,7 @@ export interface TrustRequest {
   /** Keys that are in no file. */
   readonly keys?: readonly KeyMaterial[];
   /** The only signature store to ask, instead of the stores that the payload names. */
-  readonly store?: string | undefined;
+  readonly store?: string;
   /** Ask no store that the payload names. */
   readonly offline?: boolean;
   /** Available signatures, from a `config` folder. */

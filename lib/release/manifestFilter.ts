@@ -6,15 +6,15 @@ export const selfManaged = 'self-managed-high-availability';
 /** The properties of a cluster by which its version operator chooses manifests. A missing one excludes nothing. */
 export interface ManifestFilter {
   /** The identifier of `exclude.release.openshift.io/…`. */
-  readonly exclude?: string | undefined;
-  readonly profile?: string | undefined;
+  readonly exclude?: string;
+  readonly profile?: string;
   /** `Default`, `TechPreviewNoUpgrade` and others. */
-  readonly featureSet?: string | undefined;
+  readonly featureSet?: string;
   /** The enabled feature gates. */
-  readonly gates?: ReadonlySet<string> | undefined;
+  readonly gates?: ReadonlySet<string>;
   /** The major version of the release. */
-  readonly major?: number | undefined;
-  readonly capabilities?: { readonly known: readonly string[]; readonly enabled: readonly string[] } | undefined;
+  readonly major?: number;
+  readonly capabilities?: { readonly known: readonly string[]; readonly enabled: readonly string[] };
 }
 
 const marks = {

@@ -6,9 +6,9 @@ import { majorOf } from './version.ts';
 /** What decides the default stream in a cluster. */
 export interface StreamCluster {
   /** The version that the cluster was installed with, by installedVersionOf; undefined if it is unknown. */
-  readonly installedVersion?: string | undefined;
+  readonly installedVersion?: string;
   /** The OSImageStream `cluster`, if there is one. */
-  readonly existing?: Fields | undefined;
+  readonly existing?: Fields;
 }
 
 /** The annotations that say what an OSImageStream is for. */

@@ -31,7 +31,7 @@ export interface OSImageStreams {
   /** The feature sets of clusters with which it waits for them. */
   readonly featureSets: readonly string[];
   /** The commit that machine-config-operator was built from, which it compares; undefined if it is unknown. */
-  readonly commit?: string | undefined;
+  readonly commit?: string;
   readonly commitSource: CommitSource;
   /** The complete streams, sorted by name as machine-config-controller sorts them. */
   readonly availableStreams: readonly OSImageStreamSet[];

@@ -60,7 +60,7 @@ export function readProvenance(files: PayloadFiles): Provenance {
   const created = new Date(textOf(references?.creationTimestamp, time) ?? Number.NaN);
   const hasTime = !Number.isNaN(created.getTime());
   return {
-    ...(errata !== undefined && { errata }),
+    errata,
     ...(hasTime && { created }),
     versions: Object.fromEntries([...versions].map(([part, known]) => [part, [...known].join(', ')])),
     sources,

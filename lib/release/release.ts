@@ -38,9 +38,9 @@ export interface Release {
   /** The image policies that the release adds to clusters (ClusterImagePolicy). */
   readonly imagePolicies: readonly ImagePolicy[];
   /** The feature sets with which clusters pin images; undefined if the manifests do not say. */
-  readonly pinsIn?: readonly string[] | undefined;
+  readonly pinsIn?: readonly string[];
   /** The feature sets of clusters that need its operating system streams described; undefined if the manifests do not say. */
-  readonly streamsIn?: readonly string[] | undefined;
+  readonly streamsIn?: readonly string[];
   /** The acknowledgements that an update from it to another minor version requires. */
   readonly gates: readonly AdminGate[];
   readonly provenance: Provenance;

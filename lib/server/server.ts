@@ -31,7 +31,7 @@ export interface ServeOptions {
   /** Repositories in `/v2/_catalog`; none by default. */
   readonly repositories?: () => readonly string[] | Promise<readonly string[]>;
   /** The bearer token that each request needs; no token by default. */
-  readonly token?: string | undefined;
+  readonly token?: string;
   /** Serve by TLS, only for clients with this key; undefined for plain HTTP. */
   readonly preSharedKey?: PreSharedKey;
   /** Serve by TLS with this certificate, to any client and under any host name. */

@@ -79,8 +79,8 @@ export function formatReferrers(subject: Digest, referrers: readonly Referrer[])
         mediaType,
         digest,
         size,
-        ...(artifactType !== undefined && { artifactType }),
-        ...(annotations && { annotations }),
+        artifactType,
+        annotations,
       },
     ];
   });

@@ -139,7 +139,7 @@ function parseConfig(bytes: Buffer, derivation: Derivation, where: string): Base
   if (typeof architecture !== 'string' || os !== 'linux') throw unusable(derivation, where, 'it is not for linux');
   const diffIds = fieldsOf(rootfs)['diff_ids'];
   return {
-    platform: { architecture, os, ...(variant !== undefined && { variant }) },
+    platform: { architecture, os, variant },
     settings: fieldsOf(config),
     diffIds: Array.isArray(diffIds) ? (diffIds as unknown[]) : [],
     history: Array.isArray(history) ? (history as unknown[]) : undefined,

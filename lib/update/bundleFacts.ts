@@ -30,11 +30,11 @@ export interface BundleFacts {
   /** The acknowledgements that an update from this release to another minor version requires. */
   readonly gates?: readonly AdminGate[];
   /** The feature sets with which clusters of the release pin images; undefined if its manifests do not say. */
-  readonly pinsIn?: readonly string[] | undefined;
+  readonly pinsIn?: readonly string[];
   /** The operating system streams that clusters of the release need described; undefined if they need none. */
-  readonly streams?: OSImageStreams | undefined;
+  readonly streams?: OSImageStreams;
   /** The facts about each release of a bundle with several, in the order of the updates. */
-  readonly hops?: readonly BundleFacts[] | undefined;
+  readonly hops?: readonly BundleFacts[];
   /** Of one of several releases: the bytes that it and the later ones add to the releases before it. */
   readonly bytes?: number;
 }

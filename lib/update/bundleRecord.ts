@@ -22,26 +22,26 @@ const { apiVersion, kind } = upgradeBundleKind;
 /** A request to update with a bundle. */
 export interface BundleRequest {
   /** The name of the UpgradeBundle; by default that of the record with the digest, or the first digits of the digest. */
-  readonly name?: string | undefined;
+  readonly name?: string;
   /** The digest of the whole bundle, which the request allows. */
   readonly digest: Digest;
   /** The version and the digest of the last release of the bundle. */
-  readonly version?: string | undefined;
-  readonly releaseDigest?: Digest | undefined;
+  readonly version?: string;
+  readonly releaseDigest?: Digest;
   /** A device or a file on any node. */
-  readonly file?: string | undefined;
+  readonly file?: string;
   /** As in `spec` of UpgradeBundle. Undefined keeps the field. */
-  readonly hold?: boolean | undefined;
-  readonly holdBetween?: boolean | undefined;
-  readonly controlPlaneOnly?: boolean | undefined;
-  readonly backup?: UpgradeBundle['spec']['backup'] | undefined;
-  readonly backupTo?: string | undefined;
+  readonly hold?: boolean;
+  readonly holdBetween?: boolean;
+  readonly controlPlaneOnly?: boolean;
+  readonly backup?: UpgradeBundle['spec']['backup'];
+  readonly backupTo?: string;
   /** Digests of the extra images to load. Undefined keeps the field. */
-  readonly allowExtraImages?: readonly Digest[] | undefined;
+  readonly allowExtraImages?: readonly Digest[];
   /** Names of the acknowledgements to give to the cluster. Undefined keeps the field. */
-  readonly acknowledge?: readonly string[] | undefined;
+  readonly acknowledge?: readonly string[];
   /** Names of the known risks that the cluster may accept. Undefined keeps the field. */
-  readonly acceptRisks?: readonly string[] | undefined;
+  readonly acceptRisks?: readonly string[];
 }
 
 /** The result of a request. */

@@ -20,26 +20,26 @@ export interface NodeReport {
   /** The uid of the UpgradeBundle that the report is about. */
   readonly bundle: string;
   /** The version of the release that the progress is about; undefined until the controller has chosen one. */
-  readonly version?: string | undefined;
+  readonly version?: string;
   readonly progress: NodeProgress;
   /**
    * The URL of the agent for other nodes, such as `https://10.128.2.7:8080`; undefined if the agent does not know it.
    */
-  readonly origin?: string | undefined;
+  readonly origin?: string;
   /** The digest of the bundle that the node offers to other nodes. */
-  readonly offers?: Digest | undefined;
+  readonly offers?: Digest;
   /** Undefined for a bundle that is no delta, and until the node knows. */
-  readonly base?: BaseState | undefined;
+  readonly base?: BaseState;
   /** The backup before the update, if the controller has asked this node for it. */
-  readonly backup?: BackupReport | undefined;
+  readonly backup?: BackupReport;
   /** The bundle that the node has found while no UpgradeBundle is active. */
-  readonly proposal?: Proposal | undefined;
+  readonly proposal?: Proposal;
 }
 
 /** The last backup of a node for an update, or why there is none. */
 export interface BackupReport {
-  readonly made?: ClusterBackup | undefined;
-  readonly failure?: string | undefined;
+  readonly made?: ClusterBackup;
+  readonly failure?: string;
 }
 
 /** The age after which a backup is made again, in milliseconds: an obstacle may delay the update for long. */

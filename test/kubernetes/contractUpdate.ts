@@ -168,7 +168,7 @@ export function describeUpdates(
       const nonsense = [
         { bundle: { digest: 'sha256:1' } },
         { bundle: { file: 'relative' } },
-        { bundle: {}, store: 'elsewhere' },
+        { bundle: {}, backup: 'elsewhere' },
         { bundle: {}, hold: 'perhaps' },
       ];
       for (const spec of nonsense) await failureOf(cluster.create(record('nonsense', spec)), 'invalid-object');

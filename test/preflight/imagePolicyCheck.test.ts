@@ -17,7 +17,7 @@ const mirror = 'mirror.example:8443/ocp';
 
 /** What a cluster has; by default the policy of the target, and nodes that are set up for it. */
 interface Case {
-  readonly cluster?: PolicyOptions | undefined;
+  readonly cluster?: PolicyOptions;
   readonly target?: PolicyOptions;
   readonly namespace?: string;
   readonly mirrors?: boolean;

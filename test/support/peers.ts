@@ -22,6 +22,7 @@ export type Peer =
   | 'oc'
   | 'kubectl'
   | 'bash'
+  | 'dh_bash-completion'
   | 'zsh'
   | 'fish'
   | 'tmux'

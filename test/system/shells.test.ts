@@ -1,12 +1,9 @@
-import { chmod, cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { bashCompletion } from '../../cmd/cli/completion/bashCompletion.ts';
-import { fishCompletion } from '../../cmd/cli/completion/fishCompletion.ts';
-import { zshCompletion } from '../../cmd/cli/completion/zshCompletion.ts';
 import { hookOf } from '../../cmd/upgrade-bundle/shell-hook/shellHook.ts';
 import { upgradeBundleKind } from '../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
@@ -15,38 +12,25 @@ import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** Each shell with an earlier completion of oc, which suggests `get` and `own-thing`, with ours, and with the hook. */
+/** Each shell with the completion of oc and kubectl, and with the hook. */
 const shells = {
   bash: {
     file: '.bashrc',
     command: (home: string) => `bash --noprofile --rcfile ${home}/.bashrc -i`,
-    start: [
-      `_own_oc() { COMPREPLY=($(compgen -W 'get own-thing' -- "$2")); }`,
-      'complete -o default -F _own_oc oc',
-      bashCompletion,
-      hookOf('bash', false),
-    ],
+    before: ['. /usr/share/bash-completion/bash_completion'],
+    after: [`PS1='$ '`],
   },
   zsh: {
     file: '.zshrc',
     command: () => 'zsh -i',
-    start: [
-      'autoload -Uz compinit && compinit -u -D',
-      '_own_oc() { compadd get own-thing; }',
-      'compdef _own_oc oc',
-      zshCompletion,
-      hookOf('zsh', false),
-    ],
+    before: ['autoload -Uz compinit && compinit -u -D'],
+    after: [`PS1='$ '`],
   },
   fish: {
     file: '.config/fish/config.fish',
     command: () => 'fish -i',
-    start: [
-      `function fish_prompt; echo '$ '; end; set -g fish_greeting; set -g fish_autosuggestion_enabled 0`,
-      `complete -c oc -f -a 'get own-thing'`,
-      fishCompletion,
-      hookOf('fish', false),
-    ],
+    before: [`function fish_prompt; echo '$ '; end; set -g fish_greeting; set -g fish_autosuggestion_enabled 0`],
+    after: [],
   },
 };
 
@@ -62,9 +46,10 @@ async function build(): Promise<string> {
   return folder;
 }
 
-for (const [shell, { file, command, start }] of Object.entries(shells)) {
+for (const [shell, { file, command, before: first, after: last }] of Object.entries(shells)) {
   describe(`completion in ${shell}`, function () {
-    requirePeer(this, 'tmux', shell as keyof typeof shells);
+    requirePeer(this, 'tmux', 'kubectl', shell as keyof typeof shells);
+    if (shell === 'bash') requirePeer(this, 'dh_bash-completion');
     let home: string;
     let server: TestApiServer | undefined;
     let sessions = 0;
@@ -74,8 +59,14 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
       server.put(upgradeBundleDefinition());
       server.put({ ...upgradeBundleKind, metadata: { name: '4.19.4-x86-64' }, spec: { bundle: {} } });
       await cp(await (built ??= build()), home, { recursive: true });
-      await writeFile(join(home, 'bin/oc'), '#!/bin/sh\nexit 1\n');
+      // The code of oc that completes plugins is that of kubectl, which asks for other names.
+      await writeFile(join(home, 'bin/oc'), '#!/bin/sh\nexec kubectl "$@"\n');
       await chmod(join(home, 'bin/oc'), 0o755);
+      for (const name of ['adm_upgrade_bundle', 'adm_release_mirror_config', 'adm_mirror_registry'])
+        await symlink(`oc-${name}`, join(home, `bin/kubectl-${name}`));
+      const { PATH = '' } = process.env;
+      const env = { PATH: [join(home, 'bin'), dirname(process.execPath), PATH].join(delimiter) };
+      await runSuccessfully('sh', ['-c', 'oc-adm_upgrade_bundle completion | sh'], { env });
       await mkdir(join(home, 'drive'));
       await writeFile(join(home, 'drive/upgrade.tar'), '');
       await writeFile(join(home, 'drive.txt'), '');
@@ -87,9 +78,11 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
         }),
       );
       await mkdir(dirname(join(home, file)), { recursive: true });
+      const completion = await runSuccessfully('kubectl', ['completion', shell]);
+      const hook = hookOf(shell as keyof typeof shells, false);
       await writeFile(
         join(home, file),
-        [...start, `cd ${home}`, `PS1='$ '`].slice(0, shell === 'fish' ? -1 : undefined).join('\n'),
+        [...first, completion, completion.replaceAll('kubectl', 'oc'), hook, `cd ${home}`, ...last].join('\n'),
       );
     });
     after(async () => {
@@ -150,11 +143,13 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
       await type([
         ['oc adm-up\t', 'oc adm-upgrade-bundle'],
         ['crea\t', 'oc adm-upgrade-bundle create'],
-        ['--arc\t', 'oc adm-upgrade-bundle create --arch='],
-        ['s3\t', 'oc adm-upgrade-bundle create --arch=s390x'],
-        ['--output dri\t', 'oc adm-upgrade-bundle create --arch=s390x --output drive/'],
+        ['--arc\t', 'oc adm-upgrade-bundle create --arch'],
+        ['s3\t', 'oc adm-upgrade-bundle create --arch s390x'],
       ]);
-      await type([['oc adm-upgrade-bundle create --output=dr\t', 'oc adm-upgrade-bundle create --output=drive/']]);
+      // The completion that kubectl and oc have for fish offers files too.
+      const after = shell === 'fish' ? 'drive' : 'drive/';
+      await type([['oc adm-upgrade-bundle create --output dri\t', `oc adm-upgrade-bundle create --output ${after}`]]);
+      await type([['oc adm-upgrade-bundle create --output=dr\t', `oc adm-upgrade-bundle create --output=${after}`]]);
       await type([['oc adm-upgrade-bundle inspect drive/\t', 'oc adm-upgrade-bundle inspect drive/upgrade.tar']]);
     });
 
@@ -174,22 +169,16 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
       await type([['oc adm-upgrade-bundle status --context other 4\t', line]]);
     });
 
-    it('completes the literal commands, and leaves everything else to what completed oc before', async () => {
+    it('completes the literal commands, and leaves everything else to oc', async () => {
       await type([
         ['oc adm upgrade create \t', 'oc adm upgrade create bundle'],
-        ['--vers\t', 'oc adm upgrade create bundle --version='],
+        ['--vers\t', 'oc adm upgrade create bundle --version'],
       ]);
       await type([
         ['oc adm release mirror --apply-config --overw\t', 'oc adm release mirror --apply-config --overwrite'],
       ]);
-      await type([['oc own\t', 'oc own-thing']]);
-      await type([['oc adm upgrade own\t', 'oc adm upgrade own-thing']]);
-      await type([['oc adm release mirror --x own\t', 'oc adm release mirror --x own-thing']]);
-    });
-
-    it('completes executables by their own names and paths', async () => {
-      await type([['oc-adm_mirror_registry certs sta\t', 'oc-adm_mirror_registry certs status']]);
-      await type([['./bin/oc-adm_release_mirror_config app\t', './bin/oc-adm_release_mirror_config apply']]);
+      await type([['oc cluster-in\t', 'oc cluster-info']]);
+      await type([['oc config use-context oth\t', 'oc config use-context other']]);
     });
 
     it('completes what the cursor stands at, in quotes and behind other commands', async () => {

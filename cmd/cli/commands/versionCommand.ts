@@ -11,7 +11,7 @@ export const command = defineCommand({
     ['-o json', 'Print version and commit as JSON'],
   ],
   async run({ output }, { terminal }) {
-    const result = { version, ...(commit !== undefined && { commit }) };
+    const result = { version, commit };
     terminal.print(await formatResult(output, result, versionText));
   },
 });

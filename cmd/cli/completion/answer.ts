@@ -2,12 +2,8 @@ import { type Program } from '../command.ts';
 import { findCandidates, type Completion } from './candidates.ts';
 import { suggestionsFrom } from './suggestions.ts';
 
-/**
- * The directives of cobra’s completion scripts: only these candidates, file names, folders; and no space after the only
- * candidate.
- */
+/** The directives of cobra’s completion scripts: only these candidates, file names, folders. */
 const directives = { nothing: 4, files: 0, folders: 16 };
-const noSpace = 2;
 
 /**
  * Returns the response to `__complete WORD… TYPED`, in the format that kubectl reads from a `kubectl_complete-…`
@@ -22,7 +18,6 @@ export async function answerCompletion(
   const { candidates, otherwise } = await findCandidates(program, words, suggestionsFrom(environment)).catch(
     (): Completion => ({ candidates: [], otherwise: 'nothing' }),
   );
-  const unfinished = candidates.length === 1 && candidates[0]?.word.endsWith('=');
   const lines = candidates.map(({ word, describe }) => [word, describe].filter((text) => text !== '').join('\t'));
-  return [...lines, `:${directives[otherwise] + (unfinished ? noSpace : 0)}`, ''].join('\n');
+  return [...lines, `:${directives[otherwise]}`, ''].join('\n');
 }

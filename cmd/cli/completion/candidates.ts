@@ -57,11 +57,11 @@ export async function findCandidates(
   };
 }
 
-/** Lists options that are not given yet or may be repeated, with `=` if they have a value. */
+/** Lists options that are not given yet or may be repeated. */
 function listOptions({ options, values }: TypedLine): Candidate[] {
   return Object.entries(options)
     .filter(([name, { repeatable }]) => repeatable ?? values[name] === undefined)
-    .map(([name, { type, describe }]) => ({ word: `--${name}${type === 'boolean' ? '' : '='}`, describe }));
+    .map(([name, { describe }]) => ({ word: `--${name}`, describe }));
 }
 
 async function findValues(

@@ -1,34 +1,36 @@
+import { basename, dirname, join } from 'node:path';
+import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../command.ts';
-import { shellArgument } from '../shells.ts';
-import { bashCompletion } from './bashCompletion.ts';
-import { fishCompletion } from './fishCompletion.ts';
-import { zshCompletion } from './zshCompletion.ts';
 
-const scripts = { bash: bashCompletion, zsh: zshCompletion, fish: fishCompletion };
+const plugins = ['adm_upgrade_bundle', 'adm_release_mirror_config', 'adm_mirror_registry'];
 
-/** `completion`: prints the completion script for a shell, which is the same for all plugins. */
+/** `completion`: prints the commands that link the plugins to the names by which oc and kubectl complete them. */
 export const command = defineCommand({
   details:
-    'Completes the commands, options and values of all three plugins: after oc, after kubectl, by the names of their executables, and after ' +
-    '“oc adm upgrade create bundle” if shell-hook is loaded. Load it after the completion of oc and kubectl, at the end of the file ' +
-    'that your shell reads at its start:\n\n' +
-    '  ~/.bashrc                   source <(oc adm-upgrade-bundle completion bash)\n' +
-    '  ~/.zshrc                    source <(oc adm-upgrade-bundle completion zsh)\n' +
-    '  ~/.config/fish/config.fish  oc adm-upgrade-bundle completion fish | source\n\n' +
+    'oc (from 4.15) and kubectl (from 1.26) complete the words of a plugin in bash, zsh and fish. They call a program on the path: ' +
+    'oc_complete-… or kubectl_complete-…, with the name of the plugin. A link to the plugin is that program. An rpm has the links. ' +
+    'Otherwise, review the printed commands, and run them once:\n\n' +
+    '  oc adm-upgrade-bundle completion | sudo sh\n\n' +
+    'The shell needs the completion of oc or kubectl itself: see “oc completion --help”. If shell-hook is loaded, it also completes ' +
+    '“oc adm upgrade create bundle”.\n\n' +
     'Names of UpgradeBundles and nodes come from the cluster, within two seconds. Nothing else uses the network: versions come ' +
     'from bundles and mirror directories on this machine, and contexts from the kubeconfig.',
-  positionals: shellArgument,
   options: {},
-  examples: [
-    ['bash', 'Print the script'],
-    [
-      'zsh > "${fpath[1]}/_oc-adm_upgrade_bundle"',
-      'Install it in a folder of $fpath, for the names of the executables',
-    ],
-    ['fish | source', 'Load it into the current fish shell'],
-  ],
-  run({ shell }, { terminal }) {
-    terminal.print(scripts[shell]);
-    return Promise.resolve();
+  examples: [['', 'Print the commands']],
+  async run(_args, { environment, terminal }) {
+    const { findOnPath } = await import('../../../lib/machine/programs.ts');
+    const { shellWord } = await import('../../../lib/shellWord.ts');
+    const lines: string[] = [];
+    for (const name of plugins) {
+      const path = (await findOnPath(`oc-${name}`, environment)) ?? (await findOnPath(`kubectl-${name}`, environment));
+      if (path === undefined) continue;
+      for (const client of ['oc', 'kubectl'])
+        lines.push(`ln -sf ${basename(path)} ${shellWord(join(dirname(path), `${client}_complete-${name}`))}`);
+    }
+    if (lines.length === 0)
+      throw new PluginError('not-found', 'No plugin is on the path, so no link can complete it', {
+        hint: 'Create the links by which oc finds the plugins first, such as /usr/local/bin/oc-adm_upgrade_bundle.',
+      });
+    terminal.print(lines.join('\n'));
   },
 });

@@ -11,12 +11,12 @@ import { describeStreams } from '../../cli/osImageStreams.ts';
 /** The options of the result, and the options that a site must repeat to verify the bundle. */
 export interface CreatedArguments {
   /** The mirror directory or bundle that the content was copied from. */
-  readonly fromDir?: string | undefined;
+  readonly fromDir?: string;
   readonly signatureKeyring: readonly string[];
   readonly trustFingerprint: readonly string[];
   readonly trustKey: readonly string[];
   /** The drive that the bundle was written onto. */
-  readonly device?: string | undefined;
+  readonly device?: string;
 }
 
 /** Formats the result of `create`, as words or data. Words end with what to carry to the site. */
@@ -27,7 +27,7 @@ export async function formatCreated(
   format: 'json' | 'yaml' | undefined,
 ): Promise<string> {
   const { device, fromDir } = args;
-  if (format) return formatData(format, { ...toPlain(result, keys), ...(device !== undefined && { device }) });
+  if (format) return formatData(format, { ...toPlain(result, keys), device });
   const isWritten = device !== undefined && result.outcome !== 'planned';
   const isUnread = result.isRead === false && device === undefined;
   const next =
@@ -49,13 +49,13 @@ function toPlain(
   const sigstore = policies && { sigstore: toPlainPolicies(policies, expectedKeys) };
   const operators = catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) };
   const parts = {
-    ...(base && { base }),
-    ...(volumes && { volumes }),
+    base,
+    volumes,
     ...(releases && { releases: releases.map(toPlainRelease) }),
     ...operators,
-    ...(osImageStreams && { osImageStreams }),
+    osImageStreams,
   };
-  const about = { path, outcome, version, arch, release, size, digest, ...(isRead !== undefined && { isRead }) };
+  const about = { path, outcome, version, arch, release, size, digest, isRead };
   return { ...about, fetched, ...counts, ...parts, signatures, ...sigstore };
 }
 

@@ -9,7 +9,7 @@ export const sbomFormats = ['cyclonedx', 'spdx'] as const;
 interface SbomContext {
   readonly tool: string;
   /** By default the time of the release, so that the same bundle gives the same bytes. */
-  readonly date?: Date | undefined;
+  readonly date?: Date;
 }
 
 /** A license expression of SPDX, by its form. Other texts of labels are notes. */

@@ -78,6 +78,19 @@ function __oc_asks_help
     return 1
 end
 
+# Completes what the plugins run: the completion of oc calls “oc __complete WORD… TYPED”.
+function __oc_complete
+    if __oc_find 'adm upgrade create bundle' $argv; and set -q __oc_rest[1]
+        __oc_plugin adm_upgrade_bundle __complete create $__oc_rest
+    else if __oc_find 'adm upgrade create' $argv; and test (count $__oc_rest) -eq 1; and string match -q -- "$__oc_rest*" bundle
+        printf 'bundle\\n:4\\n'
+    else if __oc_find 'adm release mirror' $argv; and __oc_is_mirror_config $__oc_rest
+        __oc_plugin adm_release_mirror_config __complete $__oc_flags $__oc_rest
+    else
+        __oc_real __complete $argv
+    end
+end
+
 # Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the cluster.
 function __oc_take_alias
     set -l before
@@ -129,7 +142,9 @@ function __oc_hook
     end
     function oc --description 'oc, and the plugins for clusters without a registry'
         # The flags choose a cluster, which a bundle does not need.
-        if __oc_find 'adm upgrade create bundle' $argv
+        if test "$argv[1]" = __complete
+            __oc_complete $argv[2..]
+        else if __oc_find 'adm upgrade create bundle' $argv
             __oc_create_bundle $__oc_rest
         else if __oc_find 'adm release mirror' $argv; and __oc_is_mirror_config $__oc_rest
             __oc_mirror_config $__oc_flags $__oc_rest

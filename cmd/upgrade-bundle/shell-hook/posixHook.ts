@@ -79,6 +79,22 @@ function __oc_asks_help {
   return 1
 }
 
+# Completes what the plugins run: the completion of oc calls “oc __complete WORD… TYPED”.
+function __oc_complete {
+  local __oc_flags __oc_read
+  if __oc_find 'adm upgrade create bundle' "$@" && [[ $# -gt $__oc_read ]]; then
+    shift "$__oc_read"
+    __oc_plugin adm_upgrade_bundle __complete create "$@"
+  elif __oc_find 'adm upgrade create' "$@" && [[ $# -eq $((__oc_read + 1)) && bundle == "\${@: -1}"* ]]; then
+    printf 'bundle\\n:4\\n'
+  elif __oc_find 'adm release mirror' "$@" && __oc_is_mirror_config "$@"; then
+    shift "$__oc_read"
+    __oc_plugin adm_release_mirror_config __complete \${__oc_flags[@]+"\${__oc_flags[@]}"} "$@"
+  else
+    __oc_real __complete "$@"
+  fi
+}
+
 # Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the cluster.
 function __oc_take_alias {
   local word before='' program='' options=''
@@ -126,7 +142,10 @@ function __oc_hook {
   fi
   function oc {
     local __oc_flags __oc_read
-    if __oc_find 'adm upgrade create bundle' "$@"; then
+    if [[ \${1-} == __complete ]]; then
+      shift
+      __oc_complete "$@"
+    elif __oc_find 'adm upgrade create bundle' "$@"; then
       # They choose a cluster, which a bundle does not need.
       shift "$__oc_read"
       __oc_create_bundle "$@"

@@ -37,9 +37,9 @@ export interface BundledCatalog extends Selection {
 export interface AdditionsRequest {
   /** Pullspecs of images. */
   readonly extraImages: readonly string[];
-  readonly operators?: CatalogRequest | undefined;
+  readonly operators?: CatalogRequest;
   /** The site of the bundle. Updates of its operators are added, if a catalog has them. */
-  readonly site?: SiteReport | undefined;
+  readonly site?: SiteReport;
 }
 
 /** The content of a bundle in addition to the release. */

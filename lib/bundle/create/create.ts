@@ -8,7 +8,6 @@ import type { ContentSource } from '../../store/store.ts';
 import { findRelease, type FoundRelease } from '../../release/load.ts';
 import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
 import type { Architecture } from '../../release/version.ts';
-import { withAdvice } from './advice.ts';
 import { listArtifacts } from './artifacts.ts';
 import { leaveOut, readBase } from './base.ts';
 import { gatherAdditions, type Additions, type BundledCatalog } from './catalogs.ts';
@@ -27,6 +26,7 @@ import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type W
 import { reuseBundle } from './reusedBundle.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
 import { writeBundle } from './writeBundle.ts';
+import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
 
 /** The result of `create`. Sizes are in bytes. */
 export interface CreateResult {
@@ -161,4 +161,32 @@ export function bundleName(versions: readonly string[], arch: Architecture, base
 
 function plan(path: string, { metadata }: BundleLayout): CreateResult {
   return { path, outcome: 'planned', metadata, fetched: sumSizes(metadata.blobs) };
+}
+
+const corrupt =
+  'None of it was kept. The source, or a mirror or proxy before it, has corrupt content. Repair the source or use ' +
+  'another one, and run the same command again to resume.';
+
+const advice: Partial<Record<ErrorCode, string>> = {
+  'digest-mismatch': corrupt,
+  'size-mismatch': corrupt,
+  'not-found':
+    'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use another source.',
+  'not-writable': 'Choose another output folder, or make this one writable.',
+  interrupted: 'Run the same command again: it resumes.',
+  'too-large': 'This is not a release image. Check the name and the address of the registry.',
+};
+
+/** Adds a hint to an error of `create` if it has none. Of several failures, uses the first. */
+function withAdvice(error: unknown): unknown {
+  if (!isPluginError(error)) return error;
+  const failures = error.code === 'partial' && error.cause instanceof AggregateError ? error.cause.errors : [];
+  const first: unknown = (failures as unknown[])[0] ?? error;
+  if (!isPluginError(first)) return error;
+  const hint = first.hint ?? advice[first.code] ?? error.hint;
+  return new PluginError(error.code, error.message, {
+    hint,
+    settings: hint === corrupt ? ['idmsFile'] : error.settings,
+    cause: error.cause,
+  });
 }

@@ -14,7 +14,7 @@ export interface Origin {
   /** Signatures that are stored with the content, not verified. */
   readonly signatures: SignaturesByDigest;
   /** The repository of the release, if the content names it. */
-  readonly repository?: string | undefined;
+  readonly repository?: string;
   /** Blobs that are copied from this machine; undefined if that is none or all of them. */
   readonly held?: ReadonlySet<Digest>;
   /** Whether all content is on this machine. */

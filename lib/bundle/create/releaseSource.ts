@@ -34,12 +34,12 @@ export interface ReleaseSourceRequest {
   /** A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory. */
   readonly release: string;
   /** The version to take from a bundle of several releases; by default the last one. */
-  readonly bundledVersion?: string | undefined;
+  readonly bundledVersion?: string;
   /** The mirror directory or bundle for `file://` and for versions. */
-  readonly fromDir?: string | undefined;
-  readonly arch?: Architecture | undefined;
+  readonly fromDir?: string;
+  readonly arch?: Architecture;
   /** The repository of release images: to find a version by its tag, and to name the release of a directory. */
-  readonly repository?: string | undefined;
+  readonly repository?: string;
   /** Finds the pullspec of a version by update graphs. */
   readonly resolveVersion: (version: string) => Promise<string>;
 }
@@ -102,7 +102,7 @@ export async function openReleaseSource(
   if (fromDir !== undefined)
     context.log('warn', `${release} is not searched in ${fromDir}: only versions and file:// are`);
   if (version === undefined && (await isPath(release))) return openPath(release, bundledVersion, repository, context);
-  const wanted = { ...(version !== undefined && { version }), ...(arch && { arch }) };
+  const wanted = { version, arch };
   const sources = new Map<string, ContentSource>();
   const sourceOf = (reference: Reference): ContentSource => {
     const key = `${formatReference({ registry: reference.registry, repository: reference.repository })} ${String(reference.digest === undefined)}`;
@@ -129,7 +129,7 @@ export async function openReleaseSource(
 
 interface LocalRelease {
   readonly name: string;
-  readonly repository?: string | undefined;
+  readonly repository?: string;
   readonly wanted?: string;
   readonly version?: string;
   readonly arch?: Architecture;

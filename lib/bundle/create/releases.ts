@@ -27,7 +27,7 @@ export function listWanted({ releases }: Pick<CreateRequest, 'releases'>): Wante
  */
 export async function loadReleases(
   found: readonly FoundRelease[],
-  { releases, isLocal = false }: Pick<CreateRequest, 'releases'> & { readonly isLocal?: boolean | undefined },
+  { releases, isLocal = false }: Pick<CreateRequest, 'releases'> & { readonly isLocal?: boolean },
   trust: TrustRequest,
   context: Context,
 ): Promise<[SignedRelease, ...SignedRelease[]]> {

@@ -8,14 +8,14 @@ export interface CreateRequest extends AdditionsRequest {
   /** The releases in the order of the updates. */
   readonly releases: readonly [ReleaseRequest, ...ReleaseRequest[]];
   /** The known risks of the updates to these releases, by version. */
-  readonly risks?: ReadonlyMap<string, readonly UpdateRisk[]> | undefined;
+  readonly risks?: ReadonlyMap<string, readonly UpdateRisk[]>;
   /** The base of a delta bundle. The bundle leaves out the blobs of its base. */
-  readonly base?: BaseRequest | undefined;
+  readonly base?: BaseRequest;
   /** An existing or new folder. */
   readonly output: string;
   readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
   /** The largest size of a file in bytes. A larger bundle is split into volumes. */
-  readonly volumeSize?: number | undefined;
+  readonly volumeSize?: number;
   /** Report what a run would do, and write nothing. */
   readonly dryRun: boolean;
   /** Check every byte of a finished bundle before skipping it. */

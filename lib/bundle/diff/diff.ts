@@ -195,6 +195,6 @@ function compareParts(before: Release, after: Release): ReleaseDiff['versions'] 
   const parts = [...new Set([...Object.keys(old), ...Object.keys(current)])].sort();
   return parts.flatMap((part) => {
     const [from, to] = [old[part], current[part]];
-    return from === to ? [] : [{ part, ...(from !== undefined && { from }), ...(to !== undefined && { to }) }];
+    return from === to ? [] : [{ part, from, to }];
   });
 }

@@ -161,7 +161,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     form,
     size,
     ...(digest && { digest }),
-    ...(volumes && { volumes }),
+    volumes,
     version,
     arch,
     release,
@@ -172,7 +172,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     signatures,
     extraImages: metadata.extraImages,
     ...(metadata.risks && { risks: metadata.risks }),
-    ...(releases && { releases }),
+    releases,
     ...(base && { base: { ...base, blobs: base.blobs.length, bytes: sumSizes(base.blobs) } }),
     images,
     totals: {

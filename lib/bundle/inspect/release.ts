@@ -1,14 +1,13 @@
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
+import { readStreamsOf, type OSImageStreams, type OSImageStreamSet } from '../../release/osImageStreams.ts';
 import { digestIn, repositoryIn } from '../../oci/reference.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import type { SourceCommit, Provenance } from '../../release/provenance.ts';
 import type { Bundle } from '../bundle.ts';
 import { splitReleases } from '../metadata.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
-import { measureStreams, type InspectedStreams } from './streams.ts';
 
 /** An image with the source that its release names. */
 export interface SourcedImage extends InspectedImage {
@@ -53,7 +52,7 @@ export async function inspectRelease(bundle: Bundle, context: Context): Promise<
   const osImageStreams = needed.map((streams) => measureStreams(streams, images));
   return {
     ...inspection,
-    ...(created && { created }),
+    created,
     versions: last?.versions ?? {},
     errata: [...errata],
     images,
@@ -70,4 +69,21 @@ async function readRelease({ content }: Bundle, pullspec: string, context: Conte
     context.log('debug', `${pullspec}: ${error.message}`);
     return undefined;
   }
+}
+
+/** The operating system streams of a release, with their sizes. */
+interface InspectedStreams extends OSImageStreams {
+  readonly availableStreams: readonly (OSImageStreamSet & {
+    /** The size in bytes of the content that only its images need, each by itself. */
+    readonly unique: number;
+  })[];
+}
+
+/** Adds the sizes of the images in a bundle to the streams of a release. */
+function measureStreams(streams: OSImageStreams, images: readonly InspectedImage[]): InspectedStreams {
+  const sizeOf = (pullspec: string): number => images.find(({ digest }) => pullspec.endsWith(digest))?.unique ?? 0;
+  const availableStreams = streams.availableStreams.map((each) => {
+    return { ...each, unique: sizeOf(each.osImage) + sizeOf(each.osExtensionsImage) };
+  });
+  return { ...streams, availableStreams };
 }

@@ -56,7 +56,7 @@ export function listSignatures(
     .map((digest): InspectedSignature => {
       const image = names.get(digest) ?? 'another image';
       const { count = 0, file } = held.get(digest) ?? {};
-      return { digest, image, signers: signatures[digest] ?? [], held: count, ...(file !== undefined && { file }) };
+      return { digest, image, signers: signatures[digest] ?? [], held: count, file };
     })
     .sort(
       (a, b) =>

@@ -60,7 +60,7 @@ export function compareReleases(before: Release, after: Release): Pick<ReleaseCh
   const all = names.map((name): ChangedImage => {
     const [from, to] = [describe(before, name), describe(after, name)];
     const kind = from === undefined ? 'added' : to === undefined ? 'removed' : 'changed';
-    return { name, kind, ...(from && { from }), ...(to && { to }) };
+    return { name, kind, from, to };
   });
   const images = all.filter(({ from, to }) => from?.digest !== to?.digest);
   return { images, unchanged: all.length - images.length };
@@ -69,5 +69,5 @@ export function compareReleases(before: Release, after: Release): Pick<ReleaseCh
 function describe({ images, provenance }: Release, name: string): ImageVersion | undefined {
   const image = images.get(name);
   const commit = provenance.sources.get(name)?.commit;
-  return image && { digest: image.digest, ...(commit !== undefined && { commit }) };
+  return image && { digest: image.digest, commit };
 }

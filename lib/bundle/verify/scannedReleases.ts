@@ -23,7 +23,7 @@ export interface ScannedRelease {
   readonly release: Release | undefined;
   readonly problems: readonly Problem[];
   /** Its operating system streams; undefined if it needs none described in the cluster. */
-  readonly streams?: OSImageStreams | undefined;
+  readonly streams?: OSImageStreams;
 }
 
 /** Reads the payload of each release of a bundle. Throws the errors of reading the bundle. */

@@ -25,12 +25,12 @@ export interface UpdatePlan {
   /** The size of all blobs, in bytes. */
   readonly size: number;
   /** What the bundle leaves out. */
-  readonly base?: BundleBase | undefined;
+  readonly base?: BundleBase;
   /** The release image by digest, and the files of its manifests. */
   readonly release: string;
   readonly manifests: PayloadFiles;
   /** The operating system streams of the release; undefined if it needs none described in the cluster. */
-  readonly streams?: OSImageStreams | undefined;
+  readonly streams?: OSImageStreams;
   /** The reason why the release in the bundle is not trusted; undefined if it is trusted. */
   readonly distrust: PluginError | undefined;
   /** The plans for the earlier releases of a bundle with several, in the order of the updates. */

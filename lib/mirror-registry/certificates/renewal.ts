@@ -40,9 +40,9 @@ export interface RenewalOptions {
    * `prepare` creates a new CA beside the present one. `switch` replaces the present CA with it. Clients without the
    * new CA then no longer trust the registry.
    */
-  readonly newAuthority?: 'prepare' | 'switch' | undefined;
+  readonly newAuthority?: 'prepare' | 'switch';
   /** The certificate of the administrator, which replaces the present one. */
-  readonly own?: OwnCertificate | undefined;
+  readonly own?: OwnCertificate;
   /** Whether Quay is upgraded and restarted. A certificate older than 30 days is then renewed too. */
   readonly withQuay?: boolean;
 }
@@ -148,7 +148,7 @@ export async function renewCertificates(
   const { now, certDays, caDays } = options;
   const before = (path: string): Promise<Buffer | undefined> => files.read(path);
   const change = async (path: string, text: string, mode?: number): Promise<FileChange> => {
-    return { path, before: await before(path), after: Buffer.from(text), ...(mode !== undefined && { mode }) };
+    return { path, before: await before(path), after: Buffer.from(text), mode };
   };
 
   if (options.newAuthority === 'prepare') {

@@ -58,7 +58,7 @@ export interface UpgradePlan {
   /** The files of missing units that are written again. */
   readonly repairs: readonly string[];
   /** The move of the database from PostgreSQL to SQLite, if there is one. */
-  readonly migration?: MigrationPlan | undefined;
+  readonly migration?: MigrationPlan;
   readonly certificates: RenewalNeed;
   /** The units to restart, in order. */
   readonly restart: readonly string[];

@@ -22,9 +22,9 @@ import { takeStateLock } from '../stateFolder.ts';
 /** Input of a rollback. */
 export interface RollbackRequest extends ExecutionRequest {
   /** The source of replaced images that podman no longer has. */
-  readonly release?: RegistryRelease | undefined;
+  readonly release?: RegistryRelease;
   /** The digest of the whole release, if given. */
-  readonly expectedDigest?: Digest | undefined;
+  readonly expectedDigest?: Digest;
   /** How a restored certificate is renewed that clients could not use. */
   readonly renewal: RenewalOptions;
 }
@@ -82,7 +82,7 @@ export interface Revertible {
   readonly begun: string;
   /** The images that podman must have for it, and their release, whose bundle has them. */
   readonly images: readonly string[];
-  readonly version?: string | undefined;
+  readonly version?: string;
 }
 
 /**

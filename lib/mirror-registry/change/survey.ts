@@ -26,7 +26,7 @@ export interface SurveyRequest {
   readonly release: RegistryRelease | undefined;
   readonly renewal: RenewalOptions;
   /** The volume or folder for the database, if it moves to SQLite. */
-  readonly sqliteStorage?: string | undefined;
+  readonly sqliteStorage?: string;
 }
 
 /** The state of a registry, and the plan for it. */

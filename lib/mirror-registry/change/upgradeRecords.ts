@@ -109,7 +109,7 @@ export class UpgradeRecords {
       if (found) await this.state.write(join(folder, `${index}.old`), found.content);
       if (after) await this.state.write(join(folder, `${index}.new`), after);
       const old = found && { mode: found.mode, uid: found.uid, gid: found.gid, sha256: sha256Of(found.content) };
-      files.push({ path, old, ...(mode !== undefined && { mode }), ...(!after && { isRemoved: true }) });
+      files.push({ path, old, mode, ...(!after && { isRemoved: true }) });
     }
     await this.state.write(join(folder, 'reserve'), Buffer.alloc(reserveSize, 1));
     return files;

@@ -12,21 +12,21 @@ import { StateFolder } from '../stateFolder.ts';
 /** The record of the last change by this program. A rollback restores the previous record. */
 export interface RegistryState {
   /** The release of the mirror registry, if known. */
-  readonly version?: string | undefined;
+  readonly version?: string;
   /** The images by their names in units, with their IDs in podman. */
   readonly images: Readonly<Partial<Record<ReleaseComponent, { readonly ref: string; readonly id: string }>>>;
   /** The certificate of the server, and whether this program renews it. */
-  readonly certs?: RecordedCertificate | undefined;
+  readonly certs?: RecordedCertificate;
   /** The SHA-256 of every unit file and drop-in, by path. */
   readonly unitSha256: Readonly<Record<string, string>>;
   /** The time of the last upgrade, ISO 8601. */
-  readonly lastUpgrade?: string | undefined;
+  readonly lastUpgrade?: string;
 }
 
 /** A recorded certificate. Digests are the SHA-256 of the DER in hex. `own` is a certificate of the administrator. */
 export interface RecordedCertificate {
   readonly leafSha256: string;
-  readonly caSha256?: string | undefined;
+  readonly caSha256?: string;
   readonly notAfter: string;
   readonly origin: 'auto' | 'own';
 }
@@ -41,7 +41,7 @@ export interface StateChange {
   readonly origin: RecordedCertificate['origin'] | undefined;
   /** The other files of the change. */
   readonly changes: readonly FileChange[];
-  readonly lastUpgrade?: string | undefined;
+  readonly lastUpgrade?: string;
 }
 
 const stateName = 'state.json';

@@ -11,7 +11,7 @@ export interface DetectOptions {
   /** The home directory of the user whose systemd may run the registry, as a path of the host. */
   readonly home: string;
   /** The folder with `quay-config`, if the units do not name it, as a path of the host. */
-  readonly quayRoot?: string | undefined;
+  readonly quayRoot?: string;
 }
 
 /** The units of one installation and their scope. */

@@ -27,7 +27,7 @@ export interface StoredRelease {
   /** Its images: the release image, the components of its payload, and the images that were added to it. */
   readonly images: readonly StoredImage[];
   /** Another tag that leads to the release image. */
-  readonly otherTag?: string | undefined;
+  readonly otherTag?: string;
 }
 
 /** An image of a release at the target. */

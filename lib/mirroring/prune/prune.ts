@@ -21,9 +21,9 @@ export interface PruneRequest {
   /** Versions, or tags of releases with their architecture. */
   readonly keep: readonly string[];
   /** The folder with the configuration of the releases. */
-  readonly configFolder?: string | undefined;
+  readonly configFolder?: string;
   /** The folder that the user named for it: itself or a parent. Nothing is removed through a link below it. */
-  readonly configRoot?: string | undefined;
+  readonly configRoot?: string;
   /** Remove, and do not only plan. */
   readonly isConfirmed: boolean;
   /** Continue the run of another machine, which was interrupted. */

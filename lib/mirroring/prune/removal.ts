@@ -12,7 +12,7 @@ interface Removal {
   readonly repositories: readonly RepositoryPlan[];
   readonly files: readonly string[];
   /** The folder that the user named, with the files. */
-  readonly configRoot?: string | undefined;
+  readonly configRoot?: string;
 }
 
 /**

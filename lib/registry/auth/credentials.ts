@@ -9,13 +9,13 @@ import { readSmallFile } from '../../files/smallFile.ts';
 /** The credential files to read. */
 export interface CredentialsOptions {
   /** The only file to use (`--pull-secret`, `--registry-config`). */
-  readonly file?: string | undefined;
+  readonly file?: string;
   /** The environment of helpers, which also names the default files. */
   readonly environment: Environment;
   /** The user ID, for /run/containers/<uid>/auth.json. */
-  readonly uid?: number | undefined;
+  readonly uid?: number;
   /** The home directory of the user; by default HOME of the environment. */
-  readonly home?: string | undefined;
+  readonly home?: string;
 }
 
 /** One credentials file, in the format of ~/.docker/config.json. */

@@ -17,9 +17,9 @@ export interface AuthorizationRequest {
   /** The scopes of the token, such as `repository:a/b:pull`, separated by spaces; '' for the scope of the challenge. */
   readonly scope: string;
   /** The WWW-Authenticate header of a response with status 401. */
-  readonly challenge?: string | undefined;
+  readonly challenge?: string;
   /** The Authorization header that was rejected with that response. */
-  readonly rejected?: string | undefined;
+  readonly rejected?: string;
 }
 
 /** Logs in at registries. A run has one authorizer, for all its stores and threads. */

@@ -52,7 +52,7 @@ export function channelsIn(data: GraphData, where: string): ChannelVersions {
  * it, and the errors of readChannel.
  */
 export async function readServedChannels(
-  { channel, version = '' }: { readonly channel?: string | undefined; readonly version?: string | undefined },
+  { channel, version = '' }: { readonly channel?: string; readonly version?: string },
   arch: Architecture,
   options: ResolveOptions,
   context: Context,

@@ -13,8 +13,8 @@ export const publicGraph = 'https://api.openshift.com/api/upgrades_info/v1/graph
 /** The updates of a cluster, from its ClusterVersion. */
 export interface ClusterUpdates {
   /** `spec.upstream`; undefined if the cluster asks the public graph. */
-  readonly upstream?: string | undefined;
-  readonly channel?: string | undefined;
+  readonly upstream?: string;
+  readonly channel?: string;
   readonly arch: Architecture;
   /** Pullspecs by version: of `status.desired`, of the available and conditional updates, and of the history. */
   readonly known: ReadonlyMap<string, string>;
@@ -23,8 +23,8 @@ export interface ClusterUpdates {
 /** Options for finding a version. */
 export interface ResolveOptions {
   /** The URL of the only graph to ask. */
-  readonly graphUrl?: string | undefined;
-  readonly cluster?: ClusterUpdates | undefined;
+  readonly graphUrl?: string;
+  readonly cluster?: ClusterUpdates;
   readonly fetchFile: FetchFile;
 }
 

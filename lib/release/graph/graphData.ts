@@ -1,8 +1,9 @@
 import type { Context } from '../../context.ts';
-import { deriveImage, type BaseImage, type DerivedImage } from '../../store/derivedImage.ts';
-import { fetchGraphData, readGraphData } from './graphArchive.ts';
-import { graphDataFolder, makeGraphLayer, type ReleaseSignatures } from './graphLayer.ts';
+import { deriveImage, type BaseImage, type DerivedImage, type Layer } from '../../store/derivedImage.ts';
+import { fetchGraphData, readGraphData, type GraphData } from './graphArchive.ts';
 import type { FetchFile } from '../../http/fetchFile.ts';
+import { makeLayer } from '../../archive/layer.ts';
+import { hexOf, type Digest } from '../../oci/digest.ts';
 
 /** The content of a graph-data image. */
 export interface GraphDataOptions {
@@ -17,6 +18,9 @@ export interface GraphDataOptions {
   readonly base: BaseImage;
   readonly fetchFile: FetchFile;
 }
+
+/** The folder of the data in a graph-data image, from the root. */
+const graphDataFolder = 'var/lib/cincinnati-graph-data';
 
 // The operator mounts here the volume that the update service reads (cincinnati-operator,
 // `newGraphDataInitContainer`).
@@ -45,4 +49,32 @@ export async function buildGraphDataImage(options: GraphDataOptions, context: Co
     configure: ({ Env = [] }) => ({ Env, Cmd: command }),
     hint: 'Build it on an image for linux that has bash and cp, such as the cli image of a release.',
   });
+}
+
+/** Release signatures by the digests of the releases. */
+type ReleaseSignatures = ReadonlyMap<Digest, readonly Uint8Array[]>;
+
+/**
+ * Returns the layer of graph data, with release signatures as `signatures/sha256/<hex>/signature-N`, where the update
+ * service (cincinnati, metadata-helper) looks for them.
+ */
+function makeGraphLayer(data: GraphData, signatures: ReleaseSignatures): Layer {
+  const files = [...addSignatures(data, signatures)];
+  return makeLayer(new Map(files.map(([path, content]) => [`${graphDataFolder}/${path}`, content])));
+}
+
+/** Adds signatures to the signatures of the data, each once. */
+function addSignatures(data: GraphData, signatures: ReleaseSignatures): GraphData {
+  const files = new Map(data);
+  for (const [digest, list] of signatures) {
+    const prefix = `signatures/sha256/${hexOf(digest)}/signature-`;
+    let number = 1;
+    for (const signature of list) {
+      const bytes = Buffer.from(signature);
+      const taken = (): Buffer | undefined => files.get(`${prefix}${number}`);
+      while (taken() && !taken()?.equals(bytes)) number += 1;
+      files.set(`${prefix}${number}`, bytes);
+    }
+  }
+  return files;
 }

@@ -68,8 +68,8 @@ export function pathThrough(
 /** The releases of a channel to choose. Without ends, the latest; with one end, all from there on, or up to there. */
 export interface ChannelRange {
   readonly channel: string;
-  readonly min?: string | undefined;
-  readonly max?: string | undefined;
+  readonly min?: string;
+  readonly max?: string;
   /** Only the releases on the shortest path of updates through the range. */
   readonly shortestPath: boolean;
 }

@@ -14,7 +14,7 @@ export type Place =
 /** The destination of an image, and its tag there; without a tag it can only be found by digest. */
 export interface Target {
   readonly place: Place;
-  readonly tag?: string | undefined;
+  readonly tag?: string;
 }
 
 /** The name of the release image among the names of its components. */
@@ -26,10 +26,10 @@ export type Destination = (name: string, release: Pick<Release, 'version' | 'arc
 /** The destination of a release, as the user wrote it. */
 export interface DestinationRequest {
   /** A repository, or `file://` with a repository in `toDir`. It may contain `${component}` and `${version}`. */
-  readonly to?: string | undefined;
-  readonly toDir?: string | undefined;
+  readonly to?: string;
+  readonly toDir?: string;
   /** The destination of the release image, with its tag. It may contain `${version}`. */
-  readonly toReleaseImage?: string | undefined;
+  readonly toReleaseImage?: string;
 }
 
 const component = '${component}';

@@ -10,7 +10,7 @@ export interface MirrorImage {
   readonly digest: Digest;
   readonly source: ContentSource;
   /** The source in a registry; undefined for another source. */
-  readonly reference?: Reference | undefined;
+  readonly reference?: Reference;
   readonly target: Target;
   /** Whether it is a release image, which is copied after all others. */
   readonly isRelease?: boolean;

@@ -83,7 +83,7 @@ async function askStore(reader: StoreReader, digest: Digest, context: Context): 
       if (error.code !== 'too-large') break;
     }
   }
-  return { store: reader.store, signatures, ...(problem && { problem }) };
+  return { store: reader.store, signatures, problem };
 }
 
 async function checkFolder(folder: string): Promise<void> {

@@ -16,7 +16,7 @@ export interface ImagePolicy {
   readonly trust: TrustRoot;
   readonly identity: IdentityRule;
   /** Why a cluster with the default feature set does not have this policy of a payload; undefined if it has it. */
-  readonly excluded?: string | undefined;
+  readonly excluded?: string;
 }
 
 interface PolicyObject {

@@ -17,7 +17,7 @@ export interface AgentSettings {
   readonly media: AgentMediaOptions;
   readonly server: AgentServerOptions;
   /** The port of the metrics, at the host of `server`; undefined serves none. */
-  readonly metricsPort?: number | undefined;
+  readonly metricsPort?: number;
   /** The folder for copies of bundles and their facts, as a path in the file system of this process. */
   readonly folder: string;
   readonly trust: VerifyTrust;

@@ -31,7 +31,7 @@ export interface AgentServerOptions {
   /** The secret of all agents. It is never sent; the TLS key is derived from it. */
   readonly token: string;
   /** The executable of this agent, for nodes that do not have it yet. */
-  readonly executable?: ServedExecutable | undefined;
+  readonly executable?: ServedExecutable;
   readonly limits?: NonNullable<ServeOptions['limits']>;
   /** Called for each request for a bundle. */
   readonly onResponse?: (response: ServedResponse) => void;

@@ -37,7 +37,7 @@ export interface NodeState {
    */
   readonly images: { readonly loaded: number; readonly total: number; readonly damage?: string };
   /** The version of the release for which the images were counted. */
-  readonly version?: string | undefined;
+  readonly version?: string;
   /** Bytes of the bundle that the node has fetched so far, or of the whole bundle. */
   readonly bytes: number;
   /** Whether the node itself has pinned the images. */
@@ -45,13 +45,13 @@ export interface NodeState {
   /** The reason why the node does not load images: it cannot read its own copy. */
   readonly obstacle: string | undefined;
   /** Where the base blobs of a delta bundle are; undefined if it is no delta, or is not open. */
-  readonly base?: BaseState | undefined;
+  readonly base?: BaseState;
   /** What the node lacks of the base; undefined if it lacks nothing. */
-  readonly lack?: string | undefined;
+  readonly lack?: string;
   /** The content that the node needs, and that no other node offers. */
-  readonly unoffered?: 'bundle' | 'base' | undefined;
+  readonly unoffered?: 'bundle' | 'base';
   /** Another bundle that is inserted and ignored, as a message. */
-  readonly other?: string | undefined;
+  readonly other?: string;
 }
 
 /** The state of a node that has done nothing yet. */

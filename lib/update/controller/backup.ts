@@ -11,7 +11,7 @@ import type { Observation } from './observation.ts';
 /** The backup before an update: its condition, the node that makes it, and the backups for the record. */
 export interface BackupState {
   readonly condition: BundleCondition;
-  readonly backupNode?: string | undefined;
+  readonly backupNode?: string;
   readonly backups?: UpgradeBundleStatus['backups'];
 }
 

@@ -17,7 +17,7 @@ export interface ControllerSettings {
   readonly folder: string;
   readonly trust: VerifyTrust;
   /** What keeps the mirror of the node; undefined does not touch it. */
-  readonly mirror?: Omit<MirrorKeeperOptions, 'interval'> | undefined;
+  readonly mirror?: Omit<MirrorKeeperOptions, 'interval'>;
   /** The average pause between two checks of the cluster, in milliseconds. */
   readonly interval: number;
 }

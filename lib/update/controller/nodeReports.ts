@@ -16,8 +16,8 @@ export interface KnownProgress {
   /** Whether the agent has reported within the limit. A node that is switched off does not. */
   readonly isRecent: boolean;
   /** Where the node has the base blobs of a delta bundle, if it has said so. */
-  readonly base?: BaseState | undefined;
-  readonly backup?: BackupReport | undefined;
+  readonly base?: BaseState;
+  readonly backup?: BackupReport;
 }
 
 /** The reports of agents, and their ages by the clock of this process. */

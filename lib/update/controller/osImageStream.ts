@@ -20,7 +20,7 @@ import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
 export interface StreamStep {
   readonly conditions: readonly BundleCondition[];
   /** Why the update cannot continue without an administrator. */
-  readonly stall?: string | undefined;
+  readonly stall?: string;
 }
 
 /**

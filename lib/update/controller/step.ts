@@ -8,17 +8,17 @@ export interface Step {
   readonly version?: string;
   readonly release?: string;
   /** The updates to several releases; by default those of the status. */
-  readonly hops?: readonly HopProgress[] | undefined;
+  readonly hops?: readonly HopProgress[];
   /** The version of the base release of a delta bundle. */
-  readonly base?: string | undefined;
+  readonly base?: string;
   /** The node that is to back up etcd now. */
-  readonly backupNode?: string | undefined;
+  readonly backupNode?: string;
   /** The backups for the record; by default those of the status. */
   readonly backups?: UpgradeBundleStatus['backups'];
   /** The share of the update that the version operator has done; by default the share of loaded images counts. */
-  readonly progress?: string | undefined;
+  readonly progress?: string;
   /** Why the update cannot continue without an administrator. */
-  readonly stall?: string | undefined;
+  readonly stall?: string;
   /** The last entries of the nodes; by default their reports. */
   readonly nodes?: readonly NodeProgress[];
 }

@@ -8,7 +8,7 @@ import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
 export interface SiteMirror {
   readonly source: string;
   readonly mirrors: readonly string[];
-  readonly policy?: string | undefined;
+  readonly policy?: string;
 }
 
 /** What the objects of a mirror depend on. */

@@ -19,7 +19,7 @@ export interface MirrorServerOptions {
   /** The pause between two checks of the folders, in milliseconds. */
   readonly interval: number;
   /** The pause between two complete readings of the bundles, in milliseconds; by default a week. */
-  readonly scrubInterval?: number | undefined;
+  readonly scrubInterval?: number;
   /** Called when the server listens, with its URL. */
   readonly onListening?: (url: string) => void;
 }

@@ -1,14 +1,18 @@
+import { globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { kebabCase } from '../../../cmd/cli/arguments.ts';
 import type { OptionRecord } from '../../../cmd/cli/command.ts';
 import { showFailure, withResumption } from '../../../cmd/cli/failure.ts';
 import { Terminal } from '../../../cmd/cli/terminal.ts';
-import { PluginError, settings } from '../../../lib/errors.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 import { programs } from '../../support/project/docs.ts';
 
+const root = fileURLToPath(new URL('../../..', import.meta.url));
 const { signal } = new AbortController();
 
 async function show(error: unknown, options: OptionRecord, needsRoot = false): Promise<string> {
@@ -87,6 +91,10 @@ describe('showFailure', () => {
     const entries = programs.flatMap(({ commands }) => commands);
     const commands = await Promise.all(entries.map(async (entry) => (await entry.load()).command));
     const names = new Set(commands.flatMap(({ options }) => Object.keys(options)));
+    const sources = globSync('lib/**/*.ts', { cwd: root }).map((path) => readFileSync(join(root, path), 'utf8'));
+    const lists = sources.flatMap((source) => source.match(/(?<=settings: [^\n]*)\[[^\]]*\]/g) ?? []);
+    const settings = lists.flatMap((list) => list.match(/(?<=')\w+(?=')/g) ?? []);
+    expect(settings).to.include.members(['allowUnsigned', 'releaseRepository']);
     expect(settings.map(kebabCase).filter((name) => !names.has(name))).to.deep.equal([]);
   });
 });

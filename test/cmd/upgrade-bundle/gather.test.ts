@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { list as listTar } from 'tar';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
-import { redactObject, redactText } from '../../../lib/update/redaction.ts';
+import { redactObject, redactText } from '../../../lib/update/gatherState.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { furnish, platformImage } from '../../fakes/cluster/site.ts';

@@ -20,7 +20,7 @@ interface ManagedFields {
 /** The manager that writes, and the part of the object. */
 export interface Author {
   readonly manager: string;
-  readonly status?: boolean | undefined;
+  readonly status?: boolean;
 }
 
 const unmanaged =

@@ -22,7 +22,7 @@ export interface Change {
   readonly kind: ApiKind;
   readonly object: ApiObject;
   /** The object before it was modified. A watch with a selector may have told of only one of them. */
-  readonly before?: ApiObject | undefined;
+  readonly before?: ApiObject;
 }
 
 /** The place of an object: its kind, its namespace ('' for none), its name. */

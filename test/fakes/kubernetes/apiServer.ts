@@ -21,7 +21,7 @@ export interface ApiServerOptions extends AccessOptions {
   /** With `ca` and `requestCert`, the common name of a client’s certificate is its user. */
   readonly tls?: ServerTls;
   /** The reported OpenShift version; undefined for plain Kubernetes. */
-  readonly openshift?: string | undefined;
+  readonly openshift?: string;
   /** The reported Kubernetes version; `v1.27.3` by default. Before 1.25 it refuses rules in definitions. */
   readonly kubernetes?: string;
   /** Kinds in addition to those of Kubernetes and OpenShift. */

@@ -60,10 +60,11 @@ describe('startTokenServer', () => {
 
   it('takes a password or an identity token in an OAuth2 form', async () => {
     await start({ identityToken: 'refresh', field: 'access_token', announceExpiry: false });
-    for (const form of [
+    const forms: Record<string, string>[] = [
       { grant_type: 'password', username: 'user', password: 'secret', scope },
       { grant_type: 'refresh_token', refresh_token: 'refresh', scope },
-    ]) {
+    ];
+    for (const form of forms) {
       const answer = (await (await post(form)).json()) as Record<string, string>;
       expect(answer).to.have.all.keys('access_token');
       expect(server.allows(answer['access_token'] ?? '', 'team/app', 'push')).to.equal(true);

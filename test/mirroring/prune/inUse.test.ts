@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { PluginError, type SettingName } from '../../../lib/errors.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { readClusterNeeds } from '../../../lib/mirroring/prune/inUse.ts';
 import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
 import { judgeReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
@@ -53,7 +53,7 @@ describe('readClusterNeeds', () => {
 });
 
 describe('readClusterNeeds without a cluster', () => {
-  const read = (settings: readonly SettingName[], isNamed: boolean): Promise<unknown> => {
+  const read = (settings: readonly string[], isNamed: boolean): Promise<unknown> => {
     const absent = new PluginError('no-cluster', 'there is none', { settings });
     return readClusterNeeds({ openCluster: () => Promise.reject(absent) }, isNamed);
   };

@@ -28,7 +28,7 @@ export interface ExecutionOptions {
   /** Gets all that the program has printed, each time that it prints. */
   readonly onOutput?: (stdout: string) => void;
   /** The step at which it is killed, as `KilledRun` takes it. The code is -1 then. */
-  readonly killedAt?: number | string | undefined;
+  readonly killedAt?: number | string;
 }
 
 const sources = fileURLToPath(new URL('../../../cmd', import.meta.url));

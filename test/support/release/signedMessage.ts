@@ -8,7 +8,7 @@ export interface SignedMessageOptions {
   readonly version: 3 | 4;
   readonly compressed: boolean;
   readonly date: Date;
-  readonly lifetime?: number | undefined;
+  readonly lifetime?: number;
   /** The number of the hash in OpenPGP; SHA-256 by default. */
   readonly hash?: number;
   /** The number of the kind of signature in OpenPGP; of a binary document by default. */

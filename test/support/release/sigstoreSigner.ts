@@ -13,7 +13,7 @@ export interface TestCertificate {
 export interface CertificateOptions {
   readonly name?: string;
   /** The issuer; itself by default. */
-  readonly by?: TestCertificate | undefined;
+  readonly by?: TestCertificate;
   readonly key?: KeyObject;
   /** Seconds from now. */
   readonly from?: number;

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { takeLock } from '../../../lib/files/lock.ts';
-import { endFormerAgent } from '../../../lib/update/agent/formerAgent.ts';
+import { endFormerAgent } from '../../../lib/update/agent/agentMedia.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { failureOf } from '../../support/program/failure.ts';

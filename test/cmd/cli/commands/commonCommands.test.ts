@@ -28,16 +28,6 @@ describe('every program', () => {
     }
   });
 
-  it('says that PowerShell is not supported, instead of another shell', async () => {
-    for (const shell of ['pwsh', 'PowerShell', 'cmd.exe']) {
-      const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['completion', shell]);
-      expect(code).to.equal(2);
-      expect(stderr)
-        .to.match(/^error \([a-z-]+\): <shell>: PowerShell and cmd are not supported: use bash, zsh or fish\n/)
-        .and.to.not.contain('Did you mean');
-    }
-  });
-
   it('explains each error code without a network, in the words of the page', async () => {
     for (const name of programs) {
       const { stdout } = await executeProgram(name, ['explain', 'digest-mismatch']);

@@ -66,7 +66,7 @@ describe('what a plugin answers to a shell', () => {
   it('is in the lines that shells and kubectl read', async () => {
     expect(await suggested(['insp'])).to.equal('inspect\tShow the contents of a bundle\n:4\n');
     expect(await suggested(['create', '--arc'])).to.equal(
-      '--arch=\tArchitecture of the release, multi for all (default: that of --release-image, else x86_64)\n:6\n',
+      '--arch\tArchitecture of the release, multi for all (default: that of --release-image, else x86_64)\n:4\n',
     );
     expect(await suggested(['inspect', '/nonexistent/'])).to.equal(':0\n');
     expect(await suggested(['create', '--output='])).to.equal(':16\n');
@@ -94,6 +94,32 @@ describe('what a plugin answers to a shell', () => {
     expect(await suggested(['plan', '--version=2.0.1'], 'oc-adm_mirror_registry')).to.match(
       /^2\.0\.11\n2\.0\.10\n2\.0\.1\n:4/,
     );
+  });
+
+  it('reaches oc and kubectl by the links that completion prints, beside each plugin on the path', async () => {
+    const places = { 'first place': 'oc-adm_upgrade_bundle', second: 'kubectl-adm_mirror_registry' };
+    for (const [place, name] of Object.entries(places)) {
+      await mkdir(join(folder, place));
+      await writeFile(join(folder, place, name), '', { mode: 0o755 });
+    }
+    const env = (...names: string[]) => ({ env: { PATH: names.map((name) => join(folder, name)).join(delimiter) } });
+    const { code, stdout } = await executeProgram(
+      'oc-adm_mirror_registry',
+      ['completion'],
+      env('first place', 'second'),
+    );
+    expect(code).to.equal(0);
+    expect(stdout).to.equal(
+      [
+        `ln -sf oc-adm_upgrade_bundle '${folder}/first place/oc_complete-adm_upgrade_bundle'`,
+        `ln -sf oc-adm_upgrade_bundle '${folder}/first place/kubectl_complete-adm_upgrade_bundle'`,
+        `ln -sf kubectl-adm_mirror_registry ${folder}/second/oc_complete-adm_mirror_registry`,
+        `ln -sf kubectl-adm_mirror_registry ${folder}/second/kubectl_complete-adm_mirror_registry`,
+        '',
+      ].join('\n'),
+    );
+    const none = await executeProgram('oc-adm_mirror_registry', ['completion'], env());
+    expect(none.stderr).to.match(/^error \(not-found\): No plugin is on the path/);
   });
 
   it('is empty, without an error, after a failure', async () => {

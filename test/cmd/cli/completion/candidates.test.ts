@@ -1,10 +1,8 @@
 import { expect } from 'chai';
 import { findCandidates, type Completion } from '../../../../cmd/cli/completion/candidates.ts';
-import { pluginWords } from '../../../../cmd/cli/completion/plugins.ts';
 import { mirrorRegistry } from '../../../../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../../../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../../../cmd/upgrade-bundle/commands.ts';
-import { programs } from '../../../support/project/docs.ts';
 
 describe('findCandidates', () => {
   /** Returns the suggestions for the last word of a command line. `Z` marks an empty last word. */
@@ -26,20 +24,20 @@ describe('findCandidates', () => {
     expect(await wordsOf('dance Z')).to.deep.equal([]);
   });
 
-  it('offers options that are not there yet, those with a value with an equals sign', async () => {
-    expect(await wordsOf('create --ar')).to.deep.equal(['--arch=']);
-    expect(await wordsOf('create --dry')).to.deep.equal(['--dry-run=']);
+  it('offers options that are not there yet', async () => {
+    expect(await wordsOf('create --ar')).to.deep.equal(['--arch']);
+    expect(await wordsOf('create --dry')).to.deep.equal(['--dry-run']);
     const left = await wordsOf('create --arch=x86_64 --dry-run=client -a secret --extra-image=i --');
-    expect(left).to.include.members(['--version=', '--extra-image=', '--verbose', '--help']);
-    expect(left).to.not.include.members(['--arch=']).and.to.not.include.members(['--dry-run=']);
-    expect(left).to.not.include.members(['--pull-secret=']);
+    expect(left).to.include.members(['--version', '--extra-image', '--verbose', '--help']);
+    expect(left).to.not.include.members(['--arch']).and.to.not.include.members(['--dry-run']);
+    expect(left).to.not.include.members(['--pull-secret']);
     // A bare --dry-run and --color take no word as their value.
     expect(await wordsOf('install --dry-run --wa')).to.deep.equal(['--wait']);
-    expect(await wordsOf('completion --color ba')).to.deep.equal(['bash']);
+    expect(await wordsOf('shell-hook --color ba')).to.deep.equal(['bash']);
     expect(await wordsOf('--ver')).to.deep.equal(['--version', '--verbose']);
     expect(await wordsOf('inspect --vers')).to.deep.equal([]);
     // Only options can follow.
-    expect(await wordsOf('install Z')).to.include('--timeout=');
+    expect(await wordsOf('install Z')).to.include('--timeout');
   });
 
   it('offers the choices of a value, however it is typed, without the option', async () => {
@@ -51,7 +49,7 @@ describe('findCandidates', () => {
       { word: 'none', describe: 'the default' },
     ]);
     expect(await wordsOf('--print-mirror-instructions=I', releaseMirrorConfig)).to.deep.equal(['idms', 'icsp']);
-    expect(await wordsOf('completion Z')).to.deep.equal(['bash', 'zsh', 'fish']);
+    expect(await wordsOf('shell-hook Z')).to.deep.equal(['bash', 'zsh', 'fish']);
     expect(await wordsOf('certs s', mirrorRegistry)).to.deep.equal(['status']);
   });
 
@@ -74,14 +72,8 @@ describe('findCandidates', () => {
   it('knows a program that does something without a command', async () => {
     expect(await wordsOf('Z', releaseMirrorConfig)).to.include.members(['apply', 'versions']);
     expect(await wordsOf('4.12.4 app', releaseMirrorConfig)).to.deep.equal([]);
-    expect(await wordsOf('4.12.4 --to-d', releaseMirrorConfig)).to.deep.equal(['--to-dir=']);
+    expect(await wordsOf('4.12.4 --to-d', releaseMirrorConfig)).to.deep.equal(['--to-dir']);
     expect(await wordsOf('apply c --overw', releaseMirrorConfig)).to.deep.equal(['--overwrite']);
     expect(await wordsOf('apply c --to-d', releaseMirrorConfig)).to.deep.equal([]);
-  });
-});
-
-describe('pluginWords', () => {
-  it('are those of the programs', () => {
-    expect(programs.map(({ name }) => name)).to.deep.equal(pluginWords.map((word) => `oc ${word}`));
   });
 });

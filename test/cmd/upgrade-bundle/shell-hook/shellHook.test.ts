@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { hookOf } from '../../../../cmd/upgrade-bundle/shell-hook/shellHook.ts';
+import { executeProgram } from '../../../support/program/execution.ts';
 import { requirePeer, run, type RunResult } from '../../../support/peers.ts';
 
 const shells = {
@@ -18,6 +19,18 @@ for word in "$@"; do printf '  [%s]\\n' "$word"; done
 [ -z "$SHOW" ] || echo "KUBECONFIG=$KUBECONFIG"
 exit "\${EXIT:-0}"
 `;
+
+describe('shell-hook', () => {
+  it('says that PowerShell is not supported, instead of another shell', async () => {
+    for (const shell of ['pwsh', 'PowerShell', 'cmd.exe']) {
+      const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['shell-hook', shell]);
+      expect(code).to.equal(2);
+      expect(stderr)
+        .to.match(/^error \([a-z-]+\): <shell>: PowerShell and cmd are not supported: use bash, zsh or fish\n/)
+        .and.to.not.contain('Did you mean');
+    }
+  });
+});
 
 for (const shell of ['bash', 'zsh', 'fish'] as const) {
   const { args, prelude } = shells[shell];
@@ -131,7 +144,8 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
       ['adm', 'release', 'mirror', '--', '--apply-config'],
       ['adm', 'release', 'mirror', '--apply-configs'],
       ['adm', 'release', 'info', '--apply-config'],
-      ['__complete', 'adm', 'upgrade', 'create', 'bundle', ''],
+      ['__complete', 'adm', 'upgrade', 'cr'],
+      ['__complete', 'adm', 'release', 'mirror', '--to-dir=x', ''],
       ['exec', 'p', '--', 'sh', '-c', 'echo $HOME "*" \\n;'],
       ['', ' ', '-n', '~', '*'],
     ];
@@ -140,6 +154,23 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
       const { stdout, stderr } = await say(['HOOK', ...others.map((line) => ['oc', ...line.map(quote)].join(' '))]);
       expect(stderr).to.equal('');
       expect(stdout).to.equal(others.map((line) => words('oc', ...line)).join(''));
+    });
+
+    it('sends what completes the literal commands to the plugins', async () => {
+      const { stdout, stderr } = await say([
+        'HOOK',
+        `oc __complete adm upgrade create bundle --version=4.12.4 ''`,
+        `oc __complete -n x adm release mirror --apply-config --ov`,
+        `oc __complete adm upgrade create bun`,
+      ]);
+      expect(stderr).to.equal('');
+      expect(stdout).to.equal(
+        [
+          words('oc-adm_upgrade_bundle', '__complete', 'create', '--version=4.12.4', ''),
+          words('oc-adm_release_mirror_config', '__complete', '-n', 'x', '--apply-config', '--ov'),
+          'bundle\n:4\n',
+        ].join(''),
+      );
     });
 
     it('keeps exit codes and pipes', async () => {
