@@ -43,8 +43,8 @@ function findCommit(): string {
 }
 
 const workerModules = {
-  __WORKER_SOURCE__: 'lib/registry/worker.ts',
-  __DIGEST_WORKER_SOURCE__: 'lib/archive/digestWorker.ts',
+  __WORKER_SOURCE__: 'lib/content/registry/worker.ts',
+  __DIGEST_WORKER_SOURCE__: 'lib/content/archive/digestWorker.ts',
 };
 
 let workers: Promise<Record<string, string>> | undefined;

@@ -45,34 +45,36 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
       'const patch = { metadata: { uid: resourceVersion === undefined ? undefined : clusterVersion.metadata.uid }, spec',
     ],
   ],
-  'test/registry/transport.test.ts': [
+  'test/content/registry/transport.test.ts': [
     [
-      'lib/registry/authenticatedClient.ts',
+      'lib/content/registry/authenticatedClient.ts',
       'reply.status !== 401 || reply.isCrossOrigin ||',
       'reply.status !== 401 ||',
     ],
   ],
-  'test/http/connections.test.ts': [['lib/http/connections.ts', 'socket.getPeerCertificate().valid_to', 'undefined']],
-  'test/mirror-registry/change/restoration.test.ts': [
+  'test/content/http/connections.test.ts': [
+    ['lib/content/http/connections.ts', 'socket.getPeerCertificate().valid_to', 'undefined'],
+  ],
+  'test/registry-host/change/restoration.test.ts': [
     [
-      'lib/mirror-registry/change/restoration.ts',
+      'lib/registry-host/change/restoration.ts',
       'if (journal.database !== undefined) await stopDatabase(commands, journal, signal);',
       '',
     ],
   ],
-  'test/mirror-registry/fileChange.test.ts': [
-    ['lib/mirror-registry/fileChange.ts', 'await file.chmod(old ? old.mode & 0o777 : mode);', ''],
-    ['lib/mirror-registry/fileChange.ts', 'await file.chown(old.uid, old.gid);', ';'],
-    ['lib/mirror-registry/fileChange.ts', 'old ? old.mode & 0o777 : mode', 'mode'],
+  'test/registry-host/fileChange.test.ts': [
+    ['lib/registry-host/fileChange.ts', 'await file.chmod(old ? old.mode & 0o777 : mode);', ''],
+    ['lib/registry-host/fileChange.ts', 'await file.chown(old.uid, old.gid);', ';'],
+    ['lib/registry-host/fileChange.ts', 'old ? old.mode & 0o777 : mode', 'mode'],
   ],
   'test/cmd/upgrade-bundle/create/createDevice.test.ts': [
     ['lib/node/media/deviceWriter.ts', '    await file.sync();\n    if (head)', '    if (head)'],
     ['lib/node/media/deviceWriter.ts', 'head, 0);\n    await file.sync();', 'head, 0);'],
     ['lib/node/media/deviceWriter.ts', 'position === 0 ? Buffer.alloc(chunk.length) : chunk', 'chunk'],
   ],
-  'test/registry/upload.test.ts': [
-    ['lib/registry/upload.ts', "location.protocol = 'https:'", 'location.protocol = location.protocol'],
-    ['lib/registry/upload.ts', 'location?.hostname === url.hostname && ', 'location && '],
+  'test/content/registry/upload.test.ts': [
+    ['lib/content/registry/upload.ts', "location.protocol = 'https:'", 'location.protocol = location.protocol'],
+    ['lib/content/registry/upload.ts', 'location?.hostname === url.hostname && ', 'location && '],
   ],
   'test/release/version.test.ts': [
     [
@@ -106,25 +108,25 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/release/version.ts', ': -version.patch', ': version.patch'],
     ['lib/release/version.ts', 'count > longestSeries', 'false'],
   ],
-  'test/catalog/catalog.test.ts': [
-    ['lib/catalog/channel.ts', '!head || others.length > 0', '!head'],
-    ['lib/catalog/channel.ts', '[replaces, ...skips]));\n  const [head', '[replaces]));\n  const [head'],
-    ['lib/catalog/channel.ts', 'entry && !chain.has(entry);', 'entry;'],
-    ['lib/catalog/channel.ts', '|| skips.includes(current)', ''],
-    ['lib/catalog/channel.ts', '...(added.get(entry) ?? [])', ''],
+  'test/release/catalog/catalog.test.ts': [
+    ['lib/release/catalog/channel.ts', '!head || others.length > 0', '!head'],
+    ['lib/release/catalog/channel.ts', '[replaces, ...skips]));\n  const [head', '[replaces]));\n  const [head'],
+    ['lib/release/catalog/channel.ts', 'entry && !chain.has(entry);', 'entry;'],
+    ['lib/release/catalog/channel.ts', '|| skips.includes(current)', ''],
+    ['lib/release/catalog/channel.ts', '...(added.get(entry) ?? [])', ''],
   ],
-  'test/files/lock.test.ts': [
-    ['lib/files/lock.ts', 'if (moved === content) await rm', 'if (moved !== "") await rm'],
-    ['lib/files/lock.ts', " || (content === '' && (await isRecent(path)))", ''],
-    ['lib/files/lock.ts', 'Number(value) > 0', 'true'],
-    ['lib/files/lock.ts', "if ((await lstat(path)).isSymbolicLink()) return '';", ''],
-    ['lib/files/lock.ts', 'found?.isFile() === true && ', 'found && '],
+  'test/content/files/lock.test.ts': [
+    ['lib/content/files/lock.ts', 'if (moved === content) await rm', 'if (moved !== "") await rm'],
+    ['lib/content/files/lock.ts', " || (content === '' && (await isRecent(path)))", ''],
+    ['lib/content/files/lock.ts', 'Number(value) > 0', 'true'],
+    ['lib/content/files/lock.ts', "if ((await lstat(path)).isSymbolicLink()) return '';", ''],
+    ['lib/content/files/lock.ts', 'found?.isFile() === true && ', 'found && '],
   ],
-  'test/files/rootFolder.test.ts': [
-    ['lib/files/rootFolder.ts', '!place || folderIdentity(place.stats) === identity', 'true'],
-    ['lib/files/rootFolder.ts', 'if (!(await isSameFilesystem(from, next))) throw', 'if (false) throw'],
-    ['lib/files/rootFolder.ts', 'mountA !== undefined && mountA === mountB', 'true'],
-    ['lib/files/rootFolder.ts', 'if (identity !== this.#identity)', 'if (false)'],
+  'test/content/files/rootFolder.test.ts': [
+    ['lib/content/files/rootFolder.ts', '!place || folderIdentity(place.stats) === identity', 'true'],
+    ['lib/content/files/rootFolder.ts', 'if (!(await isSameFilesystem(from, next))) throw', 'if (false) throw'],
+    ['lib/content/files/rootFolder.ts', 'mountA !== undefined && mountA === mountB', 'true'],
+    ['lib/content/files/rootFolder.ts', 'if (identity !== this.#identity)', 'if (false)'],
   ],
   'test/node/replica.test.ts': [
     ['lib/node/replica.ts', 'if (start > size) await file.truncate((start = 0));', ''],
@@ -137,18 +139,18 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
       "await (await import('node:fs/promises')).rename(partial, path);",
     ],
   ],
-  'test/files/powerFailure.test.ts': [
-    ['lib/files/atomicWrite.ts', '  await file.sync();\n', ''],
-    ['lib/files/atomicWrite.ts', '  await syncFolder(dirname(to));\n', ''],
-    ['lib/files/disk.ts', '    await folder.sync();\n', ''],
-    ['lib/store/directory.ts', '        await file.sync();\n', ''],
+  'test/content/files/powerFailure.test.ts': [
+    ['lib/content/files/atomicWrite.ts', '  await file.sync();\n', ''],
+    ['lib/content/files/atomicWrite.ts', '  await syncFolder(dirname(to));\n', ''],
+    ['lib/content/files/disk.ts', '    await folder.sync();\n', ''],
+    ['lib/content/store/directory.ts', '        await file.sync();\n', ''],
     [
-      'lib/store/directory.ts',
+      'lib/content/store/directory.ts',
       "for (const folder of ['blobs', 'manifests'] as const) await syncFolder(",
       "for (const folder of ['blobs'] as const) await syncFolder(",
     ],
-    ['lib/archive/archiveWriter.ts', '      await this.#file.datasync();\n', ''],
-    ['lib/archive/unfinished.ts', '  await syncFolder(dirname(path));\n', ''],
+    ['lib/content/archive/archiveWriter.ts', '      await this.#file.datasync();\n', ''],
+    ['lib/content/archive/unfinished.ts', '  await syncFolder(dirname(path));\n', ''],
     ['lib/bundle/sidecars.ts', '    await syncFolder(dirname(path));\n', ''],
     [
       'lib/bundle/create/writeBundle.ts',

@@ -2,13 +2,13 @@ import { stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Context } from './context.ts';
 import { PluginError } from './errors.ts';
-import { formatReference, parseReference, type Reference } from './oci/reference.ts';
-import { openArchive } from './archive/archive.ts';
-import { Directory, type DirectoryOptions } from './store/directory.ts';
-import { isMissing, describeReadError } from './files/fileContent.ts';
-import { listRepositories } from './store/repositories.ts';
-import type { ContentSource } from './store/store.ts';
-import { findArchive } from './archive/volumes.ts';
+import { formatReference, parseReference, type Reference } from './content/oci/reference.ts';
+import { openArchive } from './content/archive/archive.ts';
+import { Directory, type DirectoryOptions } from './content/store/directory.ts';
+import { isMissing, describeReadError } from './content/files/fileContent.ts';
+import { listRepositories } from './content/store/repositories.ts';
+import type { ContentSource } from './content/store/store.ts';
+import { findArchive } from './content/archive/volumes.ts';
 
 /** The location of content, parsed from the text of the user. Paths are absolute. */
 export type Location =

@@ -13,28 +13,28 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib', 'byteSize context errors failures fields shellWord waiting workerThread'],
   ['lib/certificates', 'issuing nameConstraints'],
-  ['lib/oci', 'attachment descriptor digest reference syntax'],
+  ['lib/content/oci', 'attachment descriptor digest reference syntax'],
   [
-    'lib/files',
+    'lib/content/files',
     'atomicWrite disk fileContent fileRange lock openedFolder partials process regularFile rootFolder smallFile',
   ],
   [
-    'lib/http',
+    'lib/content/http',
     'certificates connections fetchFile idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',
   ],
   [
-    'lib/store',
+    'lib/content/store',
     'derivedImage directory directoryNames directoryRemoval imageGraph ociLayout overlay repositories store',
   ],
   [
-    'lib/archive',
+    'lib/content/archive',
     'archive archiveWriter digestThread layer layerReader sameBytes tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
   ],
   ['lib/location.ts', 'location'],
-  ['lib/server', 'pageServer server'],
-  ['lib/registry/auth', 'credentials'],
-  ['lib/registry', 'mirrors registries relay transport'],
-  ['lib/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
+  ['lib/content/server', 'pageServer server'],
+  ['lib/content/registry/auth', 'credentials'],
+  ['lib/content/registry', 'mirrors registries relay transport'],
+  ['lib/content/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
   ['lib/release/signature', 'checksums keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   [
@@ -42,7 +42,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'adminGates documents featureGates load manifestFilter osImageStreamObject osImageStreams payload payloadPolicies provenance release version',
   ],
   ['lib/release/graph', 'archivedPath channels graph graphData updateGraph updatePath'],
-  ['lib/catalog', 'catalogImage selection'],
+  ['lib/release/catalog', 'catalogImage selection'],
   ['lib/release/mirror', 'destination filledRepositories measure mirror mirrorGroup'],
   [
     'lib/config',
@@ -60,24 +60,24 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],
-  ['lib/machine', 'host hostCommands hostFiles hostFolder paths programs'],
+  ['lib/node/machine', 'host hostCommands hostFiles hostFolder paths programs'],
   ['lib/node', 'baseBlobs clusterBackup remoteBundle remoteServer replica'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins'],
   ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan'],
-  ['lib/kubernetes/connection', 'kubeconfig'],
+  ['lib/cluster/connection', 'kubeconfig'],
   [
-    'lib/kubernetes',
+    'lib/cluster',
     'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream lease manifestFolder podExec refusals serverSideApply servedObjects',
   ],
-  ['lib/lint', 'baseline container embedded image lint lintFinding lintResult manifestSource rule rules'],
+  ['lib/readiness/lint', 'baseline container embedded image lint lintFinding lintResult manifestSource rule rules'],
   [
     'lib/mirroring',
     'clusterConfig configFiles configuration mirroring pruneGuard pushedBundle registryTrust releases request',
   ],
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
-    'lib/preflight',
+    'lib/readiness/preflight',
     'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord clusterRestore gatherState osImageStreamWrite upgradeBundle'],
@@ -85,17 +85,17 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
   ['lib/update/install', 'agentRefusal agentSilence agentStart agentVersion executable install uninstall'],
-  ['lib/drill', 'drill nodePool releaseNode'],
-  ['lib/mirror-registry', 'certificatePaths installation stateFolder versions'],
-  ['lib/mirror-registry/detect', 'detect registryState scopes'],
-  ['lib/mirror-registry/certificates', 'certificates renewal trust'],
-  ['lib/mirror-registry/migration', ''],
-  ['lib/mirror-registry/releases', 'images pushedRelease registryBundle registryRelease'],
+  ['lib/readiness/drill', 'drill nodePool releaseNode'],
+  ['lib/registry-host', 'certificatePaths installation stateFolder versions'],
+  ['lib/registry-host/detect', 'detect registryState scopes'],
+  ['lib/registry-host/certificates', 'certificates renewal trust'],
+  ['lib/registry-host/migration', ''],
+  ['lib/registry-host/releases', 'images pushedRelease registryBundle registryRelease'],
   [
-    'lib/mirror-registry/change',
+    'lib/registry-host/change',
     'certificateChange checkTimer plan restart rollback survey unifiedDiff uninstall upgrade upgradeJournal',
   ],
-  ['lib/mirror-registry/backup', 'backup restore'],
+  ['lib/registry-host/backup', 'backup restore'],
   ['cmd/cli/values', ''],
   ['cmd/cli', ''],
   ['cmd/cli/completion', ''],
@@ -123,7 +123,7 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
   ora: { files: /^cmd\/cli\/terminal\.ts$/, reason: 'one place draws' },
   chalk: { files: /^cmd\/cli\/(colors|terminal)\.ts$/, reason: 'one place knows colours' },
   tar: {
-    files: /^lib\/(archive\/(archive|tar|layerReader)\w*|release\/graph\/graphArchive)\.ts$/,
+    files: /^lib\/(content\/archive\/(archive|tar|layerReader)\w*|release\/graph\/graphArchive)\.ts$/,
     reason: 'its Header for archives by hand, its reader for layers of the release payload and for graph data',
   },
   openpgp: {
@@ -131,18 +131,18 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     reason: 'signatures are checked in one place',
   },
   diff: {
-    files: /^lib\/mirror-registry\/change\/unifiedDiff\.ts$/,
+    files: /^lib\/registry-host\/change\/unifiedDiff\.ts$/,
     reason: 'differences of units are formatted in one place',
   },
   semver: { files: /^lib\/release\/version\.ts$/, reason: 'versions are compared in one place' },
   yaml: {
     files:
-      /^(lib\/(registry\/mirrors|release\/documents|config\/manifest|config\/mirrorSets|mirror-registry\/detect\/configuration)|cmd\/cli\/format)\.ts$/,
+      /^(lib\/(content\/registry\/mirrors|release\/documents|config\/manifest|config\/mirrorSets|registry-host\/detect\/configuration)|cmd\/cli\/format)\.ts$/,
     reason:
       'documents of others are read within limits by one file; mirror sets, manifests, Quay’s configuration; and -o yaml',
   },
   '@kubernetes/client-node': {
-    files: /^lib\/(kubernetes|preflight|update)\//,
+    files: /^lib\/(cluster|readiness|update)\//,
     reason: 'types of objects; a second to load, so that only clientPackage loads it, for auth-providers and SOCKS',
   },
   'smol-toml': {
@@ -150,7 +150,7 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     reason: 'configurations of container runtimes are read in one place',
   },
   ws: {
-    files: /^lib\/kubernetes\/podExec\.ts$/,
+    files: /^lib\/cluster\/podExec\.ts$/,
     reason: 'commands in pods; Node’s own takes neither agents nor headers',
   },
   '@peculiar/x509': {
@@ -162,7 +162,8 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     reason: '@peculiar/x509 does not load without it',
   },
   'oci-registry-client': {
-    files: /^lib\/(registry\/(registry|transport|refusals|auth\/tokens|auth\/challenges)|oci\/descriptor)\.ts$/,
+    files:
+      /^lib\/content\/(registry\/(registry|transport|refusals|auth\/tokens|auth\/challenges)|oci\/descriptor)\.ts$/,
     reason: 'the vocabulary of the protocol',
   },
 };
@@ -189,28 +190,31 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
   [/^lib\/update\/mirror\/mirrorKeeper\.ts$/, 'systemctl'],
   [/^lib\/update\/osImageStreamWrite\.ts$/, 'machine-config-controller'],
-  [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
-  [/^lib\/(drill\/nodeShell|node\/runtime\/drillUnit)\.ts$/, 'systemd-run, systemctl, and drill-node on the node'],
-  [/^lib\/mirror-registry\/backup\/imageStorage\.ts$/, 'podman, find, tar'],
+  [/^lib\/node\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
   [
-    /^lib\/mirror-registry\/releases\/(images|installerImages|installerRelease|contentRelease|releaseList)\.ts$/,
+    /^lib\/(readiness\/drill\/nodeShell|node\/runtime\/drillUnit)\.ts$/,
+    'systemd-run, systemctl, and drill-node on the node',
+  ],
+  [/^lib\/registry-host\/backup\/imageStorage\.ts$/, 'podman, find, tar'],
+  [
+    /^lib\/registry-host\/releases\/(images|installerImages|installerRelease|contentRelease|releaseList)\.ts$/,
     'podman, skopeo',
   ],
-  [/^lib\/mirror-registry\/(releases\/missingUnits|change\/replacedImages)\.ts$/, 'podman'],
+  [/^lib\/registry-host\/(releases\/missingUnits|change\/replacedImages)\.ts$/, 'podman'],
   [
-    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
+    /^lib\/registry-host\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
     'podman, systemctl, pg_dump, psql',
   ],
   [
-    /^lib\/mirror-registry\/detect\/detect\.ts$/,
+    /^lib\/registry-host\/detect\/detect\.ts$/,
     'the option that says where Quay is, as the place of a setting in -o json',
   ],
   [
-    /^lib\/(config\/updateService|kubernetes\/(accessReview|apply|serverSideApply)|preflight\/operatorCheck)\.ts$/,
+    /^lib\/(config\/updateService|cluster\/(accessReview|apply|serverSideApply)|readiness\/preflight\/operatorCheck)\.ts$/,
     'oc',
   ],
-  [/^lib\/catalog\/catalogImage\.ts$/, 'opm'],
-  [/^lib\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
+  [/^lib\/release\/catalog\/catalogImage\.ts$/, 'opm'],
+  [/^lib\/readiness\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
   [/^lib\/update\/install\/(agentTrust|metricsObjects)\.ts$/, 'the agent: the arguments of its container'],
   [/^lib\/update\/(clusterRestore|controller\/(riskCheck|rolloutStep))\.ts$/, 'oc'],
@@ -253,9 +257,9 @@ const folderOf = (path: string): string => (path === 'lib/location.ts' ? path : 
 
 const floorOf = (path: string): number => folders.findIndex(([folder]) => folder === folderOf(path));
 
-/** Returns the folder directly below `lib` of a file; for all of `cmd`, `cmd`. */
+/** Returns the folder of a file whose doors others use: directly below `lib` or one of its two rooms of rooms; for all of `cmd`, `cmd`. */
 const familyOf = (path: string): string =>
-  path.startsWith('cmd/') ? 'cmd' : folderOf(path).split('/').slice(0, 2).join('/');
+  path.startsWith('cmd/') ? 'cmd' : (/^lib\/(?:(?:content|readiness)\/)?[^/]*/.exec(folderOf(path))?.[0] ?? path);
 
 function isDoor(path: string): boolean {
   return folders[floorOf(path)]?.[1].split(' ').includes(basename(path, '.ts')) ?? false;
@@ -356,7 +360,7 @@ describe('the floors', () => {
   it('load the Kubernetes client in one place, and elsewhere import its types only', () => {
     const loading = /^import (?!type\b)[^;]*'@kubernetes\/client-node'|import\('@kubernetes/m;
     const strays = sources.filter(({ text }) => loading.test(text)).map(({ path }) => path);
-    expect(strays).to.deep.equal(['lib/kubernetes/connection/clientPackage.ts']);
+    expect(strays).to.deep.equal(['lib/cluster/connection/clientPackage.ts']);
   });
 
   it('have a library that neither prints, exits, nor reads argv or the environment', () => {
@@ -449,6 +453,12 @@ describe('importsOf', () => {
       `export { d } from "@s/p";`,
       `const e = await import('lazy');`,
     ].join('\n');
-    expect(importsOf('lib/oci/z.ts', text)).to.deep.equal(['pkg/sub', 'lib/x.ts', 'lib/oci/y.ts', '@s/p', 'lazy']);
+    expect(importsOf('lib/content/oci/z.ts', text)).to.deep.equal([
+      'pkg/sub',
+      'lib/content/x.ts',
+      'lib/content/oci/y.ts',
+      '@s/p',
+      'lazy',
+    ]);
   });
 });

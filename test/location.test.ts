@@ -3,11 +3,11 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join, relative, resolve } from 'node:path';
 import { openLocation, parseLocation } from '../lib/location.ts';
-import { readContent } from '../lib/store/store.ts';
+import { readContent } from '../lib/content/store/store.ts';
 import { makeContext } from './support/context.ts';
 import { failureOf } from './support/program/failure.ts';
 import { layOutAsOc, makeFolder, removeFolder } from './support/release/mirrorDirectory.ts';
-import { makeSample, type Sample } from './store/contract.ts';
+import { makeSample, type Sample } from './content/store/contract.ts';
 
 describe('parseLocation', () => {
   let folder: string;

@@ -1,7 +1,7 @@
 import manifest from '../../package.json' with { type: 'json' };
-import { Credentials } from '../../lib/registry/auth/credentials.ts';
-import { MirrorSets, readMirrorSets } from '../../lib/registry/mirrors.ts';
-import type { RegistryAccess } from '../../lib/registry/registries.ts';
+import { Credentials } from '../../lib/content/registry/auth/credentials.ts';
+import { MirrorSets, readMirrorSets } from '../../lib/content/registry/mirrors.ts';
+import type { RegistryAccess } from '../../lib/content/registry/registries.ts';
 import type { Arguments } from './command.ts';
 import { parseDuration } from './values/duration.ts';
 import { registryOptions } from './options.ts';

@@ -1,4 +1,4 @@
-import { connectCluster, type Cluster } from '../../lib/kubernetes/client.ts';
+import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
 import type { Context } from '../../lib/context.ts';
 import type { Arguments } from './command.ts';
 import type { clusterOptions } from './options.ts';

@@ -1,8 +1,8 @@
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import { fetchFile, type FetchFile } from '../../lib/http/fetchFile.ts';
-import type { Connections } from '../../lib/http/connections.ts';
+import { fetchFile, type FetchFile } from '../../lib/content/http/fetchFile.ts';
+import type { Connections } from '../../lib/content/http/connections.ts';
 import type { Arguments } from './command.ts';
 import { trustOptions } from './options.ts';
 import { nameKey, releaseKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';

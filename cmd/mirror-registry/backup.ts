@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
+import type { BackupPlan } from '../../lib/registry-host/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatCount, formatResult } from '../cli/format.ts';
 import { checkPlace, dryRunOf, formatOption } from '../cli/options.ts';
@@ -38,8 +38,8 @@ export const command = defineCommand({
     ['--output=/media/usb/registry.tar --images', 'Back up everything, to move the registry to another host'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { backUpRegistry, planBackup } = await import('../../lib/mirror-registry/backup/backup.ts');
-    const { sumSizes } = await import('../../lib/oci/descriptor.ts');
+    const { backUpRegistry, planBackup } = await import('../../lib/registry-host/backup/backup.ts');
+    const { sumSizes } = await import('../../lib/content/oci/descriptor.ts');
     const { images: withImages, dryRun } = args;
     const isFolder = await stat(args.output).then(
       (found) => found.isDirectory(),

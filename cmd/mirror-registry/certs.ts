@@ -1,6 +1,6 @@
 import type { Context } from '../../lib/context.ts';
-import { changeCertificates } from '../../lib/mirror-registry/change/certificateChange.ts';
-import type { Renewal, RenewalOptions } from '../../lib/mirror-registry/certificates/renewal.ts';
+import { changeCertificates } from '../../lib/registry-host/change/certificateChange.ts';
+import type { Renewal, RenewalOptions } from '../../lib/registry-host/certificates/renewal.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import {
@@ -48,9 +48,9 @@ export const command = defineCommand({
   ],
   async run(args, { terminal, environment, context }) {
     const { readCertificates, trustedAuthorities } =
-      await import('../../lib/mirror-registry/certificates/certificates.ts');
-    const { findRenewals, renewCertificates } = await import('../../lib/mirror-registry/certificates/renewal.ts');
-    const { formatTrust } = await import('../../lib/mirror-registry/certificates/trust.ts');
+      await import('../../lib/registry-host/certificates/certificates.ts');
+    const { findRenewals, renewCertificates } = await import('../../lib/registry-host/certificates/renewal.ts');
+    const { formatTrust } = await import('../../lib/registry-host/certificates/trust.ts');
     const { formatResult } = await import('../cli/format.ts');
     const { describeRenewal, describeStatus, describeAuthorities } = await import('./certsReport.ts');
     const { action, output, newCa, force } = args;

@@ -1,7 +1,7 @@
-import type { CertificateFacts, CertificateStatus } from '../../lib/mirror-registry/certificates/certificates.ts';
-import type { Installation } from '../../lib/mirror-registry/installation.ts';
-import type { Renewal, RenewalNeed } from '../../lib/mirror-registry/certificates/renewal.ts';
-import type { formatTrust } from '../../lib/mirror-registry/certificates/trust.ts';
+import type { CertificateFacts, CertificateStatus } from '../../lib/registry-host/certificates/certificates.ts';
+import type { Installation } from '../../lib/registry-host/installation.ts';
+import type { Renewal, RenewalNeed } from '../../lib/registry-host/certificates/renewal.ts';
+import type { formatTrust } from '../../lib/registry-host/certificates/trust.ts';
 import { formatTable } from '../cli/format.ts';
 
 const kinds = {

@@ -1,16 +1,16 @@
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute } from 'node:path';
-import { detectInstallation, type DetectedInstallation } from '../../lib/mirror-registry/detect/detect.ts';
-import { HostFiles } from '../../lib/machine/hostFiles.ts';
-import { HostCommands } from '../../lib/machine/hostCommands.ts';
-import { requireOwner } from '../../lib/mirror-registry/stateFolder.ts';
-import type { ExecutionRequest } from '../../lib/mirror-registry/change/restart.ts';
-import { isHost, type RenewalOptions } from '../../lib/mirror-registry/certificates/renewal.ts';
-import type { DetectOptions } from '../../lib/mirror-registry/detect/scopes.ts';
-import { locateInstallation, type UninstallRequest } from '../../lib/mirror-registry/change/uninstall.ts';
+import { detectInstallation, type DetectedInstallation } from '../../lib/registry-host/detect/detect.ts';
+import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
+import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
+import { requireOwner } from '../../lib/registry-host/stateFolder.ts';
+import type { ExecutionRequest } from '../../lib/registry-host/change/restart.ts';
+import { isHost, type RenewalOptions } from '../../lib/registry-host/certificates/renewal.ts';
+import type { DetectOptions } from '../../lib/registry-host/detect/scopes.ts';
+import { locateInstallation, type UninstallRequest } from '../../lib/registry-host/change/uninstall.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { describeReadError } from '../../lib/files/fileContent.ts';
+import { describeReadError } from '../../lib/content/files/fileContent.ts';
 import { checkFile } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 

@@ -1,10 +1,10 @@
 import type { Context } from '../../lib/context.ts';
-import { HostCommands } from '../../lib/machine/hostCommands.ts';
-import { findUnfinished, type Unfinished } from '../../lib/mirror-registry/change/rollback.ts';
-import { isUpToDate, type UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
-import { canAskPodman } from '../../lib/mirror-registry/releases/images.ts';
-import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/mirror-registry/change/survey.ts';
-import { formatUnifiedDiff } from '../../lib/mirror-registry/change/unifiedDiff.ts';
+import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
+import { findUnfinished, type Unfinished } from '../../lib/registry-host/change/rollback.ts';
+import { isUpToDate, type UpgradePlan } from '../../lib/registry-host/change/plan.ts';
+import { canAskPodman } from '../../lib/registry-host/releases/images.ts';
+import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/registry-host/change/survey.ts';
+import { formatUnifiedDiff } from '../../lib/registry-host/change/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatBytes, formatDuration, formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';

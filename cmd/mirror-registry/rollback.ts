@@ -1,6 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
-import type { RollbackPlan } from '../../lib/mirror-registry/change/rollback.ts';
-import { timeOf, type UpgradeJournal } from '../../lib/mirror-registry/change/upgradeJournal.ts';
+import type { RollbackPlan } from '../../lib/registry-host/change/rollback.ts';
+import { timeOf, type UpgradeJournal } from '../../lib/registry-host/change/upgradeJournal.ts';
 import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
@@ -41,7 +41,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { abandonChange, dropBackups, planRollback, rollBackRegistry } =
-      await import('../../lib/mirror-registry/change/rollback.ts');
+      await import('../../lib/registry-host/change/rollback.ts');
     const { formatResult } = await import('../cli/format.ts');
     const { yes, abandon, dropBackups: isDropping, output } = args;
     const dryRun = args.dryRun !== 'none';

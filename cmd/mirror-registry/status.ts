@@ -1,5 +1,5 @@
-import type { Inherited, Installation } from '../../lib/mirror-registry/installation.ts';
-import type { Revertible } from '../../lib/mirror-registry/change/rollback.ts';
+import type { Inherited, Installation } from '../../lib/registry-host/installation.ts';
+import type { Revertible } from '../../lib/registry-host/change/rollback.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatResult, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -18,8 +18,8 @@ export const command = defineCommand({
     ['--root=/mnt -o json', 'Show the mirror registry of a mounted disk, for a script'],
   ],
   async run(args, { terminal, environment, context }) {
-    const { findRevertible, findUnfinished } = await import('../../lib/mirror-registry/change/rollback.ts');
-    const { listChangedUnits, readState } = await import('../../lib/mirror-registry/detect/registryState.ts');
+    const { findRevertible, findUnfinished } = await import('../../lib/registry-host/change/rollback.ts');
+    const { listChangedUnits, readState } = await import('../../lib/registry-host/detect/registryState.ts');
     const detected = await findInstallation(args, environment);
     const { installation, files } = detected;
     const state = await readState(files, installation);

@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { isSea } from 'node:sea';
-import { formatCheckTimer } from '../../lib/mirror-registry/change/checkTimer.ts';
-import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import { formatCheckTimer } from '../../lib/registry-host/change/checkTimer.ts';
+import type { Installation } from '../../lib/registry-host/installation.ts';
 import type { OptionRecord } from '../cli/command.ts';
 import { registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { upgradeOptions } from './target.ts';

@@ -1,4 +1,4 @@
-import type { UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
+import type { UninstallPlan } from '../../lib/registry-host/change/uninstall.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
@@ -26,7 +26,7 @@ export const command = defineCommand({
     ['--remove-data --yes', 'Remove the registry with its data'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { planUninstall, uninstallRegistry } = await import('../../lib/mirror-registry/change/uninstall.ts');
+    const { planUninstall, uninstallRegistry } = await import('../../lib/registry-host/change/uninstall.ts');
     const { formatResult } = await import('../cli/format.ts');
     const { removeData, output } = args;
     const isUnconfirmed = removeData && !args.yes;

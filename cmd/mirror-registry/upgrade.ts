@@ -1,5 +1,5 @@
-import type { Installation } from '../../lib/mirror-registry/installation.ts';
-import type { UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
+import type { Installation } from '../../lib/registry-host/installation.ts';
+import type { UpgradePlan } from '../../lib/registry-host/change/plan.ts';
 import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOf } from '../cli/options.ts';
@@ -35,7 +35,7 @@ export const command = defineCommand({
     ['', 'Renew certificates that need it, and restart the registry'],
   ],
   async run(args, { context, terminal, environment, setExitCode }) {
-    const { upgradeRegistry } = await import('../../lib/mirror-registry/change/upgrade.ts');
+    const { upgradeRegistry } = await import('../../lib/registry-host/change/upgrade.ts');
     if (args.dryRun !== 'none') {
       const { plan, unfinished, forecast } = await makePlan(args, environment, context);
       if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));

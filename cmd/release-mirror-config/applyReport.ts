@@ -1,7 +1,7 @@
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import type { ApplyOutcome } from '../../lib/kubernetes/apply.ts';
-import { formatObjectName } from '../../lib/kubernetes/compatibility.ts';
+import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
+import { formatObjectName } from '../../lib/cluster/compatibility.ts';
 
 /** The kind of dry run. */
 export type DryRun = 'none' | 'client' | 'server';

@@ -1,5 +1,5 @@
 import { PluginError, messageOf } from '../../lib/errors.ts';
-import { readSmallFile, readSmallInput } from '../../lib/files/smallFile.ts';
+import { readSmallFile, readSmallInput } from '../../lib/content/files/smallFile.ts';
 import { checkImage } from '../cli/values/checks.ts';
 import type { OptionRecord } from '../cli/command.ts';
 

@@ -54,7 +54,7 @@ export const command = defineCommand({
     const { namesWith, readArchivedChannels, readServedChannels, versionsOf } =
       await import('../../lib/release/graph/channels.ts');
     const { readStoredReleases } = await import('../../lib/mirroring/releases.ts');
-    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { Registries } = await import('../../lib/content/registry/registries.ts');
     const { parseArchitecture } = await import('../../lib/release/version.ts');
     const { openAccess } = await import('../cli/access.ts');
     const { fetcherOf } = await import('../cli/trust.ts');

@@ -4,10 +4,10 @@ import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgra
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
-import type { Cluster } from '../../lib/kubernetes/client.ts';
-import { isDigest, type Digest } from '../../lib/oci/digest.ts';
-import { digestIn } from '../../lib/oci/reference.ts';
-import { listDueAcknowledgements } from '../../lib/preflight/acknowledgements.ts';
+import type { Cluster } from '../../lib/cluster/client.ts';
+import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
+import { digestIn } from '../../lib/content/oci/reference.ts';
+import { listDueAcknowledgements } from '../../lib/readiness/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
 import { readDigest } from '../cli/values/checks.ts';
 import { fileOf, filenameOption } from '../cli/values/filename.ts';
@@ -85,8 +85,8 @@ export const command = defineCommand({
     ['--device=/dev/sdb --digest=sha256:…', 'Allow a bundle on a device of a node'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { formatSubject } = await import('../../lib/kubernetes/finding.ts');
-    const { findLeftOut } = await import('../../lib/preflight/preflight.ts');
+    const { formatSubject } = await import('../../lib/cluster/finding.ts');
+    const { findLeftOut } = await import('../../lib/readiness/preflight/preflight.ts');
     const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');

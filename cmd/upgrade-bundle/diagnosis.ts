@@ -7,7 +7,7 @@ import type { clusterOptions } from '../cli/options.ts';
 import { loadKeyring } from '../../lib/release/signature/keyring.ts';
 import { compareAgents, readAgentVersion } from '../../lib/update/install/agentVersion.ts';
 import { findSignedFile, type SignedFile } from '../../lib/release/signature/checksums.ts';
-import { runCommand, findOnPath } from '../../lib/machine/programs.ts';
+import { runCommand, findOnPath } from '../../lib/node/machine/programs.ts';
 import { commit, version } from '../cli/version.ts';
 
 /** A program that was searched on the PATH. */

@@ -37,7 +37,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { diffReleases } = await import('../../lib/bundle/diff/diff.ts');
-    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { Registries } = await import('../../lib/content/registry/registries.ts');
     const { openAccess } = await import('../cli/access.ts');
     const { formatDiffPage } = await import('./report/diffReport.ts');
     await using registries = new Registries(await openAccess(args, environment), context);

@@ -26,8 +26,8 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { mkdir } = await import('node:fs/promises');
-    const { encodeTar } = await import('../../lib/archive/tarLayout.ts');
-    const { writeAtomically } = await import('../../lib/files/atomicWrite.ts');
+    const { encodeTar } = await import('../../lib/content/archive/tarLayout.ts');
+    const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
     const { gatherState } = await import('../../lib/update/gatherState.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatCount, formatResult } = await import('../cli/format.ts');

@@ -1,6 +1,6 @@
 import { agentNamespace } from '../../lib/update/upgradeBundle.ts';
-import type { ObjectReference } from '../../lib/kubernetes/discovery.ts';
-import { formatObjectName } from '../../lib/kubernetes/compatibility.ts';
+import type { ObjectReference } from '../../lib/cluster/discovery.ts';
+import { formatObjectName } from '../../lib/cluster/compatibility.ts';
 
 const suffixes = { none: '', client: ' (dry run)', server: ' (server dry run)' } as const;
 

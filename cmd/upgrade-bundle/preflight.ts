@@ -1,7 +1,7 @@
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
-import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
-import type { Preflight } from '../../lib/preflight/preflight.ts';
+import { formatSubject, type Finding } from '../../lib/cluster/finding.ts';
+import type { Preflight } from '../../lib/readiness/preflight/preflight.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
@@ -56,13 +56,13 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { addAgentTrust } = await import('../../lib/update/install/agentRefusal.ts');
-    const { runPreflight } = await import('../../lib/preflight/preflight.ts');
-    const { readSite } = await import('../../lib/preflight/site.ts');
-    const { surveyCluster } = await import('../../lib/preflight/survey.ts');
+    const { runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
+    const { readSite } = await import('../../lib/readiness/preflight/site.ts');
+    const { surveyCluster } = await import('../../lib/readiness/preflight/survey.ts');
     const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
     const { formatSiteText } = await import('../../lib/config/siteText.ts');
-    const { writeAtomically } = await import('../../lib/files/atomicWrite.ts');
-    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
+    const { Registries } = await import('../../lib/content/registry/registries.ts');
     const { openAccess, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');

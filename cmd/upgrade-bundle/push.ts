@@ -1,5 +1,5 @@
 import { PluginError } from '../../lib/errors.ts';
-import { isRepository, parseRepository } from '../../lib/oci/reference.ts';
+import { isRepository, parseRepository } from '../../lib/content/oci/reference.ts';
 import { checkRepository } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import {
@@ -77,7 +77,7 @@ export const command = defineCommand({
     const { pushBundle } = await import('../../lib/bundle/deliver/push.ts');
     const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
     const { pushAndApply } = await import('../../lib/mirroring/pushedBundle.ts');
-    const { Registries } = await import('../../lib/registry/registries.ts');
+    const { Registries } = await import('../../lib/content/registry/registries.ts');
     const { openAccess } = await import('../cli/access.ts');
     const { clusterOpener } = await import('../cli/clusterAccess.ts');
     const { fetcherOf, trustOf } = await import('../cli/trust.ts');

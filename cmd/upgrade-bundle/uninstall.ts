@@ -36,7 +36,7 @@ export const command = defineCommand({
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatResult } = await import('../cli/format.ts');
     const { formatObject } = await import('./objectLine.ts');
-    const { nodeStateFolder } = await import('../../lib/machine/paths.ts');
+    const { nodeStateFolder } = await import('../../lib/node/machine/paths.ts');
     const { force, removePins } = args;
     const isUnconfirmed = removePins && !args.yes && args.dryRun === 'none';
     const dryRun = isUnconfirmed ? 'client' : args.dryRun;

@@ -1,6 +1,6 @@
-import type { ArchiveDigests } from '../archive/volumeDigests.ts';
-import type { Volume } from '../archive/volumes.ts';
-import type { ContentSource, LocalContent } from '../store/store.ts';
+import type { ArchiveDigests } from '../content/archive/volumeDigests.ts';
+import type { Volume } from '../content/archive/volumes.ts';
+import type { ContentSource, LocalContent } from '../content/store/store.ts';
 import type { PluginError } from '../errors.ts';
 import type { Problem } from './problem.ts';
 import type { BundleMetadata } from './metadata.ts';

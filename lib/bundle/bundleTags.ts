@@ -1,9 +1,9 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
-import { attachedTo } from '../oci/attachment.ts';
-import type { Digest } from '../oci/digest.ts';
-import { isTag, parseReference } from '../oci/reference.ts';
+import { attachedTo } from '../content/oci/attachment.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { isTag, parseReference } from '../content/oci/reference.ts';
 import type { SignedRelease } from '../release/load.ts';
 import { type BundleImage, listImages } from './images.ts';
 import type { Bundle } from './bundle.ts';

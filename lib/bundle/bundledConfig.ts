@@ -3,11 +3,11 @@ import { listObjects, type UnknownObject } from '../config/objects.ts';
 import { mergeSignatures, readAllSignatures, signaturesIn, type SignaturesByDigest } from '../config/signatures.ts';
 import { takeTurn, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import type { RootFolder } from '../files/rootFolder.ts';
+import type { RootFolder } from '../content/files/rootFolder.ts';
 import type { Bundle, BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
 import { describeProblem, type Problem } from './problem.ts';
-import { sumSizes } from '../oci/descriptor.ts';
+import { sumSizes } from '../content/oci/descriptor.ts';
 
 /**
  * The limits for configuration in a bundle. A signature has 3 KB. A mirror directory may have signatures of a few

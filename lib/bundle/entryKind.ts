@@ -1,6 +1,6 @@
-import type { Digest } from '../oci/digest.ts';
-import { releaseRepository } from '../store/directory.ts';
-import { digestNamed, isTagFile } from '../store/directoryNames.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { releaseRepository } from '../content/store/directory.ts';
+import { digestNamed, isTagFile } from '../content/store/directoryNames.ts';
 import { metadataPath } from './metadata.ts';
 import type { BundleFile, BundlePart } from './bundle.ts';
 

@@ -1,8 +1,8 @@
-import type { Digest } from '../oci/digest.ts';
-import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { formatReference, parseReference, type Reference } from '../content/oci/reference.ts';
 import type { SignedRelease } from '../release/load.ts';
 import type { Release } from '../release/release.ts';
-import type { ContentSource } from '../store/store.ts';
+import type { ContentSource } from '../content/store/store.ts';
 import type { BundledRelease, BundleMetadata } from './metadata.ts';
 import { componentTag, releaseTag } from '../release/version.ts';
 

@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { fieldsOf, isFields, listOf, textsOf, type Fields } from '../fields.ts';
 import { PluginError, messageOf } from '../errors.ts';
-import type { Digest } from '../oci/digest.ts';
-import { parseJson } from '../oci/syntax.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { parseJson } from '../content/oci/syntax.ts';
 import type { UpdateRisk } from '../release/graph/updateGraph.ts';
 
 /** The name of the first entry of every bundle. */

@@ -1,7 +1,7 @@
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import { nameSome } from '../failures.ts';
-import { sumSizes } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
+import { sumSizes } from '../content/oci/descriptor.ts';
+import type { Digest } from '../content/oci/digest.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { entryKindOf } from './entryKind.ts';

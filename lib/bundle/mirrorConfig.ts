@@ -11,7 +11,7 @@ import {
 import type { UnknownObject } from '../config/objects.ts';
 import { updateServiceManifests } from '../config/updateService.ts';
 import { isPluginError } from '../errors.ts';
-import { parseReference, parseRepository } from '../oci/reference.ts';
+import { parseReference, parseRepository } from '../content/oci/reference.ts';
 import type { ConfigFile } from './bundledConfig.ts';
 import { describeProblem, type Problem } from './problem.ts';
 

@@ -2,7 +2,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
-import { RootFolder } from '../files/rootFolder.ts';
+import { RootFolder } from '../content/files/rootFolder.ts';
 import { nameSome } from '../failures.ts';
 import { shellWord } from '../shellWord.ts';
 import { openDirectory } from './openDirectory.ts';

@@ -1,17 +1,17 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { Archive, type ArchiveEntry, type ArchiveFile } from '../archive/archive.ts';
-import { releaseRepository } from '../store/directory.ts';
-import { DigestThread } from '../archive/digestThread.ts';
-import { SameBytes } from '../archive/sameBytes.ts';
-import { VolumeHash, type ArchiveDigests } from '../archive/volumeDigests.ts';
-import type { Volume } from '../archive/volumes.ts';
-import { endSize, roundToBlock } from '../archive/tarLayout.ts';
+import { Archive, type ArchiveEntry, type ArchiveFile } from '../content/archive/archive.ts';
+import { releaseRepository } from '../content/store/directory.ts';
+import { DigestThread } from '../content/archive/digestThread.ts';
+import { SameBytes } from '../content/archive/sameBytes.ts';
+import { VolumeHash, type ArchiveDigests } from '../content/archive/volumeDigests.ts';
+import type { Volume } from '../content/archive/volumes.ts';
+import { endSize, roundToBlock } from '../content/archive/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
 import type { Bundle, BundlePart, OpenBundleOptions, Scanner } from './bundle.ts';
 import { comparedName } from './entryKind.ts';
 import { checkVolumes, volumeError } from './split.ts';
-import { sumSizes } from '../oci/descriptor.ts';
+import { sumSizes } from '../content/oci/descriptor.ts';
 
 /** Opens a bundle in a tar or in volumes of a tar. Throws `invalid-bundle` and `not-readable`. */
 export async function openTar(

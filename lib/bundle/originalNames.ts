@@ -1,8 +1,8 @@
 import { isPluginError } from '../errors.ts';
-import type { RootFolder } from '../files/rootFolder.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
-import { formatReference, parseReference, parseRepository, type Reference } from '../oci/reference.ts';
-import { parseJson } from '../oci/syntax.ts';
+import type { RootFolder } from '../content/files/rootFolder.ts';
+import { isDigest, type Digest } from '../content/oci/digest.ts';
+import { formatReference, parseReference, parseRepository, type Reference } from '../content/oci/reference.ts';
+import { parseJson } from '../content/oci/syntax.ts';
 
 /** The original name of an additional image, with its tag if it was named by tag. */
 export type AdditionalImageName = Reference & { readonly digest: Digest };

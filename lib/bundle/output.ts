@@ -1,8 +1,8 @@
 import { lstat, stat } from 'node:fs/promises';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { checkFileWritable, checkFolderCreatable, describeWriteError, makeFolders } from '../files/disk.ts';
-import { checkLock } from '../files/lock.ts';
-import { partialOf } from '../archive/unfinished.ts';
+import { checkFileWritable, checkFolderCreatable, describeWriteError, makeFolders } from '../content/files/disk.ts';
+import { checkLock } from '../content/files/lock.ts';
+import { partialOf } from '../content/archive/unfinished.ts';
 
 /**
  * Checks that a path is a folder or can become one, before any request. Writes nothing in a dry run. Throws

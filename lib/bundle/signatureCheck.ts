@@ -1,11 +1,11 @@
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
-import type { Digest } from '../oci/digest.ts';
+import type { Digest } from '../content/oci/digest.ts';
 import { loadKeyring, type KeyMaterial } from '../release/signature/keyring.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
-import type { FetchFile } from '../http/fetchFile.ts';
+import type { FetchFile } from '../content/http/fetchFile.ts';
 import { collectSignatures, verifyRelease } from '../release/signature/trust.ts';
 import { checkSignatures } from './metadataCheck.ts';
 import type { Bundle } from './bundle.ts';

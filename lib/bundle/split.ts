@@ -2,8 +2,8 @@ import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PluginError } from '../errors.ts';
-import { releaseRepository } from '../store/directory.ts';
-import { RootFolder } from '../files/rootFolder.ts';
+import { releaseRepository } from '../content/store/directory.ts';
+import { RootFolder } from '../content/files/rootFolder.ts';
 import {
   findArchive,
   listVolumeSets,
@@ -12,7 +12,7 @@ import {
   volumeLimit,
   volumeName,
   type FoundArchive,
-} from '../archive/volumes.ts';
+} from '../content/archive/volumes.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
 import { describeProblem, type Problem } from './problem.ts';
 

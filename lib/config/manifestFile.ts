@@ -2,13 +2,13 @@ import { constants } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { describeWriteError, makeFolders } from '../files/disk.ts';
-import { partialName } from '../files/partials.ts';
-import { writeAtomically } from '../files/atomicWrite.ts';
-import { ignoreMissing } from '../files/fileContent.ts';
-import { OpenedFolder } from '../files/openedFolder.ts';
-import { openRegular } from '../files/regularFile.ts';
-import { readWhole } from '../files/smallFile.ts';
+import { describeWriteError, makeFolders } from '../content/files/disk.ts';
+import { partialName } from '../content/files/partials.ts';
+import { writeAtomically } from '../content/files/atomicWrite.ts';
+import { ignoreMissing } from '../content/files/fileContent.ts';
+import { OpenedFolder } from '../content/files/openedFolder.ts';
+import { openRegular } from '../content/files/regularFile.ts';
+import { readWhole } from '../content/files/smallFile.ts';
 
 /** The outcome of writing a file, in the words of kubectl. */
 export type FileOutcome = 'created' | 'configured' | 'unchanged';

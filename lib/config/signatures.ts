@@ -1,5 +1,5 @@
 import { PluginError } from '../errors.ts';
-import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { hexOf, isDigest, type Digest } from '../content/oci/digest.ts';
 import { isVersion } from '../release/version.ts';
 import type { ConfigManifest } from './manifest.ts';
 import { readObjects, type UnknownObject } from './objects.ts';

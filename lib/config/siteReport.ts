@@ -2,8 +2,8 @@ import { messageOf, PluginError } from '../errors.ts';
 import { parseSiteText } from './siteText.ts';
 import type { SiteOperator, SiteReport } from './siteTypes.ts';
 import { fieldsOf } from '../fields.ts';
-import { digestOf } from '../oci/digest.ts';
-import { parseJson } from '../oci/syntax.ts';
+import { digestOf } from '../content/oci/digest.ts';
+import { parseJson } from '../content/oci/syntax.ts';
 
 /** A report is at most this large, in bytes. */
 export const siteReportLimit = 1024 * 1024;

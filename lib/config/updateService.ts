@@ -1,5 +1,5 @@
 import { PluginError } from '../errors.ts';
-import { parseReference, parseRepository } from '../oci/reference.ts';
+import { parseReference, parseRepository } from '../content/oci/reference.ts';
 import { registryAuthorityConfigMap, registryAuthorityName } from './certificateAuthority.ts';
 import type { ConfigManifest } from './manifest.ts';
 

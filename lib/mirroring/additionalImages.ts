@@ -12,13 +12,13 @@ import { writeTextFile } from '../config/manifestFile.ts';
 import type { MirroredSource } from '../config/mirrorSets.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { RootFolder } from '../files/rootFolder.ts';
-import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
-import type { Registries } from '../registry/registries.ts';
+import { RootFolder } from '../content/files/rootFolder.ts';
+import { formatReference, parseReference, type Reference } from '../content/oci/reference.ts';
+import type { Registries } from '../content/registry/registries.ts';
 import { formatPlace, formatTarget, type Destination, type Target } from '../release/mirror/destination.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
-import type { ContentSource } from '../store/store.ts';
+import type { ContentSource } from '../content/store/store.ts';
 
 /** An image in addition to those of a release, with its original name if it is known. */
 export interface AdditionalImage extends MirrorImage {

@@ -1,7 +1,7 @@
 import { dirname, join, relative } from 'node:path';
 import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
 import { prepareFolder, writeTextFile, type FileOutcome } from '../config/manifestFile.ts';
-import { checkFileWritable, describeWriteError } from '../files/disk.ts';
+import { checkFileWritable, describeWriteError } from '../content/files/disk.ts';
 
 /** A file of the configuration. */
 export interface TextFile {

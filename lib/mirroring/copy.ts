@@ -1,7 +1,7 @@
 import { formatReleaseRepositories, readReleaseRepositories, repositoriesPath } from '../bundle/originalNames.ts';
 import { writeTextFile } from '../config/manifestFile.ts';
-import { RootFolder } from '../files/rootFolder.ts';
-import { formatReference } from '../oci/reference.ts';
+import { RootFolder } from '../content/files/rootFolder.ts';
+import { formatReference } from '../content/oci/reference.ts';
 import type { Release } from '../release/release.ts';
 import {
   type NamedResult,
@@ -17,9 +17,9 @@ import type { FilledRepositories } from '../release/mirror/filledRepositories.ts
 import { measureMirror, type MirrorMeasure } from '../release/mirror/measure.ts';
 import { planMirror, runMirror, type MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorGroup, MirrorImage } from '../release/mirror/mirrorGroup.ts';
-import type { Registries } from '../registry/registries.ts';
-import { Directory } from '../store/directory.ts';
-import type { ContentStore } from '../store/store.ts';
+import type { Registries } from '../content/registry/registries.ts';
+import { Directory } from '../content/store/directory.ts';
+import type { ContentStore } from '../content/store/store.ts';
 import { checkDirectorySpace } from './places.ts';
 import { guardCopies } from './pruneGuard.ts';
 import type { MirroringRequest } from './request.ts';

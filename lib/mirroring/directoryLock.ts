@@ -1,7 +1,7 @@
 import { join } from 'node:path';
-import { describeWriteError, makeFolders } from '../files/disk.ts';
-import { takeLock } from '../files/lock.ts';
-import { directoryLock } from '../store/directoryNames.ts';
+import { describeWriteError, makeFolders } from '../content/files/disk.ts';
+import { takeLock } from '../content/files/lock.ts';
+import { directoryLock } from '../content/store/directoryNames.ts';
 
 /**
  * Runs an action while no other run of this program writes to some mirror directories. Creates missing directories. Throws

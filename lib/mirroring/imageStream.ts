@@ -1,8 +1,8 @@
 import type { ReleaseSource } from '../bundle/create/releaseSource.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { importImages } from '../kubernetes/imageStream.ts';
-import { formatReference } from '../oci/reference.ts';
+import { importImages } from '../cluster/imageStream.ts';
+import { formatReference } from '../content/oci/reference.ts';
 import type { SignedRelease } from '../release/load.ts';
 import { namedImages } from './images.ts';
 import type { MirroringAccess, MirroringRequest } from './request.ts';

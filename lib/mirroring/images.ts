@@ -5,13 +5,13 @@ import type { UpdateServiceOptions } from '../config/updateService.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { collectFailures } from '../failures.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { formatReference, type Reference } from '../oci/reference.ts';
+import { formatReference, type Reference } from '../content/oci/reference.ts';
 import { formatPlace, formatTarget, releaseName, type Destination } from '../release/mirror/destination.ts';
 import { buildGraphDataImage } from '../release/graph/graphData.ts';
 import type { SignedRelease } from '../release/load.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
-import type { FetchFile } from '../http/fetchFile.ts';
+import type { FetchFile } from '../content/http/fetchFile.ts';
 import { componentTag } from '../release/version.ts';
 import type { MirroringRequest } from './request.ts';
 

@@ -2,8 +2,8 @@ import type { ConfigManifest } from '../config/manifest.ts';
 import { convertMirrorSet, mirrorSetKinds, type MirrorSetKind } from '../config/mirrorSets.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
-import type { Cluster } from '../kubernetes/client.ts';
-import { formatObjectName, readClusterVersionInfo } from '../kubernetes/compatibility.ts';
+import type { Cluster } from '../cluster/client.ts';
+import { formatObjectName, readClusterVersionInfo } from '../cluster/compatibility.ts';
 import { isOlder, isSameMinor } from '../release/version.ts';
 
 /**

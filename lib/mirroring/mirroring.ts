@@ -6,9 +6,9 @@ import { mergeSignatures, readAllSignatures } from '../config/signatures.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
-import { RootFolder } from '../files/rootFolder.ts';
-import { formatReference } from '../oci/reference.ts';
-import { Registries } from '../registry/registries.ts';
+import { RootFolder } from '../content/files/rootFolder.ts';
+import { formatReference } from '../content/oci/reference.ts';
+import { Registries } from '../content/registry/registries.ts';
 import { resolveVersion } from '../release/graph/graph.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import { formatTarget, type Destination } from '../release/mirror/destination.ts';
@@ -18,7 +18,7 @@ import type { MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import { usualRepository } from '../release/version.ts';
 import type { NamedResult } from '../release/sigstore/releaseCheck.ts';
-import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
+import { fetchFile, type FetchFile } from '../content/http/fetchFile.ts';
 import {
   findAdditionalImages,
   listAdditionalMirrors,

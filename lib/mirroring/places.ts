@@ -2,14 +2,14 @@ import { join } from 'node:path';
 import type { ConfigManifest } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import { checkSpace } from '../files/disk.ts';
-import { isAllowed, type Verb } from '../kubernetes/accessReview.ts';
-import { applyManifests, type ApplyOutcome } from '../kubernetes/apply.ts';
-import type { Cluster } from '../kubernetes/client.ts';
-import { formatObjectName } from '../kubernetes/compatibility.ts';
+import { checkSpace } from '../content/files/disk.ts';
+import { isAllowed, type Verb } from '../cluster/accessReview.ts';
+import { applyManifests, type ApplyOutcome } from '../cluster/apply.ts';
+import type { Cluster } from '../cluster/client.ts';
+import { formatObjectName } from '../cluster/compatibility.ts';
 import { measureMirror } from '../release/mirror/measure.ts';
 import type { MirrorGroup } from '../release/mirror/mirrorGroup.ts';
-import { Directory } from '../store/directory.ts';
+import { Directory } from '../content/store/directory.ts';
 
 /** Throws `disk-full` unless the file systems of the mirror directories of a plan have space for what is missing there. */
 export async function checkDirectorySpace(groups: readonly MirrorGroup[], context: Context): Promise<void> {

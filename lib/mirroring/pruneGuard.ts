@@ -1,10 +1,10 @@
 import type { Context } from '../context.ts';
-import type { CopiedImages, CopyGuard } from '../copy/releaseOrder.ts';
+import type { CopiedImages, CopyGuard } from '../content/copy/releaseOrder.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import { RequestLimiter } from '../http/requestLimiter.ts';
-import { walkManifests } from '../store/imageGraph.ts';
-import type { ContentStore } from '../store/store.ts';
-import { Directory } from '../store/directory.ts';
+import { RequestLimiter } from '../content/http/requestLimiter.ts';
+import { walkManifests } from '../content/store/imageGraph.ts';
+import type { ContentStore } from '../content/store/store.ts';
+import { Directory } from '../content/store/directory.ts';
 import { awaitDone } from '../waiting.ts';
 import { checkNoRun } from './pruneRecord.ts';
 

@@ -1,7 +1,7 @@
 import { fieldsOf, textOf } from '../fields.ts';
 import { registryAuthorityPath } from '../config/certificateAuthority.ts';
 import type { ConfigManifest } from '../config/manifest.ts';
-import type { Cluster } from '../kubernetes/client.ts';
+import type { Cluster } from '../cluster/client.ts';
 
 const imageConfig = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } } as const;
 

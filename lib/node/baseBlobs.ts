@@ -5,12 +5,12 @@ import type { Bundle } from '../bundle/bundle.ts';
 import type { BlobRecord } from '../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { readChunks, readRange } from '../files/fileRange.ts';
-import { openRegular } from '../files/regularFile.ts';
-import { sumSizes, type Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
-import type { ServedFile } from '../server/server.ts';
-import { verifyStream } from '../store/store.ts';
+import { readChunks, readRange } from '../content/files/fileRange.ts';
+import { openRegular } from '../content/files/regularFile.ts';
+import { sumSizes, type Descriptor } from '../content/oci/descriptor.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import type { ServedFile } from '../content/server/server.ts';
+import { verifyStream } from '../content/store/store.ts';
 
 /**
  * The base blobs of a delta bundle as one file: one after another, in the order of its metadata. Nodes send them to each other in this

@@ -5,12 +5,12 @@ import { formatBytes } from '../byteSize.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { fieldsOf, textOf } from '../fields.ts';
-import { writeDurably } from '../files/atomicWrite.ts';
-import { describeWriteError, makeFolders, measureFree, syncFolder } from '../files/disk.ts';
-import { parseJson } from '../oci/syntax.ts';
-import { pathOnHost, type Host } from '../machine/host.ts';
-import { backupFolder } from '../machine/paths.ts';
-import { findProgram, runProgram } from '../machine/programs.ts';
+import { writeDurably } from '../content/files/atomicWrite.ts';
+import { describeWriteError, makeFolders, measureFree, syncFolder } from '../content/files/disk.ts';
+import { parseJson } from '../content/oci/syntax.ts';
+import { pathOnHost, type Host } from './machine/host.ts';
+import { backupFolder } from './machine/paths.ts';
+import { findProgram, runProgram } from './machine/programs.ts';
 
 /** A checked backup of etcd and of the static pods, on the disk of a control plane node. */
 export interface ClusterBackup {

@@ -1,12 +1,12 @@
-import type { ArchiveFile } from '../archive/archive.ts';
+import type { ArchiveFile } from '../content/archive/archive.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import { describeExtraImages } from '../bundle/extraImages.ts';
 import { openRemoteTar } from '../bundle/openTar.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import type { Connections } from '../http/connections.ts';
-import { printable } from '../http/networkErrors.ts';
-import type { ContentRequest, Transport } from '../registry/transport.ts';
+import type { Connections } from '../content/http/connections.ts';
+import { printable } from '../content/http/networkErrors.ts';
+import type { ContentRequest, Transport } from '../content/registry/transport.ts';
 import { explainRefusal, requestFile, type RemoteServer } from './remoteServer.ts';
 
 /** A bundle on another machine whose digest is unknown. */

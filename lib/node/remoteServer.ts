@@ -2,9 +2,9 @@ import { basename } from 'node:path';
 import { servedTar } from '../bundle/deliver/serve.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import type { Connections } from '../http/connections.ts';
-import type { RetryOptions } from '../http/retry.ts';
-import { Transport, type ContentRequest } from '../registry/transport.ts';
+import type { Connections } from '../content/http/connections.ts';
+import type { RetryOptions } from '../content/http/retry.ts';
+import { Transport, type ContentRequest } from '../content/registry/transport.ts';
 
 /** A server of a bundle. */
 export interface RemoteServer {

@@ -6,14 +6,14 @@ import type { Bundle } from '../bundle/bundle.ts';
 import type { BlobRecord } from '../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { sumSizes } from '../oci/descriptor.ts';
-import { hexOf, type Digest } from '../oci/digest.ts';
-import type { Connections } from '../http/connections.ts';
-import { renameDurably } from '../files/atomicWrite.ts';
-import { checkSpace, describeWriteError, makeFolders } from '../files/disk.ts';
-import { takeLock } from '../files/lock.ts';
-import { openRegular } from '../files/regularFile.ts';
-import type { ContentRequest, Transport } from '../registry/transport.ts';
+import { sumSizes } from '../content/oci/descriptor.ts';
+import { hexOf, type Digest } from '../content/oci/digest.ts';
+import type { Connections } from '../content/http/connections.ts';
+import { renameDurably } from '../content/files/atomicWrite.ts';
+import { checkSpace, describeWriteError, makeFolders } from '../content/files/disk.ts';
+import { takeLock } from '../content/files/lock.ts';
+import { openRegular } from '../content/files/regularFile.ts';
+import type { ContentRequest, Transport } from '../content/registry/transport.ts';
 import { explainRefusal, requestFile, type RemoteServer } from './remoteServer.ts';
 
 /** A bundle on another machine. */

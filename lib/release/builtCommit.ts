@@ -1,7 +1,7 @@
-import { isFile, readLayer } from '../archive/layerReader.ts';
+import { isFile, readLayer } from '../content/archive/layerReader.ts';
 import type { Context } from '../context.ts';
-import type { Manifest } from '../oci/descriptor.ts';
-import type { ContentSource } from '../store/store.ts';
+import type { Manifest } from '../content/oci/descriptor.ts';
+import type { ContentSource } from '../content/store/store.ts';
 
 const executable = /^(?:\.?\/)*usr\/bin\/machine-config-controller$/;
 const setting = Buffer.from('machine-config-operator/pkg/version.Hash=');

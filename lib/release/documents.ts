@@ -1,5 +1,5 @@
 import { Lexer, parseAllDocuments } from 'yaml';
-import { withoutText } from '../oci/syntax.ts';
+import { withoutText } from '../content/oci/syntax.ts';
 
 /** The limits for parsing YAML or JSON. A YAML parser takes a second for 60,000 tokens. */
 export interface DocumentLimits {

@@ -1,7 +1,7 @@
 import { PluginError, messageOf } from '../errors.ts';
-import type { Digest } from '../oci/digest.ts';
-import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
-import { parseJson } from '../oci/syntax.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { formatReference, parseReference, type Reference } from '../content/oci/reference.ts';
+import { parseJson } from '../content/oci/syntax.ts';
 import type { PayloadFiles } from './payload.ts';
 import { parseVersion } from './version.ts';
 

@@ -1,10 +1,10 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
-import { isIndex, type Manifest } from '../oci/descriptor.ts';
-import { parseReference, type Reference } from '../oci/reference.ts';
-import { parseJson } from '../oci/syntax.ts';
-import { readContent, readImageManifest, type ContentSource } from '../store/store.ts';
+import { isIndex, type Manifest } from '../content/oci/descriptor.ts';
+import { parseReference, type Reference } from '../content/oci/reference.ts';
+import { parseJson } from '../content/oci/syntax.ts';
+import { readContent, readImageManifest, type ContentSource } from '../content/store/store.ts';
 import { readBuiltCommit, type BuiltCommit } from './builtCommit.ts';
 import { readStreamFeatureSets } from './featureGates.ts';
 import { readImageReferences } from './metadata.ts';

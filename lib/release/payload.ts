@@ -1,8 +1,8 @@
-import { isFile, readLayer, type EntryContent, type LayerEntry } from '../archive/layerReader.ts';
+import { isFile, readLayer, type EntryContent, type LayerEntry } from '../content/archive/layerReader.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import type { Descriptor, Manifest } from '../oci/descriptor.ts';
-import type { ContentSource } from '../store/store.ts';
+import type { Descriptor, Manifest } from '../content/oci/descriptor.ts';
+import type { ContentSource } from '../content/store/store.ts';
 
 /**
  * The files of a payload's `release-manifests` folder by their names, in the order of the archive, from the top layer.

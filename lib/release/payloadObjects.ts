@@ -1,7 +1,7 @@
 import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
 import { fieldsOf, isFields, type Fields } from '../fields.ts';
-import { parseJson } from '../oci/syntax.ts';
+import { parseJson } from '../content/oci/syntax.ts';
 import { readDocuments } from './documents.ts';
 import type { PayloadFiles } from './payload.ts';
 

@@ -1,4 +1,4 @@
-import { parseJson } from '../oci/syntax.ts';
+import { parseJson } from '../content/oci/syntax.ts';
 import type { PayloadFiles } from './payload.ts';
 
 /** The source of a component: a repository and a commit. */

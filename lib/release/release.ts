@@ -1,10 +1,10 @@
 import type { Context } from '../context.ts';
 import { PluginError, messageOf } from '../errors.ts';
-import { isIndex, type Descriptor, type Manifest } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
-import { formatReference, parseRepository, type Reference } from '../oci/reference.ts';
-import { parseJson } from '../oci/syntax.ts';
-import { readContent, readImageManifest, type ContentSource } from '../store/store.ts';
+import { isIndex, type Descriptor, type Manifest } from '../content/oci/descriptor.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { formatReference, parseRepository, type Reference } from '../content/oci/reference.ts';
+import { parseJson } from '../content/oci/syntax.ts';
+import { readContent, readImageManifest, type ContentSource } from '../content/store/store.ts';
 import { readPayloadGates, type AdminGate } from './adminGates.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';

@@ -1,4 +1,4 @@
-import { digestIn } from '../oci/reference.ts';
+import { digestIn } from '../content/oci/reference.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 

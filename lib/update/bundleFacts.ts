@@ -9,14 +9,14 @@ import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
-import { parseJson } from '../oci/syntax.ts';
+import { isDigest, type Digest } from '../content/oci/digest.ts';
+import { parseJson } from '../content/oci/syntax.ts';
 import type { AdminGate } from '../release/adminGates.ts';
 import type { SignedRelease } from '../release/load.ts';
 import { readStreamsOf, type OSImageStreams } from '../release/osImageStreams.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
-import type { ContentSource } from '../store/store.ts';
-import { writeAtomically } from '../files/atomicWrite.ts';
+import type { ContentSource } from '../content/store/store.ts';
+import { writeAtomically } from '../content/files/atomicWrite.ts';
 import { keepContent, KeptContent } from './keptContent.ts';
 
 /** Facts about a bundle whose digest and signature are verified. They are enough to update a cluster with it. */

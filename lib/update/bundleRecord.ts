@@ -1,11 +1,11 @@
 import type { Context } from '../context.ts';
 import { fieldsOf, type Fields } from '../fields.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import { hexOf, type Digest } from '../oci/digest.ts';
-import type { Cluster } from '../kubernetes/client.ts';
-import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
+import { hexOf, type Digest } from '../content/oci/digest.ts';
+import type { Cluster } from '../cluster/client.ts';
+import { clusterVersionReference } from '../cluster/clusterVersion.ts';
 import { isInstalled, isRefused, isRequested, readStart } from './releaseState.ts';
-import { ApiError } from '../kubernetes/refusals.ts';
+import { ApiError } from '../cluster/refusals.ts';
 import {
   abortAnnotation,
   activeBundle,

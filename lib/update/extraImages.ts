@@ -1,6 +1,6 @@
 import { fieldsOf, listOf } from '../fields.ts';
 import { listContainerImages } from '../bundle/images.ts';
-import { digestIn } from '../oci/reference.ts';
+import { digestIn } from '../content/oci/reference.ts';
 import { describeMismatch } from './allowedBundle.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import { listNames, type BundleCondition } from './conditions.ts';

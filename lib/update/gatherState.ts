@@ -1,8 +1,8 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textsOf, isFields } from '../fields.ts';
-import type { Cluster } from '../kubernetes/client.ts';
-import type { StoredObject } from '../kubernetes/fields.ts';
+import type { Cluster } from '../cluster/client.ts';
+import type { StoredObject } from '../cluster/fields.ts';
 import { agentNamespace, reportNamespace, upgradeBundleKind } from './upgradeBundle.ts';
 
 /** A file of the state of an update, without secrets. */

@@ -1,8 +1,8 @@
 import { Readable } from 'node:stream';
 import { PluginError } from '../errors.ts';
-import { parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
-import { readContent, verifyStream, type ContentSource } from '../store/store.ts';
+import { parseManifest, type Descriptor } from '../content/oci/descriptor.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { readContent, verifyStream, type ContentSource } from '../content/store/store.ts';
 
 /** The largest content to keep, in bytes. The layers with the manifests of a release have a few megabytes. */
 const largest = 256 * 1024 * 1024;

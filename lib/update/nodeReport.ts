@@ -1,8 +1,8 @@
 import { fieldsOf, isFields, textOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { parseBackup, type ClusterBackup } from '../node/clusterBackup.ts';
-import { digestOf, hexOf, type Digest } from '../oci/digest.ts';
-import { parseJson } from '../oci/syntax.ts';
+import { digestOf, hexOf, type Digest } from '../content/oci/digest.ts';
+import { parseJson } from '../content/oci/syntax.ts';
 import { architectures, type Architecture } from '../release/version.ts';
 import { nodePhases, reportNamespace, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
 

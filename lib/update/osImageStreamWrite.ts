@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
-import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
-import type { Cluster } from '../kubernetes/client.ts';
-import type { StoredObject } from '../kubernetes/fields.ts';
-import { digestIn } from '../oci/reference.ts';
+import { clusterVersionReference } from '../cluster/clusterVersion.ts';
+import type { Cluster } from '../cluster/client.ts';
+import type { StoredObject } from '../cluster/fields.ts';
+import { digestIn } from '../content/oci/reference.ts';
 import {
   formatOSImageStream,
   installedVersionOf,

@@ -3,9 +3,9 @@ import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { withoutBases, type FoundBundle } from '../node/media/medium.ts';
 import { architectures } from '../release/version.ts';
-import type { Cluster } from '../kubernetes/client.ts';
-import type { StoredObject } from '../kubernetes/fields.ts';
-import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
+import type { Cluster } from '../cluster/client.ts';
+import type { StoredObject } from '../cluster/fields.ts';
+import { readClusterVersion } from '../cluster/clusterVersion.ts';
 import { parseReport, type Proposal } from './nodeReport.ts';
 import { activeBundle, proposalAnnotation, upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
 

@@ -4,7 +4,7 @@ import { execFileSync, fork } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { cpus, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseReference } from '../../lib/oci/reference.ts';
+import { parseReference } from '../../lib/content/oci/reference.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { measure, measureInto, median, type Measurement } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';

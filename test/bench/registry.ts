@@ -1,7 +1,7 @@
 // Serves a release of a given size with a real registry, and sends its location to the parent process.
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { childrenOf, isManifest, parseManifest } from '../../lib/oci/descriptor.ts';
+import { childrenOf, isManifest, parseManifest } from '../../lib/content/oci/descriptor.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { pushRelease } from '../support/content/push.ts';
 import { buildRelease, pullspecsOf } from '../support/release/release.ts';

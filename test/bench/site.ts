@@ -3,8 +3,8 @@
 import { join } from 'node:path';
 import { formatSiteReport } from '../../lib/config/siteReport.ts';
 import type { SiteReport } from '../../lib/config/siteTypes.ts';
-import { hexOf, parseDigest } from '../../lib/oci/digest.ts';
-import { digestIn, repositoryIn } from '../../lib/oci/reference.ts';
+import { hexOf, parseDigest } from '../../lib/content/oci/digest.ts';
+import { digestIn, repositoryIn } from '../../lib/content/oci/reference.ts';
 import { addRelease, openWorkshop, type ProgramOptions, type Workshop } from '../support/content/creation.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeNoiseLayer } from '../support/content/layers.ts';

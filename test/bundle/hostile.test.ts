@@ -12,7 +12,7 @@ import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
 import { catalogSourceManifest } from '../../lib/config/catalogSource.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 import { updateServiceManifests } from '../../lib/config/updateService.ts';
-import { hexOf } from '../../lib/oci/digest.ts';
+import { hexOf } from '../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { extraImage } from '../support/release/extraImage.ts';

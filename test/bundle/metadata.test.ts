@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { encodeMetadata, formatMetadata, parseMetadata, type BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { isPluginError } from '../../lib/errors.ts';
-import type { Digest } from '../../lib/oci/digest.ts';
+import type { Digest } from '../../lib/content/oci/digest.ts';
 
 const digest: Digest = `sha256:${'a'.repeat(64)}`;
 const metadata: Omit<BundleMetadata, 'size'> = {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { checkFolder, checkOutput, lockOf } from '../../lib/bundle/output.ts';
-import { takeLock } from '../../lib/files/lock.ts';
+import { takeLock } from '../../lib/content/files/lock.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 describe('where a bundle goes', () => {

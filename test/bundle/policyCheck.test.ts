@@ -6,7 +6,7 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { findRefusedImages } from '../../lib/bundle/policyCheck.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
-import { releaseRepository } from '../../lib/store/directory.ts';
+import { releaseRepository } from '../../lib/content/store/directory.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';

@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { formatSiteReport } from '../../lib/config/siteReport.ts';
 import type { ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
-import type { LintReport } from '../../lib/lint/lint.ts';
+import type { LintReport } from '../../lib/readiness/lint/lint.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate } from '../../lib/bundle/verify/updatePlan.ts';
 import { repack, type UnpackedBundle } from '../support/archive/repack.ts';

@@ -5,7 +5,7 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
-import { hexOf } from '../../lib/oci/digest.ts';
+import { hexOf } from '../../lib/content/oci/digest.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';

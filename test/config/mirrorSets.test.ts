@@ -11,8 +11,8 @@ import {
   mirrorSetManifests,
   type MirrorSetKind,
 } from '../../lib/config/mirrorSets.ts';
-import { formatReference, parseReference } from '../../lib/oci/reference.ts';
-import { readMirrorSets } from '../../lib/registry/mirrors.ts';
+import { formatReference, parseReference } from '../../lib/content/oci/reference.ts';
+import { readMirrorSets } from '../../lib/content/registry/mirrors.ts';
 import { expectGolden } from '../support/program/golden.ts';
 
 const kinds: MirrorSetKind[] = ['idms', 'icsp'];

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { readAllSignatures, readSignatures, signatureConfigMap } from '../../lib/config/signatures.ts';
 import { isPluginError } from '../../lib/errors.ts';
-import { digestOf, hexOf } from '../../lib/oci/digest.ts';
+import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
 
 const digest = digestOf('a release');
 const other = digestOf('another release');

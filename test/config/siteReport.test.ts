@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { formatSiteReport, parseSiteReport, siteReportLimit } from '../../lib/config/siteReport.ts';
 import { formatSiteText } from '../../lib/config/siteText.ts';
 import type { SiteReport } from '../../lib/config/siteTypes.ts';
-import { digestOf, hexOf } from '../../lib/oci/digest.ts';
+import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const report: SiteReport = {

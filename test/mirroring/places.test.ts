@@ -1,10 +1,10 @@
 import { tmpdir } from 'node:os';
 import { expect } from 'chai';
 import { checkDirectorySpace } from '../../lib/mirroring/places.ts';
-import { mediaTypes, parseManifest } from '../../lib/oci/descriptor.ts';
-import { digestOf } from '../../lib/oci/digest.ts';
+import { mediaTypes, parseManifest } from '../../lib/content/oci/descriptor.ts';
+import { digestOf } from '../../lib/content/oci/digest.ts';
 import type { MirrorGroup } from '../../lib/release/mirror/mirrorGroup.ts';
-import { Directory } from '../../lib/store/directory.ts';
+import { Directory } from '../../lib/content/store/directory.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 

@@ -10,7 +10,7 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import type { ArchiveFile } from '../../lib/archive/archive.ts';
+import type { ArchiveFile } from '../../lib/content/archive/archive.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { openRemoteTar } from '../../lib/bundle/openTar.ts';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
@@ -22,9 +22,9 @@ import {
   fetchBaseBlobs,
   fetchBundle,
 } from '../../lib/node/replica.ts';
-import { digestOf, type Digest } from '../../lib/oci/digest.ts';
-import { Certificates } from '../../lib/http/certificates.ts';
-import { Connections } from '../../lib/http/connections.ts';
+import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
+import { Certificates } from '../../lib/content/http/certificates.ts';
+import { Connections } from '../../lib/content/http/connections.ts';
 import { ForgetfulDisk } from '../fakes/files/forgetfulDisk.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';

@@ -3,7 +3,7 @@ import { stringify } from 'yaml';
 import { formatOSImageStream, installedVersionOf, readStreamTarget } from '../../lib/release/osImageStreamObject.ts';
 import { readOSImageStreams, type OSImageStreams, type StreamOptions } from '../../lib/release/osImageStreams.ts';
 import { readPayloadManifests } from '../../lib/release/release.ts';
-import { Directory } from '../../lib/store/directory.ts';
+import { Directory } from '../../lib/content/store/directory.ts';
 import { makeContext } from '../support/context.ts';
 import { layOutAsOc, makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from '../support/release/release.ts';

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { parse, stringify } from 'yaml';
 import { readPayloadPolicies } from '../../lib/release/payloadPolicies.ts';
 import { isEnforcedByDefault, policiesFor } from '../../lib/release/sigstore/imagePolicy.ts';
-import { parseReference } from '../../lib/oci/reference.ts';
+import { parseReference } from '../../lib/content/oci/reference.ts';
 import { makeContext } from '../support/context.ts';
 import { attachmentKey } from '../support/release/attachments.ts';
 import { imagePolicyFiles } from '../support/release/imagePolicy.ts';

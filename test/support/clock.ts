@@ -1,6 +1,6 @@
 import { mock } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../lib/http/retry.ts';
+import type { Clock } from '../../lib/content/http/retry.ts';
 
 interface Sleeper {
   readonly until: number;

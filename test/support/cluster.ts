@@ -1,4 +1,4 @@
-import { connectCluster, type Cluster } from '../../lib/kubernetes/client.ts';
+import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
 import { makeContext, type TestContext } from './context.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigContent } from './kubeconfig.ts';

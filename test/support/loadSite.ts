@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openBundle } from '../../lib/bundle/open.ts';
-import type { Host } from '../../lib/machine/host.ts';
+import type { Host } from '../../lib/node/machine/host.ts';
 import { HostStorage } from '../../lib/node/images/hostStorage.ts';
 import { loadBundle, type LoadOptions, type LoadResult } from '../../lib/node/images/load.ts';
 import { extraImage } from './release/extraImage.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { parseReport, reportKind } from '../../lib/update/nodeReport.ts';
-import { digestOf, type Digest } from '../../lib/oci/digest.ts';
+import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { extraImage } from '../support/release/extraImage.ts';
 import { requireLoopDevices } from '../support/loopDevice.ts';

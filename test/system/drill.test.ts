@@ -1,10 +1,10 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { drillNode, endDrill } from '../../lib/drill/drill.ts';
-import { drillFile } from '../../lib/machine/paths.ts';
+import { drillNode, endDrill } from '../../lib/readiness/drill/drill.ts';
+import { drillFile } from '../../lib/node/machine/paths.ts';
 import { drillUnit } from '../../lib/node/runtime/drillUnit.ts';
-import { checkDrills, lastDrillAnnotation } from '../../lib/preflight/drillRecord.ts';
+import { checkDrills, lastDrillAnnotation } from '../../lib/readiness/preflight/drillRecord.ts';
 import { DrillSite, drilled } from '../fakes/cluster/drillSite.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';

@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import { gatherFacts, readFacts, type BundleFacts } from '../../lib/update/bundleFacts.ts';
-import { digestOf, type Digest } from '../../lib/oci/digest.ts';
+import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';

@@ -10,7 +10,7 @@ import {
 } from '../../lib/update/bundleRecord.ts';
 import type { UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
-import type { Digest } from '../../lib/oci/digest.ts';
+import type { Digest } from '../../lib/content/oci/digest.ts';
 import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';

@@ -2,8 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { readFile } from 'node:fs/promises';
-import { connectCluster, type Cluster } from '../../lib/kubernetes/client.ts';
-import { type StoredObject } from '../../lib/kubernetes/fields.ts';
+import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
+import { type StoredObject } from '../../lib/cluster/fields.ts';
 import {
   activeBundle,
   mayLoad,

@@ -18,7 +18,7 @@ export const command = defineCommand({
   options: {},
   examples: [['', 'Print the commands']],
   async run(_args, { environment, terminal }) {
-    const { findOnPath } = await import('../../../lib/machine/programs.ts');
+    const { findOnPath } = await import('../../../lib/node/machine/programs.ts');
     const { shellWord } = await import('../../../lib/shellWord.ts');
     const lines: string[] = [];
     for (const name of plugins) {

@@ -18,14 +18,14 @@ export function suggestionsFrom(environment: NodeJS.ProcessEnv, timeout = 2000):
       case 'contexts':
       case 'clusters':
       case 'users': {
-        const { loadKubeconfig } = await import('../../../lib/kubernetes/connection/kubeconfig.ts');
+        const { loadKubeconfig } = await import('../../../lib/cluster/connection/kubeconfig.ts');
         const kubeconfig = values['kubeconfig']?.at(-1);
         return Object.keys((await loadKubeconfig({ kubeconfig, environment })).config[kind]).sort();
       }
       case 'bundles':
         return findBundles(typed, environment['HOME']);
       case 'registry-versions':
-        return (await import('../../../lib/mirror-registry/versions.ts')).knownVersions();
+        return (await import('../../../lib/registry-host/versions.ts')).knownVersions();
       case 'versions':
         return findVersions(values['from-dir']?.at(-1), values['output']?.at(-1) ?? '.', signal);
       case 'components':
@@ -55,7 +55,7 @@ async function findBundles(typed: string, home = '~'): Promise<string[]> {
 async function findVersions(source: string | undefined, output: string, signal: AbortSignal): Promise<string[]> {
   if (source === undefined)
     return versionsIn(await namesIn(output), /^upgrade-(\d.*?)-[a-z\d_]+(?:-from-.*)?\.tar(?:$|\.)/);
-  const { releaseRepository } = await import('../../../lib/store/directory.ts');
+  const { releaseRepository } = await import('../../../lib/content/store/directory.ts');
   const tags = await namesIn(join(source, 'v2', releaseRepository, 'manifests'));
   if (tags.length === 0) return [(await readMetadata(source, signal)).version];
   const { isReleaseTag } = await import('../../../lib/release/version.ts');

@@ -1,8 +1,8 @@
 import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import { PluginError } from '../../../lib/errors.ts';
-import { isDigest, type Digest } from '../../../lib/oci/digest.ts';
-import { parseReference } from '../../../lib/oci/reference.ts';
+import { isDigest, type Digest } from '../../../lib/content/oci/digest.ts';
+import { parseReference } from '../../../lib/content/oci/reference.ts';
 
 /** Checks the reference of an image. Throws `usage` and `invalid-reference`. */
 export function checkImage(text: string): void {

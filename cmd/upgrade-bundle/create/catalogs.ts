@@ -1,5 +1,5 @@
 import type { BundledCatalog, CatalogRequest } from '../../../lib/bundle/create/catalogs.ts';
-import type { OperatorRequest, SelectedPackage } from '../../../lib/catalog/selection.ts';
+import type { OperatorRequest, SelectedPackage } from '../../../lib/release/catalog/selection.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { isRange } from '../../../lib/release/version.ts';
 import { checkImage } from '../../cli/values/checks.ts';

@@ -7,8 +7,8 @@ import { parseSiteReport, siteReportLimit } from '../../../lib/config/siteReport
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { readSmallFile } from '../../../lib/files/smallFile.ts';
-import { Registries } from '../../../lib/registry/registries.ts';
+import { readSmallFile } from '../../../lib/content/files/smallFile.ts';
+import { Registries } from '../../../lib/content/registry/registries.ts';
 import { requirePatch } from '../../../lib/release/graph/channels.ts';
 import {
   isVersion,

@@ -1,5 +1,5 @@
 import { PluginError } from '../../../lib/errors.ts';
-import type { NodeDrill } from '../../../lib/drill/drill.ts';
+import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
 import { clusterAccessOptions, outputOption, yesOption } from '../../cli/options.ts';
@@ -38,8 +38,8 @@ export const command = defineCommand({
     ['worker-0 --end', 'End a drill whose command was killed'],
   ],
   async run({ node, pool, reboot, yes, end, output, ...args }, { context, terminal, environment }) {
-    const { drillNode, endDrill } = await import('../../../lib/drill/drill.ts');
-    const { listPool } = await import('../../../lib/drill/nodePool.ts');
+    const { drillNode, endDrill } = await import('../../../lib/readiness/drill/drill.ts');
+    const { listPool } = await import('../../../lib/readiness/drill/nodePool.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
     const { formatData } = await import('../../cli/format.ts');
     const { formatDrillJunit } = await import('./drillJunit.ts');

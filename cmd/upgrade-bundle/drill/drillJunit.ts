@@ -1,4 +1,4 @@
-import type { NodeDrill } from '../../../lib/drill/drill.ts';
+import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { escapeXml, tag, xmlDocument } from '../../cli/xml.ts';
 
 /** Formats the results of drills as JUnit XML: a suite for each node, a case for each pod, and one for the node itself. */

@@ -1,4 +1,4 @@
-import type { NodeDrill } from '../../../lib/drill/drill.ts';
+import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { formatTable } from '../../cli/format.ts';
 
 /** The number of pods that ran again to show, the slowest first. */

@@ -1,4 +1,4 @@
-import { countAttachments } from '../../../lib/oci/attachment.ts';
+import { countAttachments } from '../../../lib/content/oci/attachment.ts';
 import type { InspectedImage } from '../../../lib/bundle/inspect/inspect.ts';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';

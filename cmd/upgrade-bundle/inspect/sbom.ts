@@ -1,6 +1,6 @@
 import type { BundleInventory, InventoryImage } from '../../../lib/bundle/inspect/inventory.ts';
-import { hexOf } from '../../../lib/oci/digest.ts';
-import { parseReference } from '../../../lib/oci/reference.ts';
+import { hexOf } from '../../../lib/content/oci/digest.ts';
+import { parseReference } from '../../../lib/content/oci/reference.ts';
 
 /** The formats of a bill of materials. */
 export const sbomFormats = ['cyclonedx', 'spdx'] as const;

@@ -1,7 +1,7 @@
-import { formatSubject } from '../../../lib/kubernetes/finding.ts';
-import { allRules } from '../../../lib/lint/rules.ts';
+import { formatSubject } from '../../../lib/cluster/finding.ts';
+import { allRules } from '../../../lib/readiness/lint/rules.ts';
 import { escapeXml, tag, xmlDocument } from '../../cli/xml.ts';
-import { fails, type LintResult } from '../../../lib/lint/lintResult.ts';
+import { fails, type LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 
 type Finding = LintResult['findings'][number];
 

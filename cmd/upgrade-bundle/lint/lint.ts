@@ -1,6 +1,6 @@
 import { PluginError } from '../../../lib/errors.ts';
-import type { LintReport } from '../../../lib/lint/lint.ts';
-import type { LintResult } from '../../../lib/lint/lintResult.ts';
+import type { LintReport } from '../../../lib/readiness/lint/lint.ts';
+import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
 import { tool } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
@@ -71,12 +71,12 @@ export const command = defineCommand({
     ['-', 'Check a manifest from the standard input'],
   ],
   async run(args, { context, terminal, environment, stdin }) {
-    const { makeBaseline, readBaseline } = await import('../../../lib/lint/baseline.ts');
-    const { writeAtomically } = await import('../../../lib/files/atomicWrite.ts');
-    const { atLeast, lintSets } = await import('../../../lib/lint/lint.ts');
-    const { judgeReport } = await import('../../../lib/lint/lintResult.ts');
-    const { readManifestSets } = await import('../../../lib/lint/manifestSource.ts');
-    const { Registries } = await import('../../../lib/registry/registries.ts');
+    const { makeBaseline, readBaseline } = await import('../../../lib/readiness/lint/baseline.ts');
+    const { writeAtomically } = await import('../../../lib/content/files/atomicWrite.ts');
+    const { atLeast, lintSets } = await import('../../../lib/readiness/lint/lint.ts');
+    const { judgeReport } = await import('../../../lib/readiness/lint/lintResult.ts');
+    const { readManifestSets } = await import('../../../lib/readiness/lint/manifestSource.ts');
+    const { Registries } = await import('../../../lib/content/registry/registries.ts');
     const { openAccess } = await import('../../cli/access.ts');
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
     await using registries = new Registries(await openAccess(args, environment), context);

@@ -1,7 +1,7 @@
-import { formatSubject } from '../../../lib/kubernetes/finding.ts';
+import { formatSubject } from '../../../lib/cluster/finding.ts';
 import { formatCount } from '../../cli/format.ts';
-import { allRules } from '../../../lib/lint/rules.ts';
-import type { LintResult } from '../../../lib/lint/lintResult.ts';
+import { allRules } from '../../../lib/readiness/lint/rules.ts';
+import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 
 type Finding = LintResult['findings'][number];
 

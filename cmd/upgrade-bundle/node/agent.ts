@@ -1,7 +1,7 @@
 import { constants, hostname, setPriority } from 'node:os';
 import type { ServedExecutable } from '../../../lib/update/agent/agentServer.ts';
 import { executablePort, tokenPath } from '../../../lib/update/install/agentStart.ts';
-import { mountFolder } from '../../../lib/machine/paths.ts';
+import { mountFolder } from '../../../lib/node/machine/paths.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import { agentOptions } from './agentOptions.ts';
@@ -63,7 +63,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, environment }) {
     const { runAgent } = await import('../../../lib/update/agent/agent.ts');
-    const { pathOnHost } = await import('../../../lib/machine/host.ts');
+    const { pathOnHost } = await import('../../../lib/node/machine/host.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
     const { parseListen } = await import('../../cli/values/listen.ts');
     const { readToken } = await import('../../cli/values/token.ts');

@@ -1,7 +1,7 @@
 import { clusterAccessOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { offlineTrustOptions } from '../../cli/trust.ts';
-import { nodeStateFolder } from '../../../lib/machine/paths.ts';
+import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
 
 /** The options of agents and controllers. */
 export const agentOptions = {

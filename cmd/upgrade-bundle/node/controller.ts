@@ -17,7 +17,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, environment }) {
     const { runController } = await import('../../../lib/update/controller/controller.ts');
-    const { pathOnHost } = await import('../../../lib/machine/host.ts');
+    const { pathOnHost } = await import('../../../lib/node/machine/host.ts');
     const { mirrorSecretFolder } = await import('../../../lib/update/mirror/mirrorUnit.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
     const { offlineTrustOf } = await import('../../cli/trust.ts');

@@ -25,9 +25,9 @@ export const command = defineCommand({
   },
   examples: [['--node-name=worker-0 --until=1795000000 --registry=quay.io', 'Run the part of a drill on its node']],
   async run({ nodeName: node, until, registry: registries, afterReboot, kubeconfig }, { context, environment }) {
-    const { connectCluster } = await import('../../../lib/kubernetes/client.ts');
+    const { connectCluster } = await import('../../../lib/cluster/client.ts');
     const { runDrill } = await import('../../../lib/node/runtime/drillRegistry.ts');
-    const { releaseNode } = await import('../../../lib/drill/releaseNode.ts');
+    const { releaseNode } = await import('../../../lib/readiness/drill/releaseNode.ts');
     const host = { root: '/', environment };
     const end = await runDrill(host, { node, until, registries }, { afterReboot }, context);
     if (end === 'interrupted') return;

@@ -5,7 +5,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import type { LoadResult } from '../../../lib/node/images/load.ts';
 import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
 import { findDigest } from '../../../lib/bundle/sidecars.ts';
-import type { Digest } from '../../../lib/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { checkFile, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
@@ -15,7 +15,7 @@ import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/values/token.ts';
 import { describePolicies, fetcherOf, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
-import { nodeStateFolder } from '../../../lib/machine/paths.ts';
+import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
 
 /** `load`: loads the images of a bundle into the image store of a node. */
 export const command = defineCommand({
@@ -96,7 +96,7 @@ export const command = defineCommand({
     const { completeToLoad, loadBundle } = await import('../../../lib/node/images/load.ts');
     const { openRemoteBundle } = await import('../../../lib/node/remoteBundle.ts');
     const { checkBundleDigest, fetchBundle } = await import('../../../lib/node/replica.ts');
-    const { Registries } = await import('../../../lib/registry/registries.ts');
+    const { Registries } = await import('../../../lib/content/registry/registries.ts');
     const { openAccess } = await import('../../cli/access.ts');
     const { images, allowUnsigned, parallelImages: concurrency } = args;
     // All other programs of the machine have precedence.

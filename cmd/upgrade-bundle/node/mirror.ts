@@ -11,7 +11,7 @@ import {
   trustOptions,
 } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
-import { mirrorFile } from '../../../lib/machine/paths.ts';
+import { mirrorFile } from '../../../lib/node/machine/paths.ts';
 
 /** `mirror`: serves a bundle to this machine instead of the registries of its images. */
 export const command = defineCommand({
@@ -49,7 +49,7 @@ export const command = defineCommand({
     const { openComplete } = await import('../../../lib/bundle/complete.ts');
     const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');
     const { startMirror } = await import('../../../lib/node/runtime/mirror.ts');
-    const { Registries } = await import('../../../lib/registry/registries.ts');
+    const { Registries } = await import('../../../lib/content/registry/registries.ts');
     const { openAccess } = await import('../../cli/access.ts');
     const { warnOfExtraImages } = await import('../../cli/extraImages.ts');
     const { fetcherOf, trustOf } = await import('../../cli/trust.ts');

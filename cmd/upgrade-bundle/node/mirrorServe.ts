@@ -1,5 +1,5 @@
 import { defineCommand } from '../../cli/command.ts';
-import { mirrorFolder, nodeStateFolder } from '../../../lib/machine/paths.ts';
+import { mirrorFolder, nodeStateFolder } from '../../../lib/node/machine/paths.ts';
 import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
 
 /** `mirror-serve`: serves the bundles that a control plane node retains. */

@@ -8,7 +8,7 @@ import { defineCommand } from '../../cli/command.ts';
 import { formatBytes, openEventFormat } from '../../cli/format.ts';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
-import { mountFolder } from '../../../lib/machine/paths.ts';
+import { mountFolder } from '../../../lib/node/machine/paths.ts';
 
 /** `watch`: lists the bundles on USB drives and discs as they are inserted and removed. */
 export const command = defineCommand({

@@ -1,4 +1,4 @@
-import { countAttachments } from '../../../lib/oci/attachment.ts';
+import { countAttachments } from '../../../lib/content/oci/attachment.ts';
 import { basename } from 'node:path';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { rootFingerprint } from '../../../lib/release/sigstore/imagePolicy.ts';

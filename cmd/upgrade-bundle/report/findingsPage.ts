@@ -1,8 +1,8 @@
-import type { NodeDrill } from '../../../lib/drill/drill.ts';
-import { formatSubject } from '../../../lib/kubernetes/finding.ts';
-import type { LintResult } from '../../../lib/lint/lintResult.ts';
-import { allRules } from '../../../lib/lint/rules.ts';
-import type { Preflight } from '../../../lib/preflight/preflight.ts';
+import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
+import { formatSubject } from '../../../lib/cluster/finding.ts';
+import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
+import { allRules } from '../../../lib/readiness/lint/rules.ts';
+import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { formatCount } from '../../cli/format.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatPage, listTable } from './page.ts';

@@ -1,4 +1,4 @@
-import { conditionsOf } from '../../../lib/kubernetes/fields.ts';
+import { conditionsOf } from '../../../lib/cluster/fields.ts';
 import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../../cli/command.ts';

@@ -1,4 +1,4 @@
-import { conditionsOf } from '../../../lib/kubernetes/fields.ts';
+import { conditionsOf } from '../../../lib/cluster/fields.ts';
 import {
   hasEnded,
   phaseOf,

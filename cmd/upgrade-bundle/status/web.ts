@@ -1,6 +1,6 @@
 import type { Context } from '../../../lib/context.ts';
 import { isPluginError } from '../../../lib/errors.ts';
-import { servePage } from '../../../lib/server/pageServer.ts';
+import { servePage } from '../../../lib/content/server/pageServer.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { formatBytes } from '../../cli/format.ts';
 import type { Terminal } from '../../cli/terminal.ts';

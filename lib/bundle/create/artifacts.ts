@@ -1,5 +1,5 @@
-import { isContainerImage } from '../../oci/descriptor.ts';
-import { walkManifests, type StoredManifests } from '../../store/imageGraph.ts';
+import { isContainerImage } from '../../content/oci/descriptor.ts';
+import { walkManifests, type StoredManifests } from '../../content/store/imageGraph.ts';
 import type { ExtraImage } from '../images.ts';
 
 /**

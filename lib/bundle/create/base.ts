@@ -1,8 +1,8 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { parseAttachmentTag } from '../../oci/attachment.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { formatReference, parseReference, type Reference } from '../../oci/reference.ts';
+import { parseAttachmentTag } from '../../content/oci/attachment.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
 import { findRelease } from '../../release/load.ts';
 import { isReadForStreams } from '../../release/osImageStreams.ts';
 import { readPayload } from '../../release/release.ts';

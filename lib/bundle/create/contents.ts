@@ -1,18 +1,18 @@
 import type { Context } from '../../context.ts';
-import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
+import { CopyFailure, describeFailures } from '../../content/copy/copyFailure.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
-import type { Descriptor } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { formatReference, type Reference } from '../../oci/reference.ts';
+import type { Descriptor } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, type Reference } from '../../content/oci/reference.ts';
 import {
   blobsOf,
   ImageGraphReader,
   type ImageGraph,
   type StoredManifest,
   type StoredManifests,
-} from '../../store/imageGraph.ts';
-import type { ContentSource } from '../../store/store.ts';
+} from '../../content/store/imageGraph.ts';
+import type { ContentSource } from '../../content/store/store.ts';
 import type { BundleImage } from '../images.ts';
 
 /** A configuration or layer, with the images that need it. */

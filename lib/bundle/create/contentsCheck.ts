@@ -6,8 +6,8 @@ import {
   type ImageReader,
   type NamedResult,
 } from '../../release/sigstore/releaseCheck.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { readContent } from '../../store/store.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { readContent } from '../../content/store/store.ts';
 import type { BundleImage } from '../images.ts';
 import type { Contents } from './contents.ts';
 import type { Origin } from './origin.ts';

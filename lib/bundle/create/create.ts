@@ -1,10 +1,10 @@
 import { basename, join } from 'node:path';
 import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { Context } from '../../context.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { formatReference, type Reference } from '../../oci/reference.ts';
-import type { ContentSource } from '../../store/store.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, type Reference } from '../../content/oci/reference.ts';
+import type { ContentSource } from '../../content/store/store.ts';
 import { findRelease, type FoundRelease } from '../../release/load.ts';
 import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
 import type { Architecture } from '../../release/version.ts';

@@ -1,10 +1,10 @@
 import { basename } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { formatReference, type Reference } from '../../oci/reference.ts';
-import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
-import { findArchive } from '../../archive/volumes.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, type Reference } from '../../content/oci/reference.ts';
+import type { ArchiveDigests } from '../../content/archive/volumeDigests.ts';
+import { findArchive } from '../../content/archive/volumes.ts';
 import type { Base } from './base.ts';
 import type { CreateRequest } from './request.ts';
 import { describeSignatures } from '../facts.ts';

@@ -1,16 +1,16 @@
 import { Readable } from 'node:stream';
 import { type Context, checkInterrupted } from '../../context.ts';
 import { formatBytes } from '../../byteSize.ts';
-import { measureFree } from '../../files/disk.ts';
-import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
-import { type ArchiveDigests, VolumeHash } from '../../archive/volumeDigests.ts';
+import { measureFree } from '../../content/files/disk.ts';
+import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
+import { type ArchiveDigests, VolumeHash } from '../../content/archive/volumeDigests.ts';
 import { settleTasks, type FetchTask, type Contents, type StoredBlob } from './contents.ts';
 import type { BundleImage } from '../images.ts';
 import type { Origin } from './origin.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
 import { PluginError } from '../../errors.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { Verifier } from '../../store/store.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { Verifier } from '../../content/store/store.ts';
 
 /**
  * Fetches every blob into its place. Returns the digests of the tar and the number of fetched bytes. A failed blob does

@@ -1,6 +1,6 @@
 import { type ConfigManifest, formatManifest } from '../../config/manifest.ts';
-import { releaseRepository } from '../../store/directory.ts';
-import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../../archive/tarLayout.ts';
+import { releaseRepository } from '../../content/store/directory.ts';
+import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../../content/archive/tarLayout.ts';
 import type { Contents } from './contents.ts';
 import type { MetadataFacts } from '../facts.ts';
 import { formatMetadata, metadataPath, parseMetadata, type BundleMetadata } from '../metadata.ts';

@@ -1,12 +1,12 @@
-import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
+import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { fetchFile, type FetchFile } from '../../http/fetchFile.ts';
-import type { Digest } from '../../oci/digest.ts';
-import type { Reference } from '../../oci/reference.ts';
-import { Registries, type RegistryAccess } from '../../registry/registries.ts';
-import type { ContentSource } from '../../store/store.ts';
+import { fetchFile, type FetchFile } from '../../content/http/fetchFile.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import type { Reference } from '../../content/oci/reference.ts';
+import { Registries, type RegistryAccess } from '../../content/registry/registries.ts';
+import type { ContentSource } from '../../content/store/store.ts';
 import type { StoredBlob } from './contents.ts';
 
 /** The source of a new bundle: registries, a mirror directory or another bundle. */

@@ -2,9 +2,15 @@ import { resolve } from 'node:path';
 import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { childrenOf, isManifest, parseManifest, type Descriptor } from '../../oci/descriptor.ts';
-import { isDigest, type Digest } from '../../oci/digest.ts';
-import { formatReference, isRepository, parseReference, parseRepository, type Reference } from '../../oci/reference.ts';
+import { childrenOf, isManifest, parseManifest, type Descriptor } from '../../content/oci/descriptor.ts';
+import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import {
+  formatReference,
+  isRepository,
+  parseReference,
+  parseRepository,
+  type Reference,
+} from '../../content/oci/reference.ts';
 import { findRelease, type FoundRelease } from '../../release/load.ts';
 import {
   isVersion,
@@ -16,11 +22,11 @@ import {
   usualRepository,
   type Architecture,
 } from '../../release/version.ts';
-import { releaseRepository } from '../../store/directory.ts';
+import { releaseRepository } from '../../content/store/directory.ts';
 import { openLocation, parseLocation, type Location, type OpenedLocation } from '../../location.ts';
-import type { Registries } from '../../registry/registries.ts';
-import { RootFolder } from '../../files/rootFolder.ts';
-import { readContent, type ContentSource } from '../../store/store.ts';
+import type { Registries } from '../../content/registry/registries.ts';
+import { RootFolder } from '../../content/files/rootFolder.ts';
+import { readContent, type ContentSource } from '../../content/store/store.ts';
 import { openComplete } from '../complete.ts';
 import { openBundle } from '../open.ts';
 import { splitReleases } from '../metadata.ts';

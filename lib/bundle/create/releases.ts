@@ -1,6 +1,6 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { formatReference } from '../../oci/reference.ts';
+import { formatReference } from '../../content/oci/reference.ts';
 import { loadRelease, type FoundRelease, type SignedRelease, type TrustRequest } from '../../release/load.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import type { Architecture } from '../../release/version.ts';

@@ -1,12 +1,12 @@
-import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
-import { findArchive } from '../../archive/volumes.ts';
+import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
+import { findArchive } from '../../content/archive/volumes.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import { formatBytes } from '../../byteSize.ts';
 
-import { RequestLimiter } from '../../http/requestLimiter.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
+import { RequestLimiter } from '../../content/http/requestLimiter.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import type { Bundle } from '../bundle.ts';
 import { descriptorOf } from '../complete.ts';
 import type { BlobRecord } from '../metadata.ts';

@@ -1,8 +1,8 @@
 import { dirname } from 'node:path';
-import { ArchiveWriter } from '../../archive/archiveWriter.ts';
-import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
+import { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
+import type { ArchiveDigests } from '../../content/archive/volumeDigests.ts';
 import type { Context } from '../../context.ts';
-import { takeLock } from '../../files/lock.ts';
+import { takeLock } from '../../content/files/lock.ts';
 import { lockOf, makeFolder } from '../output.ts';
 import { prepareSidecars, type SidecarOptions } from '../sidecars.ts';
 import type { Contents } from './contents.ts';

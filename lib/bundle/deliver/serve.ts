@@ -1,20 +1,20 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { attachedTo } from '../../oci/attachment.ts';
-import { isIndex, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
-import { isDigest, type Digest } from '../../oci/digest.ts';
-import { parseReference } from '../../oci/reference.ts';
-import { releaseRepository } from '../../store/directory.ts';
+import { attachedTo } from '../../content/oci/attachment.ts';
+import { isIndex, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
+import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import { parseReference } from '../../content/oci/reference.ts';
+import { releaseRepository } from '../../content/store/directory.ts';
 import {
   serveContent,
   type ContentServer,
   type ServedFile,
   type ServeOptions,
   type SizedContent,
-} from '../../server/server.ts';
-import { isAttachment } from '../../store/imageGraph.ts';
+} from '../../content/server/server.ts';
+import { isAttachment } from '../../content/store/imageGraph.ts';
 import { warnOfImages } from '../create/contents.ts';
-import { readImageManifest, type ContentSource, type LocalContent } from '../../store/store.ts';
+import { readImageManifest, type ContentSource, type LocalContent } from '../../content/store/store.ts';
 import { entryKindOf } from '../entryKind.ts';
 import type { Bundle } from '../bundle.ts';
 

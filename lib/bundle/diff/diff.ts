@@ -1,10 +1,10 @@
 import { stat } from 'node:fs/promises';
-import { parseVolumeName } from '../../archive/volumes.ts';
+import { parseVolumeName } from '../../content/archive/volumes.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { formatReference, parseReference, repositoryIn, type Reference } from '../../oci/reference.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, parseReference, repositoryIn, type Reference } from '../../content/oci/reference.ts';
 import { findRelease, type FoundRelease, type ReleaseRequest } from '../../release/load.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import {
@@ -15,7 +15,7 @@ import {
   releaseTag,
   type Architecture,
 } from '../../release/version.ts';
-import type { ContentSource } from '../../store/store.ts';
+import type { ContentSource } from '../../content/store/store.ts';
 import { gatherContents } from '../create/contents.ts';
 import type { BundleImage } from '../images.ts';
 import { type BundleMetadata, splitReleases } from '../metadata.ts';

@@ -1,11 +1,11 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, type PluginError } from '../../errors.ts';
-import { attachmentKinds, attachmentTag, parseAttachmentTag } from '../../oci/attachment.ts';
-import { childrenOf, isManifest, sumSizes } from '../../oci/descriptor.ts';
-import { isDigest, type Digest } from '../../oci/digest.ts';
-import { digestIn } from '../../oci/reference.ts';
-import { ImageGraphReader, walkManifests, type ImageGraph } from '../../store/imageGraph.ts';
-import type { ContentSource } from '../../store/store.ts';
+import { attachmentKinds, attachmentTag, parseAttachmentTag } from '../../content/oci/attachment.ts';
+import { childrenOf, isManifest, sumSizes } from '../../content/oci/descriptor.ts';
+import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import { digestIn } from '../../content/oci/reference.ts';
+import { ImageGraphReader, walkManifests, type ImageGraph } from '../../content/store/imageGraph.ts';
+import type { ContentSource } from '../../content/store/store.ts';
 import { readBundledConfig } from '../bundledConfig.ts';
 import { describedSubject, judgeConfig } from '../configCheck.ts';
 import { listNamedImages } from '../images.ts';

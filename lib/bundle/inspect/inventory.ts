@@ -1,10 +1,10 @@
 import { isPluginError } from '../../errors.ts';
 import type { Context } from '../../context.ts';
 import { fieldsAt, textOf } from '../../fields.ts';
-import { isIndex } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { parseJson } from '../../oci/syntax.ts';
-import { readContent, readImageManifest, type ContentSource } from '../../store/store.ts';
+import { isIndex } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
+import { readContent, readImageManifest, type ContentSource } from '../../content/store/store.ts';
 import type { Bundle } from '../bundle.ts';
 import { inspectRelease, type ReleaseInspection, type SourcedImage } from './release.ts';
 

@@ -1,8 +1,8 @@
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import { readStreamsOf, type OSImageStreams, type OSImageStreamSet } from '../../release/osImageStreams.ts';
-import { digestIn, repositoryIn } from '../../oci/reference.ts';
+import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import type { SourceCommit, Provenance } from '../../release/provenance.ts';
 import type { Bundle } from '../bundle.ts';

@@ -1,5 +1,5 @@
-import type { Digest } from '../../oci/digest.ts';
-import { digestIn } from '../../oci/reference.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { digestIn } from '../../content/oci/reference.ts';
 import { type BundledRelease, type BundleMetadata, splitReleases } from '../metadata.ts';
 
 /** One of several releases of a bundle. Sizes are in bytes by its manifests, and count each content once. */

@@ -1,5 +1,5 @@
-import { isDigest, type Digest } from '../../oci/digest.ts';
-import { digestIn } from '../../oci/reference.ts';
+import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import { digestIn } from '../../content/oci/reference.ts';
 import type { Bundle } from '../bundle.ts';
 import type { BundledConfig } from '../bundledConfig.ts';
 import { type SignatureRecord, splitReleases } from '../metadata.ts';

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import { parseDigest, type Digest } from '../../oci/digest.ts';
-import { digestIn, repositoryIn } from '../../oci/reference.ts';
+import { parseDigest, type Digest } from '../../content/oci/digest.ts';
+import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import type { Bundle } from '../bundle.ts';
 

@@ -1,7 +1,7 @@
 import { constants, createPrivateKey, createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
 import { messageOf, PluginError } from '../../errors.ts';
-import { readSmallFile } from '../../files/smallFile.ts';
-import { parseJson } from '../../oci/syntax.ts';
+import { readSmallFile } from '../../content/files/smallFile.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
 import { readPolicyKey } from '../../release/sigstore/policyKey.ts';
 
 const payloadType = 'application/vnd.in-toto+json';

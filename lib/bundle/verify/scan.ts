@@ -1,12 +1,12 @@
 import { createHash, type Hash } from 'node:crypto';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import { manifestSizeLimit, parseManifest, type Manifest } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { isZero, looksPacked } from '../../archive/tarHeader.ts';
+import { manifestSizeLimit, parseManifest, type Manifest } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { isZero, looksPacked } from '../../content/archive/tarHeader.ts';
 import { findExcess, listConfig, type ConfigText } from '../bundledConfig.ts';
 import type { Bundle, BundleFile } from '../bundle.ts';
-import { digestNamed } from '../../store/directoryNames.ts';
+import { digestNamed } from '../../content/store/directoryNames.ts';
 import { entryKindOf, type EntryKind } from '../entryKind.ts';
 
 /** A manifest or a blob of a bundle, and its fault. */

@@ -1,7 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import type { BlobRecord } from '../metadata.ts';
 import { baseHint, descriptorOf, listMissingBlobs } from '../complete.ts';
 import type { Bundle } from '../bundle.ts';

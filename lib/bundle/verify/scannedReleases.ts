@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import { isDigest, parseDigest, type Digest } from '../../oci/digest.ts';
-import { digestIn, repositoryIn } from '../../oci/reference.ts';
+import { isDigest, parseDigest, type Digest } from '../../content/oci/digest.ts';
+import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
 import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import { isReleaseTag } from '../../release/version.ts';

@@ -1,5 +1,5 @@
-import { attachedTo, attachmentName } from '../../oci/attachment.ts';
-import type { Digest } from '../../oci/digest.ts';
+import { attachedTo, attachmentName } from '../../content/oci/attachment.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import { isReleaseTag } from '../../release/version.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent } from './scan.ts';

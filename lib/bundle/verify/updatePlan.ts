@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
-import { parseReference } from '../../oci/reference.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
+import { parseReference } from '../../content/oci/reference.ts';
 import { readOSImageStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
 import type { PayloadFiles } from '../../release/payload.ts';
 import { readPayloadManifests } from '../../release/release.ts';

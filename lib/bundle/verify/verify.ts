@@ -1,8 +1,8 @@
 import { basename } from 'node:path';
 import { findChanges, type ReleaseChanges } from './changes.ts';
 import type { Context } from '../../context.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import type { OSImageStreams } from '../../release/osImageStreams.ts';
 import type { Provenance } from '../../release/provenance.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';

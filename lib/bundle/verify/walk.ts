@@ -1,7 +1,13 @@
-import { attachedTo, attachmentName } from '../../oci/attachment.ts';
-import { hasImageLayers, isContainerImage, isManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { isAttachment, walkManifests } from '../../store/imageGraph.ts';
+import { attachedTo, attachmentName } from '../../content/oci/attachment.ts';
+import {
+  hasImageLayers,
+  isContainerImage,
+  isManifest,
+  type Descriptor,
+  type Manifest,
+} from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { isAttachment, walkManifests } from '../../content/store/imageGraph.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
 

@@ -1,9 +1,9 @@
 import { isPluginError } from '../../errors.ts';
 import { fieldsAt, fieldsOf, listOf } from '../../fields.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { isDigest, type Digest } from '../../oci/digest.ts';
-import { digestIn } from '../../oci/reference.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
+import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import { digestIn } from '../../content/oci/reference.ts';
 import type { MirroringAccess } from '../request.ts';
 
 /** What a cluster needs: the versions in its history, and the images that it runs, has pinned or names. */

@@ -1,8 +1,8 @@
 import { basename } from 'node:path/posix';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import type { Digest } from '../../oci/digest.ts';
-import type { Registries } from '../../registry/registries.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import type { Registries } from '../../content/registry/registries.ts';
 import {
   formatPlace,
   releaseName,
@@ -12,7 +12,7 @@ import {
 } from '../../release/mirror/destination.ts';
 import { readPayload } from '../../release/release.ts';
 import { releaseTag, usualRepository, type Architecture } from '../../release/version.ts';
-import { listRepositories } from '../../store/repositories.ts';
+import { listRepositories } from '../../content/store/repositories.ts';
 import { ignoreUnreadable, PrunedRepository } from './repository.ts';
 
 /** A release at the target, with its images there. */

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
-import { Registries } from '../../registry/registries.ts';
+import { Registries } from '../../content/registry/registries.ts';
 import { formatPlace, releaseName, type Destination } from '../../release/mirror/destination.ts';
 import { compareVersions, parseReleaseTag } from '../../release/version.ts';
 import type { MirroringAccess } from '../request.ts';

@@ -1,6 +1,6 @@
-import { childrenOf, isManifest } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { attachedTo } from '../../oci/attachment.ts';
+import { childrenOf, isManifest } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { attachedTo } from '../../content/oci/attachment.ts';
 import type { ClusterNeeds } from './inUse.ts';
 import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
 import { isRecord, readRecords, type StoredRecord } from '../pruneRecord.ts';

@@ -14,15 +14,15 @@ import { listMirrorPlaces } from '../../config/mirrorSets.ts';
 import { readObjects } from '../../config/objects.ts';
 import { signaturesIn } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
-import { describeWriteError } from '../../files/disk.ts';
-import { OpenedFolder } from '../../files/openedFolder.ts';
-import { RootFolder } from '../../files/rootFolder.ts';
+import { describeWriteError } from '../../content/files/disk.ts';
+import { OpenedFolder } from '../../content/files/openedFolder.ts';
+import { RootFolder } from '../../content/files/rootFolder.ts';
 import { fieldsAt } from '../../fields.ts';
-import { isDigest, type Digest } from '../../oci/digest.ts';
-import { digestIn } from '../../oci/reference.ts';
-import { Directory } from '../../store/directory.ts';
-import { listManifests } from '../../store/directoryRemoval.ts';
-import { listRepositories } from '../../store/repositories.ts';
+import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import { digestIn } from '../../content/oci/reference.ts';
+import { Directory } from '../../content/store/directory.ts';
+import { listManifests } from '../../content/store/directoryRemoval.ts';
+import { listRepositories } from '../../content/store/repositories.ts';
 
 /** What the configuration in a folder may belong to. */
 export interface RemovedReleases {

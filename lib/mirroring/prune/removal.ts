@@ -1,6 +1,6 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import { removeFiles, untagImages } from './prunedConfig.ts';
 import type { JudgedRelease, RepositoryPlan } from './prunePlan.ts';
 import { checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from '../pruneRecord.ts';

@@ -1,12 +1,12 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
-import { digestOf, type Digest } from '../../oci/digest.ts';
-import type { Registries } from '../../registry/registries.ts';
+import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
+import { digestOf, type Digest } from '../../content/oci/digest.ts';
+import type { Registries } from '../../content/registry/registries.ts';
 import type { Place } from '../../release/mirror/destination.ts';
-import { Directory } from '../../store/directory.ts';
-import { listManifests, removeEmptyFolders, removeFromDirectory } from '../../store/directoryRemoval.ts';
-import { readContent, type ContentStore } from '../../store/store.ts';
+import { Directory } from '../../content/store/directory.ts';
+import { listManifests, removeEmptyFolders, removeFromDirectory } from '../../content/store/directoryRemoval.ts';
+import { readContent, type ContentStore } from '../../content/store/store.ts';
 
 /** Content to remove from a repository. */
 export interface RemovedContent {

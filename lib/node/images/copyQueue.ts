@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
 import { collectFailures } from '../../failures.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import type { PlannedImage } from './loadPlan.ts';
 
 /** Errors that would fail all other images too. */

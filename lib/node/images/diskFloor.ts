@@ -2,7 +2,7 @@ import { statfs } from 'node:fs/promises';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { formatBytes } from '../../byteSize.ts';
-import { describeWriteError, makeFolders } from '../../files/disk.ts';
+import { describeWriteError, makeFolders } from '../../content/files/disk.ts';
 
 /** The free space that the machine config operator requires, in bytes. */
 const leastFloor = 16 * 2 ** 30;

@@ -1,5 +1,5 @@
 import { stat } from 'node:fs/promises';
-import { pathOnHost, type Host } from '../../machine/host.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
 import { readStorageConfig, type StorageConfig } from '../runtime/storageConfig.ts';
 import { indexFiles, StoreIndex, type ImageStore } from './imageStore.ts';
 

@@ -1,11 +1,11 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf, PluginError } from '../../errors.ts';
-import { digestOf, type Digest } from '../../oci/digest.ts';
+import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
-import { parseJson } from '../../oci/syntax.ts';
-import { isMissing } from '../../files/fileContent.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
+import { isMissing } from '../../content/files/fileContent.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
 
 /** A containers/storage folder, where CRI-O and podman keep images. Paths are those of the host. */
 export interface ImageStore {

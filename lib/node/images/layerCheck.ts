@@ -8,9 +8,9 @@ import { createGunzip } from 'node:zlib';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
-import { isMissing } from '../../files/fileContent.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
-import { parseJson } from '../../oci/syntax.ts';
+import { isMissing } from '../../content/files/fileContent.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
 import type { StoreImage, StoreIndex, StoredLayer } from './imageStore.ts';
 
 /** A file that is not as its layer was, or another fault of a layer. */

@@ -6,10 +6,10 @@ import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
-import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { formatReference, parseReference } from '../../oci/reference.ts';
-import { walkManifests } from '../../store/imageGraph.ts';
+import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, parseReference } from '../../content/oci/reference.ts';
+import { walkManifests } from '../../content/store/imageGraph.ts';
 import type { StoreImage } from './imageStore.ts';
 
 /** An image to load, with its blobs. */

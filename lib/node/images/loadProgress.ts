@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';
 
 /** Reports the progress of a load. Counts each blob once, even if several images need it. */

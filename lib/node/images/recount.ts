@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import type { Host } from '../../machine/host.ts';
-import { findProgram, runProgram } from '../../machine/programs.ts';
+import type { Host } from '../machine/host.ts';
+import { findProgram, runProgram } from '../machine/programs.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 
 /**

@@ -4,7 +4,7 @@ import { PluginError } from '../../errors.ts';
 import { formatBytes } from '../../byteSize.ts';
 
 import { measureDisk } from './diskFloor.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
 import type { ImageStore, StoreIndex } from './imageStore.ts';
 import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';
 

@@ -1,5 +1,5 @@
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
-import { parseJson } from '../../oci/syntax.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
 
 /** A disk, a partition or a drive of this machine. */
 export interface BlockDevice {

@@ -1,8 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
-import type { Host } from '../../machine/host.ts';
-import { commandOnHost, findProgram } from '../../machine/programs.ts';
+import type { Host } from '../machine/host.ts';
+import { commandOnHost, findProgram } from '../machine/programs.ts';
 
 /** The pause in which further events follow an event, from the partitions and from udev, in milliseconds. */
 const quiet = 300;

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
-import type { Host } from '../../machine/host.ts';
-import { runProgram } from '../../machine/programs.ts';
+import type { Host } from '../machine/host.ts';
+import { runProgram } from '../machine/programs.ts';
 import { deviceColumns, parseBlockDevices, parseProbe, type BlockDevice, type Probe } from './blockDevices.ts';
 
 /** Lists the block devices of a host, with lsblk. Throws `not-found` without lsblk, and `not-readable`. */

@@ -7,10 +7,10 @@ import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { formatBytes } from '../../byteSize.ts';
 
-import { writeFully } from '../../files/fileRange.ts';
+import { writeFully } from '../../content/files/fileRange.ts';
 import { firstMessage } from '../../failures.ts';
-import type { Host } from '../../machine/host.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { Host } from '../machine/host.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import { firstEntryOf, type BlockDevice } from './blockDevices.ts';
 import { dropCache, listDevices, probeDevice } from './devicePrograms.ts';
 import { readHead } from './medium.ts';

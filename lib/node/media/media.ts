@@ -1,11 +1,11 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
-import { digestOf } from '../../oci/digest.ts';
+import { digestOf } from '../../content/oci/digest.ts';
 import { classify, isOpen, type BlockDevice, type CandidateDevice } from './blockDevices.ts';
 import { DeviceEvents } from './deviceEvents.ts';
 import { listDevices, probeDevice } from './devicePrograms.ts';
 import { HungDevices } from './hungDevices.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
 import {
   examineFiles,
   examineTar,

@@ -6,12 +6,12 @@ import { readDigestFile } from '../../bundle/sidecars.ts';
 import { baseHint } from '../../bundle/complete.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { digestOf, type Digest } from '../../oci/digest.ts';
-import { digestIn } from '../../oci/reference.ts';
-import { RootFolder } from '../../files/rootFolder.ts';
-import type { Host } from '../../machine/host.ts';
-import { runProgram } from '../../machine/programs.ts';
-import { parseVolumeName } from '../../archive/volumes.ts';
+import { digestOf, type Digest } from '../../content/oci/digest.ts';
+import { digestIn } from '../../content/oci/reference.ts';
+import { RootFolder } from '../../content/files/rootFolder.ts';
+import type { Host } from '../machine/host.ts';
+import { runProgram } from '../machine/programs.ts';
+import { parseVolumeName } from '../../content/archive/volumes.ts';
 import type { BlockDevice } from './blockDevices.ts';
 
 /** A bundle on a medium. Nothing in it is verified. Each search returns the same object until the medium changes. */

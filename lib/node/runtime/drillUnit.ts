@@ -1,4 +1,4 @@
-import { drillFile, drillFolder, executablePath } from '../../machine/paths.ts';
+import { drillFile, drillFolder, executablePath } from '../machine/paths.ts';
 
 /** A drill on one node. */
 export interface DrillPlan {

@@ -4,12 +4,12 @@ import type { Bundle } from '../../bundle/bundle.ts';
 import { serveBundle, type BundleServer } from '../../bundle/deliver/serve.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { parseReference } from '../../oci/reference.ts';
-import { writeAtomically } from '../../files/atomicWrite.ts';
-import type { ServedResponse } from '../../server/server.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
-import { mirrorFile, registriesFile } from '../../machine/paths.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { parseReference } from '../../content/oci/reference.ts';
+import { writeAtomically } from '../../content/files/atomicWrite.ts';
+import type { ServedResponse } from '../../content/server/server.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
+import { mirrorFile, registriesFile } from '../machine/paths.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
 

@@ -1,10 +1,10 @@
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { PluginError } from '../../errors.ts';
-import { writeAtomically } from '../../files/atomicWrite.ts';
-import { describeWriteError } from '../../files/disk.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
-import { crioFile, pinFile } from '../../machine/paths.ts';
+import { writeAtomically } from '../../content/files/atomicWrite.ts';
+import { describeWriteError } from '../../content/files/disk.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
+import { crioFile, pinFile } from '../machine/paths.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
 

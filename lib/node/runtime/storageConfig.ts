@@ -1,9 +1,9 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf, PluginError } from '../../errors.ts';
-import { isMissing } from '../../files/fileContent.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
-import { storageFile, vendorStorageFile } from '../../machine/paths.ts';
+import { isMissing } from '../../content/files/fileContent.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
+import { storageFile, vendorStorageFile } from '../machine/paths.ts';
 import { readToml, stringsOf, type TomlValues } from './toml.ts';
 
 /** The storage.conf of a machine. Its paths are paths of the machine. */

@@ -1,9 +1,9 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { formatReference, parseReference } from '../../oci/reference.ts';
-import { parseJson } from '../../oci/syntax.ts';
-import { printable } from '../../http/networkErrors.ts';
-import type { FetchFile } from '../../http/fetchFile.ts';
+import { formatReference, parseReference } from '../../content/oci/reference.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
+import { printable } from '../../content/http/networkErrors.ts';
+import type { FetchFile } from '../../content/http/fetchFile.ts';
 import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from '../version.ts';
 import { parseUpdateGraph, type GraphNode, type UpdateGraph } from './updateGraph.ts';
 

@@ -4,9 +4,9 @@ import { fileURLToPath } from 'node:url';
 import { createGunzip } from 'node:zlib';
 import { Parser, type ReadEntry } from 'tar';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { printable } from '../../http/networkErrors.ts';
-import type { FetchFile } from '../../http/fetchFile.ts';
-import { readSmallFile } from '../../files/smallFile.ts';
+import { printable } from '../../content/http/networkErrors.ts';
+import type { FetchFile } from '../../content/http/fetchFile.ts';
+import { readSmallFile } from '../../content/files/smallFile.ts';
 
 /** The URL of the graph data of all releases, a gzipped tar. */
 const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';

@@ -1,9 +1,9 @@
 import type { Context } from '../../context.ts';
-import { deriveImage, type BaseImage, type DerivedImage, type Layer } from '../../store/derivedImage.ts';
+import { deriveImage, type BaseImage, type DerivedImage, type Layer } from '../../content/store/derivedImage.ts';
 import { fetchGraphData, readGraphData, type GraphData } from './graphArchive.ts';
-import type { FetchFile } from '../../http/fetchFile.ts';
-import { makeLayer } from '../../archive/layer.ts';
-import { hexOf, type Digest } from '../../oci/digest.ts';
+import type { FetchFile } from '../../content/http/fetchFile.ts';
+import { makeLayer } from '../../content/archive/layer.ts';
+import { hexOf, type Digest } from '../../content/oci/digest.ts';
 
 /** The content of a graph-data image. */
 export interface GraphDataOptions {

@@ -1,6 +1,6 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { printable } from '../../http/networkErrors.ts';
+import { printable } from '../../content/http/networkErrors.ts';
 import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
 import { listGraphs, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
 import { findUpdatePath, mergeGraphs, type GraphEdge, type UpdateGraph, type UpdateRisk } from './updateGraph.ts';

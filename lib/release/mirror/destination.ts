@@ -1,8 +1,8 @@
 import { resolve } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { formatReference, isRepository, isTag, parseReference } from '../../oci/reference.ts';
-import { releaseRepository } from '../../store/directory.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, isRepository, isTag, parseReference } from '../../content/oci/reference.ts';
+import { releaseRepository } from '../../content/store/directory.ts';
 import type { Release } from '../release.ts';
 import { architectures, componentTag, isVersion, parseReleaseTag, releaseTag, type Architecture } from '../version.ts';
 

@@ -1,7 +1,7 @@
 import { createHash, verify } from 'node:crypto';
 import type { Key } from 'openpgp';
 import { messageOf } from '../../errors.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import { SignatureRefusal, type RefusalKind } from './refusal.ts';
 import { readSignature, type SignaturePacket } from './signaturePacket.ts';
 import { readSignedMessage } from './signedMessage.ts';

@@ -3,10 +3,10 @@ import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { hexOf, type Digest } from '../../oci/digest.ts';
-import { isHttp, type FetchFile } from '../../http/fetchFile.ts';
-import { printable } from '../../http/networkErrors.ts';
-import { readSmallFile } from '../../files/smallFile.ts';
+import { hexOf, type Digest } from '../../content/oci/digest.ts';
+import { isHttp, type FetchFile } from '../../content/http/fetchFile.ts';
+import { printable } from '../../content/http/networkErrors.ts';
+import { readSmallFile } from '../../content/files/smallFile.ts';
 
 /** The response of a signature store. */
 export interface StoreAnswer {

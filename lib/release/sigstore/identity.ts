@@ -1,4 +1,4 @@
-import { parseReference, type Reference } from '../../oci/reference.ts';
+import { parseReference, type Reference } from '../../content/oci/reference.ts';
 
 /** The rule for the image name in a signature, as containers-policy.json(5) defines `signedIdentity`. */
 export type IdentityRule =

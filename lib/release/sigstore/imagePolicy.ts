@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { fieldsAt } from '../../fields.ts';
-import { formatReference, type Reference } from '../../oci/reference.ts';
+import { formatReference, type Reference } from '../../content/oci/reference.ts';
 import { identityRuleOf, type IdentityRule } from './identity.ts';
 import { readTrustRoot, type TrustRoot } from './trustRoot.ts';
 

@@ -1,4 +1,4 @@
-import type { Descriptor } from '../../oci/descriptor.ts';
+import type { Descriptor } from '../../content/oci/descriptor.ts';
 import type { ImagePolicy } from './imagePolicy.ts';
 import { findSignatureFault, payloadType, type SignedImage } from './sigstoreSignature.ts';
 

@@ -1,8 +1,8 @@
 import { verify, type KeyObject } from 'node:crypto';
 import { messageOf } from '../../errors.ts';
-import type { Descriptor } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
-import type { Reference } from '../../oci/reference.ts';
+import type { Descriptor } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import type { Reference } from '../../content/oci/reference.ts';
 import { checkCertificate } from './certificateChain.ts';
 import { matchesIdentity, type IdentityRule } from './identity.ts';
 import { readBlock } from './pem.ts';

@@ -8,7 +8,7 @@ import { serveMetrics } from './agentMetrics.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 
 /** Settings of a node agent. */
 export interface AgentSettings {

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import { clusterVersionReference, readClusterVersion } from '../../kubernetes/clusterVersion.ts';
-import type { Host } from '../../machine/host.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
+import type { Host } from '../../node/machine/host.ts';
 import { backUpCluster, listBackups, measureDatabase } from '../../node/clusterBackup.ts';
 import { isRecentBackup, type BackupReport } from '../nodeReport.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';

@@ -6,7 +6,7 @@ import { isPluginError, messageOf } from '../../errors.ts';
 import { DeviceEvents } from '../../node/media/deviceEvents.ts';
 import { HungDevices } from '../../node/media/hungDevices.ts';
 import { mountLock } from '../../node/media/privateMounts.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
+import { pathOnHost, type Host } from '../../node/machine/host.ts';
 import { Media, type MediaOptions } from '../../node/media/media.ts';
 import {
   examineFiles,
@@ -16,8 +16,8 @@ import {
   type FoundBundle,
   type Rejected,
 } from '../../node/media/medium.ts';
-import { readHolder } from '../../files/lock.ts';
-import { runProgram } from '../../machine/programs.ts';
+import { readHolder } from '../../content/files/lock.ts';
+import { runProgram } from '../../node/machine/programs.ts';
 
 /** The places where an agent searches for bundles. */
 export interface AgentMediaOptions extends MediaOptions {

@@ -1,6 +1,6 @@
 import type { Context } from '../../context.ts';
-import { deriveBearerToken } from '../../http/preSharedKey.ts';
-import { serveContent, type ContentServer, type ServedFile } from '../../server/server.ts';
+import { deriveBearerToken } from '../../content/http/preSharedKey.ts';
+import { serveContent, type ContentServer, type ServedFile } from '../../content/server/server.ts';
 import { nodePhases, type NodeProgress } from '../upgradeBundle.ts';
 
 /** The state of an agent for a monitoring system. */

@@ -1,8 +1,8 @@
 import type { Context, TransferEvent } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import { serveBaseBlobs } from '../../node/baseBlobs.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { NodeReport } from '../nodeReport.ts';

@@ -2,10 +2,10 @@ import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, type ErrorCode } from '../../errors.ts';
 import type { BlobRecord } from '../../bundle/metadata.ts';
 import { fetchBaseBlobs, fetchBundle } from '../../node/replica.ts';
-import { hexOf, type Digest } from '../../oci/digest.ts';
-import { Connections } from '../../http/connections.ts';
-import { clientTlsOf, derivePreSharedKey } from '../../http/preSharedKey.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import { hexOf, type Digest } from '../../content/oci/digest.ts';
+import { Connections } from '../../content/http/connections.ts';
+import { clientTlsOf, derivePreSharedKey } from '../../content/http/preSharedKey.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import { parseReport, reportKind, selectOffers } from '../nodeReport.ts';
 
 /** Few retries, because another node may have the bundle too. */

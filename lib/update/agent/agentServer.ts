@@ -3,15 +3,15 @@ import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { derivePreSharedKey } from '../../http/preSharedKey.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { derivePreSharedKey } from '../../content/http/preSharedKey.ts';
 import {
   serveContent,
   type ContentServer,
   type ServedResponse,
   type ServedFile,
   type ServeOptions,
-} from '../../server/server.ts';
+} from '../../content/server/server.ts';
 import { peerBasePath, peerPath } from './agentPeers.ts';
 
 /**

@@ -9,8 +9,8 @@ import { isPluginError, messageOf } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
 import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/baseBlobs.ts';
 import { baseBlobsPath, checkBundleDigest, compareDigest, hashBundle, replicaPath } from '../../node/replica.ts';
-import type { Digest } from '../../oci/digest.ts';
-import { digestIn } from '../../oci/reference.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { digestIn } from '../../content/oci/reference.ts';
 import { copyToFile, requireShare } from '../mirror/retention.ts';
 import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../bundleFacts.ts';
 

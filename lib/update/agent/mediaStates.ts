@@ -1,5 +1,5 @@
 import { identityOf, type FoundBundle } from '../../node/media/medium.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 
 /** The state of a medium. `unreadable`: it has the allowed bundle, but cannot be read to its end or is corrupt. */

@@ -1,5 +1,5 @@
 import type { Fields } from '../../fields.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import {
   bundleColumns,
   phases,

@@ -1,7 +1,7 @@
-import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
+import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { keptBackups } from '../../node/clusterBackup.ts';
-import { readNode } from '../../preflight/node.ts';
-import { isControlPlane } from '../../preflight/nodeCheck.ts';
+import { readNode } from '../../readiness/preflight/node.ts';
+import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { isRecentBackup } from '../nodeReport.ts';
 import { readRendered } from '../poolRollout.ts';
 import { falseCondition, type BundleCondition } from '../conditions.ts';

@@ -4,7 +4,7 @@ import type { Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { BundleCache } from '../agent/bundleCache.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import { keepMirror, type MirrorKeeperOptions } from '../mirror/mirrorKeeper.ts';
 import { controlRollout } from './rollout.ts';
 import { type RolloutOptions } from './observation.ts';

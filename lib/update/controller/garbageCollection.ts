@@ -1,11 +1,11 @@
 import { fieldsAt, textOf } from '../../fields.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import { clusterVersionReference, listNeededReleases } from '../../kubernetes/clusterVersion.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import { digestIn } from '../../oci/reference.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { clusterVersionReference, listNeededReleases } from '../../cluster/clusterVersion.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
+import { digestIn } from '../../content/oci/reference.ts';
 import { keepsPoolsPaused } from './controlPlaneOnly.ts';
 import { restoreNodeChanges, restorePools } from './pauses.ts';
-import { listOwnSets, ownership, pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
+import { listOwnSets, ownership, pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
 import { activeBundle, phaseOf, type Phase, type UpgradeBundle } from '../upgradeBundle.ts';
 
 const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 'Upgrading'];

@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { listNames, type BundleCondition } from '../conditions.ts';
-import { readNode } from '../../preflight/node.ts';
-import { isControlPlane } from '../../preflight/nodeCheck.ts';
+import { readNode } from '../../readiness/preflight/node.ts';
+import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import type { KnownProgress } from './nodeReports.ts';
 import type { BaseState } from '../nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';

@@ -1,7 +1,7 @@
 import { isPluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
 import { controllerPods, runsRelease, type StreamImages } from '../osImageStreamWrite.ts';
 
 /** A machine-config-controller that leads and does nothing, because it waits for its OSImageStream. */

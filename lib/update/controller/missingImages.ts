@@ -1,6 +1,6 @@
 import { fieldsOf, textOf } from '../../fields.ts';
-import { digestIn } from '../../oci/reference.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import { digestIn } from '../../content/oci/reference.ts';
+import type { Cluster } from '../../cluster/client.ts';
 
 /** An image that nodes failed to pull. */
 export interface MissingImage {

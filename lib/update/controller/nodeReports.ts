@@ -1,5 +1,5 @@
-import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
-import { readNode } from '../../preflight/node.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { readNode } from '../../readiness/preflight/node.ts';
 import { clearCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { parseReport, readRenewal, type BackupReport, type BaseState } from '../nodeReport.ts';
 import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';

@@ -1,13 +1,13 @@
 import type { BundleMetadata } from '../../bundle/metadata.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import type { AllowedFacts } from '../extraImages.ts';
 import type { LoadState } from './loadState.ts';
 import type { KnownProgress } from './nodeReports.ts';
 import type { MissingImage } from './missingImages.ts';
 import type { Site } from './readiness.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
-import type { LeaseOptions } from '../../kubernetes/lease.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { LeaseOptions } from '../../cluster/lease.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 
 /** The state of the cluster in one round of the controller. */

@@ -1,7 +1,7 @@
 import type { BundleBase } from '../../bundle/metadata.ts';
-import { conditionsOf } from '../../kubernetes/fields.ts';
-import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
-import { acknowledgements, listDueAcknowledgements } from '../../preflight/acknowledgements.ts';
+import { conditionsOf } from '../../cluster/fields.ts';
+import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { acknowledgements, listDueAcknowledgements } from '../../readiness/preflight/acknowledgements.ts';
 import { describeGate, type RequiredGate } from '../../release/adminGates.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { AllowedFacts } from '../extraImages.ts';

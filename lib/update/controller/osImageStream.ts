@@ -1,5 +1,5 @@
 import { isPluginError } from '../../errors.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import { readStreamTarget } from '../../release/osImageStreamObject.ts';
 import { needsStreams } from '../../release/osImageStreams.ts';
 import { falseCondition, type BundleCondition } from '../conditions.ts';

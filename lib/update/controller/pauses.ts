@@ -1,9 +1,9 @@
 import { PluginError } from '../../errors.ts';
 import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import { listServed } from '../../kubernetes/servedObjects.ts';
-import { parseJson } from '../../oci/syntax.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
+import { listServed } from '../../cluster/servedObjects.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
 
 /**
  * The annotations of a paused object: the UpgradeBundle for which it is paused, and its state before, as JSON of a

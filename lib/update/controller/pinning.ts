@@ -1,7 +1,7 @@
-import { parseDigest } from '../../oci/digest.ts';
-import { digestIn } from '../../oci/reference.ts';
+import { parseDigest } from '../../content/oci/digest.ts';
+import { digestIn } from '../../content/oci/reference.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import {
   isSameSet,
@@ -10,7 +10,7 @@ import {
   readPinState,
   servesPins,
   type PinState,
-} from '../../preflight/pinnedImageSets.ts';
+} from '../../readiness/preflight/pinnedImageSets.ts';
 import type { Observation } from './observation.ts';
 
 /** The observations that pinning needs. */

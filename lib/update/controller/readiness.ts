@@ -1,23 +1,23 @@
 import { fieldsOf } from '../../fields.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
-import { formatSubject, type Finding } from '../../kubernetes/finding.ts';
-import { listServed } from '../../kubernetes/servedObjects.ts';
-import { readNode } from '../../preflight/node.ts';
-import { checkNode } from '../../preflight/nodeCheck.ts';
-import { checkWebhooks, listServiceNamespaces } from '../../preflight/admissionCheck.ts';
-import { checkDrains } from '../../preflight/drainCheck.ts';
-import { checkEtcdMembers, checkOperators, checkPools } from '../../preflight/operatorCheck.ts';
-import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
+import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { formatSubject, type Finding } from '../../cluster/finding.ts';
+import { listServed } from '../../cluster/servedObjects.ts';
+import { readNode } from '../../readiness/preflight/node.ts';
+import { checkNode } from '../../readiness/preflight/nodeCheck.ts';
+import { checkWebhooks, listServiceNamespaces } from '../../readiness/preflight/admissionCheck.ts';
+import { checkDrains } from '../../readiness/preflight/drainCheck.ts';
+import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/preflight/operatorCheck.ts';
+import { pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { mirrorSet } from '../mirror/mirrorObjects.ts';
 import type { LoadState } from './loadState.ts';
-import { featureSetOf, hasMirrors, surveyedKinds } from '../../preflight/survey.ts';
-import { checkStreams } from '../../preflight/osImageStreamCheck.ts';
-import { checkPath, checkState, type ImageSupply } from '../../preflight/versionCheck.ts';
-import { sumSizes } from '../../oci/descriptor.ts';
+import { featureSetOf, hasMirrors, surveyedKinds } from '../../readiness/preflight/survey.ts';
+import { checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
+import { checkPath, checkState, type ImageSupply } from '../../readiness/preflight/versionCheck.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
 
 /** The present objects of a cluster that decide about an update. */
 export interface Site {

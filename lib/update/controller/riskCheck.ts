@@ -1,7 +1,7 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
-import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
-import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
-import { digestIn } from '../../oci/reference.ts';
+import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { digestIn } from '../../content/oci/reference.ts';
 import { isOlder } from '../../release/version.ts';
 import { shellWord } from '../../shellWord.ts';
 import type { BundleFacts } from '../bundleFacts.ts';

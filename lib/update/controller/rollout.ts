@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import { ClusterView } from '../../kubernetes/clusterView.ts';
-import { leadWithLease } from '../../kubernetes/lease.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { ClusterView } from '../../cluster/clusterView.ts';
+import { leadWithLease } from '../../cluster/lease.ts';
 import { Rollout, watchedKinds } from './rolloutRound.ts';
 import { defaultInterval, type RolloutOptions } from './observation.ts';
 

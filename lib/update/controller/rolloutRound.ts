@@ -2,11 +2,11 @@ import { isDeepStrictEqual } from 'node:util';
 import { fieldsOf } from '../../fields.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
-import { isDigest, type Digest } from '../../oci/digest.ts';
+import { isDigest, type Digest } from '../../content/oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import type { ClusterView } from '../../kubernetes/clusterView.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
+import type { ClusterView } from '../../cluster/clusterView.ts';
 import { describeMismatch } from '../allowedBundle.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { readLoadState } from './loadState.ts';
@@ -31,8 +31,8 @@ import {
   type UpgradeBundle,
   agentNamespace,
 } from '../upgradeBundle.ts';
-import { digestIn } from '../../oci/reference.ts';
-import { machineConfigDaemon, readDaemonImage } from '../../preflight/agentImage.ts';
+import { digestIn } from '../../content/oci/reference.ts';
+import { machineConfigDaemon, readDaemonImage } from '../../readiness/preflight/agentImage.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';

@@ -1,7 +1,7 @@
 import { fieldsOf, listOf } from '../../fields.ts';
 import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
+import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { awaitBackup } from './backup.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
@@ -9,7 +9,7 @@ import { describePausedPools, isWorkerPool, keepsPoolsPaused, listWaitingPools }
 import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { describeNodes } from './nodeReports.ts';
 import { applySets, pinImages } from './pinning.ts';
-import { servesPins } from '../../preflight/pinnedImageSets.ts';
+import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
 import { findObstacle } from './obstacle.ts';
 import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
@@ -20,7 +20,7 @@ import { requestUpdate } from './updateRequest.ts';
 import { nextHop, planHops } from '../hops.ts';
 import { beginNextHop, findCompleted, isHeld } from './nextHop.ts';
 import { abortAnnotation, hasEnded, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
-import { takesLocalSystem } from '../../preflight/versionCheck.ts';
+import { takesLocalSystem } from '../../readiness/preflight/versionCheck.ts';
 import type { LoadState } from './loadState.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './step.ts';

@@ -1,7 +1,7 @@
 import { fieldsOf } from '../../fields.ts';
 import { isInstalled } from '../releaseState.ts';
-import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
-import { readNode } from '../../preflight/node.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { readNode } from '../../readiness/preflight/node.ts';
 
 /** The progress of the cluster itself in an update. */
 export interface UpdateProgress {

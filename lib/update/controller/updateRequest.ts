@@ -1,7 +1,7 @@
 import type { BundleMetadata } from '../../bundle/metadata.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
 import { listNames, type BundleCondition } from '../conditions.ts';
 import { listAcceptedRisks } from './riskCheck.ts';
 

@@ -1,6 +1,6 @@
 import { signatureLabel } from '../../config/signatures.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { acknowledgements } from '../../preflight/acknowledgements.ts';
+import { acknowledgements } from '../../readiness/preflight/acknowledgements.ts';
 import { streamAnnotations } from '../../release/osImageStreamObject.ts';
 import { userOf } from './agentAccess.ts';
 import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';

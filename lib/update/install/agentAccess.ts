@@ -1,6 +1,6 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { machineConfigDaemon } from '../../preflight/agentImage.ts';
-import { acknowledgements, adminGates } from '../../preflight/acknowledgements.ts';
+import { machineConfigDaemon } from '../../readiness/preflight/agentImage.ts';
+import { acknowledgements, adminGates } from '../../readiness/preflight/acknowledgements.ts';
 import { agentNamespace, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
 /** The account of the agents on every node, or of the controllers on the control plane. */

@@ -2,7 +2,7 @@ import { dirname } from 'node:path';
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
-import { mirrorFile, mountFolder, nodeStateFolder, pinFile } from '../../machine/paths.ts';
+import { mirrorFile, mountFolder, nodeStateFolder, pinFile } from '../../node/machine/paths.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
 const leftFolders = [nodeStateFolder, dirname(mountFolder)];

@@ -1,6 +1,6 @@
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { executablePath } from '../../machine/paths.ts';
+import { executablePath } from '../../node/machine/paths.ts';
 import { accountPolicies } from './accountPolicies.ts';
 import { agentAccess, type Account } from './agentAccess.ts';
 import { readyPath } from '../agent/agentServer.ts';

@@ -9,7 +9,7 @@ import { shellWord } from '../../shellWord.ts';
 import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { noTrust, readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 
 /**
  * Checks that the agents of a cluster would trust a bundle that the user allows with `trust`. Only warns if there is no

@@ -1,5 +1,5 @@
 import { isPluginError } from '../../errors.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import { readRenewal, reportKind } from '../nodeReport.ts';
 import { surveyAgents } from './agentSurvey.ts';
 

@@ -1,4 +1,4 @@
-import { executablePath } from '../../machine/paths.ts';
+import { executablePath } from '../../node/machine/paths.ts';
 
 /** The path of the token of the agents, in a container and below the root directory of an agent. */
 export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { surveyAgents, type AgentPod, type AgentSurvey } from './agentSurvey.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import type { Executable } from './executable.ts';
 import { uploadExecutable } from './executableUpload.ts';

@@ -2,9 +2,9 @@ import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { agentLabels } from './metricsObjects.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
-import { readNode, type ClusterNode } from '../../preflight/node.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
 
 /** The pod of an agent on a node, or the lack of one. */
 export interface AgentPod {

@@ -1,7 +1,7 @@
 import type { BundleMetadata } from '../../bundle/metadata.ts';
 import { isPluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import { isOlder } from '../../release/version.ts';
 import { agentSet } from './agentSurvey.ts';
 

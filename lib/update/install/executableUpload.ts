@@ -1,12 +1,12 @@
 import { createReadStream } from 'node:fs';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { RetryBudget, type RetryOptions } from '../../http/retry.ts';
+import { RetryBudget, type RetryOptions } from '../../content/http/retry.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
-import { executablePath } from '../../machine/paths.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import { executablePath } from '../../node/machine/paths.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import type { Executable } from './executable.ts';
-import type { PodCommandResult } from '../../kubernetes/podExec.ts';
+import type { PodCommandResult } from '../../cluster/podExec.ts';
 
 /**
  * Prints `there` if the file exists with its digest, else the number of its bytes that exist. Removes partial files of

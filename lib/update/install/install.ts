@@ -9,17 +9,17 @@ import { agentNamespace } from '../upgradeBundle.ts';
 import { formerAccess } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
-import type { ApplyOptions } from '../../kubernetes/apply.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { ObjectReference } from '../../kubernetes/discovery.ts';
-import { checkImageRetention } from '../../preflight/imageRetention.ts';
+import type { ApplyOptions } from '../../cluster/apply.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { ObjectReference } from '../../cluster/discovery.ts';
+import { checkImageRetention } from '../../readiness/preflight/imageRetention.ts';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { requireRights } from './installRights.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
 import { hasStore, installRetention, planRetention } from './retention.ts';
-import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
+import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import type { WaitOptions } from '../../waiting.ts';
 
 /** Options of an installation. */

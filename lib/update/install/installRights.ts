@@ -1,9 +1,9 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
-import { listDenied, type AccessRequest } from '../../kubernetes/accessReview.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { ObjectReference } from '../../kubernetes/discovery.ts';
+import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { ObjectReference } from '../../cluster/discovery.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 
 /** Pods of the agents, which `install` lists, and in which it runs commands to upload the executable. */

@@ -8,11 +8,11 @@ import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
 import { machines, type NodeArchitecture } from './agentStart.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
+import type { Cluster } from '../../cluster/client.ts';
 import type { Executable } from './executable.ts';
-import { machineConfigDaemon, readDaemonImage } from '../../preflight/agentImage.ts';
-import { readNode, type ClusterNode } from '../../preflight/node.ts';
-import { isControlPlane } from '../../preflight/nodeCheck.ts';
+import { machineConfigDaemon, readDaemonImage } from '../../readiness/preflight/agentImage.ts';
+import { readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
+import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 

@@ -1,7 +1,7 @@
-import { probeName } from '../../preflight/admissionCheck.ts';
+import { probeName } from '../../readiness/preflight/admissionCheck.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { containerLists } from '../../lint/container.ts';
-import { pullAlwaysExpression, volumePullsAlwaysExpression } from '../../lint/rules.ts';
+import { containerLists } from '../../readiness/lint/container.ts';
+import { pullAlwaysExpression, volumePullsAlwaysExpression } from '../../readiness/lint/rules.ts';
 
 /**
  * The reaction of the cluster to workloads that pull at every start: a warning to the user who creates one, or a

@@ -1,11 +1,11 @@
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import { PluginError } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { formerStorePath, storageFile } from '../../machine/paths.ts';
-import { digestIn } from '../../oci/reference.ts';
-import { listOwnSets, ownership } from '../../preflight/pinnedImageSets.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
+import { formerStorePath, storageFile } from '../../node/machine/paths.ts';
+import { digestIn } from '../../content/oci/reference.ts';
+import { listOwnSets, ownership } from '../../readiness/preflight/pinnedImageSets.ts';
 import { surveyAgents } from './agentSurvey.ts';
 
 /**

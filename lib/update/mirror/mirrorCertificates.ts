@@ -4,7 +4,7 @@ import { createConstrainedAuthority, createServerCertificate } from '../../certi
 import { isWithin } from '../../certificates/nameConstraints.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { fieldsAt } from '../../fields.ts';
-import type { Cluster, WriteOptions } from '../../kubernetes/client.ts';
+import type { Cluster, WriteOptions } from '../../cluster/client.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 
 /** The Secret with the CA of the mirrors and its key. Only administrators and the controller read it. */

@@ -4,10 +4,10 @@ import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
-import { Connections } from '../../http/connections.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { StoredObject } from '../../kubernetes/fields.ts';
-import { parseReference } from '../../oci/reference.ts';
+import { Connections } from '../../content/http/connections.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
+import { parseReference } from '../../content/oci/reference.ts';
 import { issueMirrorCertificates } from './mirrorCertificates.ts';
 import { listAddresses } from './mirrorSite.ts';
 

@@ -2,13 +2,13 @@ import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import type { ApplyOptions } from '../../kubernetes/apply.ts';
-import type { Cluster } from '../../kubernetes/client.ts';
-import type { ObjectReference } from '../../kubernetes/discovery.ts';
-import { conditionsOf, type StoredObject } from '../../kubernetes/fields.ts';
-import { applyObjects, deleteObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
-import { registriesFile } from '../../machine/paths.ts';
-import { readConfigFile } from '../../preflight/imageRetention.ts';
+import type { ApplyOptions } from '../../cluster/apply.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { ObjectReference } from '../../cluster/discovery.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
+import { registriesFile } from '../../node/machine/paths.ts';
+import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
   awaitThat,

@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
-import { writeAtomically } from '../../files/atomicWrite.ts';
-import { makeFolders } from '../../files/disk.ts';
-import { pathOnHost, type Host } from '../../machine/host.ts';
-import { mirrorFolder } from '../../machine/paths.ts';
-import { runProgram } from '../../machine/programs.ts';
+import { writeAtomically } from '../../content/files/atomicWrite.ts';
+import { makeFolders } from '../../content/files/disk.ts';
+import { pathOnHost, type Host } from '../../node/machine/host.ts';
+import { mirrorFolder } from '../../node/machine/paths.ts';
+import { runProgram } from '../../node/machine/programs.ts';
 import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
 
 /** What keeps the mirror of a control plane node. */

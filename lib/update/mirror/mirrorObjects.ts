@@ -1,5 +1,5 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { roleLabel } from '../../preflight/pinnedImageSets.ts';
+import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';

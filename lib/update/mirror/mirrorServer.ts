@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import type { ServerCertificate } from '../../http/listener.ts';
-import { serveContent, type ServedResponse } from '../../server/server.ts';
+import type { ServerCertificate } from '../../content/http/listener.ts';
+import { serveContent, type ServedResponse } from '../../content/server/server.ts';
 import { RetainedBundles, type RetainedFiles } from './retainedBundles.ts';
 import { RetainedContent } from './retainedContent.ts';
 

@@ -1,4 +1,4 @@
-import { executablePath, mirrorFolder, nodeStateFolder } from '../../machine/paths.ts';
+import { executablePath, mirrorFolder, nodeStateFolder } from '../../node/machine/paths.ts';
 
 /** The default port of the mirrors. Firewalls between OpenShift nodes leave 9000-9999 open for host services. */
 export const mirrorPort = 9690;

@@ -6,7 +6,7 @@ import { openBundle } from '../../bundle/open.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import { openBaseBlobs, type BaseBlobs } from '../../node/baseBlobs.ts';
-import type { Digest } from '../../oci/digest.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 
 /** Content of retained bundles: the source of each digest, with its size in bytes. */
 export type Holdings = ReadonlyMap<Digest, { readonly content: Bundle['content']; readonly size: number }>;

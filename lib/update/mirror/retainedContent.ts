@@ -1,11 +1,17 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { attachedTo } from '../../oci/attachment.ts';
-import { childrenOf, isManifest, type Descriptor } from '../../oci/descriptor.ts';
-import { isDigest, type Digest } from '../../oci/digest.ts';
-import type { SizedContent } from '../../server/server.ts';
-import { readContent, readImageManifest, Verifier, type ContentSource, type LocalContent } from '../../store/store.ts';
+import { attachedTo } from '../../content/oci/attachment.ts';
+import { childrenOf, isManifest, type Descriptor } from '../../content/oci/descriptor.ts';
+import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import type { SizedContent } from '../../content/server/server.ts';
+import {
+  readContent,
+  readImageManifest,
+  Verifier,
+  type ContentSource,
+  type LocalContent,
+} from '../../content/store/store.ts';
 import type { Holdings, RetainedFiles } from './retainedBundles.ts';
 
 /** A manifest of a retained bundle, and the content that it names. */

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { statfs } from 'node:fs/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { writeAtomically } from '../../files/atomicWrite.ts';
-import type { Digest } from '../../oci/digest.ts';
+import { writeAtomically } from '../../content/files/atomicWrite.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 
 /** The largest part of a file system in use. Kubelets remove images from 85 % on. */
 const largestShare = 0.75;

@@ -3,8 +3,8 @@ import { settleTasks, gatherContents, type FetchTask } from '../../../lib/bundle
 import { type BundleImage } from '../../../lib/bundle/images.ts';
 import type { Origin } from '../../../lib/bundle/create/origin.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { mediaTypes } from '../../../lib/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
+import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

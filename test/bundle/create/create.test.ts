@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { releaseRepository } from '../../../lib/store/directory.ts';
+import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import {
   blobBytes,

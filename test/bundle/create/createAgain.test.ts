@@ -15,8 +15,8 @@ import {
 } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { Archive } from '../../../lib/archive/archive.ts';
-import { releaseRepository } from '../../../lib/store/directory.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
+import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { repack } from '../../support/archive/repack.ts';
 import { makeContext } from '../../support/context.ts';
 import {

@@ -6,7 +6,7 @@ import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { openComplete } from '../../../lib/bundle/complete.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
-import { hexOf } from '../../../lib/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/digest.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { TestContent } from '../../support/content/image.ts';

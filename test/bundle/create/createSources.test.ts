@@ -1,9 +1,9 @@
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { releaseRepository } from '../../../lib/store/directory.ts';
+import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { openLocation } from '../../../lib/location.ts';
-import { serveContent } from '../../../lib/server/server.ts';
+import { serveContent } from '../../../lib/content/server/server.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { makeContext } from '../../support/context.ts';
 import {

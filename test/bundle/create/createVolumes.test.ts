@@ -3,8 +3,8 @@ import { cp, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/pr
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
-import { Archive } from '../../../lib/archive/archive.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
 import { makeContext } from '../../support/context.ts';
 import {
   blobBytes,

@@ -8,8 +8,8 @@ import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
-import { Archive } from '../../../lib/archive/archive.ts';
-import { releaseRepository } from '../../../lib/store/directory.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
+import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { makeContext } from '../../support/context.ts';
 import {
   addRelease,

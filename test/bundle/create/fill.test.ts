@@ -5,9 +5,9 @@ import { gatherContents, type Contents } from '../../../lib/bundle/create/conten
 import { fillBundle } from '../../../lib/bundle/create/fill.ts';
 import { layOutBundle } from '../../../lib/bundle/create/layout.ts';
 import type { Origin } from '../../../lib/bundle/create/origin.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
-import { ArchiveWriter } from '../../../lib/archive/archiveWriter.ts';
-import type { TarLayout } from '../../../lib/archive/tarLayout.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
+import type { TarLayout } from '../../../lib/content/archive/tarLayout.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';

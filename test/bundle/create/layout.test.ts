@@ -4,8 +4,8 @@ import type { MetadataFacts } from '../../../lib/bundle/facts.ts';
 import { layOutBundle } from '../../../lib/bundle/create/layout.ts';
 import { parseMetadata } from '../../../lib/bundle/metadata.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
-import { mediaTypes, parseManifest } from '../../../lib/oci/descriptor.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
 
 const manifest = Buffer.from(
   JSON.stringify({

@@ -9,7 +9,7 @@ import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
 import { serveBundle, type BundleServer } from '../../../lib/bundle/deliver/serve.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { acceptUnsigned } from '../../support/release/trust.ts';

@@ -1,11 +1,11 @@
 import { expect } from 'chai';
 import { copyFile, readFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { DigestThread } from '../../../lib/archive/digestThread.ts';
+import { DigestThread } from '../../../lib/content/archive/digestThread.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { openTar } from '../../../lib/bundle/openTar.ts';
 import { scanContent, type ScannedContent } from '../../../lib/bundle/verify/scan.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { repack, rewrite } from '../../support/archive/repack.ts';

@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
-import { Archive } from '../../../lib/archive/archive.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

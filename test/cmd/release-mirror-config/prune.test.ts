@@ -1,9 +1,9 @@
 import { cp, readdir, rm, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { writeRecord } from '../../../lib/mirroring/pruneRecord.ts';
-import type { Digest } from '../../../lib/oci/digest.ts';
-import { digestIn } from '../../../lib/oci/reference.ts';
-import { Directory, releaseRepository } from '../../../lib/store/directory.ts';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
+import { digestIn } from '../../../lib/content/oci/reference.ts';
+import { Directory, releaseRepository } from '../../../lib/content/store/directory.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
@@ -185,7 +185,7 @@ describe('oc adm-release-mirror-config prune', function () {
     };
 
     it('keeps what is in its history', async () => {
-        const run = { version: '4.12.3', state: 'Completed', image: `registry.test/x@${old.digest}`, startedTime: 'x' };
+      const run = { version: '4.12.3', state: 'Completed', image: `registry.test/x@${old.digest}`, startedTime: 'x' };
       await withCluster(
         [],
         async (kubeconfig) => {
@@ -200,7 +200,7 @@ describe('oc adm-release-mirror-config prune', function () {
     });
 
     it('keeps images that pods run or nodes have pinned', async () => {
-        const [first, second] = [...old.images.values()];
+      const [first, second] = [...old.images.values()];
       const pod = {
         ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'debug', namespace: 'default' } },
         spec: { containers: [{ name: 'x', image: first?.pullspec }] },
@@ -222,7 +222,7 @@ describe('oc adm-release-mirror-config prune', function () {
     });
 
     it('removes nothing if the named context does not exist', async () => {
-        const args = ['--to-dir=mirror', '--keep=4.12.4', '--yes'];
+      const args = ['--to-dir=mirror', '--keep=4.12.4', '--yes'];
       await withCluster([], async (kubeconfig) => {
         for (const named of [[kubeconfig, '--context=typo'], ['--context=typo']]) {
           const { code, stderr } = await prune(...args, ...named);
@@ -234,7 +234,7 @@ describe('oc adm-release-mirror-config prune', function () {
     });
 
     it('removes nothing if it does not answer, unless it is left out', async () => {
-        const args = ['--to-dir=mirror', '--keep=4.12.4', '--yes', '--server=https://127.0.0.1:1'];
+      const args = ['--to-dir=mirror', '--keep=4.12.4', '--yes', '--server=https://127.0.0.1:1'];
       const { code, stderr } = await prune(...args);
       expect(code).to.equal(1);
       expect(stderr).to.contain('cannot be asked which images it needs').and.contain('--ignore-cluster');

@@ -1,8 +1,8 @@
 import { cp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/oci/digest.ts';
-import { digestIn } from '../../../lib/oci/reference.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestIn } from '../../../lib/content/oci/reference.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';

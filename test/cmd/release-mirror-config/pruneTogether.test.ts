@@ -1,10 +1,10 @@
 import { readdir } from 'node:fs/promises';
 import { expect } from 'chai';
-import { takeLock } from '../../../lib/files/lock.ts';
+import { takeLock } from '../../../lib/content/files/lock.ts';
 import { writeRecord } from '../../../lib/mirroring/pruneRecord.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { openAccess } from '../../../cmd/cli/access.ts';
-import { Registries } from '../../../lib/registry/registries.ts';
+import { Registries } from '../../../lib/content/registry/registries.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
-import { hexOf, isDigest, type Digest } from '../../../lib/oci/digest.ts';
+import { hexOf, isDigest, type Digest } from '../../../lib/content/oci/digest.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { blobBytes, openWorkshop, until, type Workshop } from '../../support/content/creation.ts';

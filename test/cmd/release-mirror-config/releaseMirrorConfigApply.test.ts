@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { hexOf } from '../../../lib/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/digest.ts';
 import { updateServiceKind } from '../../fakes/kubernetes/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeAuthority } from '../../support/certificates.ts';

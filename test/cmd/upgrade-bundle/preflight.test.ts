@@ -1,8 +1,8 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { Finding } from '../../../lib/kubernetes/finding.ts';
-import type { Preflight } from '../../../lib/preflight/preflight.ts';
+import type { Finding } from '../../../lib/cluster/finding.ts';
+import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeAuthority } from '../../support/certificates.ts';

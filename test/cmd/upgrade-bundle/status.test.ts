@@ -6,7 +6,7 @@ import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
-import { hexOf } from '../../../lib/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/digest.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { repack } from '../../support/archive/repack.ts';

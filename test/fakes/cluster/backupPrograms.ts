@@ -1,6 +1,6 @@
 import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Host } from '../../../lib/machine/host.ts';
+import type { Host } from '../../../lib/node/machine/host.ts';
 
 /**
  * What the script of the etcd operator does (openshift/cluster-etcd-operator, bindata/etcd/cluster-backup.sh), without

@@ -1,4 +1,4 @@
-import { connectCluster } from '../../../lib/kubernetes/client.ts';
+import { connectCluster } from '../../../lib/cluster/client.ts';
 import { controlRollout } from '../../../lib/update/controller/rollout.ts';
 import { hasty } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';

@@ -10,7 +10,7 @@ import {
   type Phase,
   type UpgradeBundle,
 } from '../../../lib/update/upgradeBundle.ts';
-import type { Digest } from '../../../lib/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { readPod, type AgentPod } from './agentPod.ts';
 import type { Attempt } from '../kubernetes/apiAccess.ts';
 import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';

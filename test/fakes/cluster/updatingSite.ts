@@ -11,7 +11,7 @@ import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '..
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import type { ClusterBackup } from '../../../lib/node/clusterBackup.ts';
 import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
-import type { Digest } from '../../../lib/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { isSameMinor } from '../../../lib/release/version.ts';
 import { openshiftKinds } from '../kubernetes/apiKinds.ts';
 import type { Change, ApiObject } from '../kubernetes/apiObjects.ts';

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { startContentHost } from './contentHost.ts';
 import { emptyContent, generatedBody } from '../registry/content.ts';
 import { startRegistry } from '../registry/registry.ts';

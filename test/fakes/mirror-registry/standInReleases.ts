@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createRegistryBundle } from '../../../lib/mirror-registry/releases/registryBundle.ts';
+import { createRegistryBundle } from '../../../lib/registry-host/releases/registryBundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { openOrigin } from '../../support/content/origin.ts';

@@ -1,6 +1,6 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { openSync, readFileSync } from 'node:fs';
-import { parseUnitFile, settingsOf } from '../../../lib/mirror-registry/detect/units.ts';
+import { parseUnitFile, settingsOf } from '../../../lib/registry-host/detect/units.ts';
 
 // Replaces systemctl for the units of a mirror registry, if systemd does not run. Called as
 // `systemctl restart quay-app.service` and so on, it runs the commands of a unit unchanged.

@@ -4,8 +4,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { mediaTypes } from '../../../lib/oci/descriptor.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { emptyContent, repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from './registry.ts';
 import { putImage, type SmallImage } from '../../support/content/smallImage.ts';
 

@@ -1,13 +1,13 @@
 import { expect } from 'chai';
 import { guardCopies } from '../../../lib/mirroring/pruneGuard.ts';
 import { openAccess } from '../../../cmd/cli/access.ts';
-import { Registries } from '../../../lib/registry/registries.ts';
+import { Registries } from '../../../lib/content/registry/registries.ts';
 import { writeRecord } from '../../../lib/mirroring/pruneRecord.ts';
-import { parseManifest } from '../../../lib/oci/descriptor.ts';
-import type { ContentStore } from '../../../lib/store/store.ts';
+import { parseManifest } from '../../../lib/content/oci/descriptor.ts';
+import type { ContentStore } from '../../../lib/content/store/store.ts';
 import { repositoryOf } from '../../fakes/registry/content.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
-import { makeSample, type Sample } from '../../store/contract.ts';
+import { makeSample, type Sample } from '../../content/store/contract.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 

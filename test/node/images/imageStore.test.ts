@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { StoreIndex, type ImageStore } from '../../../lib/node/images/imageStore.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const host = { root: '/', environment: {} };

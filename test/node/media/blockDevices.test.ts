@@ -7,7 +7,7 @@ import {
   parseProbe,
   type BlockDevice,
 } from '../../../lib/node/media/blockDevices.ts';
-import { layOutTar } from '../../../lib/archive/tarLayout.ts';
+import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
 
 const laptop = JSON.stringify({
   blockdevices: [

@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
 import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
-import { volumeName } from '../../../lib/archive/volumes.ts';
+import { volumeName } from '../../../lib/content/archive/volumes.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { digestOfFile } from '../../support/content/creation.ts';

@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { drillFile } from '../../../lib/machine/paths.ts';
+import { drillFile } from '../../../lib/node/machine/paths.ts';
 import { runDrill } from '../../../lib/node/runtime/drillRegistry.ts';
 import {
   bootUnitFile,

@@ -8,7 +8,7 @@ import { readPinnedReleases, writePins, unpinImages, unpinReleases } from '../..
 import { makeBundle } from '../../support/content/bundle.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { pinFile } from '../../../lib/machine/paths.ts';
+import { pinFile } from '../../../lib/node/machine/paths.ts';
 
 const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const [one, two] = ['quay.io/a/b@sha256:1', 'quay.io/a/b@sha256:2'];

@@ -1,13 +1,13 @@
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import {
   publicGraph,
   resolveVersion,
   type ClusterUpdates,
   type ResolveOptions,
 } from '../../../lib/release/graph/graph.ts';
-import { fetchFile, type FetchFile } from '../../../lib/http/fetchFile.ts';
-import { openSession } from '../../../lib/registry/session.ts';
+import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
+import { openSession } from '../../../lib/content/registry/session.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

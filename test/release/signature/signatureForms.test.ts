@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deflateRawSync, deflateSync } from 'node:zlib';
 import { createMessage, generateKey, sign, type Key, type PrivateKey, type PublicKey } from 'openpgp';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { readKeys } from '../../../lib/release/signature/keyring.ts';
 import { verifySignature } from '../../../lib/release/signature/signature.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';

@@ -6,13 +6,13 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createMessage, generateKey, sign } from 'openpgp';
 import { makeContext } from '../../support/context.ts';
-import { digestOf, hexOf, parseDigest } from '../../../lib/oci/digest.ts';
+import { digestOf, hexOf, parseDigest } from '../../../lib/content/oci/digest.ts';
 import { loadKeyring, type Keyring } from '../../../lib/release/signature/keyring.ts';
-import { fetchFile, type FetchFile } from '../../../lib/http/fetchFile.ts';
+import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
 import { findSignatures, signatureSizeLimit } from '../../../lib/release/signature/signatureStore.ts';
 import { collectSignatures, verifyRelease } from '../../../lib/release/signature/trust.ts';
-import { Certificates } from '../../../lib/http/certificates.ts';
-import { Connections } from '../../../lib/http/connections.ts';
+import { Certificates } from '../../../lib/content/http/certificates.ts';
+import { Connections } from '../../../lib/content/http/connections.ts';
 import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
 import { startSignatureServer, type SignatureServer } from '../../fakes/registry/signatureServer.ts';
 import {

@@ -1,7 +1,7 @@
 import { createHash, generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
 import { expect } from 'chai';
-import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/oci/descriptor.ts';
-import { digestOf, hexOf, type Digest } from '../../../lib/oci/digest.ts';
+import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { readImagePolicy, type ImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { judgeImage } from '../../../lib/release/sigstore/imageSignatures.ts';
 import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { parseManifest } from '../../../lib/oci/descriptor.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { parseManifest } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { readPayloadPolicies } from '../../../lib/release/payloadPolicies.ts';
 import { checkReleaseImages, type NamedImage } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { makeContext } from '../../support/context.ts';

@@ -2,8 +2,8 @@ import { createPublicKey, generateKeyPairSync, sign, type KeyObject } from 'node
 import 'reflect-metadata';
 import { expect } from 'chai';
 import * as x509 from '@peculiar/x509';
-import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/oci/descriptor.ts';
-import { digestOf, hexOf, type Digest } from '../../../lib/oci/digest.ts';
+import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { readImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { judgeImage } from '../../../lib/release/sigstore/imageSignatures.ts';
 import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';

@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { formatMetadata, metadataPath, type BundleMetadata } from '../../../lib/bundle/metadata.ts';
-import { Archive } from '../../../lib/archive/archive.ts';
-import { layOutTar, type TarEntry } from '../../../lib/archive/tarLayout.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
+import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
 import { makeContext } from '../context.ts';
 
 /**

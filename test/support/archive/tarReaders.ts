@@ -1,8 +1,8 @@
 import { lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { digestOf } from '../../../lib/oci/digest.ts';
-import { Archive } from '../../../lib/archive/archive.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
 import { makeContext } from '../context.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
 import { runSuccessfully } from '../peers.ts';

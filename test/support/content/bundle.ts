@@ -5,11 +5,11 @@ import { createBundle, type CreateResult } from '../../../lib/bundle/create/crea
 import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
-import type { Digest } from '../../../lib/oci/digest.ts';
-import { Archive } from '../../../lib/archive/archive.ts';
-import { Credentials } from '../../../lib/registry/auth/credentials.ts';
-import { releaseRepository } from '../../../lib/store/directory.ts';
-import { MirrorSets } from '../../../lib/registry/mirrors.ts';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
+import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
+import { releaseRepository } from '../../../lib/content/store/directory.ts';
+import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import type { TestContent } from './image.ts';
 import { makeContext } from '../context.ts';
 import type { ExtraImage } from '../release/extraImage.ts';

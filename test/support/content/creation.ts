@@ -5,7 +5,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import type { Digest } from '../../../lib/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { userEnvironment } from '../environment.ts';
 import { compileCache, executableOf } from '../program/executables.ts';
 import { executeProgram, type Execution } from '../program/execution.ts';

@@ -1,5 +1,5 @@
 import { isFields } from '../../../lib/fields.ts';
-import { digestIn } from '../../../lib/oci/reference.ts';
+import { digestIn } from '../../../lib/content/oci/reference.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { makeRandom } from '../archive/tarValues.ts';
 

@@ -1,4 +1,4 @@
-import type { Descriptor } from '../../../lib/oci/descriptor.ts';
+import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import type { TestContent } from '../content/image.ts';
 import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../content/layers.ts';
 

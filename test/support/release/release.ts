@@ -1,5 +1,5 @@
-import type { Descriptor } from '../../../lib/oci/descriptor.ts';
-import type { Digest } from '../../../lib/oci/digest.ts';
+import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { addAttachment, addSupplements, attachmentKey } from './attachments.ts';
 import { componentNames } from './components.ts';
 import { TestContent, type ImageFormat, type ImageOptions } from '../content/image.ts';

@@ -3,7 +3,7 @@ import { chown, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { createServerCertificate } from '../../../lib/certificates/issuing.ts';
-import type { CertificateStatus } from '../../../lib/mirror-registry/certificates/certificates.ts';
+import type { CertificateStatus } from '../../../lib/registry-host/certificates/certificates.ts';
 import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';

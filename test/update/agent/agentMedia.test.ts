@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { takeLock } from '../../../lib/files/lock.ts';
+import { takeLock } from '../../../lib/content/files/lock.ts';
 import { mountLock } from '../../../lib/node/media/privateMounts.ts';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';

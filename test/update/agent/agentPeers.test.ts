@@ -11,9 +11,9 @@ import { AgentServer, readyPath } from '../../../lib/update/agent/agentServer.ts
 import { formatNodeReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 import { replicaPath } from '../../../lib/node/replica.ts';
-import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
-import { Certificates } from '../../../lib/http/certificates.ts';
-import { Connections } from '../../../lib/http/connections.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { Certificates } from '../../../lib/content/http/certificates.ts';
+import { Connections } from '../../../lib/content/http/connections.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';

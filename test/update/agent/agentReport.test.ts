@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { AgentReport, reportPause } from '../../../lib/update/agent/agentReport.ts';
 import { parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
-import { digestOf } from '../../../lib/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 

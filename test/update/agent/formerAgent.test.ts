@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { takeLock } from '../../../lib/files/lock.ts';
+import { takeLock } from '../../../lib/content/files/lock.ts';
 import { endFormerAgent } from '../../../lib/update/agent/agentMedia.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
@@ -14,7 +14,7 @@ describe('endFormerAgent', () => {
   let folder: string;
   let path: string;
   let holder: ChildProcess;
-  const module = new URL('../../../lib/files/lock.ts', import.meta.url).href;
+  const module = new URL('../../../lib/content/files/lock.ts', import.meta.url).href;
 
   beforeEach(async () => {
     folder = await makeFolder();

@@ -2,7 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { executablePath } from '../../../lib/machine/paths.ts';
+import { executablePath } from '../../../lib/node/machine/paths.ts';
 import type { Executable } from '../../../lib/update/install/executable.ts';
 import { uploadExecutable } from '../../../lib/update/install/executableUpload.ts';
 import { offered } from '../../fakes/kubernetes/apiExec.ts';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { readConfigFile, retention } from '../../../lib/preflight/imageRetention.ts';
+import { readConfigFile, retention } from '../../../lib/readiness/preflight/imageRetention.ts';
 import { hasStore, installRetention, planRetention, removeStore } from '../../../lib/update/install/retention.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import type { ApiObject, Change } from '../../fakes/kubernetes/apiObjects.ts';

@@ -10,7 +10,7 @@ import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { makeFacts, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
-import { mirrorFile, pinFile } from '../../../lib/machine/paths.ts';
+import { mirrorFile, pinFile } from '../../../lib/node/machine/paths.ts';
 
 const state = '/var/lib/oc-upgrade-bundle';
 

@@ -9,7 +9,7 @@ import type { TLSSocket } from 'node:tls';
 import type { IncomingHttpHeaders } from 'node:http';
 import { expect } from 'chai';
 import { messageOf } from '../../../lib/errors.ts';
-import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { baseBlobsPath, replicaPath } from '../../../lib/node/replica.ts';
 import { serveBaseBlobs } from '../../../lib/node/baseBlobs.ts';
 import { openComplete } from '../../../lib/bundle/complete.ts';

@@ -6,7 +6,7 @@ import { formatVerified } from '../../../../cmd/upgrade-bundle/verifyReport.ts';
 import { addBases } from '../../../../lib/bundle/complete.ts';
 import { openBundle } from '../../../../lib/bundle/open.ts';
 import { verifyBundle, type VerifyReport } from '../../../../lib/bundle/verify/verify.ts';
-import { releaseRepository } from '../../../../lib/store/directory.ts';
+import { releaseRepository } from '../../../../lib/content/store/directory.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { makeContext } from '../../../support/context.ts';
 import { attachmentTag } from '../../../support/release/attachments.ts';

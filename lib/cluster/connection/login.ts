@@ -1,0 +1,115 @@
+import { readFile } from 'node:fs/promises';
+import type http from 'node:http';
+import { isFields, textOf, type Fields } from '../../fields.ts';
+import type { Context } from '../../context.ts';
+import { messageOf, PluginError } from '../../errors.ts';
+import { isMissing } from '../../content/files/fileContent.ts';
+import { askAuthProvider } from './clientPackage.ts';
+import { runCredentialPlugin, type PluginOptions } from './credentialPlugin.ts';
+import type { KubeTarget } from './kubeconfig.ts';
+
+/** The credentials of a user, and the time when they expire (milliseconds since 1970). */
+export interface Login {
+  /** The value of the header Authorization. */
+  readonly authorization?: string | undefined;
+  /** The client certificate and its key in PEM, if a credential plugin returned them. */
+  readonly certificate?: string | undefined;
+  readonly key?: string | undefined;
+  readonly expires: number;
+}
+
+/** The time after which a token file is read again, in milliseconds; the same as in client-go. */
+const tokenFileLifetime = 60_000;
+
+/**
+ * Logs in as the user of a kubeconfig: runs its credential plugin, or uses its token, its token file, its password or
+ * its auth-provider. `authority` is the CA of the cluster, for the plugin. Throws `bad-credentials-file` and
+ * `not-readable`.
+ */
+export async function logIn(
+  { user, cluster, source }: KubeTarget,
+  authority: Buffer | undefined,
+  options: PluginOptions,
+  context: Context,
+): Promise<Login> {
+  const { exec, tokenFile, token, 'auth-provider': provider } = user;
+  if (isFields(exec)) {
+    const known = { ...cluster, ...(authority && { 'certificate-authority-data': authority.toString('base64') }) };
+    const { expires = Infinity, ...plugin } = await runCredentialPlugin(exec, known, options, context);
+    return { ...plugin, authorization: authorizationOf(user, plugin.token ?? token), expires };
+  }
+  if (typeof tokenFile === 'string') {
+    // Token files end with a newline.
+    const fileToken = (await readCredentialFile(tokenFile, 'token file')).toString().trim();
+    return { authorization: authorizationOf(user, fileToken), expires: Date.now() + tokenFileLifetime };
+  }
+  const own = authorizationOf(user, token);
+  if (provider === undefined) return { authorization: own, expires: Infinity };
+  const provided = await askAuthProvider(provider, source);
+  return { authorization: own ?? provided, expires: Date.now() + tokenFileLifetime };
+}
+
+/** Returns whether another login may give other credentials. */
+export function isRenewable(user: Fields): boolean {
+  return ['exec', 'tokenFile', 'auth-provider'].some((name) => user[name] !== undefined);
+}
+
+/** Returns the headers with which a user acts as another user. */
+export function impersonationHeaders(user: Fields): http.OutgoingHttpHeaders {
+  const { as, 'as-uid': uid, 'as-groups': groups, 'as-user-extra': extra } = user;
+  const extras = Object.entries(isFields(extra) ? extra : {}).map(
+    // As client-go encodes it, because names of headers have no slashes.
+    ([key, values]) => [`Impersonate-Extra-${encodeURIComponent(key)}`, values as string[]] as const,
+  );
+  return {
+    ...(typeof as === 'string' && as !== '' && { 'Impersonate-User': as }),
+    ...(typeof uid === 'string' && uid !== '' && { 'Impersonate-Uid': uid }),
+    ...(Array.isArray(groups) && groups.length > 0 && { 'Impersonate-Group': groups.map(String) }),
+    ...Object.fromEntries(extras),
+  };
+}
+
+/** Returns the header Authorization. A user name has precedence over a token. YAML may parse either as a number. */
+function authorizationOf({ username, password }: Fields, token: unknown): string | undefined {
+  const [name, secret, bearer] = [username, password, token].map(scalar);
+  if (name) return `Basic ${Buffer.from(`${name}:${secret ?? ''}`).toString('base64')}`;
+  return bearer ? `Bearer ${bearer}` : undefined;
+}
+
+function scalar(value: unknown): string {
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+}
+
+/**
+ * Reads the CA that a kubeconfig’s cluster entry trusts, in PEM; undefined if it names none. Throws `not-readable` and
+ * `invalid-file`.
+ */
+export async function readServerAuthority(cluster: Fields, source: string): Promise<Buffer | undefined> {
+  const name = 'certificate-authority';
+  const authority = await readMaterial(cluster, name);
+  if (authority?.includes('-----BEGIN ') !== false) return authority;
+  const file = cluster[`${name}-data`] ? '' : ` ${String(cluster[name])}`;
+  throw new PluginError('invalid-file', `The ${name}${file} of ${source} has no certificate in PEM`, {
+    hint: 'A certificate in PEM begins with -----BEGIN CERTIFICATE-----.',
+  });
+}
+
+/**
+ * Reads a certificate or key of a kubeconfig entry: its `-data` field, or else the file. Undefined if it has neither.
+ * Throws `not-readable`.
+ */
+export async function readMaterial(fields: Fields, name: string): Promise<Buffer | undefined> {
+  const { [`${name}-data`]: data, [name]: path } = fields;
+  if (typeof data === 'string' && data !== '') return Buffer.from(data, 'base64');
+  const file = textOf(path);
+  return file === undefined ? undefined : readCredentialFile(file, name);
+}
+
+async function readCredentialFile(path: string, what: string): Promise<Buffer> {
+  try {
+    return await readFile(path);
+  } catch (cause) {
+    const reason = isMissing(cause) ? 'does not exist' : `cannot be read: ${messageOf(cause)}`;
+    throw new PluginError('not-readable', `The ${what} ${path} ${reason}`, { cause });
+  }
+}

@@ -1,0 +1,258 @@
+import { addAbortSignal, pipeline, Readable, Transform } from 'node:stream';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { CopyFailure, describeFailures } from './copyFailure.ts';
+import { PluginError } from '../../errors.ts';
+import { childrenOf, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
+import { RequestLimiter } from '../http/requestLimiter.ts';
+import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
+import type { ContentSource, ContentStore } from '../store/store.ts';
+
+/** An image or manifest list to copy, with all its content. */
+export interface Image {
+  /** The name in events and errors. */
+  readonly name: string;
+  readonly source: ContentSource;
+  readonly root: Descriptor;
+  /** Its manifests, and possibly those of other images. */
+  readonly manifests: StoredManifests;
+  /** The tags at the destination, pushed after all content. */
+  readonly tags?: readonly string[];
+  /** Whether it is a sigstore attachment, which events do not count as an image. */
+  readonly isAttachment?: boolean;
+}
+
+/** Options of a copy. */
+export interface CopyOptions {
+  /** The largest number of concurrent requests and transfers; default 6. */
+  readonly concurrency?: number;
+  /**
+   * Repositories of the destination that may have a blob. If the store can mount, they are tried before the blob is
+   * moved.
+   */
+  readonly mountFrom?: (blob: Descriptor) => readonly string[];
+  /**
+   * Returns a function that moves blobs of a source to the destination; undefined if the caller has none. The function
+   * itself emits `bytes`.
+   */
+  readonly moverOf?: (source: ContentSource) => ((blob: Descriptor, signal: AbortSignal) => Promise<void>) | undefined;
+}
+
+const defaultConcurrency = 6;
+// More images than requests, because some images only wait for shared content.
+const imagesPerRequest = 3;
+
+/**
+ * Copies images whose manifests were read to a store, byte for byte: the content of a manifest, then the manifest, then
+ * its tags. So a second run resumes an interrupted copy. Skips existing content, and moves shared content once. A
+ * failed image does not stop the others: one error at the end (`partial`; a single failure keeps its code) has all
+ * failures. `interrupted` and a failure of the whole destination (full, read-only, unreachable, access denied) stop
+ * all.
+ */
+export async function copyImages(
+  images: readonly Image[],
+  destination: ContentStore,
+  options: CopyOptions,
+  context: Context,
+): Promise<void> {
+  const copy = new Copy(destination, options, context);
+  const results: CopyFailure[][] = [];
+  // Not all images at once, because the manifest of the first image would then wait for the last blob of all.
+  const waiting = images.entries();
+  const work = async (): Promise<void> => {
+    for (const [index, image] of waiting) results[index] = await copy.copyImage(image);
+  };
+  await Promise.all(Array.from({ length: imagesPerRequest * (options.concurrency ?? defaultConcurrency) }, work));
+  // In the order of the images, not of their failures.
+  const failed = new Map<CopyFailure, string[]>();
+  for (const [index, { name }] of images.entries()) {
+    for (const failure of results[index] ?? []) failed.set(failure, [...(failed.get(failure) ?? []), name]);
+  }
+  checkInterrupted(context.signal);
+  if (copy.fatal) throw describeFailures(new Map([[copy.fatal, failed.get(copy.fatal) ?? []]]), images.length);
+  if (failed.size > 0) throw describeFailures(failed, images.length);
+}
+
+class Copy {
+  /** The failure that stopped all copies. */
+  fatal: CopyFailure | undefined;
+  readonly #destination: ContentStore & Partial<Mounting>;
+  readonly #options: CopyOptions;
+  readonly #context: Context;
+  readonly #limiter: RequestLimiter;
+  readonly #stop = new AbortController();
+  readonly #signal: AbortSignal;
+  readonly #copies = new Map<string, Promise<CopyFailure[]>>();
+
+  constructor(destination: ContentStore, options: CopyOptions, context: Context) {
+    this.#destination = destination;
+    this.#options = options;
+    this.#context = context;
+    this.#limiter = new RequestLimiter(options.concurrency ?? defaultConcurrency);
+    this.#signal = AbortSignal.any([context.signal, this.#stop.signal]);
+  }
+
+  /** Copies and tags an image. Returns its failures. Images with shared content return the same objects. */
+  async copyImage(image: Image): Promise<CopyFailure[]> {
+    const { name, root, tags = [], isAttachment = false } = image;
+    const failures = [...new Set(await this.#copyOnce(root, image))];
+    if (failures.length > 0) return failures;
+    const untagged = await this.#collect(async () => {
+      for (const tag of tags) {
+        await this.#attempt('destination', this.#destination, root, () => this.#destination.tag(root, tag));
+      }
+    });
+    if (untagged.length === 0 && !isAttachment) this.#context.onEvent({ kind: 'image', name });
+    return untagged;
+  }
+
+  #copyOnce(node: Descriptor, image: Image): Promise<CopyFailure[]> {
+    const key = `${isManifest(node) ? 'manifest' : 'blob'} ${node.digest}`;
+    let copy = this.#copies.get(key);
+    if (!copy) {
+      copy = this.#collect(() => this.#copy(node, image));
+      this.#copies.set(key, copy);
+    }
+    return copy;
+  }
+
+  async #collect(action: () => Promise<CopyFailure[] | void>): Promise<CopyFailure[]> {
+    try {
+      return (await action()) ?? [];
+    } catch (error) {
+      if (error instanceof CopyFailure) return [error];
+      throw error;
+    }
+  }
+
+  async #copy(node: Descriptor, image: Image): Promise<CopyFailure[]> {
+    const { digest, size } = node;
+    if (await this.#attempt('destination', this.#destination, node, () => this.#destination.exists(node))) {
+      if (isIndex(node)) {
+        // Some registries have lists without all of their images.
+        const images = childrenOf(manifestOf(node, image).manifest);
+        const failures = (await Promise.all(images.map((child) => this.#copyOnce(child, image)))).flat();
+        if (failures.length > 0) return failures;
+      }
+      this.#context.onEvent({ kind: 'skipped', digest, size });
+      return [];
+    }
+    let isMounted = false;
+    if (isManifest(node)) {
+      const { bytes, manifest } = manifestOf(node, image);
+      const children = childrenOf(manifest);
+      const below = await Promise.all(children.map((child) => this.#copyOnce(child, image)));
+      const failures = below.flat();
+      if (failures.length > 0) return failures;
+      await this.#putManifest(node, bytes, children, image);
+    } else {
+      isMounted = await this.#putBlob(node, image);
+    }
+    this.#context.onEvent({ kind: isMounted ? 'mounted' : 'stored', digest, size });
+    return [];
+  }
+
+  async #putManifest(node: Descriptor, bytes: Buffer, children: readonly Descriptor[], image: Image): Promise<void> {
+    try {
+      await this.#pushManifest(node, bytes);
+    } catch (error) {
+      if (!(error instanceof CopyFailure) || !error.isBlobUnknown) throw error;
+      // Some registries report a child as present, but refuse its parent until it is pushed again
+      // (oras-go #1212).
+      for (const child of children) {
+        if (isManifest(child)) await this.#pushManifest(child, manifestOf(child, image).bytes);
+        else await this.#putBlob(child, image);
+      }
+      await this.#pushManifest(node, bytes);
+    }
+  }
+
+  #pushManifest(node: Descriptor, bytes: Buffer): Promise<void> {
+    const push = (): Promise<void> => this.#destination.push(node, () => Promise.resolve(Readable.from([bytes])));
+    return this.#attempt('destination', this.#destination, node, push);
+  }
+
+  /** Mounts or moves a blob. Returns whether it was mounted. */
+  async #putBlob(blob: Descriptor, { source }: Image): Promise<boolean> {
+    const { mountFrom, moverOf } = this.#options;
+    if (this.#destination.mount) {
+      for (const repository of mountFrom?.(blob) ?? []) {
+        const mount = (): Promise<boolean> | undefined => this.#destination.mount?.(blob, repository);
+        if (await this.#attempt('destination', this.#destination, blob, mount)) return true;
+      }
+    }
+    const move = moverOf?.(source);
+    if (move) await this.#attempt('source', source, blob, () => move(blob, this.#signal));
+    else await this.#attempt('destination', this.#destination, blob, () => this.#push(blob, source));
+    return false;
+  }
+
+  async #push(blob: Descriptor, source: ContentSource): Promise<void> {
+    let atSource: unknown;
+    let reported = 0;
+    const open = async (): Promise<Readable> => {
+      atSource = undefined;
+      let position = 0;
+      const content = await source.fetch(blob).catch((error: unknown) => {
+        atSource = error;
+        throw error;
+      });
+      const counted = new Transform({
+        readableHighWaterMark: 1024 * 1024,
+        transform: (chunk: Buffer, _encoding, done) => {
+          position += chunk.length;
+          // A second attempt sends bytes that the first attempt reported.
+          if (position > reported) {
+            this.#context.onEvent({ kind: 'bytes', digest: blob.digest, bytes: position - reported });
+            reported = position;
+          }
+          done(null, chunk);
+        },
+      });
+      // A failed destination destroys the stream that it reads. That is not an error of the source.
+      content.once('error', (error) => (atSource = counted.destroyed ? undefined : error));
+      return addAbortSignal(
+        this.#signal,
+        pipeline(content, counted, () => undefined),
+      );
+    };
+    try {
+      await this.#destination.push(blob, open);
+    } catch (error) {
+      throw atSource === undefined ? error : new CopyFailure('source', source.name, blob.digest, atSource);
+    }
+  }
+
+  /** Runs an action within the limit of requests, and adds the side and the store to its error. */
+  async #attempt<T>(
+    side: 'source' | 'destination',
+    store: ContentSource,
+    { digest }: Descriptor,
+    action: () => Promise<T> | T,
+  ): Promise<T> {
+    let release: (() => void) | undefined;
+    try {
+      release = await this.#limiter.take('plain', this.#signal);
+      return await action();
+    } catch (error) {
+      const failure = error instanceof CopyFailure ? error : new CopyFailure(side, store.name, digest, error);
+      if (failure.isFatal && !this.#signal.aborted) {
+        this.fatal = failure;
+        this.#stop.abort();
+      }
+      throw failure;
+    } finally {
+      release?.();
+    }
+  }
+}
+
+/** A store that can mount a blob from another repository. `mount` returns false if that is not possible. */
+interface Mounting {
+  mount(descriptor: Descriptor, fromRepository: string): Promise<boolean>;
+}
+
+function manifestOf({ digest }: Descriptor, { name, manifests }: Image): StoredManifest {
+  const stored = manifests.get(digest);
+  if (!stored) throw new PluginError('internal', `the manifest ${digest} of ${name} was not read`);
+  return stored;
+}

@@ -1,0 +1,72 @@
+import { constants } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { isMissing } from './fileContent.ts';
+
+/** The longest time without data from the writer of a pipe, in milliseconds. */
+const pipeTimeout = 30_000;
+const pipeInterval = 20;
+
+/**
+ * Reads a small file: a regular file, or a pipe with a writer, such as `<(…)` of a shell. Throws `not-found`,
+ * `not-readable` and, above the limit (bytes), `too-large`. The messages begin with the path.
+ */
+export async function readSmallFile(path: string, limit: number): Promise<Buffer> {
+  try {
+    // Opening a pipe without a writer would block.
+    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const found = await file.stat();
+    if (found.isDirectory()) throw new PluginError('not-readable', `${path} is a folder`);
+    if (!found.isFile() && !found.isFIFO()) throw new PluginError('not-readable', `${path} is not a regular file`);
+    const bytes = await readWhole(file, path, limit);
+    if (bytes.length === 0 && found.isFIFO())
+      throw new PluginError('not-readable', `${path} is a pipe without a writer`);
+    return bytes;
+  } catch (cause) {
+    if (isPluginError(cause)) throw cause;
+    if (isMissing(cause)) throw new PluginError('not-found', `${path} does not exist`, { cause });
+    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** Reads the standard input to its end. Throws `too-large` above the limit (bytes). */
+export async function readSmallInput(stdin: AsyncIterable<Buffer>, limit: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of stdin) {
+    size += chunk.length;
+    if (size > limit) throw new PluginError('too-large', `the standard input has more than ${limit} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/**
+ * Reads an open file. Throws `too-large` above the limit (bytes), and errors of the file system. `path` is for
+ * messages.
+ */
+export async function readWhole(file: FileHandle, path: string, limit: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for (let length = 0; length <= limit;) {
+    const chunk = await readChunk(file, Math.min(64 * 1024, limit + 1 - length), path);
+    if (chunk.length === 0) return Buffer.concat(chunks);
+    chunks.push(chunk);
+    length += chunk.length;
+  }
+  throw new PluginError('too-large', `${path} exceeds the limit of ${limit} bytes`);
+}
+
+async function readChunk(file: FileHandle, size: number, path: string): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafe(size);
+  for (let waited = 0; waited < pipeTimeout; waited += pipeInterval) {
+    try {
+      const { bytesRead } = await file.read(buffer, 0, size, null);
+      return buffer.subarray(0, bytesRead);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error;
+      await sleep(pipeInterval);
+    }
+  }
+  throw new PluginError('not-readable', `${path} is a pipe, and sent no data for ${pipeTimeout / 1000} s`);
+}

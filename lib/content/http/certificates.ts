@@ -1,0 +1,140 @@
+import { X509Certificate } from 'node:crypto';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createSecureContext, getCACertificates, type ConnectionOptions } from 'node:tls';
+import { messageOf, PluginError } from '../../errors.ts';
+import { readSmallFile } from '../files/smallFile.ts';
+
+/** Options for verifying registries, and the folders of their certificates. */
+export interface CertificatesOptions {
+  /** Accept any certificate of a server. */
+  readonly insecure: boolean;
+  /** The path of a PEM file with CAs to trust in addition to those of the system. */
+  readonly certificateAuthority?: string;
+  /** Folders with one folder for each registry, in order of precedence; by default those of podman and docker. */
+  readonly folders?: readonly string[];
+}
+
+/**
+ * Options of a TLS context. Use one context for all connections to a host, because loading the CAs of a system takes
+ * ten milliseconds.
+ */
+export interface TlsOptions extends Pick<
+  ConnectionOptions,
+  'ciphers' | 'minVersion' | 'maxVersion' | 'pskCallback' | 'checkServerIdentity'
+> {
+  /** CAs in PEM, including those of the system. */
+  readonly ca?: string[];
+  /** Client certificates in PEM. Each has its key at the same index of `key`. */
+  readonly cert?: string[];
+  readonly key?: string[];
+  /** Trust each certificate in `ca` as a CA, also an intermediate one, as Go does. */
+  readonly allowPartialTrustChain?: boolean;
+  readonly rejectUnauthorized?: boolean;
+}
+
+/** The TLS options of each registry of a run. Reads files once, when a registry is first needed. */
+export class Certificates {
+  readonly #options: CertificatesOptions;
+  readonly #registries = new Map<string, Promise<TlsOptions>>();
+  #trusted: Promise<string[]> | undefined;
+
+  constructor(options: CertificatesOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Returns the TLS options for a registry (`host` or `host:port`). CAs are those of the system, of Node.js and of
+   * `certificateAuthority`. From `<folder>/<registry>/`, each `*.crt` is a CA, and each `*.cert` with its `*.key` a
+   * client certificate (containers-certs.d(5)). Throws `not-readable` and `invalid-file` with the file.
+   */
+  for(registry: string): Promise<TlsOptions> {
+    const known = this.#registries.get(registry) ?? this.#read(registry);
+    this.#registries.set(registry, known);
+    return known;
+  }
+
+  async #read(registry: string): Promise<TlsOptions> {
+    const { insecure, certificateAuthority, folders = defaultFolders } = this.#options;
+    const { ca = [], ...client } = await readRegistryFolder(folders, registry);
+    // Skip loading CAs when verification is off.
+    if (insecure) return { ...client, rejectUnauthorized: false };
+    const trusted = await (this.#trusted ??= readAllAuthorities(certificateAuthority));
+    return {
+      ca: [...trusted, ...ca],
+      ...client,
+      allowPartialTrustChain: true,
+      rejectUnauthorized: true,
+    };
+  }
+}
+
+const defaultFolders = ['/etc/containers/certs.d', '/etc/docker/certs.d'];
+
+async function readAllAuthorities(certificateAuthority: string | undefined): Promise<string[]> {
+  const extra = certificateAuthority === undefined ? [] : await readAuthorities(certificateAuthority);
+  return [...new Set([...getCACertificates('default'), ...getCACertificates('system'), ...extra])];
+}
+
+async function readRegistryFolder(folders: readonly string[], registry: string): Promise<TlsOptions> {
+  for (const folder of folders.map((parent) => join(parent, registry))) {
+    // Folders of other users may not be readable. podman skips them too.
+    const names = await readdir(folder).catch(() => undefined);
+    if (!names) continue;
+    const withSuffix = (suffix: string) =>
+      names.filter((name) => name.endsWith(suffix)).map((name) => join(folder, name.slice(0, -suffix.length)));
+    const ca = await Promise.all(withSuffix('.crt').map((name) => readAuthorities(`${name}.crt`)));
+    const pairs = withSuffix('.cert').sort();
+    const orphan = withSuffix('.key').find((name) => !pairs.includes(name));
+    if (orphan)
+      throw new PluginError('invalid-file', `${orphan}.key has no certificate ${orphan}.cert in the same folder`);
+    const clients = await Promise.all(pairs.map(readClient));
+    return {
+      ca: ca.flat(),
+      ...(clients.length > 0 && { cert: clients.map(({ cert }) => cert), key: clients.map(({ key }) => key) }),
+    };
+  }
+  return {};
+}
+
+async function readClient(path: string): Promise<{ cert: string; key: string }> {
+  const pair = { cert: await readPem(`${path}.cert`), key: await readPem(`${path}.key`) };
+  try {
+    createSecureContext(pair);
+  } catch (cause) {
+    throw new PluginError('invalid-file', `The client certificate ${path}.cert cannot be used: ${messageOf(cause)}`, {
+      hint: `Put its unencrypted private key into ${path}.key.`,
+      cause,
+    });
+  }
+  return pair;
+}
+
+async function readAuthorities(path: string): Promise<string[]> {
+  const found = (await readPem(path)).match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+  if (found.length === 0) {
+    throw new PluginError('invalid-file', `${path} has no certificate in PEM format`, {
+      hint: 'Convert a binary certificate with: openssl x509 -inform der -in FILE -out FILE.crt',
+    });
+  }
+  for (const [index, pem] of found.entries()) {
+    try {
+      new X509Certificate(pem);
+    } catch (cause) {
+      const which = `certificate ${index + 1} of ${found.length}`;
+      throw new PluginError('invalid-file', `${path}: ${which} is malformed`, { cause });
+    }
+  }
+  return found;
+}
+
+/** The largest file in bytes. The CAs of a system have a quarter of a megabyte. */
+const sizeLimit = 16 * 1024 * 1024;
+
+async function readPem(path: string): Promise<string> {
+  try {
+    return (await readSmallFile(path, sizeLimit)).toString();
+  } catch (cause) {
+    throw new PluginError('not-readable', `The certificate file ${messageOf(cause)}`, { cause });
+  }
+}

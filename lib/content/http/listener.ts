@@ -1,0 +1,147 @@
+import { createServer, type IncomingMessage, type Server, type ServerOptions, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { serverTlsOf, type PreSharedKey } from './preSharedKey.ts';
+
+/** The address to listen at, and the limits for clients. */
+export interface ListenerOptions {
+  readonly host: string;
+  readonly port: number;
+  /** Listen by TLS, and only for clients with this key. */
+  readonly preSharedKey?: PreSharedKey;
+  /** Listen by TLS with this certificate, for any client. */
+  readonly certificate?: ServerCertificate;
+  readonly limits?: ConnectionLimits;
+}
+
+/** The certificate of a server with its chain, and its private key, in PEM. */
+export interface ServerCertificate {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** Limits of connections, and of the time for a request in milliseconds. */
+export interface ConnectionLimits {
+  /** All connections; default 512. */
+  readonly connections?: number;
+  /** Connections from one address; default 128. */
+  readonly connectionsPerAddress?: number;
+  /** The time for the head of a request, default 15 s. The whole request may take twice that. */
+  readonly headTime?: number;
+}
+
+/** A listening server. */
+export interface Listener {
+  readonly url: string;
+  readonly host: string;
+  readonly port: number;
+  /** Uses another certificate for new connections, if the server has one. Throws the error of TLS for an invalid one. */
+  setCertificate(certificate: ServerCertificate): void;
+  /** Closes all connections, also those with a response in transfer. */
+  close(): Promise<void>;
+}
+
+/** The largest number of requests that a client may send before the first response. */
+const pipelineLimit = 16;
+/** The interval of log messages about refused connections, in milliseconds. */
+const logInterval = 60_000;
+
+type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+
+/**
+ * Listens for HTTP requests and handles them, one at a time for each connection. Closes connections above the limits,
+ * and connections with slow requests. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
+ */
+export async function openListener(options: ListenerOptions, handle: Handle, context: Context): Promise<Listener> {
+  const { host, port, preSharedKey, certificate, limits = {} } = options;
+  const { headTime = 15_000 } = limits;
+  const settings: ServerOptions = {
+    headersTimeout: headTime,
+    requestTimeout: 2 * headTime,
+    connectionsCheckingInterval: headTime / 4,
+    // Detects clients that have disconnected.
+    keepAlive: true,
+    keepAliveInitialDelay: 30_000,
+  };
+  const inTurn = takeTurns(handle);
+  const tls = preSharedKey ? serverTlsOf(preSharedKey) : certificate;
+  const secure = tls && createTlsServer({ ...settings, ...tls }, inTurn);
+  const server = secure ?? createServer(settings, inTurn);
+  limitConnections(server, limits, context);
+  await listen(server, host, port);
+  const address = server.address() as AddressInfo;
+  const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
+  const url = `${tls ? 'https' : 'http'}://${authority}`;
+  const close = (): Promise<void> => {
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeAllConnections();
+    return closed;
+  };
+  const setCertificate = (next: ServerCertificate): void => {
+    if (certificate) secure?.setSecureContext(next);
+  };
+  return { url, host: address.address, port: address.port, setCertificate, close };
+}
+
+/**
+ * Delays each request of a connection until the previous response has ended. Otherwise all its responses would be in
+ * memory.
+ */
+function takeTurns(handle: Handle): (request: IncomingMessage, response: ServerResponse) => void {
+  const queues = new WeakMap<Socket, { last: Promise<void>; length: number }>();
+  return (request, response) => {
+    const { socket } = request;
+    const queue = queues.get(socket) ?? { last: Promise.resolve(), length: 0 };
+    queues.set(socket, queue);
+    if (queue.length >= pipelineLimit) return void socket.destroy();
+    queue.length += 1;
+    queue.last = queue.last
+      .then(() => (socket.destroyed ? undefined : handle(request, response)))
+      .catch(() => void socket.destroy())
+      .then(() => void (queue.length -= 1));
+  };
+}
+
+function limitConnections(
+  server: Server,
+  { connections = 512, connectionsPerAddress = 128 }: ConnectionLimits,
+  context: Context,
+): void {
+  const open = new Map<string, number>();
+  let all = 0;
+  let logged = -Infinity;
+  server.prependListener('connection', (socket: Socket) => {
+    const { remoteAddress: address = '' } = socket;
+    const own = open.get(address) ?? 0;
+    if (all >= connections || own >= connectionsPerAddress) {
+      socket.destroy();
+      if (performance.now() - logged < logInterval) return;
+      logged = performance.now();
+      const which = all >= connections ? `${all} are open` : `${own} of that address are open`;
+      context.log('warn', `serve: a connection from ${address} was refused: ${which}`);
+      return;
+    }
+    all += 1;
+    open.set(address, own + 1);
+    socket.once('close', () => {
+      all -= 1;
+      const left = (open.get(address) ?? 1) - 1;
+      if (left > 0) open.set(address, left);
+      else open.delete(address);
+    });
+  });
+}
+
+function listen(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (cause: NodeJS.ErrnoException) => {
+      const code = cause.code === 'EADDRINUSE' ? 'busy' : cause.code === 'EACCES' ? 'not-writable' : 'unreachable';
+      const hint = code === 'busy' ? 'Choose another port, or port 0 for any free port.' : undefined;
+      const message = `cannot listen at ${host}:${port}: ${cause.message}`;
+      reject(new PluginError(code, message, { hint, cause }));
+    });
+    server.listen(port, host, resolve);
+  });
+}

@@ -1,0 +1,207 @@
+import { lstat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { isFields } from '../../../fields.ts';
+import { isPluginError, messageOf, PluginError } from '../../../errors.ts';
+import { runHelper, type Credential, isHelperName } from './credentialHelper.ts';
+import type { Environment } from '../../http/proxy.ts';
+import { readSmallFile } from '../../files/smallFile.ts';
+
+/** The credential files to read. */
+export interface CredentialsOptions {
+  /** The only file to use (`--pull-secret`, `--registry-config`). */
+  readonly file?: string;
+  /** The environment of helpers, which also names the default files. */
+  readonly environment: Environment;
+  /** The user ID, for /run/containers/<uid>/auth.json. */
+  readonly uid?: number;
+  /** The home directory of the user; by default HOME of the environment. */
+  readonly home?: string;
+}
+
+/** One credentials file, in the format of ~/.docker/config.json. */
+interface CredentialsFile {
+  readonly path: string;
+  readonly auths: ReadonlyMap<string, unknown>;
+  readonly helpers: ReadonlyMap<string, unknown>;
+  readonly store: unknown;
+}
+
+/**
+ * The credentials of a run. Runs each helper once for each host. Reads the files when the first credential is needed:
+ * the given file, else the file of REGISTRY_AUTH_FILE, else all existing default files in the order of `oc`. These are
+ * `$XDG_RUNTIME_DIR/containers/auth.json`, `/run/containers/<uid>/auth.json`, `~/.config/containers/auth.json` (or in
+ * XDG_CONFIG_HOME), `~/.docker/config.json` (or in DOCKER_CONFIG) and `~/.dockercfg`.
+ */
+export class Credentials {
+  readonly #options: CredentialsOptions;
+  readonly #credentials = new Map<string, Promise<Credential | undefined>>();
+  #files: readonly CredentialsFile[] = [];
+  #loading: Promise<void> | undefined;
+
+  constructor(options: CredentialsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Reads the files. Throws `bad-credentials-file` for a missing file that the user named, and for any file that cannot
+   * be read or parsed.
+   */
+  load(): Promise<void> {
+    return (this.#loading ??= this.#load());
+  }
+
+  /** The paths of the files that were read, in their order of precedence. */
+  get files(): readonly string[] {
+    return this.#files.map(({ path }) => path);
+  }
+
+  /**
+   * Returns the credential for a repository; undefined if there is none. The first file with one wins. Within a file, a
+   * helper for the registry comes first. Then come the entry with the longest path (`host/a/b`, `host/a`, `host`,
+   * compared as a whole) and the credentials store of the file. Throws the errors of `load`, and `bad-credentials-file`
+   * if that entry or helper is unusable.
+   */
+  async find(registry: string, repository: string): Promise<Credential | undefined> {
+    await this.load();
+    const host = canonicalHost(registry);
+    for (const file of this.#files) {
+      const credential =
+        (await this.#runHelper(file, file.helpers.get(host), host)) ??
+        findEntry(file, host, repository) ??
+        (await this.#runHelper(file, file.store, host));
+      if (credential) return credential;
+    }
+    return undefined;
+  }
+
+  async #load(): Promise<void> {
+    const { file, environment } = this.#options;
+    const named = file ?? (environment['REGISTRY_AUTH_FILE'] || undefined);
+    const paths = named === undefined ? defaultPaths(this.#options) : [named];
+    const files = await Promise.all(paths.map((path) => readCredentialsFile(path, named === undefined)));
+    this.#files = files.filter((each) => each !== undefined);
+  }
+
+  async #runHelper(file: CredentialsFile, helper: unknown, host: string): Promise<Credential | undefined> {
+    if (helper === undefined || helper === '') return undefined;
+    if (!isHelperName(helper)) throw unusable(file.path, `names an invalid credential helper for ${host}`);
+    // Docker stores the credentials of its own registry under this address.
+    const server = host === dockerHost ? 'https://index.docker.io/v1/' : host;
+    const key = `${helper} ${server}`;
+    const credential = this.#credentials.get(key) ?? runHelper(helper, server, this.#options.environment);
+    this.#credentials.set(key, credential);
+    return await credential;
+  }
+}
+
+function defaultPaths({ environment, uid, home = environment['HOME'] }: CredentialsOptions): string[] {
+  const under = (folder: string | undefined, ...parts: string[]) => (folder ? [join(folder, ...parts)] : []);
+  const atHome = (...parts: string[]) => under(home, ...parts);
+  return [
+    ...under(environment['XDG_RUNTIME_DIR'], 'containers/auth.json'),
+    ...(uid === undefined ? [] : [`/run/containers/${uid}/auth.json`]),
+    ...under(environment['XDG_CONFIG_HOME'] || atHome('.config')[0], 'containers/auth.json'),
+    ...under(environment['DOCKER_CONFIG'] || atHome('.docker')[0], 'config.json'),
+    ...atHome('.dockercfg'),
+  ];
+}
+
+/** The largest credentials file in bytes. A pull secret has a few kilobytes. */
+const sizeLimit = 4 * 1024 * 1024;
+
+async function readCredentialsFile(path: string, optional: boolean): Promise<CredentialsFile | undefined> {
+  let text: string;
+  try {
+    text = (await readSmallFile(path, sizeLimit)).toString();
+  } catch (cause) {
+    if (optional && (isPluginError(cause, 'not-found') || (await isHidden(path)))) return undefined;
+    throw unusable(path, messageOf(cause).replace(`${path} `, ''), cause);
+  }
+  const value = parseObject(text);
+  if (!value) throw unusable(path, 'is not a JSON object');
+  const { auths, credHelpers = {}, credsStore } = value;
+  // ~/.dockercfg has only the content of `auths`.
+  const bare = !('auths' in value || 'credHelpers' in value || 'credsStore' in value);
+  const entries = bare ? value : (auths ?? {});
+  if (!isFields(entries)) throw unusable(path, 'has “auths” that are not an object');
+  if (!isFields(credHelpers)) throw unusable(path, 'has “credHelpers” that are not an object');
+  return { path, auths: byHost(entries), helpers: byHost(credHelpers), store: credsStore };
+}
+
+/**
+ * Returns whether a file is in a folder that the user may not search, so that it cannot be a file of that user. podman of
+ * root makes such a folder of /run/containers.
+ */
+function isHidden(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => false,
+    (error: unknown) => (error as NodeJS.ErrnoException).code === 'EACCES',
+  );
+}
+
+function parseObject(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text.replace(/^\uFEFF/, ''));
+    return isFields(value) ? value : undefined;
+  } catch {
+    // The message of the parser quotes the text, which is secret.
+    return undefined;
+  }
+}
+
+/** Indexes the entries by host and path. A plain key takes precedence over a URL of the same host. */
+function byHost(entries: Record<string, unknown>): Map<string, unknown> {
+  const result = new Map<string, unknown>();
+  for (const [key, value] of Object.entries(entries)) {
+    const [, address] = /^https?:\/\/([^/]+)/i.exec(key) ?? [];
+    const name = canonicalName(address ?? key.replace(/(?<!\/)\/+$/, ''));
+    if (address === undefined || !result.has(name)) result.set(name, value);
+  }
+  return result;
+}
+
+const dockerHost = 'docker.io';
+
+function canonicalHost(host: string): string {
+  const name = host.toLowerCase();
+  return name === 'index.docker.io' || name === 'registry-1.docker.io' ? dockerHost : name;
+}
+
+function canonicalName(name: string): string {
+  const slash = name.indexOf('/');
+  return slash < 0 ? canonicalHost(name) : canonicalHost(name.slice(0, slash)) + name.slice(slash);
+}
+
+function findEntry(file: CredentialsFile, host: string, repository: string): Credential | undefined {
+  for (let name = `${host}/${repository}`; ; name = name.slice(0, name.lastIndexOf('/'))) {
+    const entry = file.auths.get(name);
+    const credential = isFields(entry) ? readEntry(entry, name, file.path) : undefined;
+    if (credential ?? !name.includes('/')) return credential;
+  }
+}
+
+/** Reads one entry of `auths`; undefined without a secret. Docker writes such entries if it uses a helper. */
+function readEntry(entry: Record<string, unknown>, name: string, path: string): Credential | undefined {
+  const text = (key: string) => (typeof entry[key] === 'string' && entry[key] !== '' ? entry[key] : undefined);
+  const [auth, identityToken, registryToken] = [text('auth'), text('identitytoken'), text('registrytoken')];
+  let [username, password] = [text('username'), text('password')];
+  if (auth !== undefined) {
+    // Some versions of Docker pad the text with zero bytes.
+    const decoded = Buffer.from(auth, 'base64')
+      .toString('utf8')
+      .replace(/(?<!\0)\0+$/, '');
+    const colon = decoded.indexOf(':');
+    if (colon < 0) throw unusable(path, `has an “auth” for ${name} that is not base64 of user:password`);
+    [username, password] = [decoded.slice(0, colon), decoded.slice(colon + 1)];
+  }
+  const pair = username !== undefined && password ? { username, password } : undefined;
+  if (!pair && identityToken === undefined && registryToken === undefined) return undefined;
+  return { ...pair, ...(identityToken && { identityToken }), ...(registryToken && { registryToken }), from: path };
+}
+
+function unusable(path: string, why: string, cause?: unknown): PluginError {
+  return new PluginError('bad-credentials-file', `The credentials file ${path} ${why}`, {
+    hint: 'It should be a pull secret as downloaded from Red Hat, or a file that `podman login` or `docker login` wrote.',
+    cause,
+  });
+}

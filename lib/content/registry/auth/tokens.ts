@@ -1,0 +1,145 @@
+import type { Context } from '../../../context.ts';
+import { isPluginError, PluginError } from '../../../errors.ts';
+import { parseChallenge, type Challenge } from './challenges.ts';
+import type { Connections } from '../../http/connections.ts';
+import type { Credentials } from './credentials.ts';
+import type { Credential } from './credentialHelper.ts';
+import { printable } from '../../http/networkErrors.ts';
+import { isLoopback } from '../../http/proxy.ts';
+import { basicHeader, requestToken, type Token } from './tokenRequest.ts';
+
+/** A request for an Authorization header, as plain data for use between threads. */
+export interface AuthorizationRequest {
+  /** The host, with its port if one is given. */
+  readonly registry: string;
+  /** The repository whose credential is used. */
+  readonly repository: string;
+  /** The scopes of the token, such as `repository:a/b:pull`, separated by spaces; '' for the scope of the challenge. */
+  readonly scope: string;
+  /** The WWW-Authenticate header of a response with status 401. */
+  readonly challenge?: string;
+  /** The Authorization header that was rejected with that response. */
+  readonly rejected?: string;
+}
+
+/** Logs in at registries. A run has one authorizer, for all its stores and threads. */
+export interface Authorizer {
+  /**
+   * Returns the Authorization header to send; undefined for none. Without a challenge, returns the known header. With a
+   * challenge, logs in, and replaces a rejected header unless another request has already done that. Throws
+   * `unauthorized`, `denied`, and the errors of requesting a token.
+   */
+  authorize(request: AuthorizationRequest): Promise<string | undefined>;
+}
+
+/** Options of Tokens. */
+export interface TokensOptions {
+  /** Also send passwords to token servers over plain http. */
+  readonly insecure?: boolean;
+}
+
+/**
+ * Logs in at registries by Basic or Bearer tokens. Caches the kind of login of each registry, and tokens until shortly
+ * before they expire. Only one request for the token of a scope runs at a time.
+ */
+export class Tokens implements Authorizer {
+  readonly #credentials: Credentials;
+  readonly #connections: Pick<Connections, 'exchange'>;
+  readonly #context: Context;
+  readonly #insecure: boolean;
+  readonly #challenges = new Map<string, Challenge>();
+  readonly #tokens = new Map<string, Promise<Token>>();
+
+  constructor(
+    credentials: Credentials,
+    connections: Pick<Connections, 'exchange'>,
+    context: Context,
+    { insecure = false }: TokensOptions = {},
+  ) {
+    this.#credentials = credentials;
+    this.#connections = connections;
+    this.#context = context;
+    this.#insecure = insecure;
+  }
+
+  async authorize(request: AuthorizationRequest): Promise<string | undefined> {
+    const { registry, repository, challenge, rejected } = request;
+    if (challenge !== undefined) this.#challenges.set(registry, parseChallenge(challenge, registry));
+    const challenged = this.#challenges.get(registry);
+    if (!challenged) return undefined;
+    const credential = await this.#credentials.find(registry, repository);
+    const header =
+      challenged.scheme === 'basic' ? basicHeader(credential) : await this.#bearer(request, challenged, credential);
+    if (challenge !== undefined && (header === undefined || header === rejected)) {
+      throw this.#unauthorized(request, credential);
+    }
+    return header;
+  }
+
+  async #bearer(
+    { registry, repository, scope: requested, rejected }: AuthorizationRequest,
+    challenge: Challenge & { scheme: 'bearer' },
+    credential: Credential | undefined,
+  ): Promise<string> {
+    if (credential?.registryToken !== undefined) return `Bearer ${credential.registryToken}`;
+    const scope = requested || challenge.scope;
+    const key = JSON.stringify([registry, repository, scope]);
+    const known = this.#tokens.get(key);
+    if (known) {
+      const { header, renewAt } = await known;
+      if (header !== rejected && Date.now() < renewAt) return header;
+      // Another caller may have replaced it meanwhile.
+      if (this.#tokens.get(key) === known) this.#tokens.delete(key);
+    }
+    const token = this.#tokens.get(key) ?? this.#request({ registry, repository, scope }, challenge, credential);
+    this.#tokens.set(key, token);
+    try {
+      return (await token).header;
+    } catch (error) {
+      // The transport may retry.
+      if (this.#tokens.get(key) === token) this.#tokens.delete(key);
+      throw error;
+    }
+  }
+
+  async #request(
+    request: AuthorizationRequest,
+    { realm, service }: Challenge & { scheme: 'bearer' },
+    credential: Credential | undefined,
+  ): Promise<Token> {
+    const { registry, repository, scope } = request;
+    if (credential && realm.protocol === 'http:' && !this.#insecure && !isLoopback(realm.hostname)) {
+      throw new PluginError(
+        'tls',
+        `${registry} requests the credentials at ${printable(realm)}, which is not encrypted`,
+        {
+          hint: 'Allow plain HTTP if you trust the network.',
+          settings: ['insecure'],
+        },
+      );
+    }
+    this.#context.log('debug', `requesting a token from ${printable(realm)} for ${scope || 'no scope'}`);
+    try {
+      const tokenRequest = { registry, repository, realm, service, scope, credential };
+      return await requestToken(tokenRequest, this.#connections, this.#context.signal);
+    } catch (error) {
+      throw isPluginError(error, 'unauthorized') ? this.#unauthorized(request, credential) : error;
+    }
+  }
+
+  #unauthorized({ registry, repository }: AuthorizationRequest, credential: Credential | undefined): PluginError {
+    if (credential) {
+      const from = credential.from === undefined ? '' : ` from ${credential.from}`;
+      return new PluginError('unauthorized', `${registry} refuses the credentials for ${repository}${from}`, {
+        hint: `They may have expired. Use current credentials, or log in: podman login ${registry}`,
+        settings: ['pullSecret'],
+      });
+    }
+    const files = this.#credentials.files.join(', ');
+    const found = files ? `there are none for it in ${files}` : 'no credentials file was found';
+    return new PluginError('unauthorized', `${registry} requires credentials for ${repository}, and ${found}`, {
+      hint: `Use a pull secret, or log in: podman login ${registry}`,
+      settings: ['pullSecret'],
+    });
+  }
+}

@@ -1,0 +1,177 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { PluginError, type ErrorCode } from '../../errors.ts';
+import type { ReadResponse } from '../http/connections.ts';
+import { printable } from '../http/networkErrors.ts';
+import { parseJson } from '../oci/syntax.ts';
+import { explainStatus, TransientError } from '../http/retry.ts';
+
+/** The subject of a request, for messages. */
+export interface RequestSubject {
+  readonly method: string;
+  readonly registry: string;
+  readonly repository: string;
+  /** The content, for messages: `blob sha256:…`, `manifest 4.12.0`. */
+  readonly what: string;
+}
+
+/** A response with its URL after redirects, and the Authorization header of the request. */
+export interface Reply extends ReadResponse {
+  readonly url: URL;
+  readonly authorization: string | undefined;
+  /** Whether redirects left the origin of the registry. */
+  readonly isCrossOrigin: boolean;
+}
+
+/** Returns the error codes of a response (distribution-spec, “Error Codes”), such as `MANIFEST_UNKNOWN`. */
+export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
+  return errorsOf(reply.body).map(({ code }) => code);
+}
+
+/**
+ * Returns the error for a response, with the message of the registry. It is a TransientError if a retry may succeed.
+ */
+export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): PluginError {
+  const { status, url } = reply;
+  const { method, registry, repository, what } = subject;
+  const words = summarize(reply);
+  const quoted = words && ` (${words})`;
+  const code = codeOf(reply);
+  const whole = `${registry}/${repository}`;
+  if (reply.isCrossOrigin && [401, 403].includes(status)) {
+    // Signed URLs expire, and the registry then returns a new one.
+    return new TransientError(
+      'denied',
+      `${url.host}, where ${registry} stores ${what}, refuses to send it${quoted}`,
+      {},
+    );
+  }
+  if (code === 'unauthorized') {
+    const message = reply.authorization
+      ? `${registry} rejects the given credentials for ${what} of ${repository}`
+      : `${registry} requires credentials for ${what} of ${repository}`;
+    const hint = `Use credentials for ${registry}, or log in: podman login ${registry}`;
+    return new PluginError(code, message + quoted, { hint, settings: ['pullSecret'] });
+  }
+  if (code === 'denied') {
+    return new PluginError(
+      code,
+      `${registry} does not allow this user to ${verb(method)} ${what} of ${repository}${quoted}`,
+      {
+        hint: 'Ask for access to the repository, or use the credentials of a user who has it.',
+        settings: ['pullSecret'],
+      },
+    );
+  }
+  if (verb(method) === 'write' && status === 413) {
+    return new PluginError('too-large', `${whole} accepts no content as large as ${what}: it answered 413${quoted}`, {
+      hint: 'Raise the limit of the registry, or of the proxy in front of it (nginx: client_max_body_size).',
+    });
+  }
+  if (verb(method) === 'write' && status === 507) {
+    return new PluginError('disk-full', `${whole} has no space for ${what}: it answered 507${quoted}`, {
+      hint: 'Free space at the registry, and run the same command again: what was copied stays, and is skipped.',
+    });
+  }
+  if (refusesUploads(method, status)) {
+    return new PluginError('denied', `${whole} accepts no images: it answered ${status} to an upload${quoted}`, {
+      hint:
+        status === 404
+          ? 'Create the repository first, or check its name.'
+          : 'It may be read-only, or a cache of another registry: name one that accepts images.',
+    });
+  }
+  if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
+    return new PluginError(code, `${whole} has no ${what}${quoted}`);
+  const where = reply.isCrossOrigin ? `${printable(url)} (for ${whole})` : whole;
+  const message = `${where} answered ${status} to a request to ${verb(method)} ${what}${quoted}`;
+  return explainStatus(reply, message, code);
+}
+
+// POST starts an upload without naming the content, so a refusal applies to all images.
+function refusesUploads(method: string, status: number): boolean {
+  return method === 'POST' ? [400, 404, 405, 501].includes(status) : status === 405 && verb(method) === 'write';
+}
+
+/** Throws `server-error` for a compressed response, because its bytes have another digest. */
+export function refuseEncoding({ registry, repository, what }: RequestSubject, headers: IncomingHttpHeaders): void {
+  const encoding = headers['content-encoding'] ?? 'identity';
+  if (encoding === 'identity') return;
+  const message = `${registry}/${repository}: ${what} was sent with the encoding ${encoding.slice(0, 50)}, which was not requested`;
+  throw new PluginError('server-error', message, { hint: 'A proxy may do that: bypass it with NO_PROXY.' });
+}
+
+function codeOf(reply: ReadResponse): ErrorCode {
+  for (const code of errorCodesOf(reply)) {
+    const meaning = codesByName[code];
+    if (meaning && reply.status >= 400 && reply.status < 500) return meaning;
+  }
+  return codesByStatus[reply.status] ?? 'server-error';
+}
+
+const codesByStatus: Readonly<Record<number, ErrorCode>> = {
+  401: 'unauthorized',
+  403: 'denied',
+  404: 'not-found',
+  429: 'rate-limited',
+};
+
+const codesByName: Readonly<Record<string, ErrorCode | undefined>> = {
+  MANIFEST_BLOB_UNKNOWN: 'not-found',
+  MANIFEST_INVALID: 'invalid-manifest',
+  DIGEST_INVALID: 'digest-mismatch',
+  SIZE_INVALID: 'size-mismatch',
+  DENIED: 'denied',
+};
+
+function verb(method: string): string {
+  return method === 'GET' || method === 'HEAD' ? 'read' : method === 'DELETE' ? 'delete' : 'write';
+}
+
+interface RegistryError {
+  readonly code: string;
+  readonly text: string;
+}
+
+function errorsOf(body: Buffer): RegistryError[] {
+  try {
+    const { errors } = parseJson(body.toString()) as { errors?: unknown };
+    if (!Array.isArray(errors)) return [];
+    return (errors as unknown[]).map((entry) => {
+      const { code, message, detail } = (entry ?? {}) as Record<string, unknown>;
+      const digest = (detail as { digest?: unknown } | null | undefined)?.digest;
+      const texts = [code, message, digest, detail].filter((text) => typeof text === 'string' && text !== '');
+      return { code: typeof code === 'string' ? code : '', text: [...new Set(texts)].join(': ') };
+    });
+  } catch {
+    return [];
+  }
+}
+
+/**
+ * Summarizes a response in one line without secrets: the errors of a registry, code and message of S3, or the title
+ * of a page.
+ */
+function summarize({ body, authorization }: Reply): string {
+  const text = body.toString();
+  const marked = [...text.matchAll(/<(Code|Message|title)>([^<]*)</gi)].map(([, , content]) => content?.trim());
+  const words =
+    errorsOf(body)
+      .map((error) => error.text)
+      .join('; ') ||
+    marked.join(': ') ||
+    (/^\s*[<{[]/.test(text) ? '' : text);
+  return secretsOf(authorization)
+    .reduce((shown, secret) => shown.replaceAll(secret, '…'), words)
+    .slice(0, 4096)
+    .replace(/(https?:\/\/[^\s?"']*)\?[^\s"']*/g, '$1')
+    .replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\s]+/g, ' ')
+    .trim()
+    .slice(0, 300);
+}
+
+/** Returns the secrets of an Authorization header: the token, or the password as text and as sent. */
+function secretsOf(authorization: string | undefined): string[] {
+  const [scheme = '', token = ''] = authorization?.split(' ') ?? [];
+  const [, ...password] = scheme === 'Basic' ? Buffer.from(token, 'base64').toString().split(':') : [];
+  return [token, password.join(':')].filter((secret) => secret !== '');
+}

@@ -1,0 +1,247 @@
+import { Readable } from 'node:stream';
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
+import type { Reference } from '../oci/reference.ts';
+import type { RegistryRequest } from './authenticatedClient.ts';
+import type { Reply } from './refusals.ts';
+import { readContent, verifyStream, type ContentStore } from '../store/store.ts';
+import type { ReferrersApi } from './referrersApi.ts';
+import { readTags } from './tags.ts';
+import type { ContentRequest, Transport } from './transport.ts';
+import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
+
+const accepted = Object.values(mediaTypes).join(', ');
+
+/** Statuses for missing content, also from registries without HEAD, because another push does no harm. */
+const absentStatuses = [404, 405, 501];
+
+/** The size of the cache of manifests that were read or pushed, in bytes. */
+const manifestCacheSize = 8 * 1024 * 1024;
+
+/** Options of a repository. Without `referrersApi`, referrers are read by their tag. */
+interface RegistryOptions extends UploadOptions {
+  readonly referrersApi?: ReferrersApi;
+}
+
+/** A repository in a registry (distribution-spec, version 2). The caller closes the transport and its connections. */
+export class Registry implements ContentStore {
+  readonly name: string;
+  readonly #repository: Pick<Reference, 'registry' | 'repository'>;
+  readonly #transport: Transport;
+  readonly #context: Context;
+  readonly #options: RegistryOptions;
+  readonly #manifests = new Map<Digest, Buffer>();
+
+  constructor(
+    { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
+    transport: Transport,
+    context: Context,
+    options: RegistryOptions = {},
+  ) {
+    this.name = `${registry}/${repository}`;
+    this.#repository = { registry, repository };
+    this.#transport = transport;
+    this.#context = context;
+    this.#options = options;
+  }
+
+  /**
+   * Implements ContentSource. Throws `invalid-manifest` for an image of Docker’s schema 1, and `too-large` above 4 MiB.
+   * Caches the manifest for the fetch that usually follows, which saves one request for each image.
+   */
+  async resolve(tagOrDigest: string): Promise<Descriptor> {
+    const reply = await this.#send('GET', manifestRequest(tagOrDigest), { limit: manifestSizeLimit + 1 });
+    this.#checkManifest(reply, tagOrDigest);
+    const digest = digestOf(reply.body);
+    const where = `${this.name}: manifest ${tagOrDigest}`;
+    const stated = isDigest(tagOrDigest) ? tagOrDigest : (reply.headers['docker-content-digest'] ?? digest);
+    if (digest !== stated) {
+      throw new PluginError('digest-mismatch', `${where} is corrupt (its digest is ${digest}, not ${String(stated)})`);
+    }
+    this.#keep(digest, reply.body);
+    const named = mediaTypeOf(reply);
+    const mediaType = isManifest({ mediaType: named }) ? named : parseManifest(reply.body, where).mediaType;
+    return { mediaType, digest, size: reply.body.length };
+  }
+
+  async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
+    const kept = this.#manifests.get(descriptor.digest);
+    const stream = kept
+      ? Readable.from([kept.subarray(start)], { objectMode: false })
+      : await this.#transport.open(this.#contentRequest(descriptor), descriptor.size, start);
+    return verifyStream(stream, descriptor, this.name, start);
+  }
+
+  /** Returns content as a stream, which the caller verifies. Throws `not-found`. */
+  async open(descriptor: Descriptor): Promise<Readable> {
+    return this.#transport.open(this.#contentRequest(descriptor), descriptor.size);
+  }
+
+  /**
+   * Passes the bytes from `start` to `receive`, synchronously, in order, each once. The caller verifies them. A chunk
+   * is valid only during the call. Throws `not-found`, `size-mismatch`, and the errors of `receive`.
+   */
+  async download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void> {
+    await this.#transport.download(this.#contentRequest(descriptor), descriptor.size, start, receive);
+  }
+
+  async exists(descriptor: Descriptor): Promise<boolean> {
+    const head = (actions: RegistryRequest['actions']): Promise<Reply> =>
+      this.#send('HEAD', { ...targetOf(descriptor), actions }, { accept: absentStatuses });
+    const reply = await head('pull').catch((error: unknown) => {
+      // Only users who may create a repository can read one that does not exist yet.
+      if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return head('pull,push');
+      throw error;
+    });
+    const size = reply.headers['content-length'];
+    return reply.status < 300 && (size === undefined || Number(size) === descriptor.size);
+  }
+
+  async tags(): Promise<string[]> {
+    return await readTags(this.#transport, this.#repository);
+  }
+
+  async knownTags(pages: number): Promise<ReadonlySet<string> | undefined> {
+    try {
+      return new Set(await readTags(this.#transport, this.#repository, pages));
+    } catch (error) {
+      if (isPluginError(error) && error.code !== 'interrupted') return undefined;
+      throw error;
+    }
+  }
+
+  async referrers(subject: Digest): Promise<readonly Descriptor[] | undefined> {
+    return this.#options.referrersApi?.list(this.#repository, subject);
+  }
+
+  async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {
+    if (!isManifest(descriptor)) {
+      await new BlobUpload(this.#transport, this.#repository, this.#context, descriptor, open, this.#options).run();
+      return;
+    }
+    const fetch = async (): Promise<Readable> => verifyStream(await open(), descriptor, this.name);
+    const bytes = await readContent({ name: this.name, fetch }, descriptor);
+    await this.#put(descriptor, descriptor.digest, bytes);
+    this.#keep(descriptor.digest, bytes);
+  }
+
+  async tag(descriptor: Descriptor, tag: string): Promise<void> {
+    const pushed = this.#manifests.get(descriptor.digest);
+    // Existing content may already have its tag, and some registries refuse to push a tag twice.
+    if (!pushed && (await this.#isTagged(descriptor, tag))) return;
+    await this.#put(descriptor, tag, pushed ?? (await readContent(this, descriptor)));
+  }
+
+  /**
+   * Mounts a blob from another repository of the registry. Returns false if the blob is missing there, or the
+   * registry refuses or does not support mounts.
+   */
+  async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
+    const query = new URLSearchParams({ mount: descriptor.digest, from: fromRepository }).toString();
+    const request = { target: `blobs/uploads/?${query}`, what: `blob ${descriptor.digest}`, from: fromRepository };
+    const accept = [400, 401, 403, 404, 405];
+    const begun = await this.#send('POST', { ...request, actions: 'pull,push' }, { accept }).catch((error: unknown) => {
+      // The login may refuse the other repository before the registry does.
+      if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return undefined;
+      throw error;
+    });
+    if (!begun) return false;
+    if (begun.status === 201) return true;
+    // The registry started an upload instead, which is not needed.
+    const location = begun.status === 202 ? locationOf(begun) : undefined;
+    if (location) {
+      const cancel = { target: location, what: request.what, actions: 'pull,push' } as const;
+      await this.#send('DELETE', cancel, { accept: [400, 404, 405] });
+    }
+    return false;
+  }
+
+  /**
+   * Removes a manifest, with most registries also its tags, or one tag. A missing one is no error. The registry frees the
+   * space later. Throws `unsupported` if the registry deletes nothing, and `denied`.
+   */
+  async remove(tagOrDigest: string): Promise<void> {
+    const request = { ...manifestRequest(tagOrDigest), actions: 'pull,push,delete' } as const;
+    const reply = await this.#send('DELETE', request, { accept: [404, 405, 501] });
+    if (isDigest(tagOrDigest)) this.#manifests.delete(tagOrDigest);
+    if (reply.status < 400 || reply.status === 404) return;
+    throw new PluginError('unsupported', `${this.name} does not delete images: it answered ${reply.status}`, {
+      hint: 'Allow deletion in the configuration of the registry (docker-registry: storage.delete.enabled: true).',
+    });
+  }
+
+  /** Does nothing, because pushed content is already stored. */
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  #checkManifest(reply: Reply, tagOrDigest: string): void {
+    const where = `${this.name}: manifest ${tagOrDigest}`;
+    if (mediaTypeOf(reply).startsWith('application/vnd.docker.distribution.manifest.v1+')) {
+      throw new PluginError('invalid-manifest', `${where} is an image of Docker’s old schema 1`, {
+        hint: 'Push the image again with a current tool, which converts it to schema 2 or OCI.',
+      });
+    }
+    if (reply.body.length > manifestSizeLimit) {
+      const limit = String(manifestSizeLimit);
+      throw new PluginError('too-large', `${where} exceeds the limit of ${limit} bytes`);
+    }
+  }
+
+  async #isTagged({ digest }: Descriptor, tag: string): Promise<boolean> {
+    const request = { ...manifestRequest(tag), actions: 'pull,push' } as const;
+    const reply = await this.#send('HEAD', request, { accept: absentStatuses });
+    return reply.status < 300 && reply.headers['docker-content-digest'] === digest;
+  }
+
+  async #put(descriptor: Descriptor, tagOrDigest: string, bytes: Buffer): Promise<void> {
+    const headers = { 'Content-Type': descriptor.mediaType };
+    const request = { ...manifestRequest(tagOrDigest), headers, actions: 'pull,push' } as const;
+    const reply = await this.#send('PUT', request, { body: bytes });
+    const stored = reply.headers['docker-content-digest'];
+    if (stored === undefined || stored === descriptor.digest) return;
+    throw new PluginError('digest-mismatch', `${this.name} changed ${request.what}: it has another digest there`);
+  }
+
+  #keep(digest: Digest, bytes: Buffer): void {
+    this.#manifests.set(digest, bytes);
+    let size = [...this.#manifests.values()].reduce((sum, { length }) => sum + length, 0);
+    for (const [oldest, { length }] of this.#manifests) {
+      if (size <= manifestCacheSize) return;
+      this.#manifests.delete(oldest);
+      size -= length;
+    }
+  }
+
+  #contentRequest(descriptor: Descriptor): ContentRequest {
+    return { ...this.#repository, ...targetOf(descriptor) };
+  }
+
+  #send(
+    method: string,
+    request: Omit<ContentRequest, 'method' | 'registry' | 'repository'>,
+    more: Partial<RegistryRequest> = {},
+  ): Promise<Reply> {
+    return this.#transport.send({ ...this.#repository, ...request, ...more, method });
+  }
+}
+
+function manifestRequest(tagOrDigest: string) {
+  return {
+    target: `manifests/${tagOrDigest}`,
+    what: `manifest ${tagOrDigest}`,
+    headers: { Accept: accepted },
+    actions: 'pull',
+  } as const;
+}
+
+function targetOf({ mediaType, digest }: Descriptor): Omit<ContentRequest, 'registry' | 'repository'> {
+  if (isManifest({ mediaType })) return manifestRequest(digest);
+  return { target: `blobs/${digest}`, what: `blob ${digest}`, actions: 'pull' };
+}
+
+function mediaTypeOf({ headers }: Reply): string {
+  return (headers['content-type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
+}

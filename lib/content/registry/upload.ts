@@ -1,0 +1,249 @@
+import { Readable } from 'node:stream';
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { Reference } from '../oci/reference.ts';
+import { TransientError, type RetryBudget } from '../http/retry.ts';
+import { errorCodesOf, explainRegistryRefusal, type Reply } from './refusals.ts';
+import { verifyStream } from '../store/store.ts';
+import type { RegistryRequest } from './authenticatedClient.ts';
+import type { Transport } from './transport.ts';
+
+/** Options of uploads. */
+export interface UploadOptions {
+  /** The number of bytes in one PATCH, if a registry refuses whole blobs; default 64 MiB. */
+  readonly chunkSize?: number;
+  /** Always send chunks. */
+  readonly chunked?: boolean;
+}
+
+const defaultChunkSize = 64 * 1024 * 1024;
+const minimumChunkSize = 1024 * 1024;
+
+/**
+ * Uploads one blob: in one PUT, or in PATCH chunks if the registry refuses that or the connection is lost
+ * (distribution-spec, “Pushing blobs”). Chunks resume. A PUT restarts at the first byte.
+ */
+export class BlobUpload {
+  readonly #transport: Transport;
+  readonly #context: Context;
+  readonly #subject: Omit<RegistryRequest, 'method' | 'target'>;
+  readonly #descriptor: Descriptor;
+  readonly #open: () => Promise<Readable>;
+  #chunked: boolean;
+  #chunkSize: number;
+  /** The URL of the next request of this upload. It changes with each response. */
+  #location: URL | undefined;
+  /** The number of bytes that the registry has. */
+  #offset = 0;
+  /** The largest offset so far. Repeated bytes are no progress. */
+  #furthest = 0;
+  /** The error of the source. Retrying the request does not fix it. */
+  #broken: { error: unknown } | undefined;
+
+  constructor(
+    transport: Transport,
+    { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
+    context: Context,
+    descriptor: Descriptor,
+    open: () => Promise<Readable>,
+    { chunked = false, chunkSize = defaultChunkSize }: UploadOptions,
+  ) {
+    this.#transport = transport;
+    this.#context = context;
+    this.#subject = { registry, repository, what: `blob ${descriptor.digest}`, actions: 'pull,push' };
+    this.#descriptor = descriptor;
+    this.#open = open;
+    this.#chunked = chunked;
+    this.#chunkSize = chunkSize;
+  }
+
+  /**
+   * Runs the upload. Throws the errors of `open` and its stream, `digest-mismatch`, `size-mismatch`, and errors of the
+   * registry.
+   */
+  async run(): Promise<void> {
+    try {
+      await this.#transport.persist(this.#subject.registry, async (budget) => {
+        try {
+          if (this.#chunked || !(await this.#sendWhole())) await this.#sendChunks(budget);
+        } catch (error) {
+          if (!this.#broken) throw error;
+        }
+      });
+      if (this.#broken) throw this.#broken.error;
+    } catch (error) {
+      await this.#cancel();
+      throw error;
+    }
+  }
+
+  /** Sends the blob in one request. Returns false if the registry does not accept that. */
+  async #sendWhole(): Promise<boolean> {
+    await this.#begin();
+    const { size } = this.#descriptor;
+    try {
+      const reply = await this.#send('PUT', this.#finalLocation(), {
+        headers: { 'Content-Type': 'application/octet-stream', 'Content-Length': String(size) },
+        body: () => this.#read(),
+        accept: [400, 404, 405, 411, 413, 416, 501],
+      });
+      if (reply.status < 300) return true;
+      const wrong = errorCodesOf(reply).some((code) => ['DIGEST_INVALID', 'SIZE_INVALID'].includes(code));
+      if (wrong) throw explainRegistryRefusal({ ...this.#subject, method: 'PUT' }, reply);
+      this.#context.log(
+        'debug',
+        `${this.#subject.registry} does not accept ${this.#subject.what} in one request: sending chunks`,
+      );
+      this.#chunked = true;
+      return false;
+    } catch (error) {
+      // A reset of the connection often hides a response such as 413.
+      if (isPluginError(error, 'unreachable') && size > this.#chunkSize) this.#chunked = true;
+      throw error;
+    }
+  }
+
+  async #sendChunks(budget: RetryBudget): Promise<void> {
+    await this.#resume();
+    const bytes = await this.#read();
+    try {
+      const reader = bytes.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
+      const rest = new Slices(reader);
+      await rest.skip(this.#offset);
+      while (this.#offset < this.#descriptor.size) {
+        await this.#sendChunk(rest, Math.min(this.#chunkSize, this.#descriptor.size - this.#offset));
+        budget.progress(Math.max(0, this.#offset - this.#furthest));
+        this.#furthest = Math.max(this.#furthest, this.#offset);
+      }
+      // Reading to the end of the stream checks the digest.
+      await rest.skip(1);
+    } finally {
+      bytes.destroy();
+    }
+    await this.#send('PUT', this.#finalLocation(), { body: Buffer.alloc(0) });
+  }
+
+  async #sendChunk(bytes: Slices, length: number): Promise<void> {
+    let taken = false;
+    const reply = await this.#send('PATCH', this.#target(), {
+      headers: {
+        'Content-Type': 'application/octet-stream',
+        'Content-Length': String(length),
+        'Content-Range': `${this.#offset}-${this.#offset + length - 1}`,
+      },
+      body: () => {
+        // The bytes that were read from the source are lost, so the next attempt reads it from its start.
+        if (taken) throw new TransientError('unreachable', `a chunk of ${this.#subject.what} must be sent again`, {});
+        taken = true;
+        return Promise.resolve(Readable.from(bytes.take(length), { objectMode: false }));
+      },
+      accept: [413, 416],
+    });
+    if (reply.status >= 400) {
+      const refusal = explainRegistryRefusal({ ...this.#subject, method: 'PATCH' }, reply);
+      if (reply.status === 413 && length <= minimumChunkSize) throw refusal;
+      if (reply.status === 413) this.#chunkSize = Math.max(minimumChunkSize, Math.floor(length / 8));
+      throw new TransientError(refusal.code, refusal.message, {});
+    }
+    this.#location = locationOf(reply) ?? this.#location;
+    this.#offset += length;
+  }
+
+  /** Requests the offset of the current upload. Starts an upload if there is none. */
+  async #resume(): Promise<void> {
+    if (this.#location) {
+      const reply = await this.#send('GET', this.#location, { accept: [400, 404, 405, 416] });
+      const end = Number(/^(?:bytes=)?0-(\d+)$/.exec(reply.headers.range ?? '')?.[1] ?? NaN);
+      if (reply.status < 300 && end < this.#descriptor.size) {
+        this.#location = locationOf(reply) ?? this.#location;
+        // Registries send “0-0” for an empty upload.
+        this.#offset = end === 0 ? 0 : end + 1;
+        return;
+      }
+    }
+    await this.#begin();
+  }
+
+  async #begin(): Promise<void> {
+    await this.#cancel();
+    const reply = await this.#send('POST', 'blobs/uploads/', { body: Buffer.alloc(0) });
+    this.#location = locationOf(reply);
+    this.#offset = 0;
+    this.#chunkSize = Math.max(this.#chunkSize, Number(reply.headers['oci-chunk-min-length'] ?? 0) || 0);
+  }
+
+  /** Cancels an upload, so that the registry can remove its data. */
+  async #cancel(): Promise<void> {
+    const location = this.#location;
+    this.#location = undefined;
+    if (location) await this.#send('DELETE', location).catch(() => undefined);
+  }
+
+  async #read(): Promise<Readable> {
+    try {
+      const stream = verifyStream(await this.#open(), this.#descriptor, this.#subject.what);
+      return stream.once('error', (error) => {
+        this.#broken ??= { error };
+      });
+    } catch (error) {
+      this.#broken = { error };
+      throw error;
+    }
+  }
+
+  #target(): URL {
+    if (this.#location) return this.#location;
+    const { registry, repository } = this.#subject;
+    throw new PluginError('server-error', `${registry}/${repository} began an upload without a Location header`);
+  }
+
+  #finalLocation(): URL {
+    const url = new URL(this.#target());
+    // The parameters of the registry may be signed, so they must not change.
+    url.search = `${url.search === '' ? '?' : `${url.search}&`}digest=${encodeURIComponent(this.#descriptor.digest)}`;
+    return url;
+  }
+
+  #send(method: string, target: string | URL, request: Partial<RegistryRequest> = {}): Promise<Reply> {
+    return this.#transport.sendOnce({ ...this.#subject, ...request, method, target });
+  }
+}
+
+/**
+ * Returns the URL of the next request of an upload. Keeps https if a registry behind a proxy returns a URL with http.
+ */
+export function locationOf({ headers, url }: Reply): URL | undefined {
+  const location = headers.location === undefined ? null : URL.parse(headers.location, url);
+  if (location?.hostname === url.hostname && url.protocol === 'https:') location.protocol = 'https:';
+  return location ?? undefined;
+}
+
+/** Splits a stream into parts of given lengths. */
+class Slices {
+  readonly #chunks: AsyncIterator<Buffer>;
+  #left: Buffer = Buffer.alloc(0);
+
+  constructor(chunks: AsyncIterator<Buffer>) {
+    this.#chunks = chunks;
+  }
+
+  /** Yields the next bytes; fewer at the end of the stream. */
+  async *take(length: number): AsyncGenerator<Buffer> {
+    for (let missing = length; missing > 0;) {
+      if (this.#left.length === 0) {
+        const next = await this.#chunks.next();
+        if (next.done) return;
+        this.#left = next.value;
+      }
+      const piece = this.#left.subarray(0, missing);
+      this.#left = this.#left.subarray(piece.length);
+      missing -= piece.length;
+      if (piece.length > 0) yield piece;
+    }
+  }
+
+  async skip(length: number): Promise<void> {
+    for await (const piece of this.take(length)) void piece;
+  }
+}

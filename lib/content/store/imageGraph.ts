@@ -1,0 +1,238 @@
+import { isPluginError, PluginError } from '../../errors.ts';
+import { attachmentKinds, attachmentTag, parseAttachmentTag, type AttachmentKind } from '../oci/attachment.ts';
+import {
+  childrenOf,
+  hasImageLayers,
+  isManifest,
+  parseManifest,
+  type Descriptor,
+  type Manifest,
+} from '../oci/descriptor.ts';
+import { digestOf, type Digest } from '../oci/digest.ts';
+import { formatReferrers, KnownTags, listReferrers, usableReferrers } from './attachments.ts';
+import { readContent, type ContentSource } from './store.ts';
+
+/** A manifest with its bytes. The descriptor has the media type of the manifest itself. */
+export interface StoredManifest {
+  readonly descriptor: Descriptor;
+  readonly bytes: Buffer;
+  readonly manifest: Manifest;
+}
+
+/** Manifests by their digests. */
+export type StoredManifests = ReadonlyMap<Digest, StoredManifest>;
+
+/** The manifests of an image or a manifest list, and of what is attached to them. */
+export interface ImageGraph {
+  readonly root: Descriptor;
+  /** Each manifest is before the manifests below it. Attachments are last. */
+  readonly manifests: StoredManifests;
+  /** The attachments by their tags, in the order of their manifests. */
+  readonly attachments: ReadonlyMap<string, Descriptor>;
+  /** The tags of attachments that lead to images. They are not in `attachments`. */
+  readonly notAttached: readonly string[];
+}
+
+/** A manifest found by walkManifests; `manifest` is undefined if it is missing. */
+export interface WalkedManifest {
+  readonly digest: Digest;
+  readonly manifest: Manifest | undefined;
+  readonly children: readonly Descriptor[];
+}
+
+const depthLimit = 8;
+const descriptorLimit = 100_000;
+
+/** Reads the manifests of images. A manifest that several images share is read once. */
+export class ImageGraphReader {
+  readonly #manifests = new Map<Digest, Promise<StoredManifest>>();
+  readonly #tags = new KnownTags();
+
+  /**
+   * Reads an image by its digest. If `onError` is given, calls it for each manifest that cannot be read, and leaves
+   * that manifest out. Throws the errors of the source, and `invalid-manifest` for more than 8 levels or 100,000
+   * descriptors.
+   */
+  async read(source: ContentSource, digest: Digest, onError?: (error: unknown) => void): Promise<ImageGraph> {
+    this.#tags.expectImage(source);
+    const root = await source.resolve(digest);
+    const found = new Map<Digest, StoredManifest>();
+    const readBelow = (descriptor: Descriptor): Promise<void> =>
+      this.#readBelow(source, descriptor, { found, visited: new Set(found.keys()), count: 0, onError });
+    await readBelow(root);
+    const own = listManifests(root.digest, found);
+    const attachments = await this.#findAttachments(source, own, onError);
+    await Promise.all([...attachments.values()].map(readBelow));
+    const notAttached = [...attachments].flatMap(([tag, { digest: each }]) =>
+      isAttachment(tag, each, (below) => found.get(below)?.manifest) ? [] : [tag],
+    );
+    for (const tag of notAttached) attachments.delete(tag);
+    const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, found));
+    const manifests = new Map<Digest, StoredManifest>();
+    for (const each of [...own, ...attached]) {
+      const stored = found.get(each);
+      if (stored) manifests.set(each, stored);
+    }
+    return { root, manifests, attachments, notAttached };
+  }
+
+  /** Finds what is attached to some manifests, in their order. */
+  async #findAttachments(
+    source: ContentSource,
+    subjects: readonly Digest[],
+    onError: Reading['onError'],
+  ): Promise<Map<string, Descriptor>> {
+    const tags = await this.#tags.of(source);
+    const find = async (subject: Digest, kind: AttachmentKind, tag: string): Promise<Descriptor | undefined> => {
+      if (kind === 'referrers') return this.#readReferrers(source, subject, tags);
+      // Clusters require signatures, so that no list is trusted about them.
+      return kind === 'signature' || tags?.has(tag) !== false ? resolveTag(source, tag) : undefined;
+    };
+    const questions = subjects.flatMap((subject) =>
+      attachmentKinds.map((kind) => ({ subject, kind, tag: attachmentTag(subject, kind) })),
+    );
+    const answers = await Promise.all(
+      questions.map(({ subject, kind, tag }) =>
+        find(subject, kind, tag).catch((error: unknown) => passOver(error, kind, onError)),
+      ),
+    );
+    return new Map(
+      questions.flatMap(({ tag }, index) => {
+        const descriptor = answers[index];
+        return descriptor ? [[tag, descriptor] as const] : [];
+      }),
+    );
+  }
+
+  /** Reads the manifests that refer to an image. The list has only manifests that exist. */
+  async #readReferrers(
+    source: ContentSource,
+    subject: Digest,
+    tags: ReadonlySet<string> | undefined,
+  ): Promise<Descriptor | undefined> {
+    const listed = usableReferrers(await listReferrers(source, subject, tags));
+    const reads = await Promise.all(
+      listed.map((each) => this.#readManifest(source, each).catch((error: unknown) => passOver(error, 'referrers'))),
+    );
+    const list = formatReferrers(
+      subject,
+      reads.flatMap((stored) => (stored && !hasImageLayers(stored.manifest) ? [stored] : [])),
+    );
+    if (!list) return undefined;
+    const { descriptor, bytes } = list;
+    const manifest = parseManifest(bytes, `the referrers of ${subject}`);
+    this.#manifests.set(descriptor.digest, Promise.resolve({ descriptor, bytes, manifest }));
+    return descriptor;
+  }
+
+  async #readBelow(source: ContentSource, descriptor: Descriptor, reading: Reading, depth = 1): Promise<void> {
+    const { found, visited, onError } = reading;
+    if (visited.has(descriptor.digest)) return;
+    visited.add(descriptor.digest);
+    try {
+      const stored = await this.#readManifest(source, descriptor);
+      const children = childrenOf(stored.manifest);
+      reading.count += children.length;
+      if (depth > depthLimit || reading.count > descriptorLimit) {
+        const limit = `the limit of ${depthLimit} levels or ${descriptorLimit.toLocaleString('en')} descriptors`;
+        throw new PluginError('invalid-manifest', `${descriptor.digest} in ${source.name} exceeds ${limit}`);
+      }
+      found.set(descriptor.digest, stored);
+      await Promise.all(children.filter(isManifest).map((child) => this.#readBelow(source, child, reading, depth + 1)));
+    } catch (error) {
+      if (!onError) throw error;
+      onError(error);
+    }
+  }
+
+  #readManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {
+    const known = this.#manifests.get(descriptor.digest);
+    if (known) return known;
+    const reading = readManifest(source, descriptor);
+    this.#manifests.set(descriptor.digest, reading);
+    return reading;
+  }
+}
+
+/** The state of reading one image: the manifests so far, and the number of descriptors. */
+interface Reading {
+  readonly found: Map<Digest, StoredManifest>;
+  readonly visited: Set<Digest>;
+  readonly onError: ((error: unknown) => void) | undefined;
+  count: number;
+}
+
+/**
+ * Walks from a manifest to the manifests below it. Visits each once, and before those below it. `choose` returns the
+ * descriptors to follow; all by default.
+ */
+export function* walkManifests(
+  root: Digest,
+  manifestOf: (digest: Digest) => Manifest | undefined,
+  choose: (manifest: Manifest) => readonly Descriptor[] = childrenOf,
+): Generator<WalkedManifest> {
+  const seen = new Set<Digest>();
+  const pending = [root];
+  for (let digest = pending.pop(); digest !== undefined; digest = pending.pop()) {
+    if (seen.has(digest)) continue;
+    seen.add(digest);
+    const manifest = manifestOf(digest);
+    const children = manifest ? choose(manifest) : [];
+    yield { digest, manifest, children };
+    for (const child of children.toReversed()) if (isManifest(child)) pending.push(child.digest);
+  }
+}
+
+/**
+ * Returns whether what a tag attaches to an image is an attachment: no runtime can run it, and what a list of referrers
+ * names refers to the image. Some tools give an image its own digest as a tag.
+ */
+export function isAttachment(
+  tag: string,
+  root: Digest,
+  manifestOf: (digest: Digest) => Manifest | undefined,
+  isRunnable: (manifest: Manifest) => boolean = hasImageLayers,
+): boolean {
+  const { subject, kind } = parseAttachmentTag(tag) ?? {};
+  if (root === subject) return true;
+  for (const { digest, manifest } of walkManifests(root, manifestOf)) {
+    if (manifest && isRunnable(manifest)) return false;
+    if (manifest && kind === 'referrers' && digest !== root && manifest.subject !== subject) return false;
+  }
+  return subject !== undefined;
+}
+
+/** Lists the blobs that some manifests name, each as often as they name it. */
+export function blobsOf(manifests: Iterable<StoredManifest>): Descriptor[] {
+  return [...manifests].flatMap(({ manifest }) => childrenOf(manifest).filter((child) => !isManifest(child)));
+}
+
+function listManifests(root: Digest, found: StoredManifests): Digest[] {
+  return [...walkManifests(root, (digest) => found.get(digest)?.manifest)].map(({ digest }) => digest);
+}
+
+async function readManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {
+  const bytes = await readContent(source, descriptor);
+  // Some sources do not verify. If the digest matches, no manifest can be below itself.
+  if (digestOf(bytes) !== descriptor.digest) {
+    throw new PluginError('digest-mismatch', `the content of ${descriptor.digest} in ${source.name} is corrupt`);
+  }
+  const manifest = parseManifest(bytes, `${descriptor.digest} in ${source.name}`);
+  return { descriptor: { ...descriptor, mediaType: manifest.mediaType }, bytes, manifest };
+}
+
+async function resolveTag(source: ContentSource, tag: string): Promise<Descriptor | undefined> {
+  try {
+    return await source.resolve(tag);
+  } catch (error) {
+    if (isPluginError(error, 'not-found')) return undefined;
+    throw error;
+  }
+}
+
+/** Treats an attachment that cannot be read as absent, if errors are taken or no cluster requires its kind. Throws other errors. */
+function passOver(error: unknown, kind: AttachmentKind, onError?: Reading['onError']): undefined {
+  const isFatal = !isPluginError(error) || ['interrupted', 'unreachable', 'tls'].includes(error.code);
+  if (onError) onError(error);
+  else if (isFatal || kind === 'signature') throw error;
+}

@@ -1,0 +1,171 @@
+import { stat } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+import { isUtf8 } from 'node:buffer';
+import { parseVolumeName } from '../../content/archive/volumes.ts';
+import { openBundle } from '../../bundle/open.ts';
+import { splitReleases } from '../../bundle/metadata.ts';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { isMissing } from '../../content/files/fileContent.ts';
+import { RootFolder } from '../../content/files/rootFolder.ts';
+import { readSmallFile, readSmallInput } from '../../content/files/smallFile.ts';
+import type { Descriptor } from '../../content/oci/descriptor.ts';
+import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
+import { findRelease, type ReleaseRequest } from '../../release/load.ts';
+import { makeManifestFilter } from '../../release/featureGates.ts';
+import type { PayloadFiles } from '../../release/payload.ts';
+import { readPayloadManifests } from '../../release/release.ts';
+import { isVersion, type Architecture } from '../../release/version.ts';
+import type { ContentSource } from '../../content/store/store.ts';
+import type { ManifestSet } from './lint.ts';
+import { imageReferences, readReleaseImages } from './releaseImages.ts';
+import { readOperatorManifests } from './operatorManifests.ts';
+
+/** Where manifests are read that a text names. */
+export interface ManifestAccess {
+  /** The architecture and the repository of a release that is named by its version. */
+  readonly arch: Architecture;
+  readonly repository: string;
+  /** Returns the repository of a release image in its registry. */
+  readonly sourceOf: (reference: Reference) => ContentSource;
+  /** Of this process, for the target `-`. */
+  readonly stdin: AsyncIterable<Buffer>;
+}
+
+/** Files that are manifests, units or scripts. */
+const wanted = /(?:^|\/)image-references$|\.(?:ya?ml|json|ign|bu|sh|bash|service|container|kube)$/;
+
+/** A manifest in a release has less than a megabyte. All together are 10 MB. */
+const limits = { file: 16 * 1024 * 1024, all: 256 * 1024 * 1024, files: 20_000 };
+
+/**
+ * Reads the manifests of a release in a registry, of each release and operator of a bundle, of a mirror directory, a folder, a file, or `-`. Signatures are not checked.
+ * Throws `not-found` for a text that names none of them, what opening it throws, and `too-large`.
+ */
+export async function readManifestSets(
+  target: string,
+  access: ManifestAccess,
+  context: Context,
+): Promise<readonly ManifestSet[]> {
+  if (target === '-') return [oneFile(target, 'standard input.yaml', await readSmallInput(access.stdin, limits.file))];
+  const found = await stat(target).catch((error: unknown) => {
+    if (isMissing(error)) return undefined;
+    throw new PluginError('not-readable', `${target} cannot be read: ${messageOf(error)}`, { cause: error });
+  });
+  if (!found && !parseVolumeName(target)) return [await readRegistry(requestOf(target, access), access, context)];
+  if (found?.isDirectory() && !(await holdsBundle(target))) return [await readFolder(target, context)];
+  if (found && !found.isDirectory() && (wanted.test(target) || found.isFIFO()))
+    return [{ ...oneFile(target, basename(target), await readSmallFile(target, limits.file)), root: dirname(target) }];
+  return readBundle(target, context);
+}
+
+function requestOf(target: string, { arch, repository }: ManifestAccess): ReleaseRequest {
+  if (isVersion(target)) return { version: target, arch, repository };
+  if (/^[^/\s]+\/\S+[:@]\S+$/.test(target)) return { image: target };
+  throw new PluginError('not-found', `there is no ${target}`, {
+    hint: 'Name a version, a release image, a bundle, a folder or a file, or - for the standard input.',
+  });
+}
+
+async function readRegistry(request: ReleaseRequest, access: ManifestAccess, context: Context): Promise<ManifestSet> {
+  const { reference, descriptor, source } = await findRelease(request, access.sourceOf);
+  return readRelease(
+    'version' in request ? request.version : request.image,
+    formatReference(reference),
+    source,
+    descriptor,
+    context,
+  );
+}
+
+async function readBundle(path: string, context: Context): Promise<ManifestSet[]> {
+  await using bundle = await openBundle(path, context);
+  const { content, metadata } = bundle;
+  const sets: ManifestSet[] = [];
+  for (const { release } of splitReleases(metadata)) {
+    const descriptor = await content.resolve(parseReference(release).digest ?? '');
+    sets.push(await readRelease(path, release, content, descriptor, context));
+  }
+  for (const { name, files } of await readOperatorManifests(bundle, context)) {
+    sets.push({
+      name: path,
+      folder: `operators/${name}`,
+      files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])),
+    });
+  }
+  return sets;
+}
+
+async function readRelease(
+  name: string,
+  release: string,
+  source: ContentSource,
+  descriptor: Descriptor,
+  context: Context,
+): Promise<ManifestSet> {
+  return payloadSet(name, release, await readPayloadManifests(source, descriptor, context), context);
+}
+
+/**
+ * Makes a set of the files of a payload, with the objects that self-managed clusters with a feature set have. `release`
+ * is the release image by digest.
+ */
+export function payloadSet(
+  name: string,
+  release: string,
+  files: PayloadFiles,
+  context: Context,
+  featureSet = 'Default',
+): ManifestSet {
+  const list = files.get(imageReferences)?.toString('utf8');
+  const { version = '' } = readReleaseImages(list === undefined ? [] : [list], release) ?? {};
+  const filter = makeManifestFilter(files, version, context, featureSet);
+  return { name, release, filter, files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])) };
+}
+
+/** Reads the files of a folder, at any depth, sorted by path. Links are not followed, and hidden folders are left out. */
+async function readFolder(path: string, context: Context): Promise<ManifestSet> {
+  const folder = new RootFolder(path);
+  const entries = await folder.tree(context.signal, '', { depth: 32, entries: 100_000 });
+  const names = entries.filter(
+    ({ path: name, stats }) => stats.isFile() && wanted.test(name) && !/(?:^|\/)\./.test(name),
+  );
+  if (names.length > limits.files)
+    throw new PluginError('too-large', `${path} has more than ${limits.files} manifests`);
+  if (names.length === 0) {
+    throw new PluginError('not-found', `${path} has no manifests`, {
+      hint: 'Name a folder with YAML or JSON files, a mirror directory, or a bundle.',
+    });
+  }
+  const files = new Map<string, string | { unreadable: string }>();
+  let size = 0;
+  for (const { path: name } of names) {
+    checkInterrupted(context.signal);
+    const content = await folder.read(name, limits.file).then(textOf, describeFailure);
+    size += typeof content === 'string' ? content.length : 0;
+    if (size > limits.all) throw new PluginError('too-large', `${path} has more than 256 MiB of manifests`);
+    files.set(name, content);
+  }
+  return { name: path, root: path, files };
+}
+
+function oneFile(name: string, file: string, bytes: Buffer): ManifestSet {
+  return { name, files: new Map([[file, textOf(bytes)]]) };
+}
+
+function textOf(bytes: Buffer): string | { unreadable: string } {
+  return isUtf8(bytes) ? bytes.toString('utf8') : { unreadable: 'it is no text' };
+}
+
+function describeFailure(error: unknown): { unreadable: string } {
+  if (!isPluginError(error) || error.code === 'interrupted') throw error;
+  return { unreadable: error.message };
+}
+
+/** Whether a folder is a mirror directory, or has the volumes of a bundle. */
+async function holdsBundle(path: string): Promise<boolean> {
+  const entries = await new RootFolder(path).list();
+  return entries.some(
+    ({ path: name, stats }) => (name === 'v2' && stats.isDirectory()) || parseVolumeName(name) !== undefined,
+  );
+}

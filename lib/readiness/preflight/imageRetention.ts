@@ -1,0 +1,76 @@
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { isPluginError } from '../../errors.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import { readDataUrl } from '../lint/embedded.ts';
+
+const dropIns = '/etc/crio/crio.conf.d/';
+
+/**
+ * The CRI-O setting that keeps images after a power failure. With an empty file name, “crio wipe” (crio-wipe.service of
+ * RHCOS) and internal_repair never see an unclean shutdown (ShutdownWasUnclean in CRI-O 1.25 and later). So they do not
+ * empty the image store.
+ */
+export const retention = {
+  path: `${dropIns}99-oc-upgrade-bundle`,
+  content:
+    '# Keeps the images of this node after a power failure: no registry can give them back.\n[crio]\nclean_shutdown_file = ""\n',
+} as const;
+
+const advice =
+  'Install with the retention of images (OpenShift 4.17 and later). It sets clean_shutdown_file of CRI-O to "", which keeps the store.';
+
+/** Returns the text of a file that a MachineConfig writes; undefined if it does not write the file. */
+export function readConfigFile(config: KubernetesObject, path: string): string | undefined {
+  const found = filesOf(config).find((file) => file['path'] === path);
+  return found && readContents(found);
+}
+
+/**
+ * Finds pools whose nodes remove all images after a power failure. Skips pools whose rendered MachineConfig has no
+ * CRI-O configuration.
+ */
+export async function checkImageRetention(cluster: Cluster, pools: readonly KubernetesObject[]): Promise<Finding[]> {
+  const findings: Finding[] = [];
+  for (const pool of pools) {
+    const rendered = await readRendered(cluster, pool);
+    if (!rendered || keepsImages(rendered)) continue;
+    const message =
+      'CRI-O removes all images of a node after a power failure; without a registry the node cannot start pods again';
+    findings.push({ check: 'pools', severity: 'warning', subject: subjectOf(pool), message, advice });
+  }
+  return findings;
+}
+
+async function readRendered(cluster: Cluster, { apiVersion, status }: KubernetesObject) {
+  const name = textOf(fieldsAt(status, 'configuration')['name']);
+  if (name === undefined) return undefined;
+  try {
+    return await cluster.read({ apiVersion, kind: 'MachineConfig', metadata: { name } });
+  } catch (error) {
+    // The pool itself was readable, so this is a missing right. The survey reports missing rights.
+    if (isPluginError(error, 'denied') || isPluginError(error, 'not-found')) return undefined;
+    throw error;
+  }
+}
+
+/** The last drop-in that has the setting wins. */
+function keepsImages(config: KubernetesObject): boolean {
+  const texts = filesOf(config)
+    .filter(({ path }) => String(path).startsWith(dropIns))
+    .toSorted((a, b) => (String(a['path']) < String(b['path']) ? -1 : 1))
+    .map(readContents);
+  if (texts.length === 0) return true;
+  const stated = texts.flatMap((text = '') => /^\s*clean_shutdown_file\s*=\s*["'](.*)["']/m.exec(text)?.[1] ?? []);
+  return stated.at(-1) === '';
+}
+
+function filesOf(config: KubernetesObject): Fields[] {
+  return listOf(fieldsAt(config, 'spec', 'config', 'storage')['files']);
+}
+
+function readContents({ contents }: Fields): string | undefined {
+  const source = textOf(fieldsOf(contents)['source']);
+  return source === undefined ? undefined : (readDataUrl(source) ?? '');
+}

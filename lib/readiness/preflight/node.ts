@@ -1,0 +1,81 @@
+import { fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { conditionsOf } from '../../cluster/fields.ts';
+import { normalizeImage } from '../lint/image.ts';
+import type { PodTemplate } from './podTemplate.ts';
+
+/** The facts of a Node object. */
+export interface ClusterNode {
+  readonly name: string;
+  readonly labels: Fields;
+  /** The architecture by its name in Go: `amd64`. */
+  readonly architecture: string;
+  /** The version of its kubelet: `v1.31.3`; empty if the node does not report it. */
+  readonly kubelet: string;
+  readonly ready: boolean;
+  readonly schedulable: boolean;
+  /** Whether the node evicts pods because its disk is full. */
+  readonly pressed: boolean;
+  readonly taints: readonly Fields[];
+  /** The names of the images that its kubelet lists: the largest images, up to a limit. */
+  readonly images: ReadonlySet<string>;
+  /** The number of images that its kubelet lists. */
+  readonly listed: number;
+  /**
+   * The size of the file system of its images, and the part for pods, in bytes; undefined if the node does not report
+   * it.
+   */
+  readonly capacity: number | undefined;
+  readonly allocatable: number | undefined;
+}
+
+/** Reads a Node object. */
+export function readNode(object: KubernetesObject): ClusterNode {
+  const { status, spec } = object;
+  const { nodeInfo, images, capacity, allocatable } = fieldsOf(status);
+  const { unschedulable, taints } = fieldsOf(spec);
+  const listed = listOf(images);
+  const conditions = conditionsOf(object);
+  return {
+    name: object.metadata.name,
+    labels: fieldsOf(object.metadata.labels),
+    architecture: textOf(fieldsOf(nodeInfo)['architecture']) ?? '',
+    kubelet: textOf(fieldsOf(nodeInfo)['kubeletVersion']) ?? '',
+    ready: conditions.get('Ready')?.status === 'True',
+    schedulable: unschedulable !== true,
+    pressed: conditions.get('DiskPressure')?.status === 'True',
+    taints: listOf(taints),
+    images: new Set(listed.flatMap(({ names }) => textsOf(names)).map(normalizeImage)),
+    listed: listed.length,
+    capacity: parseQuantity(fieldsOf(capacity)['ephemeral-storage']),
+    allocatable: parseQuantity(fieldsOf(allocatable)['ephemeral-storage']),
+  };
+}
+
+/** Returns whether a pod of a template may run on a node, by its node, node selector and tolerations. */
+export function mayRunOn({ spec, node: bound }: PodTemplate, { name, labels, taints }: ClusterNode): boolean {
+  // A static pod runs only on the node whose files define it.
+  if (bound !== undefined) return bound === name;
+  const selected = Object.entries(fieldsOf(spec['nodeSelector'])).every(([label, value]) => labels[label] === value);
+  const tolerations = listOf(spec['tolerations']);
+  return selected && taints.every((taint) => isPassing(taint) || tolerations.some((each) => tolerates(each, taint)));
+}
+
+/** Parses a Kubernetes quantity (`125293548Ki`, `115470533646`, `100G`, `250m`); undefined if it is none. */
+export function parseQuantity(value: unknown): number | undefined {
+  const [, digits, unit = '', binary] = /^(\d+(?:\.\d+)?)([mkKMGTPE])?(i)?$/.exec(String(value)) ?? [];
+  if (digits === undefined) return undefined;
+  if (unit === 'm') return Number(digits) / 1000;
+  return Number(digits) * (binary === undefined ? 1000 : 1024) ** ' KMGTPE'.indexOf(unit.toUpperCase() || ' ');
+}
+
+// Ignores taints of temporary states, such as a cordon or a drain.
+function isPassing({ key, effect }: Fields): boolean {
+  return effect === 'PreferNoSchedule' || String(key).startsWith('node.kubernetes.io/');
+}
+
+function tolerates({ key, operator, value, effect }: Fields, taint: Fields): boolean {
+  if (effect !== undefined && effect !== '' && effect !== taint['effect']) return false;
+  if (operator === 'Exists') return key === undefined || key === '' || key === taint['key'];
+  return key === taint['key'] && (value ?? '') === (taint['value'] ?? '');
+}

@@ -1,0 +1,185 @@
+import { describeMissingBlobs } from '../../bundle/complete.ts';
+import type { BundleBase } from '../../bundle/metadata.ts';
+import { goArchitecture, oldestKubelet, type Architecture } from '../../release/version.ts';
+import { nameSome } from '../../failures.ts';
+import type { Check, Finding, Severity } from '../../cluster/finding.ts';
+import { mayRunOn, type ClusterNode } from './node.ts';
+import { isByDigest } from '../lint/image.ts';
+import type { PodTemplate } from './podTemplate.ts';
+
+/** The facts about the images and disks of nodes that are not in their Node objects. */
+export interface NodeKnowledge {
+  /** The largest numbers of images that kubelets list, in any pool; -1 for all (`nodeStatusMaxImages`). */
+  readonly imageLimits: readonly number[];
+  /** The pinned images of each node, by the name of the node. */
+  readonly pinned: ReadonlyMap<string, ReadonlySet<string>>;
+  /** The free bytes for images, by the name of the node. */
+  readonly free: ReadonlyMap<string, number>;
+  /** The bytes of the etcd databases, by the name of the node. */
+  readonly databases?: ReadonlyMap<string, number>;
+}
+
+/** The requirements of a bundle on each node. */
+export interface BundleNeeds {
+  readonly version: string;
+  readonly arch: Architecture;
+  /** The pullspecs by digest. */
+  readonly images: readonly string[];
+  /** The size of the blobs of the bundle, in bytes. */
+  readonly size: number;
+  /** The images that each node has, because the bundle leaves out their blobs. */
+  readonly base?: Pick<BundleBase, 'blobs' | 'images'>;
+}
+
+const gibibyte = 1024 ** 3;
+/** The free space that the machine config operator requires to pin images, in bytes (its pinned_image_set.go). */
+const pinFloor = 16 * gibibyte;
+/** The part of the disk below which the kubelet evicts pods (`imagefs.available`). */
+const evictionShare = 0.15;
+/** Layers are compressed in a bundle, and about twice as large in a node’s storage. */
+const unpackedFactor = 2;
+
+const advice = {
+  ready: 'Bring the node up, or remove it from the cluster: an update waits for every node.',
+  cordon: (name: string): string => `To allow pods on it again: oc adm uncordon ${name}`,
+  pressure: 'Make room on the node: a kubelet in this state removes images.',
+  arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
+  kubelet: 'Update its machine config pool first; resume the pool if it is paused.',
+  space: 'Make room, or give the node a larger disk; oc adm prune and crictl rmi remove images that no container uses.',
+  stats: 'Check it on the node (df /var/lib/containers), or run this as a user with the right to get nodes/proxy.',
+  list: 'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
+  missing:
+    'Load them into the image store of the node before its registry is unreachable: a pod that is moved or started there needs them.',
+  left: 'Create the bundle again from a new report of the site, or with the content that nodes have.',
+  next: 'They must be on every node, and pinned, before the update begins.',
+};
+
+/** Checks one node: its state, its architecture, its free space and its images. */
+export function checkNode(
+  node: ClusterNode,
+  templates: readonly PodTemplate[],
+  running: readonly string[],
+  bundle: BundleNeeds | undefined,
+  knowledge: NodeKnowledge,
+): Finding[] {
+  const find = findingsOf(node);
+  return [
+    ...(node.ready ? [] : [find('nodes', 'blocker', 'is not ready', advice.ready)]),
+    ...(node.schedulable ? [] : [find('nodes', 'warning', 'is cordoned', advice.cordon(node.name))]),
+    ...(node.pressed ? [find('nodes', 'blocker', 'is short of disk space (DiskPressure)', advice.pressure)] : []),
+    ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkKubelet(node, bundle, find)] : []),
+    ...(bundle ? checkSpace(node, bundle, knowledge, find) : []),
+    ...checkPresent(node, neededNow(node, templates, running), knowledge, find),
+    ...(bundle ? [...checkNext(node, bundle, knowledge, find), ...checkLeftOut(node, bundle, knowledge)] : []),
+  ];
+}
+
+function findingsOf({ name }: ClusterNode): Find {
+  return (check, severity, message, advice) => ({ check, severity, subject: { kind: 'Node', name }, message, advice });
+}
+
+type Find = (check: Check, severity: Severity, message: string, advised: string) => Finding;
+
+function checkArchitecture({ architecture }: ClusterNode, { version, arch }: BundleNeeds, find: Find): Finding[] {
+  const wanted = goArchitecture(arch);
+  if (wanted === undefined || architecture === '' || wanted === architecture) return [];
+  return [find('nodes', 'blocker', `is ${architecture}, and the bundle of ${version} is for ${arch}`, advice.arch)];
+}
+
+function checkKubelet({ kubelet }: ClusterNode, { version }: BundleNeeds, find: Find): Finding[] {
+  const [, minor] = /^v1\.(\d+)\./.exec(kubelet) ?? [];
+  const oldest = oldestKubelet(version);
+  if (minor === undefined || oldest === undefined || Number(minor) >= oldest) return [];
+  const message = `has kubelet ${kubelet}, and the API server of ${version} supports 1.${oldest} and later`;
+  return [find('nodes', 'blocker', message, advice.kubelet)];
+}
+
+function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
+  const { present, wanted } = countNext(node, bundle, knowledge);
+  const reserve = Math.max(pinFloor, evictionShare * (node.capacity ?? 0));
+  // The blobs stay on the disk until every node has unpacked them. Loaded images need no more space.
+  const images = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, wanted));
+  const backups = isControlPlane(node) ? 2 * (knowledge.databases?.get(node.name) ?? gibibyte) : 0;
+  const needed = images + backups + reserve;
+  const has = knowledge.free.get(node.name);
+  const room = has ?? node.allocatable;
+  const words = `${inGibibytes(needed)} of free space are needed (${inGibibytes(images)} for the images${backups > 0 ? `, ${inGibibytes(backups)} for two backups of etcd` : ''}, the rest stays free)`;
+  if (room !== undefined && room < needed) {
+    const what = has === undefined ? 'has a disk of which pods may use' : 'has';
+    return [find('space', 'blocker', `${what} ${inGibibytes(room)} only; ${words}`, advice.space)];
+  }
+  return has === undefined ? [find('space', 'info', `does not tell how much is free; ${words}`, advice.stats)] : [];
+}
+
+function neededNow(node: ClusterNode, templates: readonly PodTemplate[], running: readonly string[]): Set<string> {
+  const used = templates
+    .filter((each) => !each.idle && makesPods(each) && mayRunOn(each, node))
+    .flatMap(({ images }) => images);
+  return new Set([...used, ...(isControlPlane(node) ? running : [])]);
+}
+
+// Returns whether a template creates pods. Of pods, only static ones count; workloads create the others.
+function makesPods({ subject, owner }: PodTemplate): boolean {
+  return subject.kind === 'Pod' ? owner?.startsWith('Node/') === true : subject.kind !== 'Job';
+}
+
+function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge: NodeKnowledge, find: Find): Finding[] {
+  const missing = [...needed].filter((image) => !holds(node, image, knowledge)).sort();
+  if (missing.length === 0) return [];
+  if (isTruncated(node, knowledge)) {
+    const what = `lists its ${node.listed} largest images only: whether it has ${missing.length} that pods may need there cannot be told`;
+    return [find('images', 'info', what, advice.list)];
+  }
+  return [find('images', 'warning', `lacks images that pods may need there: ${nameSome(missing, 2)}`, advice.missing)];
+}
+
+function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
+  const { present, wanted } = countNext(node, bundle, knowledge);
+  if (present === wanted) return [];
+  const unsure = isTruncated(node, knowledge) ? ', by its list of images' : '';
+  const what = `has ${present} of the ${wanted} images of ${bundle.version}${unsure}`;
+  return [find('images', 'info', what, advice.next)];
+}
+
+/** Finds the blobs that a bundle for a site leaves out, and that a node has in none of the images of the report. */
+export function checkLeftOut(
+  node: ClusterNode,
+  { base }: Pick<BundleNeeds, 'base'>,
+  knowledge: NodeKnowledge,
+): Finding[] {
+  const { images = {}, blobs = [] } = base?.images ? base : {};
+  const held = new Set(Object.entries(images).flatMap(([image, own]) => (holds(node, image, knowledge) ? own : [])));
+  const missing = blobs.filter(({ digest }) => !held.has(digest));
+  if (missing.length === 0) return [];
+  const find = findingsOf(node);
+  const what = `${describeMissingBlobs(base, missing)}, which the bundle leaves out`;
+  return [
+    isTruncated(node, knowledge)
+      ? find('images', 'warning', `may lack ${what}, by its list of images`, advice.left)
+      : find('images', 'blocker', `lacks ${what}`, advice.left),
+  ];
+}
+
+/** Returns how many images of a bundle a node has, and how many the bundle has. */
+function countNext(node: ClusterNode, { images }: BundleNeeds, knowledge: NodeKnowledge) {
+  const wanted = images.filter(isByDigest);
+  return { present: wanted.filter((image) => holds(node, image, knowledge)).length, wanted: wanted.length };
+}
+
+function holds({ name, images }: ClusterNode, image: string, { pinned }: NodeKnowledge): boolean {
+  return images.has(image) || pinned.get(name)?.has(image) === true;
+}
+
+/** Returns whether the list of images may be incomplete: it is as long as a limit. */
+function isTruncated({ listed }: ClusterNode, { imageLimits }: NodeKnowledge): boolean {
+  return imageLimits.includes(listed);
+}
+
+/** Returns whether a node belongs to the control plane. */
+export function isControlPlane({ labels }: ClusterNode): boolean {
+  return 'node-role.kubernetes.io/master' in labels || 'node-role.kubernetes.io/control-plane' in labels;
+}
+
+function inGibibytes(bytes: number): string {
+  return `${(bytes / gibibyte).toFixed(bytes < 10 * gibibyte ? 1 : 0)} GiB`;
+}

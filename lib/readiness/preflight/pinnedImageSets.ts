@@ -1,0 +1,200 @@
+import { isDeepStrictEqual } from 'node:util';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { hexOf, type Digest } from '../../content/oci/digest.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { listServed } from '../../cluster/servedObjects.ts';
+import type { ClusterSurvey } from './survey.ts';
+
+/**
+ * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.12.
+ */
+export const pinnedImageSetKind = {
+  apiVersion: 'machineconfiguration.openshift.io/v1',
+  kind: 'PinnedImageSet',
+} as const;
+
+/** The label and annotations of our own PinnedImageSets: their owner, bundle and release. */
+export const ownership = {
+  label: 'app.kubernetes.io/managed-by',
+  value: 'oc-upgrade-bundle',
+  bundle: 'upgrade-bundle.openshift.io/bundle',
+  release: 'upgrade-bundle.openshift.io/release',
+} as const;
+
+/** The label by which pools select MachineConfigs and PinnedImageSets. */
+export const roleLabel = 'machineconfiguration.openshift.io/role';
+/** The largest number of images that the API accepts in one set. */
+const largestSet = 500;
+/** The API’s rule for names: a host with a dot, at most one folder, and a digest (openshift/api, ImageDigestFormat). */
+const pinnable =
+  /^([a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?\/([a-zA-Z0-9-_]{0,61}\/)?[a-zA-Z0-9-_.]*@sha256:[a-f0-9]{64}$/;
+
+/** The images of a bundle to pin. */
+export interface PinnedBundle {
+  /** The name of the UpgradeBundle. */
+  readonly name: string;
+  readonly digest: Digest;
+  /** The release image, by digest. */
+  readonly release: string;
+  readonly images: readonly string[];
+}
+
+/** Lists the images that no PinnedImageSet can name, because the API refuses their names. */
+export function listUnpinnable(images: readonly string[]): string[] {
+  return images.filter((image) => !pinnable.test(image) || image.length > 447);
+}
+
+/**
+ * Returns the PinnedImageSets that pin the images of a bundle in all pools: one for each pool, or several if there are
+ * too many images.
+ */
+export function makePinnedImageSets(bundle: PinnedBundle, pools: readonly KubernetesObject[]): KubernetesObject[] {
+  const names = new Set(bundle.images.filter((image) => listUnpinnable([image]).length === 0));
+  const images = [...names].sort().map((name) => ({ name }));
+  const count = Math.ceil(images.length / largestSet);
+  const parts = Array.from({ length: count }, (_, index) => images.slice(index * largestSet, (index + 1) * largestSet));
+  return poolRoles(pools).flatMap((role) =>
+    parts.map((pinnedImages, index) => ({
+      ...pinnedImageSetKind,
+      metadata: {
+        name: `oc-upgrade-bundle-${hexOf(bundle.digest).slice(0, 12)}-${role}${index === 0 ? '' : `-${index + 1}`}`,
+        labels: { [roleLabel]: role, [ownership.label]: ownership.value },
+        annotations: { [ownership.bundle]: bundle.name, [ownership.release]: bundle.release },
+      },
+      spec: { pinnedImages },
+    })),
+  );
+}
+
+/** Returns whether a stored set equals a planned one. */
+export function isSameSet(made: KubernetesObject, stored: StoredObject | undefined): stored is StoredObject {
+  if (!stored) return false;
+  const { labels = {}, annotations = {} } = stored.metadata;
+  return (
+    isDeepStrictEqual(stored['spec'], made['spec']) &&
+    Object.entries(made.metadata.labels ?? {}).every(([key, value]) => labels[key] === value) &&
+    Object.entries(made.metadata.annotations ?? {}).every(([key, value]) => annotations[key] === value)
+  );
+}
+
+/** Lists our own sets of a cluster; none if the cluster does not serve the kind. */
+export async function listOwnSets(cluster: Cluster): Promise<readonly StoredObject[]> {
+  const { apiVersion, kind } = pinnedImageSetKind;
+  return await listServed(cluster, apiVersion, kind, { labelSelector: `${ownership.label}=${ownership.value}` });
+}
+
+/** The progress of the nodes of a cluster in pinning. */
+export interface PinState {
+  /** The names of the nodes that have not pinned all their sets. */
+  readonly waiting: readonly string[];
+  /** The errors that nodes report about sets. */
+  /** The nodes whose machine config daemon has not reported about any of the sets. */
+  readonly unreported: readonly string[];
+  readonly failures: readonly string[];
+}
+
+/** Reads the progress in pinning from the reports of the machine config daemons. */
+export function readPinState(
+  sets: readonly StoredObject[],
+  pools: readonly StoredObject[],
+  poolNodes: readonly StoredObject[],
+  nodes: readonly string[],
+): PinState {
+  const selectors = new Map(pools.map((pool) => [pool.metadata.name, selectorOf(pool)]));
+  const own = new Set(sets.map(({ metadata }) => metadata.name));
+  const reports = new Map(poolNodes.map((report) => [report.metadata.name, report]));
+  const isPinned = (name: string): boolean => {
+    const report = reports.get(name);
+    const pool = textOf(fieldsAt(report, 'spec', 'pool')['name']);
+    const selector = selectors.get(pool ?? '');
+    if (!report || !selector) return false;
+    return sets.filter(({ metadata }) => isSelected(metadata.labels, selector)).every(isPinnedOn(report));
+  };
+  return {
+    waiting: nodes.filter((name) => !isPinned(name)),
+    unreported: nodes.filter((name) => {
+      const known = listOf(fieldsOf(reports.get(name)?.['status'])['pinnedImageSets']);
+      return !known.some((each) => own.has(String(each['name'])));
+    }),
+    failures: nodes.flatMap((name) => failuresOf(reports.get(name), own)),
+  };
+}
+
+function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>): string[] {
+  if (!report) return [];
+  const { metadata, status } = report;
+  const failures = listOf(fieldsOf(status)['pinnedImageSets']).flatMap(({ name, lastFailedGenerationError }) =>
+    own.has(String(name)) ? (textOf(lastFailedGenerationError) ?? []) : [],
+  );
+  const degraded = conditionsOf(report).get('PinnedImageSetsDegraded');
+  if (degraded?.status !== 'True') return [];
+  return [`${metadata.name}: ${failures[0] ?? degraded.message}`];
+}
+
+/** Returns roles of which each pool selects at least one. Most custom pools also select the role worker. */
+export function poolRoles(pools: readonly KubernetesObject[]): string[] {
+  const usual = ['master', 'worker'];
+  const rank = ({ metadata: { name } }: KubernetesObject): string => `${usual.includes(name) ? '0' : '1'}${name}`;
+  const roles: string[] = [];
+  for (const pool of pools.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1))) {
+    const selector = selectorOf(pool);
+    if (!roles.some((role) => isSelected({ [roleLabel]: role }, selector))) roles.push(pool.metadata.name);
+  }
+  return roles;
+}
+
+/** Returns the label selector by which a pool selects MachineConfigs and sets; by default its own role. */
+export function selectorOf({ spec, metadata }: KubernetesObject): Fields {
+  const selector = fieldsAt(spec, 'machineConfigSelector');
+  return Object.keys(selector).length > 0 ? selector : { matchLabels: { [roleLabel]: metadata.name } };
+}
+
+/** Returns whether a label selector (matchLabels, matchExpressions) selects an object with these labels. */
+export function isSelected(labels: Fields = {}, { matchLabels, matchExpressions }: Fields): boolean {
+  const isEqual = Object.entries(fieldsOf(matchLabels)).every(([key, value]) => labels[key] === value);
+  return (
+    isEqual &&
+    listOf(matchExpressions).every(({ key, operator, values }) => {
+      const value = labels[String(key)];
+      if (operator === 'Exists' || operator === 'DoesNotExist')
+        return (operator === 'Exists') === (value !== undefined);
+      return (operator === 'In') === (typeof value === 'string' && textsOf(values).includes(value));
+    })
+  );
+}
+
+/** Returns whether the cluster serves PinnedImageSets. */
+export async function servesPins(cluster: Cluster): Promise<boolean> {
+  return (await cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind)) !== undefined;
+}
+
+/** Returns the images that the machine config operator has pinned on each node, by the name of the node. */
+export function pinnedOf({
+  pinnedSets,
+  poolNodes,
+  pools,
+}: Pick<ClusterSurvey, 'pinnedSets' | 'poolNodes' | 'pools'>): Map<string, Set<string>> {
+  const selectors = new Map(pools.map((pool) => [pool.metadata.name, selectorOf(pool)]));
+  return new Map(
+    poolNodes.map((node) => {
+      const pool = textOf(fieldsAt(node, 'spec', 'pool')['name']);
+      const selector = selectors.get(pool ?? '');
+      const sets = pinnedSets.filter(({ metadata: { labels } }) => selector && isSelected(labels, selector));
+      const images = sets.filter(isPinnedOn(node)).flatMap(({ spec }) => listOf(fieldsOf(spec)['pinnedImages']));
+      return [node.metadata.name, new Set(images.flatMap((image) => textOf(image['name']) ?? []))];
+    }),
+  );
+}
+
+/** Returns a test whether a node (MachineConfigNode) reports a set as pinned in its present generation. */
+function isPinnedOn(node: StoredObject): (set: StoredObject) => boolean {
+  const conditions = conditionsOf(node);
+  const settled = ['Progressing', 'Degraded'].every(
+    (state) => conditions.get(`PinnedImageSets${state}`)?.status === 'False',
+  );
+  const reported = listOf(fieldsOf(node['status'])['pinnedImageSets']);
+  return ({ metadata: { name, generation } }) =>
+    settled && reported.some((each) => each['name'] === name && each['currentGeneration'] === generation);
+}

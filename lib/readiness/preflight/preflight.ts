@@ -1,0 +1,271 @@
+import { fieldsAt, textOf, listOf, textsOf } from '../../fields.ts';
+import type { BundleBase } from '../../bundle/metadata.ts';
+import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { readPayloadGates, type GatedRelease } from '../../release/adminGates.ts';
+import { readPinningFeatureSets } from '../../release/featureGates.ts';
+import { isOlder, isSameMinor } from '../../release/version.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
+import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { sortFindings, subjectOf, type Finding } from '../../cluster/finding.ts';
+import { checkAcknowledgements } from './acknowledgements.ts';
+import { checkPullAdmission, checkWebhooks } from './admissionCheck.ts';
+import { checkAgentImage } from './agentImage.ts';
+import { checkCapacity, checkDrains, checkSigningRequests } from './drainCheck.ts';
+import { checkImagePolicies } from './imagePolicyCheck.ts';
+import { checkCertificates } from './certificateCheck.ts';
+import { checkDrills } from './drillRecord.ts';
+import { checkImageRetention } from './imageRetention.ts';
+import { checkMirroredStreams } from './mirroredStreams.ts';
+import { checkMirrorSignatures } from './mirrorSignatures.ts';
+import { readNode } from './node.ts';
+import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
+import { checkCatalogs, checkEtcdMembers, checkOperators, checkPools } from './operatorCheck.ts';
+import { lintManifests } from '../lint/lint.ts';
+import { payloadSet } from '../lint/manifestSource.ts';
+import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
+import { checkStreams } from './osImageStreamCheck.ts';
+import { checkManifests, checkWorkloads } from './pullPolicy.ts';
+import { pinnedOf } from './pinnedImageSets.ts';
+import type { MirrorAccess } from './siteMirrors.ts';
+import {
+  featureSetOf,
+  hasMirrors,
+  imageLimitsOf,
+  surveyCluster,
+  type ClusterSurvey,
+  isInternalRegistry,
+} from './survey.ts';
+import { checkPath, checkState } from './versionCheck.ts';
+
+/** The result of preflight: whether a cluster can boot and, if planned, update without a registry. */
+export interface Preflight {
+  /** The name of the context. */
+  readonly cluster: string;
+  /** The version that the cluster runs. */
+  readonly version: string;
+  /** The version of the bundle. */
+  readonly target: string | undefined;
+  /** The numbers of nodes and workloads that were checked. */
+  readonly nodes: number;
+  readonly workloads: number;
+  /** Whether no finding is a blocker. */
+  readonly ready: boolean;
+  /** The findings, the most important first. */
+  readonly findings: readonly Finding[];
+}
+
+/**
+ * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing. `known` is
+ * a survey of the cluster, if there is one already. With `mirrors`, asks the mirrors of the cluster for signatures. Throws
+ * `unsupported` for a cluster that is not OpenShift, and the errors of reading the cluster.
+ */
+export async function runPreflight(
+  cluster: Cluster,
+  planned: UpdatePlan | undefined,
+  context: Context,
+  known?: ClusterSurvey,
+  mirrors?: MirrorAccess,
+): Promise<Preflight> {
+  const survey = known ?? (await surveyCluster(cluster));
+  checkInterrupted(context.signal);
+  const [clusterVersion] = survey.versions;
+  if (!clusterVersion) throw notOpenShift(cluster, survey);
+  const { version } = readClusterVersion(clusterVersion);
+  // Of several updates, the next one counts.
+  const plan = planned?.earlier?.find((each) => isOlder(version, each.version)) ?? planned;
+  const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
+  const findings = [
+    ...survey.findings,
+    ...checkSurvey(survey, templates.length, clusterVersion),
+    ...(plan ? await checkPlan(plan, clusterVersion, survey, context) : []),
+    ...(planned ? await checkAcknowledgements(cluster, version, listReleases(planned, context)) : []),
+    ...checkState(clusterVersion, plan),
+    ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
+    ...checkPools(survey.pools),
+    ...checkSigningRequests(survey.signingRequests),
+    ...(plan ? [...checkDrains(survey), ...checkCapacity(survey), ...checkEtcdMembers(survey.etcds)] : []),
+    ...checkWebhooks(survey),
+    ...(await checkCertificates(cluster, survey)),
+    ...(await checkImageRetention(cluster, survey.pools)),
+    ...checkCatalogs(survey.catalogs),
+    ...(await checkPullAdmission(cluster)),
+    ...(await checkImagePolicies(cluster, survey, plan, runningImages(clusterVersion), context)),
+    ...(mirrors ? await checkMirrors(clusterVersion, survey, plan, mirrors, context) : []),
+    ...(plan ? await checkMirroredStreams(cluster, survey, plan, mirrors) : []),
+    ...checkInternalReleaseImage(survey),
+    ...checkAgentImage(survey.workloads),
+    ...checkWorkloads(templates),
+    ...checkNodes(survey, templates, clusterVersion, plan),
+    ...checkDrills(survey.nodes),
+  ];
+  return {
+    ...{ cluster: cluster.name, version, target: plan?.version },
+    ...{ nodes: survey.nodes.length, workloads: templates.length },
+    ready: findings.every(({ severity }) => severity !== 'blocker'),
+    findings: sortFindings(findings),
+  };
+}
+
+/** Finds a cluster that shows too little to be checked: nothing would be found in it. */
+function checkSurvey({ nodes }: ClusterSurvey, workloads: number, clusterVersion: StoredObject): Finding[] {
+  const { version } = readClusterVersion(clusterVersion);
+  const lacks: readonly (readonly [boolean, Finding['check'], Finding['subject'], string])[] = [
+    [version === '', 'version', subjectOf(clusterVersion), 'does not say which version the cluster runs'],
+    [
+      nodes.length === 0,
+      'nodes',
+      { kind: 'Node', name: '' },
+      'the cluster shows no node, and at least one is expected',
+    ],
+    [
+      workloads === 0,
+      'rights',
+      { kind: 'Pod', name: '' },
+      'the cluster shows no workload, and those of OpenShift are expected',
+    ],
+  ];
+  return lacks.flatMap(([isLacking, check, subject, message]) =>
+    isLacking ? [{ check, severity: 'blocker' as const, subject, message, advice: emptyAdvice }] : [],
+  );
+}
+
+const emptyAdvice =
+  'Run this as a user with the role cluster-reader, when the cluster runs: what it does not show cannot be checked.';
+
+async function checkPlan(
+  plan: UpdatePlan,
+  clusterVersion: StoredObject,
+  survey: ClusterSurvey,
+  context: Context,
+): Promise<Finding[]> {
+  const { path, version, release, distrust, manifests } = plan;
+  const featureSet = featureSetOf(survey.featureGates);
+  const report = await lintManifests(payloadSet(path, release, manifests, context, featureSet), context);
+  const supply = {
+    mirrored: hasMirrors(plan, survey),
+    pinsImages: survey.pinsImages,
+    featureSet,
+  };
+  const untrusted: Finding[] = distrust
+    ? [
+        {
+          check: 'bundle',
+          severity: 'blocker',
+          subject: { kind: 'Bundle', name: path },
+          message: distrust.message,
+          advice: distrust.hint ?? 'Use a bundle of a release that a trusted key signed.',
+        },
+      ]
+    : [];
+  const target = { ...plan, pinsIn: readPinningFeatureSets(manifests, version, context) };
+  return [
+    ...untrusted,
+    ...checkPath(clusterVersion, target, supply),
+    ...checkStreams(
+      plan.streams,
+      release,
+      { ...supply, clusterVersion, existing: survey.osImageStreams[0] },
+      survey.pools,
+    ),
+    ...checkManifests(report, version),
+  ];
+}
+
+async function checkMirrors(
+  clusterVersion: StoredObject,
+  survey: ClusterSurvey,
+  plan: UpdatePlan | undefined,
+  mirrors: MirrorAccess,
+  context: Context,
+): Promise<Finding[]> {
+  const { version } = readClusterVersion(clusterVersion);
+  const [release] = runningImages(clusterVersion);
+  const asked = plan ?? (release === undefined ? undefined : { version, release });
+  return asked ? checkMirrorSignatures(survey, asked, mirrors, context) : [];
+}
+
+function listReleases(planned: UpdatePlan, context: Context): GatedRelease[] {
+  return [...(planned.earlier ?? []), planned].map(({ version, manifests }) => ({
+    ...{ version, gates: readPayloadGates(manifests, version, context) },
+  }));
+}
+
+function checkNodes(
+  survey: ClusterSurvey,
+  templates: readonly PodTemplate[],
+  clusterVersion: StoredObject,
+  plan: UpdatePlan | undefined,
+): Finding[] {
+  const knowledge = knowledgeOf(survey);
+  const running = runningImages(clusterVersion);
+  return survey.nodes.flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
+}
+
+/**
+ * Finds the nodes of a cluster that lack what a bundle for their site leaves out. Changes nothing. Throws the errors of
+ * reading the cluster.
+ */
+export async function findLeftOut(cluster: Cluster, base: BundleBase): Promise<Finding[]> {
+  const survey = await surveyCluster(cluster);
+  return survey.nodes.flatMap((node) => checkLeftOut(readNode(node), { base }, knowledgeOf(survey)));
+}
+
+function knowledgeOf(survey: ClusterSurvey): NodeKnowledge {
+  return { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free };
+}
+
+function runningImages(clusterVersion: StoredObject): string[] {
+  const release = textOf(fieldsAt(clusterVersion, 'status', 'desired')['image']);
+  return release === undefined ? [] : [release];
+}
+
+function notOpenShift(cluster: Cluster, { findings }: ClusterSurvey): PluginError {
+  const denied = findings.find(({ subject }) => subject.kind === 'ClusterVersion');
+  if (denied) return new PluginError('denied', denied.message, { hint: denied.advice });
+  return new PluginError(
+    'unsupported',
+    `${cluster.name} (${cluster.server}) has no ClusterVersion: it is not OpenShift`,
+    {
+      hint: 'Choose another cluster.',
+      settings: ['context', 'kubeconfig'],
+    },
+  );
+}
+
+const advice = {
+  serves: 'Nothing to do. An update from a bundle neither uses nor changes it.',
+  degraded: 'Nodes that join or are reset need it. See the condition InternalReleaseImageDegraded of the node.',
+} as const;
+
+/** Finds what InternalReleaseImage serves, by MachineConfigNodes or mirror sets, and the nodes where it is degraded. */
+function checkInternalReleaseImage({
+  poolNodes,
+  digestMirrors,
+}: Pick<ClusterSurvey, 'poolNodes' | 'digestMirrors'>): Finding[] {
+  const served = poolNodes.flatMap(({ status }) => listOf(fieldsAt(status, 'internalReleaseImage')['releases']));
+  const names = [...new Set(served.flatMap(({ name }) => textOf(name) ?? []))].sort();
+  if (names.length === 0 && !digestMirrors.some(hasInternalRegistry)) return [];
+  const what = names.length === 0 ? 'releases of the installer' : names.join(', ');
+  const message = `the control plane nodes serve ${what} on port 22625`;
+  const subject = { kind: 'InternalReleaseImage', name: 'cluster' };
+  return [
+    { check: 'images', severity: 'info', subject, message, advice: advice.serves },
+    ...poolNodes.flatMap((node): Finding[] => {
+      const degraded = listOf(fieldsAt(node, 'status')['conditions']).find(
+        ({ type, status }) => type === 'InternalReleaseImageDegraded' && status === 'True',
+      );
+      if (!degraded) return [];
+      const words = `its registry of InternalReleaseImage is degraded: ${textOf(degraded['message']) ?? 'no reason'}`;
+      return [
+        { check: 'images', severity: 'warning', subject: subjectOf(node), message: words, advice: advice.degraded },
+      ];
+    }),
+  ];
+}
+
+function hasInternalRegistry({ spec }: StoredObject): boolean {
+  return listOf(fieldsAt(spec)['imageDigestMirrors']).some(({ mirrors }) => textsOf(mirrors).some(isInternalRegistry));
+}

@@ -1,0 +1,221 @@
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
+import { isPluginError } from '../../errors.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
+import type { Finding, Severity } from '../../cluster/finding.ts';
+import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
+import { MirrorSets } from '../../content/registry/mirrors.ts';
+import { readNode } from './node.ts';
+import { workloadKinds } from './podTemplate.ts';
+
+/** The kinds of a survey, by the names of their lists. */
+export const surveyedKinds = {
+  nodes: ['v1', 'Node'],
+  namespaces: ['v1', 'Namespace'],
+  operators: ['config.openshift.io/v1', 'ClusterOperator'],
+  versions: ['config.openshift.io/v1', 'ClusterVersion'],
+  featureGates: ['config.openshift.io/v1', 'FeatureGate'],
+  digestMirrors: ['config.openshift.io/v1', 'ImageDigestMirrorSet'],
+  contentPolicies: ['operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'],
+  pools: ['machineconfiguration.openshift.io/v1', 'MachineConfigPool'],
+  kubeletConfigs: ['machineconfiguration.openshift.io/v1', 'KubeletConfig'],
+  pinnedSets: ['machineconfiguration.openshift.io/v1', 'PinnedImageSet'],
+  poolNodes: ['machineconfiguration.openshift.io/v1', 'MachineConfigNode'],
+  imagePolicies: ['config.openshift.io/v1', 'ClusterImagePolicy'],
+  namespacedImagePolicies: ['config.openshift.io/v1', 'ImagePolicy'],
+  catalogs: ['operators.coreos.com/v1alpha1', 'CatalogSource'],
+  budgets: ['policy/v1', 'PodDisruptionBudget'],
+  signingRequests: ['certificates.k8s.io/v1', 'CertificateSigningRequest'],
+  infrastructures: ['config.openshift.io/v1', 'Infrastructure'],
+  osImageStreams: ['machineconfiguration.openshift.io/v1', 'OSImageStream'],
+  proxies: ['config.openshift.io/v1', 'Proxy'],
+  etcds: ['operator.openshift.io/v1', 'Etcd'],
+  endpointSlices: ['discovery.k8s.io/v1', 'EndpointSlice'],
+  validatingWebhooks: ['admissionregistration.k8s.io/v1', 'ValidatingWebhookConfiguration'],
+  mutatingWebhooks: ['admissionregistration.k8s.io/v1', 'MutatingWebhookConfiguration'],
+} as const;
+
+type Listing = Readonly<Record<keyof typeof surveyedKinds, readonly StoredObject[]>>;
+
+// Releases before 4.20 serve these kinds as v1alpha1 only (openshift/api), with the same fields.
+const earlierVersions: ReadonlyMap<string, string> = new Map([
+  ['ClusterImagePolicy', 'config.openshift.io/v1alpha1'],
+  ['ImagePolicy', 'config.openshift.io/v1alpha1'],
+]);
+
+/** The objects of a cluster that decide whether it works without a registry. */
+export interface ClusterSurvey extends Listing {
+  readonly workloads: readonly StoredObject[];
+  /** Whether the cluster serves PinnedImageSet v1. */
+  readonly pinsImages: boolean;
+  /** The free bytes for images, by the name of the node, for nodes that the user may ask. */
+  readonly free: ReadonlyMap<string, number>;
+  /** The seconds until the certificates of kubelets expire, by the name of the node, for nodes that the user may ask. */
+  readonly kubeletCertificates: ReadonlyMap<string, number>;
+  /** Findings about objects that could not be read. */
+  readonly findings: readonly Finding[];
+}
+
+/** The number of nodes that are asked in parallel. */
+const batch = 16;
+
+/**
+ * Reads the objects that decide whether a cluster works without a registry. Reports objects that the user may not read
+ * as findings. Kinds that the cluster does not serve have no objects. Throws all other errors of reading.
+ */
+export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
+  const findings: Finding[] = [];
+  const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> => {
+    if (!(await cluster.findKind(apiVersion, kind))) {
+      const earlier = earlierVersions.get(kind);
+      return earlier === undefined || earlier === apiVersion ? [] : await list(earlier, kind);
+    }
+    const request = { verb: 'list', object: { apiVersion, kind, metadata: { name: '', namespace: '' } } } as const;
+    const [denied] = await listDenied(cluster, [request]);
+    if (denied === undefined) return await cluster.list(apiVersion, kind);
+    findings.push(lackOf(denied, 'warning', kind, 'nothing is known about them'));
+    return [];
+  };
+  const lists = new Map<string, readonly StoredObject[]>();
+  const [workloads] = await Promise.all([
+    Promise.all(workloadKinds.map(([apiVersion, kind]) => list(apiVersion, kind))),
+    ...Object.entries(surveyedKinds).map(async ([name, [apiVersion, kind]]) =>
+      lists.set(name, await list(apiVersion, kind)),
+    ),
+  ]);
+  const listed = (name: keyof typeof surveyedKinds): readonly StoredObject[] => lists.get(name) ?? [];
+  const nodes = listed('nodes');
+  const [noSpace] = await listDenied(cluster, [spaceRequest]);
+  // A request to a node that is down would take long.
+  const asked = noSpace === undefined ? nodes.filter((node) => readNode(node).ready) : [];
+  if (noSpace !== undefined) findings.push(lackOf(noSpace, 'info', 'Node', 'the free space of nodes is unknown'));
+  return {
+    nodes,
+    operators: listed('operators'),
+    versions: listed('versions'),
+    featureGates: listed('featureGates'),
+    digestMirrors: listed('digestMirrors'),
+    contentPolicies: listed('contentPolicies'),
+    pools: listed('pools'),
+    kubeletConfigs: listed('kubeletConfigs'),
+    pinnedSets: listed('pinnedSets'),
+    poolNodes: listed('poolNodes'),
+    imagePolicies: listed('imagePolicies'),
+    namespacedImagePolicies: listed('namespacedImagePolicies'),
+    catalogs: listed('catalogs'),
+    budgets: listed('budgets'),
+    signingRequests: listed('signingRequests'),
+    infrastructures: listed('infrastructures'),
+    osImageStreams: listed('osImageStreams'),
+    proxies: listed('proxies'),
+    etcds: listed('etcds'),
+    namespaces: listed('namespaces'),
+    endpointSlices: listed('endpointSlices'),
+    validatingWebhooks: listed('validatingWebhooks'),
+    mutatingWebhooks: listed('mutatingWebhooks'),
+    workloads: workloads.flat(),
+    pinsImages: (await cluster.findKind(...surveyedKinds.pinnedSets)) !== undefined,
+    free: await askKubelets(asked, (node) => readFree(cluster, node)),
+    kubeletCertificates: await askKubelets(asked, (node) => readValidity(cluster, node)),
+    findings,
+  };
+}
+
+/** The right to ask kubelets for their free space. */
+const spaceRequest: AccessRequest = {
+  verb: 'get',
+  object: { apiVersion: 'v1', kind: 'Node', metadata: { name: '' } },
+  subresource: 'proxy',
+};
+
+/** Returns the finding for a right that the user lacks, as the arguments of `oc auth can-i`. */
+function lackOf(denied: string, severity: Severity, kind: string, effect: string): Finding {
+  const message = `you may not ${denied}: ${effect}`;
+  const advice = 'Run this as a user with the right: cluster-reader is enough, except for the free space of nodes.';
+  return { check: 'rights', severity, subject: { kind, name: '' }, message, advice };
+}
+
+/** Asks the kubelets of nodes for a number; undefined from a kubelet that does not report it, or may not be asked. */
+async function askKubelets(
+  nodes: readonly StoredObject[],
+  read: (node: string) => Promise<number | undefined>,
+): Promise<Map<string, number>> {
+  const answers = new Map<string, number>();
+  for (let at = 0; at < nodes.length; at += batch) {
+    const asked = nodes.slice(at, at + batch).map(async ({ metadata: { name } }) => {
+      const answer = await read(encodeURIComponent(name)).catch((error: unknown) => {
+        if (!isPluginError(error) || error.code === 'interrupted') throw error;
+        return undefined;
+      });
+      if (answer !== undefined) answers.set(name, answer);
+    });
+    await Promise.all(asked);
+  }
+  return answers;
+}
+
+/** Reads the free bytes for images from the kubelet’s Summary API. */
+async function readFree(cluster: Cluster, node: string): Promise<number | undefined> {
+  const answer = await cluster.get(`/api/v1/nodes/${node}/proxy/stats/summary`);
+  const { runtime, fs } = fieldsAt(answer, 'node');
+  const known = [fieldsAt(runtime, 'imageFs'), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
+  return known.find((bytes) => typeof bytes === 'number');
+}
+
+/** Reads the seconds until the client certificate of a kubelet expires from its metrics. */
+async function readValidity(cluster: Cluster, node: string): Promise<number | undefined> {
+  const metrics = await cluster.getText(`/api/v1/nodes/${node}/proxy/metrics`);
+  const [, value] = /^kubelet_certificate_manager_client_ttl_seconds (\S+)$/m.exec(metrics) ?? [];
+  return value !== undefined && Number.isFinite(Number(value)) ? Number(value) : undefined;
+}
+
+/** Returns the largest numbers of images that kubelets list: 50, and the values in KubeletConfigs. */
+export function imageLimitsOf({ kubeletConfigs }: Pick<ClusterSurvey, 'kubeletConfigs'>): number[] {
+  const given = kubeletConfigs
+    .map(({ spec }) => fieldsAt(spec, 'kubeletConfig')['nodeStatusMaxImages'])
+    .filter((limit) => typeof limit === 'number');
+  return [50, ...given];
+}
+
+/** Returns the feature set of a cluster; undefined for the default one. */
+export function featureSetOf(featureGates: readonly StoredObject[]): string | undefined {
+  const gate = featureGates.find(({ metadata }) => metadata.name === 'cluster');
+  const featureSet = textOf(fieldsOf(gate?.['spec'])['featureSet']);
+  return featureSet === '' ? undefined : featureSet;
+}
+
+/**
+ * Returns whether a mirror is the registry of InternalReleaseImage, which the machine config operator runs on control
+ * plane nodes (openshift/machine-config-operator, templates/master/units/iri-registry.service.yaml). It has releases
+ * that came with the installer, so it is no mirror for another one.
+ */
+export function isInternalRegistry(mirror: string): boolean {
+  return /^(?:api-int\.[^/:]+|localhost):22625(?:\/|$)/.test(mirror);
+}
+
+/** Returns whether a mirror is configured for the images of a release, other than that of InternalReleaseImage. */
+export function hasMirrors({ images }: { readonly images: readonly string[] }, survey: DigestMirrors): boolean {
+  const sources = listRules(survey).flatMap(({ source, mirrors }) => (mirrors.length > 0 ? [source] : []));
+  return images.some((image) =>
+    sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
+  );
+}
+
+/** Returns the mirrors of images by digest that a cluster has, without the registry of InternalReleaseImage. */
+export function mirrorSetsOf(survey: DigestMirrors): MirrorSets {
+  return new MirrorSets(listRules(survey).map((rule) => ({ pulls: 'digest', contactSource: true, ...rule })));
+}
+
+type DigestMirrors = Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>;
+
+function listRules({ digestMirrors, contentPolicies }: DigestMirrors): { source: string; mirrors: string[] }[] {
+  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
+    ...listOf(fieldsOf(spec)['imageDigestMirrors']),
+    ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
+  ]);
+  return rules.flatMap(({ source, mirrors }) => {
+    const name = textOf(source);
+    const outside = textsOf(mirrors).filter((mirror) => !isInternalRegistry(mirror));
+    return name === undefined ? [] : [{ source: name, mirrors: outside }];
+  });
+}

@@ -1,0 +1,152 @@
+import { fieldsAt, textOf } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { isOlder, isSameMinor } from '../../release/version.ts';
+import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { conditionsOf } from '../../cluster/fields.ts';
+import { subjectOf, type Finding, type Severity } from '../../cluster/finding.ts';
+
+/** The release to update to. */
+export interface UpdateTarget {
+  readonly version: string;
+  readonly arch: string;
+  /** The versions that can be updated to it; empty if the release does not state them. */
+  readonly previous: readonly string[];
+  /** The feature sets with which its clusters pin images; undefined if its manifests do not say. */
+  readonly pinsIn?: readonly string[];
+}
+
+/** The ways in which nodes of a cluster get the images of a release. */
+export interface ImageSupply {
+  /** Whether mirrors are configured for release images. */
+  readonly mirrored: boolean;
+  /** Whether the cluster serves PinnedImageSet v1. */
+  readonly pinsImages: boolean;
+  /** The feature set if it is not the default, such as `TechPreviewNoUpgrade`; else undefined. */
+  readonly featureSet: string | undefined;
+}
+
+/**
+ * The first versions whose machine config operator takes the operating system of a node from the node’s own storage if
+ * its pool has pinned images (updateLayeredOS, isPinnedImageSetConfigured). `preview`: with the feature gate
+ * PinnedImages, which is enabled by default since 4.19.12 (openshift/api d37c9b385, release-4.19).
+ */
+const firstLocalSystem = { byDefault: '4.19.12-0', preview: '4.17.0-0' };
+
+const advice = {
+  busy: 'Wait until the cluster version operator is done (oc adm upgrade), or fix what blocks it: nothing else is updated meanwhile.',
+  failing: 'Check the message of the operator (oc adm upgrade), and fix that first.',
+  upgradeable:
+    'Read its message: it keeps the cluster at this minor version. Updates to later patch releases are possible.',
+  path: 'Take bundles of the versions in between, one after the other; inspect -o wide lists from which versions a bundle updates.',
+  older: 'A cluster cannot go back to an earlier version: take a bundle of a later one.',
+  same: 'There is nothing to update.',
+  unknown: 'Check the update graph if there is a network: the release does not list them.',
+  arch: 'Take the bundle for multi.',
+  system:
+    'Keep a registry within reach of the nodes until all pools are updated: the push and serve commands make one of the bundle. ' +
+    'Without one, update to 4.19.12 or later only.',
+  pins: 'Pause the machine config pools until the cluster serves PinnedImageSet v1 and the images are pinned, then resume them.',
+};
+
+/**
+ * Returns whether nodes that update to a release take its operating system from their own storage, if it has pinned
+ * images. The manifests of the release decide, and its version only if they do not say.
+ */
+export function takesLocalSystem(
+  { version, pinsIn }: Pick<UpdateTarget, 'version' | 'pinsIn'>,
+  featureSet = 'Default',
+): boolean {
+  return pinsIn?.includes(featureSet) ?? !isOlder(version, firstLocalSystem.byDefault);
+}
+
+/** Checks the conditions of the cluster version operator. `target` is undefined if no update is planned. */
+export function checkState(object: KubernetesObject, target: UpdateTarget | undefined): Finding[] {
+  const conditions = conditionsOf(object);
+  const { version } = readClusterVersion(object);
+  const isMinor = target !== undefined && !isSameMinor(target.version, version);
+  const keep: Severity = isMinor ? 'blocker' : target ? 'info' : 'warning';
+  const rules: readonly (readonly [type: string, status: string, Severity, what: string, advised: string])[] = [
+    ['Available', 'False', 'blocker', 'is not available', advice.failing],
+    ['Failing', 'True', 'blocker', 'fails', advice.failing],
+    ['Progressing', 'True', 'blocker', 'is being updated', advice.busy],
+    ['ReleaseAccepted', 'False', 'warning', 'did not accept a release', advice.failing],
+    ['Upgradeable', 'False', keep, 'must not be updated to another minor version', advice.upgradeable],
+  ];
+  return rules.flatMap(([type, status, severity, what, advised]) => {
+    const condition = conditions.get(type);
+    if (condition?.status !== status) return [];
+    const message = [what, condition.message].filter((part) => part !== '').join(': ');
+    return [{ check: 'version' as const, severity, subject: subjectOf(object), message, advice: advised }];
+  });
+}
+
+/** Checks whether the cluster’s version can update to the target, and what the update requires. */
+export function checkPath(object: KubernetesObject, target: UpdateTarget, supply: ImageSupply): Finding[] {
+  const { version, desired, multi } = readClusterVersion(object);
+  const find = (severity: Severity, message: string, advised: string): Finding => ({
+    ...{ check: 'version', severity, subject: subjectOf(object), message, advice: advised },
+  });
+  const asked = textOf(fieldsAt(object, 'spec', 'desiredUpdate')['version']);
+  if (target.version === version)
+    return [find('info', `runs ${version} already, which is the version of the bundle`, advice.same)];
+  if (isOlder(target.version, version))
+    return [find('blocker', `runs ${version}, which is later than ${target.version}`, advice.older)];
+  return [
+    ...(asked !== undefined && asked !== desired
+      ? [find('blocker', `was asked to update to ${asked}`, advice.busy)]
+      : []),
+    ...(target.previous.length === 0
+      ? [
+          find(
+            'warning',
+            `runs ${version}; ${target.version} does not say from which versions it can be reached`,
+            advice.unknown,
+          ),
+        ]
+      : target.previous.includes(version)
+        ? []
+        : [
+            find(
+              'blocker',
+              `runs ${version}, from which there is no update to ${target.version}: only from ${nearest(target.previous)}`,
+              advice.path,
+            ),
+          ]),
+    ...(multi && target.arch !== 'multi'
+      ? [find('blocker', `is for several architectures, and the bundle is for ${target.arch}`, advice.arch)]
+      : []),
+    ...checkSystem(version, target, supply, find),
+  ];
+}
+
+function checkSystem(
+  version: string,
+  target: UpdateTarget,
+  { mirrored, pinsImages, featureSet }: ImageSupply,
+  find: (severity: Severity, message: string, advised: string) => Finding,
+): Finding[] {
+  if (!takesLocalSystem(target, featureSet)) {
+    const what = `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only 4.19.12 and later take it from their own storage`;
+    if (featureSet !== undefined && !isOlder(target.version, firstLocalSystem.preview)) {
+      return [find('warning', `${what}; ${featureSet} may change that`, advice.system)];
+    }
+    if (mirrored)
+      return [find('warning', `${what}; the configured mirrors must answer during the update`, advice.system)];
+    return [find('blocker', what, advice.system)];
+  }
+  if (pinsImages) return [];
+  return [
+    find(
+      'warning',
+      `runs ${version}, which cannot pin images yet: an update to ${target.version} without a registry needs pinned images`,
+      advice.pins,
+    ),
+  ];
+}
+
+/** Returns the last versions of a list, at most three, the latest first. */
+function nearest(previous: readonly string[]): string {
+  const sorted = previous.toSorted((a, b) => (isOlder(a, b) ? 1 : -1));
+  const more = sorted.length > 3 ? ' and others' : '';
+  return sorted.slice(0, 3).join(', ') + more;
+}

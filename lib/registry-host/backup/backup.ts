@@ -1,0 +1,234 @@
+import { createReadStream } from 'node:fs';
+import { lstat, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { formatBytes } from '../../byteSize.ts';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { writeDurably } from '../../content/files/atomicWrite.ts';
+import { checkSpace } from '../../content/files/disk.ts';
+import { isMissing } from '../../content/files/fileContent.ts';
+import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import { certificatePathsOf } from '../certificatePaths.ts';
+import { readCertificates } from '../certificates/certificates.ts';
+import { copyDatabase, findDatabase, recoverDatabase } from '../change/database.ts';
+import { kindOf } from '../change/databaseKind.ts';
+import { openRecords, resumeUnfinished } from '../change/execution.ts';
+import { requireHealth } from '../change/health.ts';
+import { readAccount, requireAccount } from '../change/migrationPlan.ts';
+import { checkDump, dumpName, dumpPostgres, findPostgresProblem } from '../change/postgres.ts';
+import { waitForRegistry, type ExecutionRequest } from '../change/restart.ts';
+import { whileStopped } from '../change/stop.ts';
+import type { DetectedInstallation } from '../detect/detect.ts';
+import { databaseEntries, isBackupPath, type BackupManifest, type PackedFile } from './backupFormat.ts';
+import { writeBackup } from './backupWriter.ts';
+import { findImageStorage, listContent, packStorage } from './imageStorage.ts';
+import { scratchNames, takeStateLock } from '../stateFolder.ts';
+
+/** The limit of the configuration and certificates together, in bytes: they are packed from memory. */
+const smallLimit = 64 * 1024 * 1024;
+
+/** Input of a backup. */
+export interface BackupRequest extends ExecutionRequest {
+  /** The file to write. */
+  readonly output: string;
+  /** Include the content of images. */
+  readonly withImages: boolean;
+}
+
+/** The parts of a backup, before it is made. Sizes are in bytes. */
+export interface BackupPlan {
+  readonly output: string;
+  /** Configuration, certificates and units, as the host has them. */
+  readonly files: readonly string[];
+  /** The folder of the database on this machine. */
+  readonly database: string;
+  readonly databaseSize: number;
+  /** Whether Quay is stopped while the database is copied. */
+  readonly stopsQuay: boolean;
+  /** The folder with the content of images on this machine, and its size; undefined if it is not included. */
+  readonly images: string | undefined;
+  readonly imagesSize: number;
+}
+
+/**
+ * Lists the parts of a backup and checks the free space. Changes nothing. Throws `conflict` if the output exists,
+ * `unsupported` for a database that is not the one of the installer, `unreachable` if PostgreSQL does not answer,
+ * `disk-full`, `command-failed`.
+ */
+export async function planBackup(request: BackupRequest, signal: AbortSignal): Promise<BackupPlan> {
+  return (await survey(request, signal)).plan;
+}
+
+/**
+ * Makes a backup of a registry. Stops Quay while a file of SQLite is copied, and starts it again; dumps PostgreSQL, and
+ * packs everything, while the registry runs. Completes an interrupted change first. Throws as
+ * `planBackup`, `busy`, `invalid-file` for a damaged database, and `not-ready` if the registry is not healthy afterwards.
+ */
+export async function backUpRegistry(request: BackupRequest, context: Context): Promise<BackupManifest> {
+  const { commands, now, output, files } = request;
+  const { signal } = context;
+  await using _lock = await takeStateLock(files, request.detected.installation);
+  const records = openRecords(request);
+  const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
+  const { plan, small, listed } = await survey({ ...request, detected }, signal);
+  const certificates = await readCertificates(files, detected.installation, now);
+  const wasHealthy = await requireHealth(detected, certificates, true, context);
+  const { state } = records;
+  try {
+    await state.remove(scratchNames.backup);
+    await state.makeFolder(scratchNames.backup);
+    const copy = await state.locate(scratchNames.backup);
+    if (plan.stopsQuay) {
+      context.log('info', 'stopping Quay to copy its database');
+      await whileStopped(commands, state, () => copyDatabase(commands, plan.database, copy, signal), context);
+    }
+    const problem = plan.stopsQuay && wasHealthy ? await findProblem(request, context) : undefined;
+    const database = plan.stopsQuay
+      ? await recoverDatabase(commands, copy, join(copy, 'recovered'), signal)
+      : await saveDump(request, detected, join(copy, dumpName), signal);
+    const images = plan.images === undefined ? [] : packStorage(commands, plan.images, listed, context);
+    const packed = pack(small, { entry: databaseEntries[detected.installation.database], path: database }, images);
+    const manifest = await writeBackup(output, describe(detected, request), packed);
+    if (problem !== undefined) {
+      throw new PluginError(
+        'not-ready',
+        `${output} is complete, but the registry is not healthy after the restart of Quay`,
+        {
+          hint: 'See journalctl -u quay-app.service.',
+          cause: problem,
+        },
+      );
+    }
+    return manifest;
+  } finally {
+    await state.remove(scratchNames.backup);
+  }
+}
+
+async function survey(
+  { files, detected, commands, output, withImages }: BackupRequest,
+  signal: AbortSignal,
+): Promise<{ plan: BackupPlan; small: ReadonlyMap<string, Buffer>; listed: ReadonlyMap<string, number> }> {
+  const { installation } = detected;
+  const isPostgres = installation.database === 'postgres';
+  const database = await findDatabase(files, commands, installation, signal);
+  const account = readAccount(detected);
+  if (database === undefined || (isPostgres && !account)) {
+    throw new PluginError('unsupported', 'the database of this registry is not the one of its installer', {
+      hint: `Back it up where it is, and copy ${installation.quayRoot.value}.`,
+    });
+  }
+  const problem = account && (await findPostgresProblem(commands, account, signal));
+  if (problem) throw problem;
+  const isThere = await lstat(output).then(
+    () => true,
+    (error: unknown) => !isMissing(error),
+  );
+  if (isThere) {
+    throw new PluginError('conflict', `${output} exists already`, { hint: 'Choose another name, or move it away.' });
+  }
+  const images = withImages ? await findImageStorage(files, commands, installation, signal) : undefined;
+  const listed = images === undefined ? new Map<string, number>() : await listContent(commands, images, signal);
+  const imagesSize = [...listed.values()].reduce((sum, size) => sum + size, 0);
+  const databaseSize = await kindOf({ isPostgres }).size(commands, database, signal);
+  const state = await stateOf(files, installation.quayRoot.value);
+  // One copy, and one that is checked. A dump is smaller than the folder of PostgreSQL.
+  await checkSpace(join(state, scratchNames.backup), 2.2 * databaseSize);
+  await checkSpace(output, databaseSize + imagesSize);
+  const small = await readSmallFiles(files, detected);
+  const paths = [...small.keys()].map((name) => hostPath(detected, name));
+  const plan = { output, files: paths, database, databaseSize, stopsQuay: !isPostgres, images, imagesSize };
+  return { plan, small, listed };
+}
+
+/** Returns a folder on the file system of the state of this program. */
+async function stateOf(files: HostFiles, quayRoot: string): Promise<string> {
+  return files.locate(await files.resolve(quayRoot));
+}
+
+/** Reads configuration, certificates and units, by their paths in a backup. */
+async function readSmallFiles(files: HostFiles, detected: DetectedInstallation): Promise<Map<string, Buffer>> {
+  const { quayRoot } = detected.installation;
+  const { server, serverKey, authority, authorityKey, next, nextKey } = certificatePathsOf(detected.installation);
+  const extra = join(quayRoot.value, 'quay-config/extra_ca_certs');
+  const paths = [
+    join(quayRoot.value, 'quay-config/config.yaml'),
+    ...[server, serverKey, authority, authorityKey, next, nextKey],
+    ...(await files.list(extra)).map((name) => join(extra, name)),
+  ];
+  const small = new Map<string, Buffer>();
+  let size = 0;
+  for (const path of paths) {
+    const content = await files.read(path);
+    size += content?.length ?? 0;
+    if (size > smallLimit) {
+      throw new PluginError(
+        'too-large',
+        `the files in ${quayRoot.value}/quay-config exceed ${formatBytes(smallLimit)}`,
+        {
+          hint: `Move what is not a certificate out of ${extra}.`,
+        },
+      );
+    }
+    if (content) small.set(path.slice(quayRoot.value.length + 1), content);
+  }
+  for (const { files: parts } of detected.units.values()) {
+    for (const { path, text } of parts) {
+      small.set(`units${path.slice(detected.installation.unitFolder.length)}`, Buffer.from(text));
+    }
+  }
+  const stray = [...small.keys()].find((name) => !isBackupPath(name));
+  if (stray === undefined) return small;
+  throw new PluginError('unsupported', `${hostPath(detected, stray)} has a name that a backup cannot have`, {
+    hint: 'Rename it to letters, digits, dots and hyphens.',
+  });
+}
+
+/** Returns the path of a small file of a backup on the host. */
+function hostPath({ installation: { quayRoot, unitFolder } }: DetectedInstallation, name: string): string {
+  return name.startsWith('units/') ? join(unitFolder, name.slice('units/'.length)) : join(quayRoot.value, name);
+}
+
+/** Writes a dump of PostgreSQL to a file, checks that it is complete, and returns its path. */
+async function saveDump(
+  { commands }: BackupRequest,
+  detected: DetectedInstallation,
+  path: string,
+  signal: AbortSignal,
+): Promise<string> {
+  const account = requireAccount(detected);
+  await writeDurably(path, dumpPostgres(commands, account, 'tables', signal), { mode: 0o600 });
+  await checkDump(path);
+  return path;
+}
+
+async function findProblem(request: ExecutionRequest, context: Context): Promise<unknown> {
+  try {
+    await waitForRegistry(request, context, context.signal);
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+}
+
+async function* pack(
+  small: ReadonlyMap<string, Buffer>,
+  database: { readonly entry: string; readonly path: string },
+  images: AsyncIterable<PackedFile> | readonly PackedFile[],
+): AsyncGenerator<PackedFile> {
+  for (const [path, content] of small) yield { path, size: content.length, content: [content] };
+  const { entry, path: place } = database;
+  yield { path: entry, size: (await stat(place)).size, content: createReadStream(place) };
+  yield* images;
+}
+
+function describe({ installation, configuration }: DetectedInstallation, { now, withImages }: BackupRequest) {
+  return {
+    format: 1,
+    created: now.toISOString(),
+    version: installation.version,
+    quay: installation.images.quay?.value ?? '',
+    hostname: configuration.get('SERVER_HOSTNAME')?.value ?? '',
+    hasImages: withImages,
+  } as const;
+}

@@ -1,0 +1,205 @@
+import { rm } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { checkSpace } from '../../content/files/disk.ts';
+import { writeDurably } from '../../content/files/atomicWrite.ts';
+import { readCertificates } from '../certificates/certificates.ts';
+import type { RenewalOptions } from '../certificates/renewal.ts';
+import { findDatabase, recoverDatabase } from '../change/database.ts';
+import { kindOf } from '../change/databaseKind.ts';
+import { changeRegistry, openRecords, resumeUnfinished } from '../change/execution.ts';
+import { requireHealth } from '../change/health.ts';
+import { readAccount } from '../change/migrationPlan.ts';
+import { checkDump, checkDumpVersion } from '../change/postgres.ts';
+import type { ExecutionRequest } from '../change/restart.ts';
+import type { UpgradeRecords } from '../change/upgradeRecords.ts';
+import type { Installation } from '../installation.ts';
+import { compareTags, quayVersionOf } from '../versions.ts';
+import { databaseEntries, isDatabase, type BackupEntry, type BackupFacts } from './backupFormat.ts';
+import { Backup } from './backupReader.ts';
+import { addContent, findImageStorage, listMissingContent } from './imageStorage.ts';
+import { planFiles, type RestoredFiles } from './restoredFiles.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
+import { scratchNames, takeStateLock } from '../stateFolder.ts';
+
+/** The bytes at the start of a dump in which pg_dump states versions. */
+const headSize = 4096;
+/** The space that podman needs for new containers, in bytes, in the file system of its volumes. */
+const containerSize = 2 ** 24;
+
+/** Input of a restore. */
+export interface RestoreRequest extends ExecutionRequest {
+  /** The backup. */
+  readonly input: string;
+  /** The new name of the registry, without a port; that of the backup if undefined. */
+  readonly hostname: string | undefined;
+  readonly renewal: RenewalOptions;
+}
+
+/** The parts that a restore changes. Sizes are in bytes. */
+export interface RestorePlan extends BackupFacts {
+  /** The name of the registry afterwards. */
+  readonly host: string;
+  /** The files that it writes or removes, as the host has them. */
+  readonly files: readonly string[];
+  /** Reasons for a new certificate of the server; empty if that of the backup is restored. */
+  readonly renewals: readonly string[];
+  /** The folder of the database that it replaces, on this machine. */
+  readonly database: string;
+  /** The units that it restarts, in order. */
+  readonly restart: readonly string[];
+  /** Files of images that it adds, and their size. */
+  readonly addedFiles: number;
+  readonly addedSize: number;
+}
+
+interface Survey {
+  readonly plan: RestorePlan;
+  readonly files: RestoredFiles;
+  readonly storage: string;
+  readonly missing: readonly BackupEntry[];
+}
+
+/**
+ * Reads and verifies a whole backup, and plans its restore. Changes nothing. Throws as `Backup.open`, `digest-mismatch`,
+ * `unsupported` for a backup of a newer Quay, `conflict` for another port, `disk-full`, `command-failed`.
+ */
+export async function planRestore(request: RestoreRequest, context: Context): Promise<RestorePlan> {
+  await using backup = await Backup.open(request.input, context.signal);
+  return (await survey(backup, request, context)).plan;
+}
+
+/**
+ * Restores a backup into the registry of a host, whose units stay. Adds content of images while the registry runs. Then
+ * stops Quay, and replaces configuration, certificates and database. Keeps the replaced ones as the backup
+ * of a change, which `rollBackRegistry` reverts. Restores them if the registry does not become healthy. Resumes an
+ * interrupted change first, and returns undefined if that was this restore. Throws `busy`, as
+ * `planRestore` before any change, then as `changeRegistry`.
+ */
+export async function restoreBackup(request: RestoreRequest, context: Context): Promise<RestorePlan | undefined> {
+  const { commands, files, now } = request;
+  const { signal } = context;
+  await using _lock = await takeStateLock(files, request.detected.installation);
+  await using backup = await Backup.open(request.input, signal);
+  const records = openRecords(request);
+  const title = `the restore of the backup of ${backup.manifest.created}`;
+  const unfinished = await records.current();
+  const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
+  if (unfinished?.title === title) return undefined;
+  const { plan, files: restored, storage, missing } = await survey(backup, { ...request, detected }, context);
+  const certificates = await readCertificates(files, detected.installation, now);
+  const wasHealthy = await requireHealth(detected, certificates, true, context);
+  await addContent(backup, missing, commands, storage, signal);
+  await unpackDatabase(backup, records, request, signal);
+  const change = {
+    title,
+    changes: restored.changes,
+    restart: plan.restart,
+    database: plan.database,
+    isPostgres: detected.installation.database === 'postgres',
+    replacesDatabase: true,
+    containers: [],
+    names: [],
+    replaced: [],
+    wasHealthy,
+  };
+  await changeRegistry({ ...request, detected }, records, change, context);
+  return plan;
+}
+
+async function survey(backup: Backup, request: RestoreRequest, context: Context): Promise<Survey> {
+  const { files, commands, detected } = request;
+  const { signal, log } = context;
+  const { installation } = detected;
+  const { files: entries, ...facts } = backup.manifest;
+  requireVersion(facts, installation, context);
+  requireSameKind(entries, installation);
+  const isPostgres = installation.database === 'postgres';
+  const database = await findDatabase(files, commands, installation, signal);
+  const account = isPostgres ? readAccount(detected) : undefined;
+  if (database === undefined || (isPostgres && !account)) {
+    throw new PluginError('unsupported', 'the database of this registry is not the one of its installer');
+  }
+  log('info', `verifying ${backup.path}`);
+  await backup.verify(signal);
+  const dump = entries.find(({ path }) => path === databaseEntries.postgres);
+  if (account && dump) {
+    const head = await backup.head(dump, Math.min(dump.size, headSize), signal);
+    const isKnown = await checkDumpVersion(commands, account, head.toString('latin1'), signal);
+    if (!isKnown) log('warn', 'it is unknown whether the PostgreSQL of this host is older than the one of the backup');
+  }
+  const restored = await planFiles({ ...request, small: await backup.readSmall(signal) });
+  const storage = await findImageStorage(files, commands, installation, signal);
+  const missing = facts.hasImages ? await listMissingContent(backup, commands, storage, signal) : [];
+  const addedSize = sumSizes(missing);
+  if (missing.length > 0) await checkSpace(join(storage, 'each'), addedSize);
+  const fresh = entries.find(({ path }) => isDatabase(path))?.size ?? 0;
+  const present = await kindOf({ isPostgres }).size(commands, database, signal);
+  const state = files.locate(await files.resolve(installation.quayRoot.value));
+  // The new database and a copy that is checked, and the present one.
+  await checkSpace(join(state, scratchNames.replacement), 2.2 * fresh + present);
+  await checkSpace(join(database, 'each'), Math.max(0, fresh - present) + containerSize);
+  const plan = {
+    ...facts,
+    host: restored.installation.host.value,
+    files: restored.changes.map(({ path }) => path),
+    renewals: restored.renewal?.server ?? [],
+    ...{ database, restart: kindOf({ isPostgres }).units.toReversed(), addedFiles: missing.length, addedSize },
+  };
+  return { plan, files: restored, storage, missing };
+}
+
+/** The program moves a database from PostgreSQL to SQLite only in an upgrade. */
+function requireSameKind(entries: readonly BackupEntry[], { database }: Installation): void {
+  if (entries.some(({ path }) => path === databaseEntries[database])) return;
+  const [backup, host] = database === 'sqlite' ? ['PostgreSQL', 'SQLite'] : ['SQLite', 'PostgreSQL'];
+  throw new PluginError('unsupported', `the database in the backup is of ${backup}, and that of this host of ${host}`, {
+    hint:
+      database === 'sqlite'
+        ? 'Upgrade the registry of the backup to 2.x, and make a new backup. Or install its release, 1.x, on this host, ' +
+          'restore the backup, and then upgrade.'
+        : 'Upgrade the registry of this host to 2.x first.',
+  });
+}
+
+/** Quay migrates an older database as it starts, and cannot use a newer one. */
+function requireVersion({ quay, version }: BackupFacts, { images }: Installation, { log }: Context): void {
+  const present = images.quay?.value ?? '';
+  const [old, fresh] = [quayVersionOf(quay), quayVersionOf(present)];
+  if (old === undefined || fresh === undefined) {
+    if (quay !== present)
+      log('warn', `the backup is of ${quay}, and this host runs ${present}: which is newer is unknown`);
+    return;
+  }
+  if (compareTags(old, fresh) <= 0) return;
+  throw new PluginError('unsupported', `the backup is of Quay ${old}, which is newer than ${fresh} of this host`, {
+    hint: `Upgrade the registry of this host to ${version ?? `Quay ${old}`} first.`,
+  });
+}
+
+/** Writes the database of a backup into the folder of this program, and checks it. */
+async function unpackDatabase(
+  backup: Backup,
+  { state }: UpgradeRecords,
+  { commands }: RestoreRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const entry = backup.manifest.files.find(({ path }) => isDatabase(path));
+  if (!entry) throw new PluginError('internal', 'the backup has no database');
+  await state.remove(scratchNames.replacement);
+  await state.makeFolder(scratchNames.replacement);
+  const folder = await state.locate(scratchNames.replacement);
+  const path = join(folder, basename(entry.path));
+  await writeDurably(path, backup.content(entry, signal), { mode: 0o600 });
+  if (entry.path === databaseEntries.postgres) {
+    await checkDump(path);
+    return;
+  }
+  const scratch = join(folder, 'check');
+  try {
+    await recoverDatabase(commands, folder, scratch, signal, 'the database in the backup');
+  } finally {
+    await rm(scratch, { recursive: true, force: true });
+  }
+}

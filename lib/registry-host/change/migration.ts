@@ -1,0 +1,187 @@
+import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { checkSpace } from '../../content/files/disk.ts';
+import type { HostCommands } from '../../node/machine/hostCommands.ts';
+import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import { editQuayConfiguration } from '../detect/configuration.ts';
+import { expandSpecifiers } from '../detect/detect.ts';
+import { importDump } from '../migration/sqliteImport.ts';
+import { scratchNames, type StateFolder } from '../stateFolder.ts';
+import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
+import { requireAccount, sqliteUri } from './migrationPlan.ts';
+import { dumpPostgres, waitForPostgres } from './postgres.ts';
+import type { ExecutionRequest } from './restart.ts';
+import type { DatabaseMigration } from './upgradeJournal.ts';
+
+/** The container in which the new Quay creates schemas. */
+const containerName = 'quay-migrate';
+
+/** Options of a unit’s container that concern only its unit. */
+const unitOptions = new Set([
+  ...['name', 'replace', 'rm', 'detach', 'conmon-pidfile', 'cidfile', 'cgroups', 'log-driver', 'publish', 'restart'],
+]);
+
+/**
+ * Checks, before anything stops, that the database can move: its new place has no database, and has space for `size`
+ * bytes. Returns the move. Throws `conflict`, `disk-full` and `command-failed`.
+ */
+export async function prepareMigration(
+  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
+  { image, storage }: Pick<DatabaseMigration, 'image' | 'storage'>,
+  size: number,
+  signal: AbortSignal,
+): Promise<DatabaseMigration> {
+  const creates = !(await hasStorage(files, commands, storage, signal));
+  const isNewVolume = creates && !storage.startsWith('/');
+  const folder = isNewVolume
+    ? await locateNewVolume(commands, storage, signal)
+    : await locateStorage(files, commands, storage, signal);
+  if (!creates && (await sizeOfDatabase(commands, folder, signal)) > 0) {
+    throw new PluginError('conflict', `${storage} already has a database of SQLite`, {
+      hint: 'Nothing was changed. Move it away, or choose another volume or folder for the database.',
+      settings: ['sqliteStorage'],
+    });
+  }
+  await checkSpace(join(folder, 'each'), size);
+  return { image, storage, creates };
+}
+
+/**
+ * Reads the database of PostgreSQL into one of SQLite, in the folder `replacement` of this program. First the new Quay
+ * updates the schema in PostgreSQL, and creates one in an empty database of SQLite. Quay is stopped, and no file of the
+ * installation changes. Throws `command-failed`, `unreachable` if PostgreSQL does not start, and as `importDump`.
+ */
+export async function migrateDatabase(
+  request: ExecutionRequest,
+  state: StateFolder,
+  { image }: DatabaseMigration,
+  { log, signal }: Context,
+): Promise<void> {
+  const { commands, detected, healthTimeout } = request;
+  const account = requireAccount(detected);
+  // A restart of the host may have started it since.
+  await commands.systemctl(['stop', 'quay-app.service'], signal);
+  await removeMigrationContainer(commands, signal);
+  await commands.systemctl(['restart', 'quay-postgres.service'], signal);
+  await waitForPostgres(commands, account, healthTimeout, signal);
+  log('info', 'updating the schema in PostgreSQL with the new Quay');
+  await runMigrations(request, image, new Map(), signal);
+
+  const prepared = await prepareScratch(request, state);
+  log('info', 'creating the schema in SQLite');
+  const mounts = new Map([
+    ['/quay-registry/conf/stack', join(state.path, scratchNames.migration, 'quay-config')],
+    ['/sqlite', join(state.path, scratchNames.migration, 'sqlite')],
+  ]);
+  await runMigrations(request, image, mounts, signal);
+  const replacement = await state.locate(scratchNames.replacement);
+  const path = await recoverDatabase(commands, join(prepared, 'sqlite'), replacement, signal, 'the new database');
+  log('info', 'reading PostgreSQL into SQLite');
+  const { tables, rows } = await importDump(path, dumpPostgres(commands, account, 'rows', signal));
+  log('info', `read ${rows} rows of ${tables} tables`);
+  await state.remove(scratchNames.migration);
+}
+
+/**
+ * Creates the volume or folder for the database of SQLite, if the change creates it, and returns its path on this
+ * machine. Throws `command-failed`, `not-writable`.
+ */
+export async function createStorage(
+  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
+  { storage, creates }: DatabaseMigration,
+  signal: AbortSignal,
+): Promise<string> {
+  if (creates && !(await hasStorage(files, commands, storage, signal))) {
+    if (storage.startsWith('/')) await makeFolder(files, storage);
+    else await commands.podman(['volume', 'create', storage], signal);
+  }
+  const folder = await locateStorage(files, commands, storage, signal);
+  // The user and the group of Quay’s image.
+  if (creates && storage.startsWith('/')) await commands.setFolderAttributes(folder, '1001:0', '0770', signal);
+  return folder;
+}
+
+/** Removes everything that a move of the database created. Quay must be stopped. Throws `command-failed`. */
+export async function undoMigration(
+  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
+  state: StateFolder,
+  { storage, creates }: DatabaseMigration,
+  signal: AbortSignal,
+): Promise<void> {
+  await removeMigrationContainer(commands, signal);
+  await state.remove(scratchNames.migration);
+  if (!(await hasStorage(files, commands, storage, signal))) return;
+  const folder = await locateStorage(files, commands, storage, signal);
+  if (!creates) await removeDatabase(commands, folder, signal);
+  else if (storage.startsWith('/')) await commands.removeFolder(folder, signal);
+  else {
+    // A container that has ended still uses the volume.
+    await commands.podman(['rm', '--force', '--ignore', 'quay-app'], signal);
+    await commands.podman(['volume', 'rm', storage], signal);
+  }
+}
+
+async function makeFolder(files: HostFiles, path: string): Promise<void> {
+  await using _created = await files.openFolder({ path, within: path }, true);
+}
+
+async function removeMigrationContainer(commands: HostCommands, signal: AbortSignal): Promise<void> {
+  await commands.podman(['rm', '--force', '--ignore', containerName], signal);
+}
+
+function hasStorage(files: HostFiles, commands: HostCommands, storage: string, signal: AbortSignal): Promise<boolean> {
+  return storage.startsWith('/') ? files.exists(storage) : commands.exists('volume', storage, signal);
+}
+
+/** Returns the folder that a volume will have on this machine. */
+async function locateNewVolume(commands: HostCommands, storage: string, signal: AbortSignal): Promise<string> {
+  const volumes = (await commands.podman(['info', '--format', '{{.Store.VolumePath}}'], signal)).trim();
+  return join(volumes, storage, '_data');
+}
+
+/**
+ * Runs the new Quay once to update or create the schema of its database, with the options of its unit. `mounts` has
+ * other folders for mounts of the container. Throws `command-failed`.
+ */
+async function runMigrations(
+  { commands, detected, detect }: ExecutionRequest,
+  image: string,
+  mounts: ReadonlyMap<string, string>,
+  signal: AbortSignal,
+): Promise<void> {
+  const given = (detected.commands.quay?.options ?? []).flatMap(({ name, value }) => {
+    const target = name === 'volume' ? value?.split(':')[1] : undefined;
+    const isOwn = unitOptions.has(name) || (target !== undefined && mounts.has(target));
+    if (isOwn) return [];
+    const expanded = value === undefined ? undefined : expandSpecifiers(value, detect.home);
+    return [expanded === undefined ? `--${name}` : `--${name}=${expanded}`];
+  });
+  const volumes = [...mounts].map(([target, source]) => `--volume=${source}:${target}:Z`);
+  const own = ['--rm', '--replace', `--name=${containerName}`];
+  await commands.podman(['run', ...own, ...given, ...volumes, image, 'migrate', 'head'], signal);
+}
+
+/** Makes the folders for the container that creates the schema in SQLite. Returns their parent on this machine. */
+async function prepareScratch(
+  { files, detected: { configuration } }: ExecutionRequest,
+  state: StateFolder,
+): Promise<string> {
+  const text = (await files.readText(configuration.path)) ?? '';
+  await state.remove(scratchNames.migration);
+  await state.makeFolder(scratchNames.migration);
+  const folder = await state.locate(scratchNames.migration);
+  // The user of Quay’s image has the group 0. Other users have no access to the parent.
+  for (const [name, mode] of [
+    ['quay-config', 0o750],
+    ['sqlite', 0o770],
+  ] as const) {
+    await mkdir(join(folder, name));
+    await chmod(join(folder, name), mode);
+  }
+  const path = join(folder, 'quay-config/config.yaml');
+  await writeFile(path, editQuayConfiguration(configuration.path, text, [[['DB_URI'], sqliteUri]]));
+  await chmod(path, 0o640);
+  return folder;
+}

@@ -1,0 +1,95 @@
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { goArchitecture } from '../../release/version.ts';
+import { checkSpace } from '../../content/files/disk.ts';
+import type { HostCommands } from '../../node/machine/hostCommands.ts';
+import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import { valuesOf } from '../detect/podmanCommand.ts';
+import type { DetectedInstallation } from '../detect/detect.ts';
+import { findImage, type ImageChange, type RegistryRelease } from '../releases/images.ts';
+import { findSecretProblem } from './secrets.ts';
+
+/** The input of the readiness check. */
+export interface UpgradeNeeds {
+  readonly commands: HostCommands;
+  readonly release: RegistryRelease | undefined;
+  /** The size of the database to copy, in bytes. */
+  readonly databaseSize: number;
+  readonly backups: string;
+}
+
+/**
+ * Checks, before anything is loaded or changed, that podman runs, that the images are for this machine, and that there
+ * is enough space. The images need space, and two copies of the database: one to keep and one to check. Throws
+ * `command-failed`, `unsupported` and `disk-full`.
+ */
+export async function requireReadiness(
+  { commands, release, databaseSize, backups }: UpgradeNeeds,
+  { signal }: Context,
+): Promise<void> {
+  const format = '{{.Host.Arch}} {{.Store.GraphRoot}}';
+  const [arch, store = ''] = (await commands.podman(['info', '--format', format], signal)).trim().split(' ');
+  if (release?.arch !== undefined && goArchitecture(release.arch) !== arch) {
+    throw new PluginError(
+      'unsupported',
+      `${release.name} is for ${release.arch}, but this host is ${arch ?? 'different'}`,
+      {
+        hint: 'Create a bundle for the architecture of this host.',
+      },
+    );
+  }
+  // This process may have no access to the storage of podman.
+  const canLook = await stat(store).then(
+    () => true,
+    () => false,
+  );
+  if (release && canLook) await checkSpace(join(store, 'overlay'), release.size);
+  await checkSpace(join(backups, 'database'), 2.2 * databaseSize);
+}
+
+/** What a registry needs and its host does not have: sentences for a plan. */
+export interface UnmetNeeds {
+  readonly blockers: readonly string[];
+  readonly warnings: readonly string[];
+}
+
+/**
+ * Compares what the units name with what the host has: secrets with their values, volumes or folders, and the
+ * images that do not change. Throws `command-failed`, `interrupted`, `not-readable`.
+ */
+export async function findUnmetNeeds(
+  { files, commands }: { readonly files: HostFiles; readonly commands: HostCommands },
+  detected: DetectedInstallation,
+  changes: readonly ImageChange[],
+  signal: AbortSignal,
+): Promise<UnmetNeeds> {
+  const { installation } = detected;
+  const { storage, databaseStorage, images } = installation;
+  const blockers: string[] = [];
+  const warnings: string[] = [];
+  for (const each of [storage, databaseStorage]) {
+    if (!each) continue;
+    const place = `${each.value} (${each.file}:${each.line})`;
+    if (each.value.startsWith('/')) {
+      if (await files.exists(each.value)) continue;
+      blockers.push(`there is no folder ${place}: is its disk mounted?`);
+    } else if (!(await commands.exists('volume', each.value, signal))) {
+      blockers.push(`podman has no volume ${place}: a restart would begin with an empty one`);
+    }
+  }
+  const named = Object.values(detected.commands).flatMap((command) => valuesOf(command, 'secret'));
+  const secrets = new Set(named.map(({ value }) => value.split(',')[0] ?? ''));
+  for (const name of [...secrets, 'redis_pass']) {
+    const problem = await findSecretProblem(commands, name, secrets.has(name), detected, signal);
+    if (problem !== undefined && !blockers.includes(problem)) blockers.push(problem);
+  }
+  const stays = Object.entries(images).filter(([name]) => !changes.some(({ component }) => component === name));
+  for (const [, { value }] of stays) {
+    if ((await findImage(commands, value, signal)) === undefined) {
+      warnings.push(`podman does not have ${value}, and pulls it when its unit restarts`);
+    }
+  }
+  return { blockers, warnings };
+}

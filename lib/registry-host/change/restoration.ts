@@ -1,0 +1,223 @@
+import { join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { checkSpace } from '../../content/files/disk.ts';
+import { findDatabase } from './database.ts';
+import { findNewer, kindOf, stopDatabase } from './databaseKind.ts';
+import { undoMigration } from './migration.ts';
+import { restartUnits, waitForRegistry, type ExecutionRequest } from './restart.ts';
+import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
+import { removeSecrets } from './secrets.ts';
+import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
+import type { UpgradeRecords } from './upgradeRecords.ts';
+
+/** The folder of the newer database, in the folder of this program. */
+const newerName = 'newer-database';
+
+/**
+ * Checks, before anything stops, that a change can be rolled back: its backup is complete and unchanged, files are
+ * writable, and podman has the images. With `keepNewer`, there must be space for the newer database. `force` accepts
+ * missing images and a corrupt copy of the database, and skips the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
+ */
+export async function requireRestorable(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  journal: UpgradeJournal,
+  keepNewer: boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  const { files, detected, commands, force } = request;
+  await records.requireFiles(journal);
+  if (journal.phase === 'writing') return;
+  await requireRetired(request, journal, signal);
+  if (!force) await requireReplaced(commands, journal, signal);
+  if (journal.database === undefined) return;
+  const isMoved =
+    !journal.migration && (await findDatabase(files, commands, detected.installation, signal)) !== journal.database;
+  if (isMoved) {
+    throw new PluginError('conflict', `the database of the registry is no longer in ${journal.database}`, {
+      hint: 'The backup is of another database. Restore the /sqlite volume in the unit of Quay.',
+    });
+  }
+  // The replaced database may have been missing.
+  const kind = kindOf(journal);
+  const copy = await records.folderOf(journal);
+  if (!journal.replacesDatabase) await kind.requireCopy(commands, copy, signal);
+  const { copyDigest } = journal;
+  if (!force && copyDigest !== undefined && (await kind.digest(commands, copy, signal)) !== copyDigest) {
+    throw new PluginError('invalid-file', `the backup of the database in ${records.showFolder(journal)} is corrupt`, {
+      hint: 'Keep the registry as it is, and check the disk. Or force it, with the database of the backup as it is.',
+      settings: ['force'],
+    });
+  }
+  if (force || !isSaved(journal, keepNewer)) return;
+  const newer = await findNewer(request, journal, signal);
+  if (newer) {
+    await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder, signal));
+  }
+}
+
+/** Checks that the units and secrets that only a rollback needs are still there. Throws `not-found`. */
+async function requireRetired(
+  { files, commands, detected }: ExecutionRequest,
+  { retired }: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  const missing: string[] = [];
+  for (const unit of retired?.units ?? []) {
+    const path = join(detected.installation.unitFolder, `${unit}.service`);
+    if (!(await files.exists(path))) missing.push(path);
+  }
+  for (const name of retired?.secrets ?? []) {
+    if (!(await commands.exists('secret', name, signal))) missing.push(`the podman secret ${name}`);
+  }
+  if (missing.length === 0) return;
+  throw new PluginError('not-found', `${missing.join(' and ')} is missing, which a rollback needs`, {
+    hint: 'Restore it. Or remove the backups, if their removal was interrupted.',
+  });
+}
+
+/**
+ * Restores everything to its state before a change, and restarts the registry. With `keepNewer`, copies the newer
+ * database first. A resumed run never restores twice. Throws `rollback-failed`.
+ */
+export async function restoreRegistry(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  begun: UpgradeJournal,
+  keepNewer: boolean,
+  context: Context,
+): Promise<void> {
+  const { commands, noRestart } = request;
+  // An interruption does not stop the restoration.
+  const { signal } = new AbortController();
+  let journal = begun;
+  noteUnfinished(begun, context);
+  try {
+    if (journal.phase !== 'starting') {
+      await requireRestorable(request, records, journal, keepNewer, signal);
+      journal = await prepare(request, records, journal, keepNewer, signal);
+      journal = await restore(request, records, journal, signal);
+    }
+    const isStarted = !noRestart && journal.restart.length > 0;
+    // Before its first file, a change has at most stopped Quay.
+    if (isStarted && begun.phase === 'writing') await commands.systemctl(['start', 'quay-app.service'], signal);
+    else if (isStarted) await restartUnits(request, journal, signal);
+    await releaseReplaced(commands, journal, signal);
+    await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
+    await records.end(journal, false);
+    context.onUnfinished?.(undefined);
+    if (!isStarted || !journal.wasHealthy) return;
+  } catch (cause) {
+    throw new PluginError('rollback-failed', `the registry could not be restored: ${messageOf(cause)}`, {
+      hint: `Fix that and run 'rollback'. The backup is in ${records.showFolder(begun)}.${context.signal.aborted ? ' It was interrupted.' : ''}`,
+      cause,
+    });
+  }
+  await waitForRegistry(request, context, signal).catch((cause: unknown) => {
+    throw new PluginError(
+      'rollback-failed',
+      `everything was restored, but the registry is not healthy: ${messageOf(cause)}`,
+      {
+        hint: "See journalctl -u quay-app.service: the disk of podman may be full. 'certs status' tells whether its certificate has expired, and 'certs renew' issues a new one.",
+        cause,
+      },
+    );
+  });
+}
+
+/** Tells the caller that a change is unfinished, and what finishes it. */
+export function noteUnfinished({ title }: UpgradeJournal, { onUnfinished }: Context): void {
+  const hint = "Run 'rollback': it restores the registry as it was before.";
+  onUnfinished?.(new PluginError('interrupted', `${title} is unfinished, and the registry may be stopped`, { hint }));
+}
+
+/** Does all that comes before the first restored file. If that fails, the newer Quay runs again until the next try. */
+async function prepare(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  begun: UpgradeJournal,
+  keepNewer: boolean,
+  signal: AbortSignal,
+): Promise<UpgradeJournal> {
+  if (begun.database === undefined || !isSaved(begun, keepNewer)) return await beginRestoring(records, begun);
+  try {
+    return await beginRestoring(records, await saveNewer(request, records, begun, signal));
+  } catch (error) {
+    await request.commands.systemctl(['restart', 'quay-app.service'], signal).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Stops Quay, and copies the database that the newer Quay has changed. */
+async function saveNewer(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  begun: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<UpgradeJournal> {
+  const { commands, force } = request;
+  const journal = await records.advance(begun, 'saving');
+  await stopDatabase(commands, begun, signal);
+  const newer = await records.state.locate(newerName);
+  const clear = async (): Promise<void> => {
+    // An earlier one may be of PostgreSQL.
+    await kindOf({ isPostgres: true }).removeCopy(commands, newer, signal);
+    await records.state.remove(newerName);
+  };
+  try {
+    const found = await findNewer(request, begun, signal);
+    await clear();
+    await records.state.makeFolder(newerName);
+    await found?.kind.copy(commands, found.folder, newer, signal);
+  } catch (error) {
+    if (!force) throw error;
+    await clear();
+  }
+  return journal;
+}
+
+/** Returns whether the newer database needs a copy and is not yet overwritten. */
+function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
+  return phase === 'saving' || (phase === 'restarting' && keepNewer);
+}
+
+async function restore(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  journal: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<UpgradeJournal> {
+  const { commands } = request;
+  if (journal.database !== undefined) await stopDatabase(commands, journal, signal);
+  await records.restore(journal);
+  for (const { name, from } of journal.names) {
+    if (from !== undefined) await commands.podman(['tag', from, name], signal);
+  }
+  await renameReplaced(commands, journal, signal);
+  if (journal.database !== undefined) {
+    if (journal.migration) await undoMigration(request, records.state, journal.migration, signal);
+    await kindOf(journal).restore(commands, await records.folderOf(journal), journal.database, signal);
+  }
+  await removeSecrets(commands, journal.secrets ?? [], signal);
+  for (const unit of journal.retired?.units ?? []) await commands.systemctl(['enable', `${unit}.service`], signal);
+  return advance(records, journal, 'starting');
+}
+
+/** Records the beginning of the restoration, in the space that is reserved for it. */
+async function beginRestoring(records: UpgradeRecords, begun: UpgradeJournal): Promise<UpgradeJournal> {
+  await records.freeReserve(begun);
+  // The database is unchanged until its copy is complete.
+  const journal = begun.phase === 'writing' ? { ...begun, database: undefined } : begun;
+  return advance(records, journal, 'restoring');
+}
+
+async function advance(records: UpgradeRecords, journal: UpgradeJournal, phase: UpgradePhase): Promise<UpgradeJournal> {
+  try {
+    return await records.advance(journal, phase);
+  } catch (error) {
+    // Without a database, resuming from an earlier phase has the same result.
+    if (isPluginError(error, 'disk-full') && journal.database === undefined) return journal;
+    throw error;
+  }
+}

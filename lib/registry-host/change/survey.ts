@@ -1,0 +1,123 @@
+import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
+import type { HostCommands } from '../../node/machine/hostCommands.ts';
+import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import { defaultSqliteStorage, releaseComponents, type ReleaseComponent } from '../installation.ts';
+import { type DetectedInstallation } from '../detect/detect.ts';
+import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
+import { listMissingUnits } from '../releases/missingUnits.ts';
+import { findUnmetNeeds } from './readiness.ts';
+import { findImage, type RegistryRelease, type TargetImages } from '../releases/images.ts';
+import { readState } from '../detect/registryState.ts';
+import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
+import { join } from 'node:path';
+import { measureFree } from '../../content/files/disk.ts';
+import { stateFolderOf } from '../stateFolder.ts';
+import { findDatabase } from './database.ts';
+import { kindOf } from './databaseKind.ts';
+import { UpgradeRecords } from './upgradeRecords.ts';
+
+/** The input of a survey. */
+export interface SurveyRequest {
+  readonly files: HostFiles;
+  /** The detected registry. */
+  readonly detected: DetectedInstallation;
+  /** The images to change to; the images of `release` if it is given. */
+  readonly target: TargetImages;
+  readonly release: RegistryRelease | undefined;
+  readonly renewal: RenewalOptions;
+  /** The volume or folder for the database, if it moves to SQLite. */
+  readonly sqliteStorage?: string;
+}
+
+/** The state of a registry, and the plan for it. */
+export interface RegistrySurvey {
+  readonly certificates: HostCertificates;
+  /** The options of the renewal. */
+  readonly renewal: RenewalOptions;
+  readonly renewals: RenewalNeed;
+  readonly plan: UpgradePlan;
+}
+
+/**
+ * Surveys the registry of a host, and plans its upgrade. Writes nothing. Without `podman`, recorded IDs of images are
+ * used, and what podman has is not compared. Throws the errors of `readCertificates`.
+ */
+export async function surveyHost(
+  { files, detected, target, release, renewal: options, sqliteStorage = defaultSqliteStorage }: SurveyRequest,
+  podman?: HostCommands,
+  signal = new AbortController().signal,
+): Promise<RegistrySurvey> {
+  const { installation } = detected;
+  const certificates = await readCertificates(files, installation, options.now);
+  const state = await readState(files, installation);
+  const respun: ReleaseComponent[] = [];
+  const unknown: string[] = [];
+  for (const component of releaseComponents) {
+    const present = installation.images[component]?.value;
+    const wanted = release?.images[component];
+    if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
+    const recorded = state?.images[component];
+    const known = recorded?.ref === present ? recorded.id : undefined;
+    const id = podman ? await findImage(podman, present, signal) : known;
+    if (id === undefined && !podman) unknown.push(present);
+    else if (id !== wanted.id) respun.push(component);
+  }
+  const images = listImageChanges(installation, target, respun);
+  const withQuay = images.some(({ component }) => component === 'quay');
+  const renewal = { ...options, withQuay };
+  const renewals = findRenewals(certificates, installation, renewal);
+  const plan = planUpgrade({
+    detected,
+    certificates: certificates.status,
+    renewals,
+    images,
+    unknown,
+    renewBefore: options.renewBefore,
+    now: options.now,
+    sqliteStorage,
+    missing: listMissingUnits(detected, target),
+    needs: podman
+      ? await findUnmetNeeds({ files, commands: podman }, detected, images, signal)
+      : { blockers: [], warnings: [] },
+  });
+  return { certificates, renewal, renewals, plan };
+}
+
+/** What an upgrade costs on this host. Sizes are in bytes, times in seconds. */
+export interface Forecast {
+  /** The size of the database that is copied while Quay is stopped; 0 if it is not copied. */
+  readonly databaseSize: number;
+  /** The time to copy and check it, from the measured time to read it. */
+  readonly copyTime: number;
+  /** The outage of the last change on this host that copied the database, or not, as this one. */
+  readonly lastOutage: number | undefined;
+  /** The space for the backup, and the free space there. */
+  readonly backupSize: number;
+  readonly free: number;
+}
+
+/** A copy is read, written, read for its digest, copied again for the check of SQLite, and checked. */
+const passes = 5;
+
+/** Measures what a plan costs on this host. Changes nothing. Throws `command-failed`, `not-readable`, `invalid-file`. */
+export async function forecastUpgrade(
+  { files, commands, detected }: { files: HostFiles; commands: HostCommands; detected: DetectedInstallation },
+  { images }: UpgradePlan,
+  signal: AbortSignal,
+): Promise<Forecast> {
+  const { installation } = detected;
+  const copies = images.some(({ component }) => component === 'quay');
+  const folder = copies ? await findDatabase(files, commands, installation, signal) : undefined;
+  const isPostgres = installation.database === 'postgres';
+  const databaseSize = folder === undefined ? 0 : await kindOf({ isPostgres }).size(commands, folder, signal);
+  const begun = performance.now();
+  if (folder !== undefined) await commands.digestOf(folder, [], signal);
+  const readTime = (performance.now() - begun) / 1000;
+  const { free } = await measureFree(files.locate(join(stateFolderOf(installation), 'each')));
+  const ended = await new UpgradeRecords(files, installation).listEnded();
+  const last = ended.findLast(({ outage, database }) => outage !== undefined && (database !== undefined) === copies);
+  return {
+    ...{ databaseSize, copyTime: folder === undefined ? 0 : passes * readTime, lastOutage: last?.outage },
+    ...{ backupSize: 2.2 * databaseSize, free },
+  };
+}

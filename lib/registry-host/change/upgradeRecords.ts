@@ -1,0 +1,299 @@
+import { join } from 'node:path';
+import { PluginError } from '../../errors.ts';
+import {
+  checkWritable,
+  readWithAttributes,
+  removeFile,
+  removePartial,
+  replaceFile,
+  type FileChange,
+} from '../fileChange.ts';
+import type { ConfinedPath, HostFiles } from '../../node/machine/hostFiles.ts';
+import { StateFolder } from '../stateFolder.ts';
+import {
+  folderOfFile,
+  parseJournal,
+  type InstallationPaths,
+  type JournaledFile,
+  type UpgradeJournal,
+  type UpgradePhase,
+} from './upgradeJournal.ts';
+import { noteWritten, readWritten, sha256Of } from './writtenFiles.ts';
+
+const journalName = 'journal.json';
+
+/** The bytes that are kept free for a rollback. */
+const reserveSize = 64 * 1024;
+
+/** The journal and the backups of an installation, in the folder of this program beside it. */
+export class UpgradeRecords {
+  readonly state: StateFolder;
+  readonly #files: HostFiles;
+  readonly #installation: InstallationPaths;
+
+  constructor(files: HostFiles, installation: InstallationPaths) {
+    this.#files = files;
+    this.#installation = installation;
+    this.state = new StateFolder(files, installation);
+  }
+
+  /** Returns the folder of a change on this machine. */
+  folderOf(journal: Pick<UpgradeJournal, 'id'>): Promise<string> {
+    return this.state.locate(nameOf(journal));
+  }
+
+  /** Returns the path of a change’s folder for messages. */
+  showFolder(journal: Pick<UpgradeJournal, 'id'>): string {
+    return this.state.show(nameOf(journal));
+  }
+
+  /** Reads the unfinished change; undefined if there is none. Throws `invalid-file` and `not-readable`. */
+  current(): Promise<UpgradeJournal | undefined> {
+    return this.#readJournal(journalName);
+  }
+
+  /**
+   * Reads the last change that succeeded and was not rolled back; undefined if there is none. Throws the errors of
+   * `current`.
+   */
+  async last(): Promise<UpgradeJournal | undefined> {
+    for (const id of (await this.#list()).toReversed()) {
+      const journal = await this.#readJournal(join(nameOf({ id }), 'upgrade.json'));
+      if (journal) return journal;
+    }
+    return undefined;
+  }
+
+  /**
+   * Saves the old and the new files, and writes the journal. From then on, the change can be finished or rolled back.
+   */
+  async begin(
+    changes: readonly FileChange[],
+    rest: Omit<UpgradeJournal, 'id' | 'phase' | 'files'>,
+    now: Date,
+  ): Promise<UpgradeJournal> {
+    for (const { path } of changes) await checkWritable(this.#files, this.#confine(path));
+    const kept = await this.#list();
+    // The clock of a disconnected host may have been set back.
+    const number = String(Number(kept.at(-1)?.split('-')[0] ?? 0) + 1).padStart(6, '0');
+    const id = `${number}-${now.toISOString().replace(/[-:]|\.\d+/g, '')}`;
+    try {
+      await this.#removeBegun(kept);
+      const journal: UpgradeJournal = {
+        id,
+        phase: 'writing',
+        files: await this.#stage(nameOf({ id }), changes),
+        ...rest,
+      };
+      await noteWritten(this.state, changes);
+      await this.#note(journal);
+      return journal;
+    } catch (error) {
+      await this.state.remove(nameOf({ id }));
+      throw error;
+    }
+  }
+
+  /** Saves the old and the new bytes in the folder of a change. */
+  async #stage(folder: string, changes: readonly FileChange[]): Promise<JournaledFile[]> {
+    await this.state.remove(folder);
+    await this.state.makeFolder(folder);
+    const files: JournaledFile[] = [];
+    for (const [index, { path, before, after, mode }] of changes.entries()) {
+      const found = await readWithAttributes(this.#files, this.#confine(path));
+      if (found ? !before?.equals(found.content) : before) {
+        throw new PluginError('conflict', `${path} was changed by another program during this run`, {
+          hint: 'Try again.',
+        });
+      }
+      if (found) await this.state.write(join(folder, `${index}.old`), found.content);
+      if (after) await this.state.write(join(folder, `${index}.new`), after);
+      const old = found && { mode: found.mode, uid: found.uid, gid: found.gid, sha256: sha256Of(found.content) };
+      files.push({ path, old, mode, ...(!after && { isRemoved: true }) });
+    }
+    await this.state.write(join(folder, 'reserve'), Buffer.alloc(reserveSize, 1));
+    return files;
+  }
+
+  /** Frees the space that is reserved for a rollback. */
+  async freeReserve(journal: UpgradeJournal): Promise<void> {
+    await this.state.remove(join(nameOf(journal), 'reserve'));
+  }
+
+  /** Lists files whose content is neither the old content nor content that this program wrote. */
+  async listModified(journal: UpgradeJournal): Promise<string[]> {
+    const written = await readWritten(this.state);
+    const modified: string[] = [];
+    for (const { path, old, isRemoved } of journal.files) {
+      const present = await this.#files.read(path);
+      const digest = present && sha256Of(present);
+      const isKnown = digest === undefined ? !old || isRemoved : digest === old?.sha256 || written.includes(digest);
+      if (!isKnown) modified.push(path);
+    }
+    return modified;
+  }
+
+  /** Lists the files that a rollback would change. */
+  async listChanged(journal: UpgradeJournal): Promise<JournaledFile[]> {
+    const changed: JournaledFile[] = [];
+    for (const file of journal.files) {
+      if (!(await this.#isRestored(file))) changed.push(file);
+    }
+    return changed;
+  }
+
+  /**
+   * Checks that every file can be restored: its backup is complete, and changed files are writable. Throws
+   * `invalid-file` and `not-writable`.
+   */
+  async requireFiles(journal: UpgradeJournal): Promise<void> {
+    for (const [index, { old }] of journal.files.entries()) {
+      if (old) await this.#readOld(journal, index);
+    }
+    for (const { path } of await this.listChanged(journal)) await checkWritable(this.#files, this.#confine(path));
+  }
+
+  /** Reads all files as they were before a change; undefined if one did not exist. Throws `invalid-file`. */
+  async readOldFiles(journal: UpgradeJournal): Promise<Map<string, Buffer | undefined>> {
+    const contents = journal.files.map(async ({ path, old }, index) => {
+      return [path, old && (await this.#readOld(journal, index))] as const;
+    });
+    return new Map(await Promise.all(contents));
+  }
+
+  /** Records the phase of a change. */
+  async advance(journal: UpgradeJournal, phase: UpgradePhase): Promise<UpgradeJournal> {
+    if (journal.phase === phase) return journal;
+    const next = { ...journal, phase };
+    await this.#note(next);
+    return next;
+  }
+
+  /** Writes and removes files as the change says. */
+  async apply(journal: UpgradeJournal): Promise<void> {
+    for (const [index, { path, mode, isRemoved }] of journal.files.entries()) {
+      const target = this.#confine(path);
+      if (isRemoved) await removeFile(this.#files, target);
+      else await replaceFile(this.#files, target, await this.#read(journal, `${index}.new`), { mode });
+    }
+  }
+
+  /** Restores changed files with their modes and owners, and removes files that this program created. */
+  async restore(journal: UpgradeJournal): Promise<void> {
+    const written = await readWritten(this.state);
+    for (const [index, file] of journal.files.entries()) {
+      const target = this.#confine(file.path);
+      if (!file.old) {
+        const found = await readWithAttributes(this.#files, target);
+        if (!found || written.includes(sha256Of(found.content))) await removeFile(this.#files, target);
+      } else if (await this.#isRestored(file)) {
+        await removePartial(this.#files, target);
+      } else {
+        await replaceFile(this.#files, target, await this.#readOld(journal, index), { attributes: file.old });
+      }
+    }
+  }
+
+  /** Ends a change. A successful change stays as a backup. */
+  async end(journal: UpgradeJournal, isGood: boolean): Promise<void> {
+    const folder = nameOf(journal);
+    const ended = join(folder, 'upgrade.json');
+    if (isGood) {
+      await this.freeReserve(journal);
+      await this.state.write(ended, JSON.stringify(journal));
+    } else {
+      // `last` must not find an incomplete backup.
+      await this.state.remove(ended);
+    }
+    await this.state.remove(journalName);
+    if (!isGood) await this.state.remove(folder);
+    await this.state.removeScratch();
+  }
+
+  /** Abandons an unfinished change. Returns the path of its backup on this machine, which later runs keep. */
+  async abandon(journal: UpgradeJournal): Promise<string> {
+    const name = await this.state.rename(nameOf(journal), `abandoned-${journal.id}`);
+    await this.state.write(join(name, 'journal.json'), JSON.stringify(journal));
+    await this.state.remove(journalName);
+    return this.state.show(name);
+  }
+
+  /** Removes a backup. */
+  async drop(journal: UpgradeJournal): Promise<void> {
+    await this.state.remove(nameOf(journal));
+  }
+
+  /** Lists the changes that succeeded and were not rolled back, oldest first. */
+  async listEnded(): Promise<UpgradeJournal[]> {
+    const ids = await this.#list();
+    const journals = await Promise.all(ids.map((id) => this.#readJournal(join(nameOf({ id }), 'upgrade.json'))));
+    return journals.filter((journal) => journal !== undefined);
+  }
+
+  /** Lists the backups that exceed the last `keep`. Backups with a database count separately. */
+  async listExpired(keep: number): Promise<UpgradeJournal[]> {
+    const ended = await this.listEnded();
+    const kinds = [
+      ended.filter(({ database }) => database !== undefined),
+      ended.filter(({ database }) => database === undefined),
+    ];
+    return kinds.flatMap((kind) => kind.slice(0, -keep));
+  }
+
+  async #isRestored({ path, old }: JournaledFile): Promise<boolean> {
+    const found = await readWithAttributes(this.#files, this.#confine(path));
+    if (!found || !old) return found === undefined && old === undefined;
+    return (
+      sha256Of(found.content) === old.sha256 &&
+      found.mode === old.mode &&
+      found.uid === old.uid &&
+      found.gid === old.gid
+    );
+  }
+
+  async #read(journal: UpgradeJournal, name: string): Promise<Buffer> {
+    const content = await this.state.read(join(nameOf(journal), name));
+    if (content) return content;
+    throw new PluginError('invalid-file', `the backup ${this.showFolder(journal)} is incomplete: ${name} is missing`);
+  }
+
+  async #readOld(journal: UpgradeJournal, index: number): Promise<Buffer> {
+    const content = await this.#read(journal, `${index}.old`);
+    const file = journal.files[index];
+    if (file?.old?.sha256 === sha256Of(content)) return content;
+    throw new PluginError(
+      'invalid-file',
+      `the backup of ${file?.path ?? ''} in ${this.showFolder(journal)} is corrupt`,
+    );
+  }
+
+  async #readJournal(name: string): Promise<UpgradeJournal | undefined> {
+    const text = (await this.state.read(name))?.toString();
+    return text === undefined ? undefined : parseJournal(text, this.state.show(name), this.#installation);
+  }
+
+  /** Removes folders of interrupted runs that changed nothing. */
+  async #removeBegun(ids: readonly string[]): Promise<void> {
+    for (const name of ids.map((id) => nameOf({ id }))) {
+      if ((await this.state.read(join(name, 'upgrade.json'))) === undefined) await this.state.remove(name);
+    }
+  }
+
+  async #note(journal: UpgradeJournal): Promise<void> {
+    await this.state.write(journalName, JSON.stringify(journal));
+  }
+
+  async #list(): Promise<string[]> {
+    return (await this.state.list('backups')).filter((name) => /^\d{6}-/.test(name));
+  }
+
+  #confine(path: string): ConfinedPath {
+    const within = folderOfFile(this.#installation, path);
+    if (within !== undefined) return { path, within };
+    throw new PluginError('internal', `${path} is not a file of the installation`);
+  }
+}
+
+function nameOf({ id }: Pick<UpgradeJournal, 'id'>): string {
+  return join('backups', id);
+}

@@ -1,0 +1,150 @@
+import { createHash, X509Certificate } from 'node:crypto';
+import { join } from 'node:path';
+import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
+import { certificatePathsOf } from '../certificatePaths.ts';
+import type { FileChange } from '../fileChange.ts';
+import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { Installation, ReleaseComponent } from '../installation.ts';
+import type { DetectedInstallation } from './detect.ts';
+import { StateFolder } from '../stateFolder.ts';
+
+/** The record of the last change by this program. A rollback restores the previous record. */
+export interface RegistryState {
+  /** The release of the mirror registry, if known. */
+  readonly version?: string;
+  /** The images by their names in units, with their IDs in podman. */
+  readonly images: Readonly<Partial<Record<ReleaseComponent, { readonly ref: string; readonly id: string }>>>;
+  /** The certificate of the server, and whether this program renews it. */
+  readonly certs?: RecordedCertificate;
+  /** The SHA-256 of every unit file and drop-in, by path. */
+  readonly unitSha256: Readonly<Record<string, string>>;
+  /** The time of the last upgrade, ISO 8601. */
+  readonly lastUpgrade?: string;
+}
+
+/** A recorded certificate. Digests are the SHA-256 of the DER in hex. `own` is a certificate of the administrator. */
+export interface RecordedCertificate {
+  readonly leafSha256: string;
+  readonly caSha256?: string;
+  readonly notAfter: string;
+  readonly origin: 'auto' | 'own';
+}
+
+/** The state of a registry after a change. */
+export interface StateChange {
+  readonly detected: DetectedInstallation;
+  readonly version: string | undefined;
+  /** New images with their IDs. */
+  readonly images: ReadonlyMap<ReleaseComponent, { readonly ref: string; readonly id: string }>;
+  /** The origin of the server’s certificate; undefined if it does not change. */
+  readonly origin: RecordedCertificate['origin'] | undefined;
+  /** The other files of the change. */
+  readonly changes: readonly FileChange[];
+  readonly lastUpgrade?: string;
+}
+
+const stateName = 'state.json';
+
+const isTime: Test = (value) => isText(value) && !Number.isNaN(Date.parse(String(value)));
+const valuesOf = (test: Test): Test => {
+  const isEach = listWith(test);
+  return (value) => isFields(value) && isEach(Object.values(value));
+};
+const isState = fieldsWith({
+  version: optional(isText),
+  images: valuesOf(fieldsWith({ ref: isText, id: isText })),
+  certs: optional(
+    fieldsWith({
+      leafSha256: isText,
+      caSha256: optional(isText),
+      notAfter: isTime,
+      origin: (value) => value === 'auto' || value === 'own',
+    }),
+  ),
+  unitSha256: valuesOf(isText),
+  lastUpgrade: optional(isTime),
+});
+
+/**
+ * Reads the record; undefined if it is missing, corrupt or of another user, because the files of the host have the same
+ * facts.
+ */
+export async function readState(
+  files: HostFiles,
+  installation: Pick<Installation, 'quayRoot'>,
+): Promise<RegistryState | undefined> {
+  try {
+    const text = (await new StateFolder(files, installation).read(stateName))?.toString() ?? 'null';
+    const value: unknown = parseJson(text);
+    return isState(value) ? (value as RegistryState) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns the change of the record, which is written and rolled back with the other files. */
+export async function describeState(files: HostFiles, change: StateChange): Promise<FileChange> {
+  const { detected, version, images, origin, changes, lastUpgrade } = change;
+  const { installation } = detected;
+  const old = await readState(files, installation);
+  const folder = new StateFolder(files, installation);
+  const state: RegistryState = {
+    version,
+    images: Object.fromEntries([
+      // A record is valid while the units name its image.
+      ...Object.entries(old?.images ?? {}).filter(
+        ([name, { ref }]) => ref === installation.images[name as ReleaseComponent]?.value,
+      ),
+      ...images,
+    ]),
+    certs: origin ? await recordCertificate(files, installation, origin, changes) : old?.certs,
+    unitSha256: Object.fromEntries(
+      [...detected.units.values()].flatMap(({ files: parts }) =>
+        parts.map((file) => [file.path, sha256(changes.find((each) => each.path === file.path)?.after ?? file.text)]),
+      ),
+    ),
+    lastUpgrade: lastUpgrade ?? old?.lastUpgrade,
+  };
+  const after = Buffer.from(`${JSON.stringify(state, null, 2)}\n`);
+  return { path: join(folder.path, stateName), before: await folder.read(stateName), after, mode: 0o600 };
+}
+
+/**
+ * Lists unit files and drop-ins that were changed, added or removed since the record. The unit of PostgreSQL does not
+ * count if Quay uses SQLite, because it is removed with its backup.
+ */
+export function listChangedUnits(
+  { unitSha256 }: RegistryState,
+  { units, installation: { database } }: DetectedInstallation,
+): string[] {
+  const present = new Map(
+    [...units.values()].flatMap(({ files }) => files.map(({ path, text }) => [path, sha256(text)])),
+  );
+  const paths = new Set([...present.keys(), ...Object.keys(unitSha256)]);
+  const isUnused = (path: string): boolean => database === 'sqlite' && path.includes('/quay-postgres.service');
+  return [...paths].filter((path) => present.get(path) !== unitSha256[path] && !isUnused(path)).sort();
+}
+
+async function recordCertificate(
+  files: HostFiles,
+  installation: Installation,
+  origin: RecordedCertificate['origin'],
+  changes: readonly FileChange[],
+): Promise<RecordedCertificate | undefined> {
+  const paths = certificatePathsOf(installation);
+  const read = async (path: string): Promise<X509Certificate | undefined> => {
+    const change = changes.find((each) => each.path === path);
+    const bytes = change ? change.after : await files.read(path);
+    return bytes && new X509Certificate(bytes);
+  };
+  const leaf = await read(paths.server);
+  if (!leaf) return undefined;
+  const root = origin === 'auto' ? await read(paths.authority) : undefined;
+  const notAfter = leaf.validToDate.toISOString();
+  return { leafSha256: sha256(leaf.raw), caSha256: root && sha256(root.raw), notAfter, origin };
+}
+
+function sha256(content: Buffer | string): string {
+  return createHash('sha256').update(content).digest('hex');
+}

@@ -1,0 +1,108 @@
+import { join } from 'node:path';
+import { PluginError } from '../../errors.ts';
+import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { Scope } from '../../node/machine/hostCommands.ts';
+import { readKept } from './keptData.ts';
+import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
+
+/** The places to search for an installation. */
+export interface DetectOptions {
+  readonly scope: 'auto' | Scope;
+  /** The home directory of the user whose systemd may run the registry, as a path of the host. */
+  readonly home: string;
+  /** The folder with `quay-config`, if the units do not name it, as a path of the host. */
+  readonly quayRoot?: string;
+}
+
+/** The units of one installation and their scope. */
+export interface ScopedUnits {
+  readonly scope: Scope;
+  readonly folder: string;
+  readonly units: ReadonlyMap<string, Unit>;
+}
+
+/** The units that installers of all versions write, without `.service`. */
+export const unitNames: readonly string[] = ['quay-app', 'quay-redis', 'quay-pod', 'quay-postgres', 'quay-migrate'];
+
+/**
+ * Finds the units. Throws `unsupported` for an installation of version 3, `not-found` for none, and `conflict` for two.
+ */
+export async function findUnits(host: HostFiles, { scope, home }: DetectOptions): Promise<ScopedUnits> {
+  const folders: [Scope, string][] = [
+    ['system', '/etc/systemd/system'],
+    ['user', join(home, '.config/systemd/user')],
+  ];
+  const wanted = folders.filter(([name]) => scope === 'auto' || scope === name);
+  const all = await Promise.all(
+    wanted.map(async ([name, folder]): Promise<ScopedUnits> => {
+      return { scope: name, folder, units: await readUnits(host, folder) };
+    }),
+  );
+  const found = all.filter(({ units }) => units.has('quay-app'));
+  const [first, second] = found;
+  if (first && second) {
+    throw new PluginError('conflict', `there are two mirror registries: in ${first.folder} and in ${second.folder}`, {
+      hint: 'Choose the scope: system or user.',
+      settings: ['scope'],
+    });
+  }
+  // The migration to version 3 leaves the old units behind.
+  const successor = await findSuccessor(host, home, scope);
+  if (successor !== undefined) {
+    throw new PluginError(
+      'unsupported',
+      `the mirror registry of ${successor} has version 3, which uses a Quadlet unit`,
+      {
+        hint: 'This program is for versions 1 and 2. Use the mirror-registry program of version 3.',
+      },
+    );
+  }
+  if (first) return first;
+  const kept = await readKept(host, { scope, home });
+  if (kept) {
+    const data = [...kept.folders, ...kept.volumes.map((name) => `the volume ${name}`)].join(', ');
+    throw new PluginError(
+      'not-found',
+      `the mirror registry of this host was uninstalled, and its data was kept: ${data}`,
+      {
+        hint: "'uninstall' with the removal of data removes it. Install the registry again to use it.",
+        settings: ['removeData'],
+      },
+    );
+  }
+  const places = wanted.map(([, folder]) => host.locate(folder)).join(' and ');
+  throw new PluginError('not-found', `there is no mirror registry on this host: no quay-app.service in ${places}`, {
+    hint: 'Run this on the host of the registry as the user who installed it, or give the home of that user or the root of the host.',
+    settings: ['userHome', 'root'],
+  });
+}
+
+async function findSuccessor(host: HostFiles, home: string, scope: 'auto' | Scope): Promise<string | undefined> {
+  const folders = {
+    system: ['/etc/containers/systemd', '/usr/share/containers/systemd'],
+    user: [join(home, '.config/containers/systemd')],
+  };
+  const looked = scope === 'auto' ? [...folders.system, ...folders.user] : folders[scope];
+  for (const path of looked.map((folder) => join(folder, 'quay.container'))) {
+    if (await host.exists(path)) return path;
+  }
+  return undefined;
+}
+
+async function readUnits(host: HostFiles, folder: string): Promise<Map<string, Unit>> {
+  const units = new Map<string, Unit>();
+  for (const name of unitNames) {
+    const file = await readUnitFile(host, join(folder, `${name}.service`));
+    if (!file) continue;
+    const extra = join(folder, `${name}.service.d`);
+    const names = (await host.list(extra)).filter((each) => each.endsWith('.conf'));
+    const dropIns = await Promise.all(names.map((each) => readUnitFile(host, join(extra, each))));
+    units.set(name, { name, files: [file, ...dropIns.filter((each) => each !== undefined)] });
+  }
+  return units;
+}
+
+async function readUnitFile(host: HostFiles, path: string): Promise<UnitFile | undefined> {
+  const text = await host.readText(path);
+  return text === undefined ? undefined : parseUnitFile(path, text);
+}

@@ -1,0 +1,106 @@
+import { join } from 'node:path';
+import { gatherContents } from '../../bundle/create/contents.ts';
+import { type BundleImage } from '../../bundle/images.ts';
+import { writeBundle } from '../../bundle/create/writeBundle.ts';
+import { layOutBundle } from '../../bundle/create/layout.ts';
+import type { BundleMetadata } from '../../bundle/metadata.ts';
+import type { Origin } from '../../bundle/create/origin.ts';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { isIndex, parseManifest } from '../../content/oci/descriptor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, parseReference } from '../../content/oci/reference.ts';
+import { componentTag, goArchitecture, releaseTag, type Architecture } from '../../release/version.ts';
+import { readContent } from '../../content/store/store.ts';
+import { releaseComponents, type ReleaseComponent } from '../installation.ts';
+import type { TargetImages } from './images.ts';
+
+/** The content and destination of a bundle. */
+export interface RegistryBundleRequest {
+  /** The release of the mirror registry. */
+  readonly version: string;
+  readonly arch: Architecture;
+  /** The images by tag, with their names in units. */
+  readonly images: Required<TargetImages>;
+  /** An existing or new folder. */
+  readonly output: string;
+  readonly tool: string;
+}
+
+/** The bundle that was written. */
+export interface RegistryBundleResult {
+  readonly path: string;
+  readonly digest: Digest;
+  readonly metadata: BundleMetadata;
+  /** The number of downloaded bytes. */
+  readonly fetched: number;
+}
+
+/**
+ * Writes `<output>/mirror-registry-<version>-<arch>.tar` with the images of a mirror registry, in the layout of an
+ * upgrade bundle, and `.sha256` beside it. `components` of its metadata names each image by tag and digest. The bundle
+ * has only one architecture of a multi-architecture image. A second run resumes an interrupted one.
+ */
+export async function createRegistryBundle(
+  { version, arch, images, output, tool }: RegistryBundleRequest,
+  origin: Origin,
+  context: Context,
+): Promise<RegistryBundleResult> {
+  const found = await Promise.all(
+    releaseComponents.map(async (name): Promise<BundleImage> => {
+      const reference = await resolveImage(images[name], arch, origin);
+      return { name, reference, tag: name === 'quay' ? releaseTag(version, arch) : componentTag(version, arch, name) };
+    }),
+  );
+  const contents = await gatherContents(found, (reference) => origin.sourceOf(reference), context);
+  const pullspecs = Object.fromEntries(found.map(({ name, reference }) => [name, formatReference(reference)]));
+  const facts = {
+    ...{ version, arch, tool, components: pullspecs, images: Object.values(pullspecs) },
+    release: pullspecs['quay'] ?? '',
+    ...{ extraImages: [], osImages: [], previous: [], signatures: {} },
+  };
+  const layout = layOutBundle(facts, contents, []);
+  const path = join(output, `mirror-registry-${version}-${arch}.tar`);
+  const { digests, fetched } = await writeBundle(path, layout, contents, { withManifest: false }, origin, context);
+  return { path, digest: digests.digest, metadata: layout.metadata, fetched };
+}
+
+/**
+ * Returns the images of a bundle by tag, with their names in units and their digests. Throws `invalid-bundle` for other
+ * bundles.
+ */
+export function imagesOfBundle(
+  { components: named }: BundleMetadata,
+  path: string,
+): Record<ReleaseComponent, { readonly image: string; readonly digest: Digest }> {
+  const read = (name: ReleaseComponent): { image: string; digest: Digest } => {
+    const { digest, ...reference } = parseReference(named[name] ?? '-');
+    if (digest && reference.tag !== undefined) return { image: formatReference(reference), digest };
+    throw new PluginError('invalid-bundle', `${path} is not a bundle of a mirror registry: it has no image ${name}`, {
+      hint: `Create one with 'oc adm-mirror-registry bundle create'.`,
+    });
+  };
+  if (!releaseComponents.every((name) => name in named)) {
+    throw new PluginError('invalid-bundle', `${path} is not a bundle of a mirror registry`, {
+      hint: `Create one with 'oc adm-mirror-registry bundle create'.`,
+    });
+  }
+  return { quay: read('quay'), redis: read('redis'), pause: read('pause') };
+}
+
+async function resolveImage(image: string, arch: Architecture, origin: Origin): Promise<BundleImage['reference']> {
+  const { registry, repository, tag } = parseReference(image);
+  if (tag === undefined) {
+    throw new PluginError('usage', `${image} has no tag, which tells the version`);
+  }
+  const source = origin.sourceOf({ registry, repository });
+  const descriptor = await source.resolve(tag);
+  if (!isIndex(descriptor)) return { registry, repository, tag, digest: descriptor.digest };
+  const { manifests } = parseManifest(await readContent(source, descriptor), `${image} in ${source.name}`);
+  const child = manifests.find(({ platform }) => {
+    const { architecture } = (platform ?? {}) as { architecture?: unknown };
+    return architecture === goArchitecture(arch);
+  });
+  if (child) return { registry, repository, tag, digest: child.digest };
+  throw new PluginError('not-found', `${image} has no image for ${arch}`);
+}

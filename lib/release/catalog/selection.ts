@@ -1,0 +1,182 @@
+import { PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
+import { satisfiesRange } from '../version.ts';
+import type { Catalog } from './catalog.ts';
+import { findChannel, findUpdates, findVersion, findVersions, keepEntries, type Channel } from './channel.ts';
+import type { CatalogBundle, CatalogPackage, ChannelEntry, Requirement } from './package.ts';
+
+/** An operator to take from a catalog. */
+export interface OperatorRequest {
+  readonly name: string;
+  /** By default the operator's default channel. */
+  readonly channel?: string;
+  /** The installed version: its updates up to the head are taken. Without it only the head is. */
+  readonly installed?: string;
+  /** The versions of the channel to take, such as `>=0.1.0 <0.2.0`: these only. Excludes `installed`. */
+  readonly range?: string;
+}
+
+/** A selected operator. */
+export interface SelectedPackage {
+  readonly name: string;
+  readonly defaultChannel: string;
+  readonly channels: ReadonlyMap<string, readonly ChannelEntry[]>;
+  readonly bundles: readonly CatalogBundle[];
+  /** The operators that need it, if it was not asked for. */
+  readonly neededBy: readonly string[];
+}
+
+/** The selected part of a catalog. */
+export interface Selection {
+  readonly packages: readonly SelectedPackage[];
+  /** What selected operators need and the catalog lacks, in words. */
+  readonly missing: readonly string[];
+}
+
+interface Choice {
+  /** The names of the selected bundles, by channel. The first channel is the default one. */
+  readonly channels: Map<string, Set<string>>;
+  readonly neededBy: Set<string>;
+}
+
+/**
+ * Selects operators with their updates, and the operators that these need, by name or by the APIs that they provide.
+ * Throws `not-found` for an unknown operator, channel or version, with the nearest names.
+ */
+export function selectOperators(catalog: Pick<Catalog, 'packages'>, requests: readonly OperatorRequest[]): Selection {
+  const choices = new Map<string, Choice>();
+  const missing = new Set<string>();
+  for (const request of requests) choose(choices, findPackage(catalog, request.name), request);
+  const pending = listChosen(catalog, choices);
+  const done = new Set<CatalogBundle>();
+  for (let next = pending.pop(); next; next = pending.pop()) {
+    const { owner, bundle } = next;
+    if (done.has(bundle)) continue;
+    done.add(bundle);
+    for (const requirement of bundle.requires) {
+      if (!satisfy(catalog, choices, owner, requirement)) {
+        missing.add(`${bundle.name} needs ${describeRequirement(requirement)}`);
+      }
+    }
+    pending.push(...listChosen(catalog, choices).filter((chosen) => !done.has(chosen.bundle)));
+  }
+  const packages = [...choices].map(([name, choice]) => describeChoice(findPackage(catalog, name), choice));
+  return { packages: packages.sort((a, b) => (a.name < b.name ? -1 : 1)), missing: [...missing].sort() };
+}
+
+function findPackage({ packages }: Pick<Catalog, 'packages'>, name: string): CatalogPackage {
+  const found = packages.get(name);
+  if (found && isPackageName(name)) return found;
+  const names = [...packages.keys()].sort();
+  const near = names.filter((each) => each.includes(name) || name.includes(each));
+  throw new PluginError('not-found', `the catalog has no operator ${name}`, {
+    hint: `It has ${nameSome(near.length > 0 ? near : names, 20)}.`,
+  });
+}
+
+// The name becomes a folder in the image.
+const isPackageName = (name: string): boolean => /^[0-9A-Za-z][\w.-]{0,252}$/.test(name);
+
+/** Adds the updates of an operator in a channel, or its versions in a range. `from` is a version to take too. */
+function choose(
+  choices: Map<string, Choice>,
+  owner: CatalogPackage,
+  { channel: channelName, installed, range, from }: Omit<OperatorRequest, 'name'> & { readonly from?: string },
+): Choice {
+  const channel = findChannel(owner, channelName);
+  const first = from === undefined ? undefined : findVersion(owner, channel, from);
+  const version = installed ?? from;
+  const latest = version === undefined ? [channel.head] : findUpdates(owner, channel, version);
+  const updates = range === undefined ? latest : findVersions(owner, channel, range);
+  const choice = choices.get(owner.name) ?? { channels: new Map<string, Set<string>>(), neededBy: new Set<string>() };
+  choices.set(owner.name, choice);
+  const names = choice.channels.get(channel.name) ?? new Set();
+  choice.channels.set(channel.name, names);
+  for (const { name } of [...(first ? [first] : []), ...updates]) {
+    if (!owner.bundles.has(name)) {
+      throw new PluginError('invalid-file', `the catalog has no bundle ${name}, which channel ${channel.name} names`);
+    }
+    names.add(name);
+  }
+  return choice;
+}
+
+function listChosen(
+  catalog: Pick<Catalog, 'packages'>,
+  choices: ReadonlyMap<string, Choice>,
+): { readonly owner: CatalogPackage; readonly bundle: CatalogBundle }[] {
+  return [...choices].flatMap(([name, { channels }]) => {
+    const owner = findPackage(catalog, name);
+    const names = new Set([...channels.values()].flatMap((each) => [...each]));
+    return [...names].flatMap((each) => {
+      const bundle = owner.bundles.get(each);
+      return bundle ? [{ owner, bundle }] : [];
+    });
+  });
+}
+
+/** Selects what a requirement needs, if nothing selected provides it. Returns false if the catalog lacks it. */
+function satisfy(
+  catalog: Pick<Catalog, 'packages'>,
+  choices: Map<string, Choice>,
+  owner: CatalogPackage,
+  requirement: Requirement,
+): boolean {
+  if (requirement.kind === 'all') return requirement.of.every((each) => satisfy(catalog, choices, owner, each));
+  if (requirement.kind === 'any') return requirement.of.some((each) => satisfy(catalog, choices, owner, each));
+  const provides = (bundle: CatalogBundle, provider: CatalogPackage): boolean =>
+    requirement.kind === 'api'
+      ? bundle.provides.includes(requirement.api)
+      : provider.name === requirement.name && satisfiesRange(bundle.version, requirement.range);
+  if (listChosen(catalog, choices).some((chosen) => provides(chosen.bundle, chosen.owner))) return true;
+  for (const rank of ['default', 'other'] as const) {
+    for (const provider of catalog.packages.values()) {
+      for (const channel of listChannels(provider, rank)) {
+        const entry = channel.entries.find(({ name }) => {
+          const bundle = provider.bundles.get(name);
+          return bundle !== undefined && provides(bundle, provider);
+        });
+        if (!entry) continue;
+        choose(choices, provider, { channel: channel.name, from: entry.name }).neededBy.add(owner.name);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+/**
+ * Returns the default channel of an operator, or its other channels by name. OLM prefers the default channel, but
+ * resolves a dependency from every channel (operator-framework/operator-lifecycle-manager, resolver.go). Leaves out
+ * malformed channels.
+ */
+function listChannels(owner: CatalogPackage, rank: 'default' | 'other'): Channel[] {
+  const names = [...owner.channels.keys()].filter((name) => (name === owner.defaultChannel) === (rank === 'default'));
+  return names.sort().flatMap((name) => {
+    try {
+      return [findChannel(owner, name)];
+    } catch (error) {
+      if (error instanceof PluginError) return [];
+      throw error;
+    }
+  });
+}
+
+function describeChoice(owner: CatalogPackage, { channels, neededBy }: Choice): SelectedPackage {
+  const [first = ''] = channels.keys();
+  const names = new Set([...channels.values()].flatMap((each) => [...each]));
+  return {
+    name: owner.name,
+    defaultChannel: channels.has(owner.defaultChannel) ? owner.defaultChannel : first,
+    channels: new Map([...channels].map(([name, kept]) => [name, keepEntries(owner, findChannel(owner, name), kept)])),
+    bundles: [...owner.bundles.values()].filter(({ name }) => names.has(name)),
+    neededBy: [...neededBy].sort(),
+  };
+}
+
+function describeRequirement(requirement: Requirement): string {
+  if (requirement.kind === 'package') return `operator ${requirement.name} ${requirement.range}`.trimEnd();
+  if (requirement.kind === 'api') return `an operator with ${requirement.api}`;
+  const joint = requirement.kind === 'all' ? ' and ' : ' or ';
+  return requirement.of.map(describeRequirement).join(joint);
+}

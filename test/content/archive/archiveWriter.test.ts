@@ -1,0 +1,395 @@
+import { expect } from 'chai';
+import { execFileSync, fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  appendFile,
+  chmod,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
+import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
+import { layOutTar, type TarEntry, type TarLayout } from '../../../lib/content/archive/tarLayout.ts';
+import { journalOf, partialOf } from '../../../lib/content/archive/unfinished.ts';
+import { entriesOf, makeTarFile, withoutContent } from '../../support/archive/archive.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makePipe } from '../../support/pipe.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { contentOf, makeSample, type Sample } from '../store/contract.ts';
+
+describe('ArchiveWriter', () => {
+  const repository = 'openshift/release';
+  const context = makeContext();
+  let sample: Sample;
+  let folder: string;
+  let path: string;
+  let whole: Buffer;
+  let entries: TarEntry[];
+  let layout: TarLayout;
+  let writers: ArchiveWriter[];
+  beforeEach(async () => {
+    writers = [];
+    sample = makeSample(repository);
+    folder = await makeFolder();
+    path = join(folder, 'upgrade.tar');
+    const metadata = { path: 'metadata.json', content: Buffer.from('{"version":"1.0"}\n') };
+    const full = [metadata, ...(await entriesOf(sample.content, repository))];
+    whole = makeTarFile(full);
+    entries = withoutContent(full);
+    layout = layOutTar(entries);
+  });
+  afterEach(async () => {
+    for (const writer of writers) await writer.close();
+    await removeFolder(folder);
+  });
+
+  const openWriter = async (planned = layout, at = path): Promise<ArchiveWriter> => {
+    const writer = await ArchiveWriter.open(at, planned, context);
+    writers.push(writer);
+    return writer;
+  };
+  const pushAll = async (writer: ArchiveWriter): Promise<void> => {
+    for (const { descriptor, bytes } of (await contentOf(sample)).reverse()) {
+      await writer.push(descriptor, () => Promise.resolve(Readable.from([bytes])));
+    }
+  };
+  const pushSome = async (writer: ArchiveWriter): Promise<Descriptor> => {
+    const [first] = await contentOf(sample);
+    if (!first) throw new Error('the sample is empty');
+    await writer.push(first.descriptor, () => Promise.resolve(Readable.from([first.bytes])));
+    return first.descriptor;
+  };
+
+  it('writes the same tar in whichever order content comes', async () => {
+    const writer = await openWriter();
+    await pushAll(writer);
+    await writer.finish();
+    expect((await readFile(path)).equals(whole)).to.equal(true);
+    expect(await readdir(folder)).to.deep.equal(['upgrade.tar']);
+    const archive = await Archive.open(path, context);
+    expect((await archive.repository(repository).resolve('1.0-multi')).digest).to.equal(sample.list.digest);
+    await archive.close();
+  });
+
+  it('makes files that only their owner may write, with any umask', async () => {
+    const before = process.umask(0);
+    try {
+      for (const mask of [0, 0o077]) {
+        process.umask(mask);
+        const at = join(folder, `upgrade-${mask}.tar`);
+        const writer = await openWriter(layout, at);
+        expect((await stat(journalOf(at))).mode & 0o777).to.equal(0o644 & ~mask);
+        await pushAll(writer);
+        await writer.finish();
+        expect((await stat(at)).mode & 0o777).to.equal(0o644 & ~mask);
+      }
+    } finally {
+      process.umask(before);
+    }
+  });
+
+  it('refuses a journal that is a link or a pipe', async () => {
+    await writeFile(join(folder, 'elsewhere'), Buffer.alloc(layout.size));
+    await symlink(join(folder, 'elsewhere'), journalOf(path));
+    await failureOf(ArchiveWriter.open(path, layout, context), 'not-writable');
+    await rm(journalOf(path));
+    using _pipe = makePipe(journalOf(path));
+    const { message, hint } = await failureOf(ArchiveWriter.open(path, layout, context), 'not-writable');
+    expect(message).to.equal(`${journalOf(path)} is a link, a pipe or another special file`);
+    expect(hint).to.include('remove it');
+    expect((await readFile(join(folder, 'elsewhere'))).equals(Buffer.alloc(layout.size))).to.equal(true);
+  });
+
+  it('writes no final name before it is finished, and does not finish an incomplete archive', async () => {
+    await writeFile(path, 'an older bundle');
+    const writer = await openWriter();
+    await pushSome(writer);
+    const error = await failureOf(writer.finish(), 'incomplete');
+    expect(error.message).to.contain(path);
+    expect(await readFile(path, 'utf8')).to.equal('an older bundle');
+    await pushAll(writer);
+    expect(await readFile(path, 'utf8')).to.equal('an older bundle');
+    await writer.finish();
+    expect((await readFile(path)).equals(whole)).to.equal(true);
+  });
+
+  it('refuses content that is not in its layout', async () => {
+    const writer = await openWriter();
+    const { digest, size } = sample.layer;
+    const other = { mediaType: 'x/y', digest: `sha256:${'0'.repeat(64)}`, size: 1 } as const;
+    expect(writer.place(other.digest)).to.equal(undefined);
+    expect(writer.place(digest)).to.deep.include({ path, present: 0 });
+    await failureOf(
+      writer.push(other, () => Promise.reject(new Error('nobody may ask'))),
+      'not-found',
+    );
+    writer.noteFinished(digest);
+    expect(writer.place(digest)).to.deep.include({ present: size });
+  });
+
+  it('takes content in chunks of any size, and twice at the same time', async () => {
+    const writer = await openWriter();
+    for (const { descriptor, bytes } of await contentOf(sample)) {
+      const open = (): Promise<Readable> => {
+        const chunks = [1, 2, 65_537, Infinity].map((end, index, ends) => bytes.subarray(ends[index - 1] ?? 0, end));
+        return Promise.resolve(Readable.from(chunks));
+      };
+      await Promise.all([writer.push(descriptor, open), writer.push(descriptor, open)]);
+    }
+    await writer.finish();
+    expect((await readFile(path)).equals(whole)).to.equal(true);
+  });
+
+  it('refuses bytes that are not the descriptor’s, and a source that fails', async () => {
+    const writer = await openWriter();
+    const { bytes, descriptor } =
+      (await contentOf(sample)).find(({ descriptor: { size } }) => size > 1000) ?? expect.fail();
+    const corrupt = Buffer.from(bytes).fill(1, 0, 1);
+    const push = (content: Iterable<Buffer> | AsyncIterable<Buffer>): Promise<void> =>
+      writer.push(descriptor, () => Promise.resolve(Readable.from(content)));
+    await failureOf(push([corrupt]), 'digest-mismatch');
+    await failureOf(push([bytes.subarray(1)]), 'size-mismatch');
+    await failureOf(push([bytes, Buffer.from('x')]), 'size-mismatch');
+    const failing = async function* (): AsyncGenerator<Buffer> {
+      yield await Promise.resolve(bytes.subarray(0, 1000));
+      throw new Error('the cable is out');
+    };
+    const error = await push(failing()).catch((error: unknown) => error);
+    expect(error).to.be.an('error').with.property('message').that.includes('the cable is out');
+    await failureOf(writer.finish(), 'incomplete');
+    await pushAll(writer);
+    await writer.finish();
+    expect((await readFile(path)).equals(whole)).to.equal(true);
+  });
+
+  describe('when a run resumes', () => {
+    const goOn = async (): Promise<ArchiveWriter> => {
+      await writers.at(-1)?.close();
+      return openWriter();
+    };
+
+    it('distinguishes complete, unfinished and removed content', async () => {
+      const first = await openWriter();
+      const done = await pushSome(first);
+      first.noteProgress(sample.layer.digest, 70_000);
+      first.noteProgress(sample.layer.digest, 140_000);
+      const second = await goOn();
+      expect([...second.resumed]).to.deep.equal(done.digest === sample.layer.digest ? [] : [done.digest]);
+      expect(second.place(sample.layer.digest)?.present).to.equal(140_000);
+      second.noteFinished(sample.layer.digest);
+      second.noteFinished(sample.empty.digest);
+      second.forget(sample.layer.digest);
+      const third = await goOn();
+      expect(third.resumed.has(sample.empty.digest)).to.equal(true);
+      expect(third.resumed.has(sample.layer.digest)).to.equal(false);
+      expect(third.place(sample.layer.digest)?.present).to.equal(0);
+      await pushAll(third);
+      await third.finish();
+      expect((await readFile(path)).equals(whole)).to.equal(true);
+    });
+
+    it('pushes only what is missing', async () => {
+      const done = await pushSome(await openWriter());
+      const writer = await goOn();
+      await writer.push(done, () => Promise.reject(new Error('nobody may ask')));
+    });
+
+    for (const [what, torn] of [
+      ['in its last line', (digest: string) => `sha256:${'1'.repeat(30)}`.slice(0, digest.length)],
+      // Half of "<digest> <bytes>" looks like a complete "<digest>".
+      ['so that its last line looks like another', (digest: string) => digest],
+      ['in a number', (digest: string) => `${digest} 12`],
+      ['with bytes that are no text', () => '\u0000\u0000\uFFFD'],
+    ] as const) {
+      it(`resumes repeatedly from a journal that was torn ${what}, up to that point`, async () => {
+        const first = await openWriter();
+        first.noteFinished(sample.empty.digest);
+        await first.close();
+        await appendFile(journalOf(path), torn(sample.layer.digest));
+        for (let run = 0; run < 2; run += 1) {
+          const writer = await goOn();
+          expect([...writer.resumed]).to.deep.equal([sample.empty.digest]);
+          expect(writer.place(sample.layer.digest)?.present).to.equal(0);
+        }
+        const writer = await goOn();
+        writer.noteFinished(sample.layer.digest);
+        expect((await goOn()).resumed.has(sample.layer.digest)).to.equal(true);
+      });
+    }
+
+    it('ignores invalid lines', async () => {
+      const first = await openWriter();
+      first.noteFinished(sample.empty.digest);
+      await first.close();
+      const { digest } = sample.layer;
+      await appendFile(journalOf(path), `${digest} -5\n${digest} 1e9\n${digest} x\nrubbish\n\n`);
+      const writer = await goOn();
+      expect([...writer.resumed]).to.deep.equal([sample.empty.digest]);
+      expect(writer.place(digest)?.present).to.equal(0);
+    });
+
+    for (const [what, change] of Object.entries<() => Promise<unknown>>({
+      'the journal is of another layout': async () => {
+        const other = layOutTar([...entries, { path: 'z', content: Buffer.alloc(0) }]);
+        const writer = await ArchiveWriter.open(join(folder, 'other.tar'), other, context);
+        await writer.close();
+        await writeFile(journalOf(path), await readFile(journalOf(join(folder, 'other.tar'))));
+      },
+      'the journal is gone': () => rm(journalOf(path)),
+      'the journal is empty': () => truncate(journalOf(path), 0),
+      'the file has another size': () => truncate(partialOf(path), layout.size - 512),
+      'the file is gone': () => rm(partialOf(path)),
+    })) {
+      it(`starts from the beginning if ${what}`, async () => {
+        const first = await openWriter();
+        await pushAll(first);
+        await first.close();
+        await change();
+        const writer = await goOn();
+        expect(writer.resumed.size).to.equal(0);
+        const bytes = await readFile(partialOf(path));
+        expect(bytes.equals(makeTarFile(entries))).to.equal(true);
+        await pushAll(writer);
+        await writer.finish();
+        expect((await readFile(path)).equals(whole)).to.equal(true);
+      });
+    }
+
+    it('writes content again that is not in the journal, which a power failure may lose', async () => {
+      const first = await openWriter();
+      await pushAll(first);
+      await first.close();
+      await using file = await open(partialOf(path), 'r+');
+      await file.write(Buffer.alloc(1024), 0, 1024, 0);
+      const writer = await goOn();
+      await writer.finish();
+      expect((await readFile(path)).equals(whole)).to.equal(true);
+    });
+
+    it('loses nothing that was whole when the process is killed', async () => {
+      const child = fork(new URL('../../support/archive/archiveChild.ts', import.meta.url), [path], {
+        stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+        serialization: 'advanced',
+      });
+      const done = await killAfter(child, entries, sample);
+      const writer = await openWriter();
+      expect([...writer.resumed]).to.deep.equal(done);
+      for (const { descriptor, bytes } of await contentOf(sample)) {
+        if (!writer.resumed.has(descriptor.digest)) continue;
+        const read = Buffer.alloc(bytes.length);
+        await writer.read(
+          read,
+          layout.entries.find(({ entry }) => 'descriptor' in entry && entry.descriptor.digest === descriptor.digest)
+            ?.start ?? 0,
+        );
+        expect(read.equals(bytes)).to.equal(true);
+      }
+      await pushAll(writer);
+      await writer.finish();
+      expect((await readFile(path)).equals(whole)).to.equal(true);
+    });
+  });
+
+  describe('when it cannot write', () => {
+    let mounted: string | undefined;
+    afterEach(() => {
+      if (mounted !== undefined) execFileSync('umount', ['--lazy', mounted]);
+      mounted = undefined;
+    });
+    const mount = async (test: Mocha.Context, ...args: string[]): Promise<string> => {
+      const point = join(folder, 'mounted');
+      await mkdir(point, { recursive: true });
+      try {
+        execFileSync('mount', [...args, point], { stdio: 'pipe' });
+      } catch (error) {
+        process.emitWarning(`SKIPPED, nothing can be mounted here: ${String(error)}`);
+        test.skip();
+      }
+      return (mounted = point);
+    };
+
+    it('fails before it writes anything if the disk is too small', async function () {
+      const small = await mount(this, '-t', 'tmpfs', '-o', 'size=64k', 'tmpfs');
+      const error = await failureOf(openWriter(layout, join(small, 'upgrade.tar')), 'disk-full');
+      expect(error.message).to.contain(small);
+      expect(await readdir(small)).to.deep.equal([]);
+    });
+
+    it('reports a full disk, and resumes if there is space', async function () {
+      const small = await mount(this, '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs');
+      const at = join(small, 'upgrade.tar');
+      const writer = await openWriter(layout, at);
+      await writeFile(join(small, 'filler'), Buffer.alloc(2 ** 20)).catch(() => undefined);
+      const error = await failureOf(pushAll(writer), 'disk-full');
+      expect(error.message).to.contain(at);
+      expect(error.hint).to.contain('resumes where it stopped');
+      await failureOf(writer.finish(), 'incomplete');
+      await writer.close();
+      await rm(join(small, 'filler'));
+      const second = await openWriter(layout, at);
+      await pushAll(second);
+      await second.finish();
+      expect((await readFile(at)).equals(whole)).to.equal(true);
+    });
+
+    it('reports a read-only file system', async function () {
+      const readOnly = await mount(this, '-t', 'tmpfs', '-o', 'ro', 'tmpfs');
+      const error = await failureOf(openWriter(layout, join(readOnly, 'upgrade.tar')), 'not-writable');
+      expect(error.message).to.contain(readOnly);
+    });
+
+    it('reports a folder without write permission', async function () {
+      const own = join(folder, 'own');
+      await mkdir(own);
+      await chmod(own, 0o555);
+      if (process.getuid?.() === 0) this.skip();
+      await failureOf(openWriter(layout, join(own, 'upgrade.tar')), 'not-writable');
+    });
+
+    it('reports a missing folder, a file instead of it, and a used name', async () => {
+      await failureOf(openWriter(layout, join(folder, 'nowhere', 'upgrade.tar')), 'not-writable');
+      await writeFile(join(folder, 'file'), '');
+      await failureOf(openWriter(layout, join(folder, 'file', 'upgrade.tar')), 'not-writable');
+      await mkdir(partialOf(path));
+      await failureOf(openWriter(), 'not-writable');
+    });
+
+    it('takes no space twice from what an earlier run has begun', async function () {
+      const small = await mount(this, '-t', 'tmpfs', '-o', 'size=600k', 'tmpfs');
+      const at = join(small, 'upgrade.tar');
+      const writer = await openWriter(layout, at);
+      await pushAll(writer);
+      await writer.close();
+      const again = await openWriter(layout, at);
+      await again.finish();
+      expect((await stat(at)).size).to.equal(layout.size);
+    });
+  });
+});
+
+/**
+ * Has a child write all content of a layout, kills it in the middle, and returns the content that it reported as
+ * complete.
+ */
+async function killAfter(child: ChildProcess, entries: readonly TarEntry[], sample: Sample): Promise<unknown[]> {
+  const done: unknown[] = [];
+  child.send({ entries, content: await contentOf(sample), stopAfter: 2 });
+  while (done.length < 2) {
+    const [digest] = (await once(child, 'message')) as unknown[];
+    done.push(digest);
+  }
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  return done;
+}

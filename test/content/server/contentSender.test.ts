@@ -1,0 +1,117 @@
+import { expect } from 'chai';
+import { createHash, randomBytes } from 'node:crypto';
+import { open, writeFile } from 'node:fs/promises';
+import { createServer, get, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { ContentSender, type ReadPart } from '../../../lib/content/server/contentSender.ts';
+import { readChunks } from '../../../lib/content/files/fileRange.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+
+describe('ContentSender', () => {
+  // More than the system buffers for a client that does not read.
+  const size = 32 * 1024 * 1024;
+  const zeros: ReadPart = (_, length) => Readable.from([Buffer.alloc(length)]);
+  let server: Server | undefined;
+  let sent: Promise<void>;
+
+  afterEach(() => {
+    server?.close().closeAllConnections();
+  });
+
+  /** Has a server send a response. Returns the response of the client. */
+  const begin = async (send: (response: ServerResponse) => Promise<void>, length = size): Promise<IncomingMessage> => {
+    server = createServer((_, response) => {
+      response.writeHead(200, { 'Content-Length': length });
+      sent = send(response);
+      sent.catch(() => undefined);
+    });
+    await new Promise<void>((resolve) => server?.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    return new Promise((resolve, reject) => get({ host: '127.0.0.1', port }, resolve).on('error', reject));
+  };
+
+  it('waits until a client has taken the answer, or has gone away', async () => {
+    for (const finish of ['read', 'leave'] as const) {
+      const answer = await begin((response) => new ContentSender().send(zeros, size, response));
+      let ended = false;
+      void sent.then(() => (ended = true));
+      await sleep(50);
+      expect(ended).to.equal(false);
+      if (finish === 'leave') answer.destroy();
+      else expect((await buffer(answer)).length).to.equal(size);
+      await sent;
+      server?.close().closeAllConnections();
+    }
+  });
+
+  it('sends content unchanged from reused buffers, to many clients at a time', async () => {
+    const folder = await makeFolder();
+    try {
+      const bytes = randomBytes(20 * 1024 * 1024 + 7);
+      const path = join(folder, 'content');
+      await writeFile(path, bytes);
+      await using file = await open(path);
+      const { signal } = new AbortController();
+      const sender = new ContentSender();
+      const read: ReadPart = (start, length) => readChunks(file, path, start, length, signal);
+      await (await begin((response) => sender.send(read, bytes.length, response), bytes.length)).toArray();
+      const { port } = server?.address() as AddressInfo;
+      const digests = Array.from({ length: 24 }, async () => {
+        const answer = await new Promise<IncomingMessage>((resolve, reject) =>
+          get({ host: '127.0.0.1', port, agent: false }, resolve).on('error', reject),
+        );
+        const hash = createHash('sha256');
+        for await (const chunk of answer as AsyncIterable<Buffer>) hash.update(chunk);
+        return `sha256:${hash.digest('hex')}`;
+      });
+      expect(new Set(await Promise.all(digests))).to.deep.equal(new Set([digestOf(bytes)]));
+    } finally {
+      await removeFolder(folder);
+    }
+  });
+
+  it('lets the check see every chunk with what is left, and breaks off before the last one if it throws', async () => {
+    const seen: number[] = [];
+    const check = (part: Buffer, left: number): void => {
+      seen.push(part.length);
+      expect(seen.reduce((sum, each) => sum + each, 0) + left).to.equal(size);
+      if (left === 0) throw new Error('corrupt');
+    };
+    const answer = await begin((response) =>
+      new ContentSender().send(zeros, size, response, check).finally(() => response.destroy()),
+    );
+    const read = buffer(answer).then(
+      () => 'whole',
+      () => 'broken off',
+    );
+    expect(await read).to.equal('broken off');
+    await sent.catch((error: unknown) => {
+      expect(String(error)).to.contain('corrupt');
+    });
+  });
+
+  it('gives a client up that takes nothing for too long, or takes too long for everything', async () => {
+    for (const limits of [{ idleTimeout: 100, minimumRate: 2 ** 30 }, { maximumTime: 100 }]) {
+      await begin((response) => new ContentSender(limits).send(zeros, size, response));
+      expect((await failureOf(sent, 'unreachable')).message).to.contain('in time');
+      server?.close().closeAllConnections();
+    }
+    const small = { idleTimeout: 100, minimumRate: 2 ** 30 };
+    await begin((response) => {
+      response.write(Buffer.alloc(size));
+      return new ContentSender(small).finish(response);
+    });
+    await failureOf(sent, 'unreachable');
+  });
+
+  it('tells content that ends early', async () => {
+    await begin((response) => new ContentSender().send(() => Readable.from([Buffer.alloc(9)]), 10, response), 10);
+    await failureOf(sent, 'size-mismatch');
+  });
+});

@@ -1,0 +1,82 @@
+import { expect } from 'chai';
+import { formatSubject } from '../../../lib/cluster/finding.ts';
+import { checkCertificates } from '../../../lib/readiness/preflight/certificateCheck.ts';
+import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
+import { furnish } from '../../fakes/cluster/site.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+
+const hour = 3_600_000;
+const now = Date.parse('2026-11-25T12:00:00Z');
+const at = (hours: number): string => new Date(now + hours * hour).toISOString().replace(/\.\d+/, '');
+
+describe('preflight of certificates', () => {
+  let connected: StartedCluster;
+  const start = async (options: Parameters<typeof startCluster>[0] = {}): Promise<void> => {
+    connected = await startCluster({ openshift: '4.19.3', ...options });
+    furnish(connected.server);
+  };
+  afterEach(() => connected.close());
+
+  const put = (name: string, begin: string, end: string, namespace = 'openshift-etcd'): void => {
+    const annotations = {
+      'auth.openshift.io/certificate-not-before': begin,
+      'auth.openshift.io/certificate-not-after': end,
+    };
+    const metadata = { name, namespace, annotations };
+    connected.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+    connected.server.put({ apiVersion: 'v1', kind: 'Secret', metadata, data: { 'tls.key': 'c2VjcmV0' } });
+  };
+  const find = async (): Promise<string[]> => {
+    const found = await checkCertificates(connected.cluster, await surveyCluster(connected.cluster), now);
+    return found.map(({ severity, subject, message }) => `${severity} ${formatSubject(subject)} ${message}`);
+  };
+
+  it('blocks a certificate that expires during the update, and warns of one that is not renewed', async () => {
+    await start();
+    put('signing-key', at(-24 * 365), at(20), 'openshift-service-ca');
+    put('etcd-signer', at(-24 * 365), at(24 * 20));
+    put('csr-signer', at(-24 * 30), at(-1), 'openshift-kube-controller-manager-operator');
+    expect(await find()).to.have.members([
+      `blocker secret/signing-key -n openshift-service-ca is not renewed, and expires at ${at(20)}`,
+      `warning secret/etcd-signer -n openshift-etcd is not renewed, and expires at ${at(24 * 20)}`,
+      `blocker secret/csr-signer -n openshift-kube-controller-manager-operator has expired at ${at(-1)}`,
+    ]);
+  });
+
+  it('finds nothing about certificates that their operators still renew, also those of the first day', async () => {
+    await start();
+    put('aggregator-client', at(-24 * 14), at(24 * 16), 'openshift-kube-apiserver');
+    put('first', at(-2), at(22));
+    connected.server.put({
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: { name: 'other', namespace: 'openshift-etcd' },
+    });
+    connected.server.nodeMetrics.set('worker-0', 'kubelet_certificate_manager_client_ttl_seconds 1.2e+06\n');
+    expect(await find()).to.deep.equal([]);
+  });
+
+  it('asks kubelets for their certificates', async () => {
+    await start();
+    const metric = 'kubelet_certificate_manager_client_ttl_seconds';
+    connected.server.nodeMetrics.set('worker-0', `# HELP ${metric} x\n# TYPE ${metric} gauge\n${metric} 7200\n`);
+    connected.server.nodeMetrics.set('worker-1', `${metric} -5\n`);
+    connected.server.nodeMetrics.set('master-0', `${metric} +Inf\n`);
+    expect(await find()).to.deep.equal([
+      'warning node/worker-0 has a kubelet whose certificate expires in 2 h',
+      'blocker node/worker-1 has a kubelet whose certificate has expired',
+    ]);
+  });
+
+  it('says that Secrets may not be listed, and reads their metadata only', async () => {
+    await start({ tokens: new Map([['t', 'reader']]), allow: ({ resource }) => resource !== 'secrets' });
+    expect((await find())[0]).to.equal(
+      'info secret/ -n openshift-kube-apiserver-operator you may not list secrets -n openshift-kube-apiserver-operator: when its certificates expire is unknown',
+    );
+    await connected.close();
+    await start();
+    put('etcd-signer', at(-24), at(24));
+    const [secret] = await connected.cluster.listMetadata('v1', 'Secret', 'openshift-etcd');
+    expect([secret?.metadata.name, secret?.['data']]).to.deep.equal(['etcd-signer', undefined]);
+  });
+});

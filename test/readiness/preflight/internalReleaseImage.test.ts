@@ -1,0 +1,79 @@
+import { expect } from 'chai';
+import { runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
+import { hasMirrors, mirrorSetsOf, surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
+import { furnish, platformImage } from '../../fakes/cluster/site.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { parseReference, repositoryIn } from '../../../lib/content/oci/reference.ts';
+
+const image = platformImage('a');
+const internal = 'api-int.site.example.com:22625/openshift/release';
+const other = 'mirror.example.com:8443/openshift/release';
+
+describe('a cluster with an InternalReleaseImage', () => {
+  let connected: StartedCluster;
+  beforeEach(async () => {
+    connected = await startCluster({ openshift: '4.22.3' });
+    furnish(connected.server);
+  });
+  afterEach(() => connected.close());
+
+  function putMirrors(...mirrors: readonly string[]): void {
+    connected.server.put({
+      ...{
+        apiVersion: 'config.openshift.io/v1',
+        kind: 'ImageDigestMirrorSet',
+        metadata: { name: 'image-digest-mirror' },
+      },
+      spec: { imageDigestMirrors: [{ source: repositoryIn(image), mirrors }] },
+    });
+  }
+  const putNode = (name: string, status: 'True' | 'False'): void =>
+    void connected.server.put({
+      ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigNode', metadata: { name } },
+      status: {
+        conditions: [
+          { type: 'Updating', status: 'True' },
+          { type: 'InternalReleaseImageDegraded', status, message: 'the registry does not answer' },
+        ],
+        internalReleaseImage: { releases: [{ name: 'ocp-release-bundle-4.22.3', image }] },
+      },
+    });
+  const find = async (): Promise<string[]> => {
+    const { findings } = await runPreflight(connected.cluster, undefined, connected.context);
+    return findings
+      .filter(({ message }) => /22625|InternalReleaseImage/.test(message))
+      .map(({ severity, subject, message }) => `${severity} ${subject.kind}/${subject.name}: ${message}`);
+  };
+
+  it('has no mirror for another release', async () => {
+    putMirrors(internal, 'localhost:22625/openshift/release');
+    const survey = await surveyCluster(connected.cluster);
+    expect(hasMirrors({ images: [image] }, survey)).to.equal(false);
+    const names = mirrorSetsOf(survey)
+      .locationsOf(parseReference(image))
+      .map(({ registry }) => registry);
+    expect(names).to.deep.equal([parseReference(image).registry]);
+    putMirrors(internal, other);
+    expect(hasMirrors({ images: [image] }, await surveyCluster(connected.cluster))).to.equal(true);
+  });
+
+  it('is told what the control plane nodes serve', async () => {
+    expect(await find()).to.deep.equal([]);
+    putMirrors(internal);
+    expect(await find()).to.deep.equal([
+      'info InternalReleaseImage/cluster: the control plane nodes serve releases of the installer on port 22625',
+    ]);
+    putNode('master-0', 'False');
+    expect(await find()).to.deep.equal([
+      'info InternalReleaseImage/cluster: the control plane nodes serve ocp-release-bundle-4.22.3 on port 22625',
+    ]);
+  });
+
+  it('is warned of a node whose registry is degraded', async () => {
+    putNode('master-0', 'False');
+    putNode('master-1', 'True');
+    expect((await find())[0]).to.equal(
+      'warning MachineConfigNode/master-1: its registry of InternalReleaseImage is degraded: the registry does not answer',
+    );
+  });
+});

@@ -1,0 +1,65 @@
+import { expect } from 'chai';
+import type { StoredObject } from '../../../lib/cluster/fields.ts';
+import { checkStreams, type StreamSupply } from '../../../lib/readiness/preflight/osImageStreamCheck.ts';
+import type { OSImageStreams } from '../../../lib/release/osImageStreams.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
+
+const streams: OSImageStreams = {
+  ...{ version: '5.0.1', featureSets: ['Default'], commit: 'a'.repeat(40), commitSource: 'image', problems: [] },
+  availableStreams: [
+    { name: 'rhel-10', osImage: platformImage('3'), osExtensionsImage: platformImage('4') },
+    { name: 'rhel-9', osImage: platformImage('1'), osExtensionsImage: platformImage('2') },
+  ],
+};
+const clusterVersion: StoredObject = {
+  ...{ apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } },
+  status: { history: [{ state: 'Completed', version: '4.22.3', completionTime: '2026-01-01T00:00:00Z' }] },
+};
+const supply: StreamSupply = { mirrored: false, featureSet: undefined, clusterVersion, existing: undefined };
+const pool = (name: string, stream?: string): StoredObject => ({
+  ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigPool', metadata: { name } },
+  spec: stream === undefined ? {} : { osImageStream: { name: stream } },
+});
+
+describe('checkStreams', () => {
+  const check = (own: OSImageStreams | undefined, changes: Partial<StreamSupply> = {}, pools: StoredObject[] = []) =>
+    checkStreams(own, platformImage('5'), { ...supply, ...changes }, pools).map(
+      ({ severity, subject, message }) => `${severity} ${subject.name}: ${message}`,
+    );
+
+  it('says in one line that a release needs its streams described', () => {
+    expect(check(streams)).to.deep.equal([
+      'info version: 5.0.1 needs its operating system streams described in the cluster: rhel-10, rhel-9',
+    ]);
+  });
+
+  it('blocks if they cannot be described, unless the cluster has a mirror', () => {
+    const unknown = { ...streams, commit: undefined, problems: ['the commit is unknown'] };
+    const message = 'blocker version: the operating system streams of 5.0.1 cannot be described: the commit is unknown';
+    expect(check(unknown)).to.deep.equal([message]);
+    expect(check(unknown, { mirrored: true })).to.deep.equal([]);
+  });
+
+  it('blocks if the release lacks the default stream of the cluster', () => {
+    const spec = { defaultStream: 'rhel-8' };
+    const existing = { apiVersion: 'x/v1', kind: 'OSImageStream', metadata: { name: 'cluster' }, spec };
+    expect(check(streams, { existing })).to.deep.equal([
+      'blocker version: 5.0.1 has no operating system stream rhel-8, the default of the cluster; it has rhel-10, rhel-9',
+    ]);
+  });
+
+  it('finds nothing for a release or a feature set without them', () => {
+    expect(check(undefined)).to.deep.equal([]);
+    expect(check({ ...streams, featureSets: ['TechPreviewNoUpgrade'] })).to.deep.equal([]);
+  });
+
+  it('names the stream of each pool: its own, that of the workers for custom pools, or the default', () => {
+    const pools = [pool('master'), pool('worker', 'rhel-10'), pool('infra'), pool('gpu', 'rhel-9')];
+    expect(check(streams, { mirrored: true }, pools)).to.deep.equal([
+      'info master: its nodes will use the stream rhel-9',
+      'info worker: its nodes will use the stream rhel-10',
+      'info infra: its nodes will use the stream rhel-10',
+      'info gpu: its nodes will use the stream rhel-9',
+    ]);
+  });
+});

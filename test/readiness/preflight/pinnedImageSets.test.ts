@@ -1,0 +1,117 @@
+import { expect } from 'chai';
+import { listUnpinnable, makePinnedImageSets, readPinState } from '../../../lib/readiness/preflight/pinnedImageSets.ts';
+import type { StoredObject } from '../../../lib/cluster/fields.ts';
+import { withConditions } from '../../fakes/cluster/site.ts';
+
+const machines = 'machineconfiguration.openshift.io/v1';
+const role = 'machineconfiguration.openshift.io/role';
+const hex = (number: number): string => number.toString(16).padStart(64, '0');
+const image = (number: number): string => `quay.io/a/b@sha256:${hex(number)}`;
+const digest = `sha256:${'d'.repeat(64)}` as const;
+const pool = (name: string, machineConfigSelector?: object): StoredObject => ({
+  apiVersion: machines,
+  kind: 'MachineConfigPool',
+  metadata: { name },
+  spec: { ...(machineConfigSelector && { machineConfigSelector }) },
+});
+const make = (images: readonly string[], pools: StoredObject[]) =>
+  makePinnedImageSets({ name: 'x', digest, release: image(0), images }, pools);
+const namesOf = (images: readonly string[], pools: StoredObject[]): string[] =>
+  make(images, pools).map(({ metadata }) => metadata.name.replace('oc-upgrade-bundle-dddddddddddd-', ''));
+
+describe('makePinnedImageSets', () => {
+  it('makes one set for each pool, sorted and each image once', () => {
+    const [master] = make([image(2), image(1), image(2)], [pool('worker'), pool('master')]);
+    expect(master).to.deep.equal({
+      apiVersion: machines,
+      kind: 'PinnedImageSet',
+      metadata: {
+        name: 'oc-upgrade-bundle-dddddddddddd-master',
+        labels: { [role]: 'master', 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' },
+        annotations: {
+          'upgrade-bundle.openshift.io/bundle': 'x',
+          'upgrade-bundle.openshift.io/release': image(0),
+        },
+      },
+      spec: { pinnedImages: [{ name: image(1) }, { name: image(2) }] },
+    });
+  });
+
+  it('splits more than 500 images', () => {
+    const images = Array.from({ length: 1001 }, (_, index) => image(index));
+    expect(namesOf(images, [pool('master')])).to.deep.equal(['master', 'master-2', 'master-3']);
+    const sets = make(images, [pool('master')]).map(({ spec }) => (spec as { pinnedImages: object[] }).pinnedImages);
+    expect(sets.map((each) => each.length)).to.deep.equal([500, 500, 1]);
+    expect(namesOf(images.slice(0, 500), [pool('master')])).to.deep.equal(['master']);
+  });
+
+  it('makes none for a pool that selects those of another, as custom pools do', () => {
+    const both = { matchExpressions: [{ key: role, operator: 'In', values: ['worker', 'infra'] }] };
+    const own = { matchLabels: { [role]: 'gpu' } };
+    const pools = [pool('infra', both), pool('gpu', own), pool('worker'), pool('master')];
+    expect(namesOf([image(1)], pools)).to.deep.equal(['master', 'worker', 'gpu']);
+  });
+
+  it('leaves out what the API would refuse', () => {
+    const refused = [
+      `localhost:5000/x/y@sha256:${hex(1)}`,
+      `a.b:5000/x/y/z@sha256:${hex(1)}`,
+      `quay.io/x/y@sha256:12`,
+      'quay.io/x/y:latest',
+    ];
+    const taken = [`a.b:5000/x/y@sha256:${hex(1)}`, `quay.io/x@sha256:${hex(1)}`];
+    expect(listUnpinnable([...refused, ...taken])).to.deep.equal(refused);
+    const [set] = make([...refused, ...taken], [pool('master')]);
+    expect((set?.['spec'] as { pinnedImages: object[] }).pinnedImages).to.have.length(2);
+  });
+});
+
+describe('readPinState', () => {
+  const settled = { PinnedImageSetsProgressing: 'False', PinnedImageSetsDegraded: 'False' };
+  const report = (name: string, poolName: string, sets: object[], conditions: Record<string, string> = settled) => {
+    const made = withConditions(machines, 'MachineConfigNode', name, conditions);
+    return {
+      ...made,
+      spec: { pool: { name: poolName } },
+      status: { ...(made['status'] as object), pinnedImageSets: sets },
+    };
+  };
+  const pools = [
+    pool('master'),
+    pool('worker'),
+    pool('infra', { matchExpressions: [{ key: role, operator: 'In', values: ['worker', 'infra'] }] }),
+  ];
+  const sets = make([image(1)], pools).map((set) => ({ ...set, metadata: { ...set.metadata, generation: 2 } }));
+  const [master = '', worker = ''] = sets.map(({ metadata }) => metadata.name);
+
+  it('waits for nodes that report nothing, another generation, or that they are not done', () => {
+    const reports = [
+      report('m', 'master', [{ name: master, currentGeneration: 2 }]),
+      report('old', 'worker', [{ name: worker, currentGeneration: 1 }]),
+      report('busy', 'worker', [{ name: worker, currentGeneration: 2 }], {
+        ...settled,
+        PinnedImageSetsProgressing: 'True',
+      }),
+      report('w', 'worker', [{ name: worker, currentGeneration: 2 }]),
+      report('other', 'nowhere', [{ name: worker, currentGeneration: 2 }]),
+    ];
+    const state = readPinState(sets, pools, reports, ['m', 'old', 'busy', 'w', 'other', 'absent']);
+    expect(state).to.deep.equal({ waiting: ['old', 'busy', 'other', 'absent'], unreported: ['absent'], failures: [] });
+  });
+
+  it('wants of a node what its pool selects', () => {
+    expect(readPinState(sets, pools, [report('i', 'infra', [])], ['i']).waiting).to.deep.equal(['i']);
+    const pinned = report('i', 'infra', [{ name: worker, currentGeneration: 2 }]);
+    expect(readPinState(sets, pools, [pinned], ['i']).waiting).to.deep.equal([]);
+  });
+
+  it('passes on what nodes say about sets that they cannot pin', () => {
+    const broken = { ...settled, PinnedImageSetsDegraded: 'True because of something' };
+    const why = { name: worker, lastFailedGenerationError: 'not enough space' };
+    const reports = [report('a', 'worker', [why], broken), report('b', 'worker', [], broken)];
+    expect(readPinState(sets, pools, reports, ['a', 'b']).failures).to.deep.equal([
+      'a: not enough space',
+      'b: of something',
+    ]);
+  });
+});
