@@ -149,7 +149,8 @@ async function run(worker, path) {
   sum.failed += answer.failed;
   sum.skipped.push(...answer.skipped);
   times[path] = answer.time;
-  const left = folder ? readdirSync(folder) : [];
+  // The process removes at its end what all its files share.
+  const left = folder ? readdirSync(folder).filter((name) => !name.startsWith('shared-')) : [];
   if (left.length > 0) console.log(`  LEFT  ${left.join(' ')} in the temporary folder, by ${path}`);
 }
 

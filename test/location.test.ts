@@ -40,7 +40,8 @@ describe('parseLocation', () => {
   });
 
   it('takes anything else for a reference into a registry', async () => {
-    const reference = { registry: 'quay.io', repository: 'openshift-release-dev/ocp-release', tag: '4.12.4-x86_64' };
+    const [repository, tag] = ['openshift-release-dev/ocp-release', '4.12.4-x86_64'];
+    const reference = { registry: 'quay.io', repository, tag, digest: undefined };
     const text = 'quay.io/openshift-release-dev/ocp-release:4.12.4-x86_64';
     expect(await parseLocation(text)).to.deep.equal({ kind: 'registry', reference });
     expect(await parseLocation(`docker://${text}`)).to.deep.equal({ kind: 'registry', reference });

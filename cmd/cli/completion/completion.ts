@@ -7,7 +7,7 @@ const plugins = ['adm_upgrade_bundle', 'adm_release_mirror_config', 'adm_mirror_
 /** `completion`: prints the commands that link the plugins to the names by which oc and kubectl complete them. */
 export const command = defineCommand({
   details:
-    'oc (from 4.15) and kubectl (from 1.26) complete the words of a plugin in bash, zsh and fish. They call a program on the path: ' +
+    'In bash, zsh and fish, oc (from 4.15) and kubectl (from 1.26) complete the words of a plugin. They call a program on the path: ' +
     'oc_complete-… or kubectl_complete-…, with the name of the plugin. A link to the plugin is that program. An rpm has the links. ' +
     'Otherwise, review the printed commands, and run them once:\n\n' +
     '  oc adm-upgrade-bundle completion | sudo sh\n\n' +

@@ -24,7 +24,7 @@ let template: Promise<string> | undefined;
 
 /** A new database costs seconds, so all tests copy one, which has the tables of Quay 3.8. */
 async function makeTemplate(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'postgres-'));
+  const folder = await mkdtemp(join(tmpdir(), 'shared-postgres-'));
   if (process.getuid?.() === 0) await runSuccessfully('chown', ['postgres', folder]);
   process.once('exit', () => {
     rmSync(folder, { recursive: true, force: true });

@@ -78,7 +78,7 @@ describe('the trust in a release', () => {
     it('asks an http store for one after the other until there is no more', async () => {
       const store = serve(server, signature, second);
       const [answer] = await findSignatures(digest, [`${store}/`], fetch, context);
-      expect(answer).to.deep.equal({ store: `${store}/`, signatures: [signature, second] });
+      expect(answer).to.deep.equal({ store: `${store}/`, signatures: [signature, second], problem: undefined });
       const paths = server.requests.map(({ path }) => path);
       expect(paths).to.deep.equal([1, 2, 3].map((n) => `/signatures/sha256=${hexOf(digest)}/signature-${n}`));
     });
@@ -87,7 +87,8 @@ describe('the trust in a release', () => {
       await writeSignatureStore(folder, signatureStore(new Map([[digest, [signature, second]]]), 'store/'));
       const store = join(folder, 'store');
       const answers = await findSignatures(digest, [store, pathToFileURL(store).href], fetch, context);
-      for (const answer of answers) expect(answer).to.deep.equal({ store, signatures: [signature, second] });
+      for (const answer of answers)
+        expect(answer).to.deep.equal({ store, signatures: [signature, second], problem: undefined });
     });
 
     it('stops after ten', async () => {
