@@ -1,7 +1,7 @@
 import type { MirrorSetKind } from '../config/mirrorSets.ts';
 import type { Cluster } from '../cluster/client.ts';
 import type { RegistryAccess } from '../content/registry/registries.ts';
-import type { Destination } from '../release/mirror/destination.ts';
+import type { Destination } from './destination.ts';
 import type { ChannelRange } from '../release/graph/updatePath.ts';
 import type { Architecture } from '../release/version.ts';
 
