@@ -46,7 +46,7 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
     fromDir: args.fromDir,
     arch: arch === undefined ? undefined : parseArchitecture(arch),
     graphUrl: args.graphUrl,
-    releaseRepository: args.releaseRepository,
+    repository: args.releaseRepository,
     additionalImages: args.additionalImage,
     destination: hasPlace ? parseDestination({ to: place, toDir, toReleaseImage }) : undefined,
     skipReleaseImage,

@@ -57,7 +57,7 @@ export async function planCopies(
 /** Mirrors planned images, or in a dry run measures them. Does nothing without images. Throws what runMirror throws. */
 export async function mirrorImages(
   groups: readonly MirrorGroup[],
-  { verifyExisting, concurrency, dryRun }: MirroringRequest,
+  { verifyExisting, concurrency, dryRun }: Pick<MirroringRequest, 'verifyExisting' | 'concurrency' | 'dryRun'>,
   filled: FilledRepositories,
   registries: Registries,
   context: Context,

@@ -13,7 +13,6 @@ import type { MirrorImage } from './mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
 import type { FetchFile } from '../content/http/fetchFile.ts';
 import { componentTag } from '../release/version.ts';
-import type { MirroringRequest } from './request.ts';
 
 const graphDataName = 'graph-data';
 
@@ -122,11 +121,12 @@ export async function findGraphData(
 export async function describeUpdateService(
   graphData: MirrorImage,
   release: Release,
-  { destination, certificateAuthority: authorityFile }: MirroringRequest,
+  destination: Destination,
+  authorityFile: string | undefined,
   context: Context,
 ): Promise<UpdateServiceOptions | undefined> {
-  const place = destination?.(releaseName, release).place;
-  if (!destination || place?.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
+  const { place } = destination(releaseName, release);
+  if (place.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
   const releases = formatPlace(place);
   if (formatPlace(destination('cli', release).place) === releases) {
     context.log(
