@@ -43,7 +43,6 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   ['lib/release/graph', 'archivedPath channels graph graphData updateGraph updatePath'],
   ['lib/release/catalog', 'catalogImage selection'],
-  ['lib/release/mirror', 'destination filledRepositories measure mirror mirrorGroup'],
   [
     'lib/config',
     'catalogSource certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures siteReport siteText siteTypes updateService',
@@ -73,7 +72,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/readiness/lint', 'baseline container embedded image lint lintFinding lintResult manifestSource rule rules'],
   [
     'lib/mirroring',
-    'clusterConfig configFiles configuration mirroring pruneGuard pushedBundle registryTrust releases request',
+    'clusterConfig configFiles configuration destination filledRepositories measure mirrorGroup mirroring plan pruneGuard pushedBundle registryTrust releases request',
   ],
   ['lib/mirroring/prune', 'prune prunePlan'],
   [

@@ -44,7 +44,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { pruneTarget } = await import('../../lib/mirroring/prune/prune.ts');
-    const { parseDestination } = await import('../../lib/release/mirror/destination.ts');
+    const { parseDestination } = await import('../../lib/mirroring/destination.ts');
     const { openAccess } = await import('../cli/access.ts');
     const { clusterOpener } = await import('../cli/clusterAccess.ts');
     const { formatResult } = await import('../cli/format.ts');

@@ -1,7 +1,7 @@
 import { nameSome } from '../../lib/failures.ts';
 import type { JudgedRelease } from '../../lib/mirroring/prune/prunePlan.ts';
 import type { PruneOutcome } from '../../lib/mirroring/prune/prune.ts';
-import { formatPlace } from '../../lib/release/mirror/destination.ts';
+import { formatPlace } from '../../lib/mirroring/destination.ts';
 import { askForYes } from '../cli/options.ts';
 import { formatBytes, formatCount, formatTable } from '../cli/format.ts';
 

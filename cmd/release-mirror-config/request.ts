@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
 import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/request.ts';
-import { parseDestination } from '../../lib/release/mirror/destination.ts';
+import { parseDestination } from '../../lib/mirroring/destination.ts';
 import { parseArchitecture, requireDistinct } from '../../lib/release/version.ts';
 import type { Arguments } from '../cli/command.ts';
 import { readChannelRange } from './channelRange.ts';
@@ -46,7 +46,7 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
     fromDir: args.fromDir,
     arch: arch === undefined ? undefined : parseArchitecture(arch),
     graphUrl: args.graphUrl,
-    releaseRepository: args.releaseRepository,
+    repository: args.releaseRepository,
     additionalImages: args.additionalImage,
     destination: hasPlace ? parseDestination({ to: place, toDir, toReleaseImage }) : undefined,
     skipReleaseImage,

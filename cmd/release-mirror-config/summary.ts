@@ -3,10 +3,10 @@ import { formatTrustInstructions, formatUpdateServiceInstructions } from '../../
 import type { WrittenFile } from '../../lib/mirroring/configFiles.ts';
 import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
 import { isImageConfig } from '../../lib/mirroring/registryTrust.ts';
-import { formatTarget } from '../../lib/release/mirror/destination.ts';
-import type { MirrorMeasure } from '../../lib/release/mirror/measure.ts';
-import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
-import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
+import { formatTarget } from '../../lib/mirroring/destination.ts';
+import type { MirrorMeasure } from '../../lib/mirroring/measure.ts';
+import type { MirrorResult } from '../../lib/mirroring/plan.ts';
+import type { MirrorImage } from '../../lib/mirroring/mirrorGroup.ts';
 import type { CommandSession } from '../cli/command.ts';
 import { formatBytes, formatData } from '../cli/format.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';

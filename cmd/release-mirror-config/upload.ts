@@ -1,7 +1,7 @@
 import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
-import { formatTarget, releaseName } from '../../lib/release/mirror/destination.ts';
-import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
-import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
+import { formatTarget, releaseName } from '../../lib/mirroring/destination.ts';
+import type { MirrorResult } from '../../lib/mirroring/plan.ts';
+import type { MirrorImage } from '../../lib/mirroring/mirrorGroup.ts';
 import type { Release } from '../../lib/release/release.ts';
 import { releaseTag } from '../../lib/release/version.ts';
 import { shellWord } from '../../lib/shellWord.ts';

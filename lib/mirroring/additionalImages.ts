@@ -15,8 +15,8 @@ import { PluginError } from '../errors.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import { formatReference, parseReference, type Reference } from '../content/oci/reference.ts';
 import type { Registries } from '../content/registry/registries.ts';
-import { formatPlace, formatTarget, type Destination, type Target } from '../release/mirror/destination.ts';
-import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import { formatPlace, formatTarget, type Destination, type Target } from './destination.ts';
+import type { MirrorImage } from './mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
 import type { ContentSource } from '../content/store/store.ts';
 

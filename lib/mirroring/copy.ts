@@ -12,11 +12,11 @@ import {
 } from '../release/sigstore/releaseCheck.ts';
 import { usualRepository } from '../release/version.ts';
 import type { Context } from '../context.ts';
-import type { Place } from '../release/mirror/destination.ts';
-import type { FilledRepositories } from '../release/mirror/filledRepositories.ts';
-import { measureMirror, type MirrorMeasure } from '../release/mirror/measure.ts';
-import { planMirror, runMirror, type MirrorResult } from '../release/mirror/mirror.ts';
-import type { MirrorGroup, MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import type { Place } from './destination.ts';
+import type { FilledRepositories } from './filledRepositories.ts';
+import { measureMirror, type MirrorMeasure } from './measure.ts';
+import { planMirror, runMirror, type MirrorResult } from './plan.ts';
+import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
 import type { Registries } from '../content/registry/registries.ts';
 import { Directory } from '../content/store/directory.ts';
 import type { ContentStore } from '../content/store/store.ts';
@@ -57,7 +57,7 @@ export async function planCopies(
 /** Mirrors planned images, or in a dry run measures them. Does nothing without images. Throws what runMirror throws. */
 export async function mirrorImages(
   groups: readonly MirrorGroup[],
-  { verifyExisting, concurrency, dryRun }: MirroringRequest,
+  { verifyExisting, concurrency, dryRun }: Pick<MirroringRequest, 'verifyExisting' | 'concurrency' | 'dryRun'>,
   filled: FilledRepositories,
   registries: Registries,
   context: Context,

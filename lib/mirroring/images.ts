@@ -6,14 +6,13 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { collectFailures } from '../failures.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { formatReference, type Reference } from '../content/oci/reference.ts';
-import { formatPlace, formatTarget, releaseName, type Destination } from '../release/mirror/destination.ts';
+import { formatPlace, formatTarget, releaseName, type Destination } from './destination.ts';
 import { buildGraphDataImage } from '../release/graph/graphData.ts';
 import type { SignedRelease } from '../release/load.ts';
-import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import type { MirrorImage } from './mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
 import type { FetchFile } from '../content/http/fetchFile.ts';
 import { componentTag } from '../release/version.ts';
-import type { MirroringRequest } from './request.ts';
 
 const graphDataName = 'graph-data';
 
@@ -122,11 +121,12 @@ export async function findGraphData(
 export async function describeUpdateService(
   graphData: MirrorImage,
   release: Release,
-  { destination, certificateAuthority: authorityFile }: MirroringRequest,
+  destination: Destination,
+  authorityFile: string | undefined,
   context: Context,
 ): Promise<UpdateServiceOptions | undefined> {
-  const place = destination?.(releaseName, release).place;
-  if (!destination || place?.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
+  const { place } = destination(releaseName, release);
+  if (place.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
   const releases = formatPlace(place);
   if (formatPlace(destination('cli', release).place) === releases) {
     context.log(

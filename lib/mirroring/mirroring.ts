@@ -11,11 +11,11 @@ import { formatReference } from '../content/oci/reference.ts';
 import { Registries } from '../content/registry/registries.ts';
 import { resolveVersion } from '../release/graph/graph.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
-import { formatTarget, type Destination } from '../release/mirror/destination.ts';
-import { FilledRepositories } from '../release/mirror/filledRepositories.ts';
-import type { MirrorMeasure } from '../release/mirror/measure.ts';
-import type { MirrorResult } from '../release/mirror/mirror.ts';
-import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import { formatTarget, type Destination } from './destination.ts';
+import { FilledRepositories } from './filledRepositories.ts';
+import type { MirrorMeasure } from './measure.ts';
+import type { MirrorResult } from './plan.ts';
+import type { MirrorImage } from './mirrorGroup.ts';
 import { usualRepository } from '../release/version.ts';
 import type { NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { fetchFile, type FetchFile } from '../content/http/fetchFile.ts';
@@ -34,7 +34,7 @@ import { whileLocked } from './directoryLock.ts';
 import { importRelease } from './imageStream.ts';
 import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
 import { withResumeHint } from './interruption.ts';
-import type { MirroringAccess, MirroringRequest } from './request.ts';
+import type { MirroringAccess, MirroringRequest, ReleaseSearch } from './request.ts';
 
 /** The result of a run or a dry run. */
 export interface MirrorOutcome extends Applied {
@@ -55,15 +55,12 @@ export interface MirrorOutcome extends Applied {
   readonly updateService?: UpdateServiceOptions;
 }
 
-/** The inputs of every step of a run. */
-interface Run {
-  readonly request: MirroringRequest;
-  readonly access: MirroringAccess;
+/** A release whose signature is checked, and the connections to its source. */
+interface OpenedRelease {
   readonly registries: Registries;
   readonly fetchFile: FetchFile;
   readonly source: ReleaseSource;
   readonly signed: SignedRelease;
-  readonly context: Context;
 }
 
 /**
@@ -77,7 +74,9 @@ export function mirrorRelease(
   context: Context,
   filled = new FilledRepositories(),
 ): Promise<MirrorOutcome> {
-  return withResumeHint(() => withRelease(request, access, context, (run) => carryOut(run, filled)));
+  return withResumeHint(() =>
+    withRelease(request, access, context, (opened) => carryOut(request, opened, access, filled, context)),
+  );
 }
 
 /** Lists the source and the destination of each image, in the form of `oc image mirror`: `[source, destination]`. */
@@ -86,19 +85,19 @@ export function listMapping(
   access: MirroringAccess,
   context: Context,
 ): Promise<(readonly [source: string, destination: string])[]> {
-  return withRelease(request, access, context, async (run) => {
-    const {
-      signed: { release },
-      source,
-    } = run;
-    const pairs = namedImages(release, request.skipReleaseImage).map(async ([name, reference]) => {
+  const { destination, additionalImages, skipReleaseImage } = request;
+  return withRelease(request, access, context, async ({ registries, source, signed: { release } }) => {
+    const pairs = namedImages(release, skipReleaseImage).map(async ([name, reference]) => {
       const { repository } = await source.sourceOf(name, reference);
       const from =
         repository === undefined ? formatReference(reference) : `file://${repository}@${reference.digest ?? ''}`;
-      const target = request.destination?.(name, release);
+      const target = destination?.(name, release);
       return [from, target ? formatTarget(target) : ''] as const;
     });
-    const additional = (await listAdditional(run)).map(({ origin, digest, target }) => {
+    const images = destination
+      ? await findAdditionalImages(additionalImages, source, { release, destination }, registries, context)
+      : [];
+    const additional = images.map(({ origin, digest, target }) => {
       const from = source.isLocal || !origin ? `${source.found.source.name}@${digest}` : formatReference(origin);
       return [from, formatTarget(target)] as const;
     });
@@ -107,20 +106,20 @@ export function listMapping(
 }
 
 async function withRelease<R>(
-  request: MirroringRequest,
+  request: ReleaseSearch & Pick<MirroringRequest, 'configFolder' | 'trust'>,
   access: MirroringAccess,
   context: Context,
-  use: (run: Run) => Promise<R>,
+  use: (opened: OpenedRelease) => Promise<R>,
 ): Promise<R> {
   await using registries = new Registries(access.registries, context);
   const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
   await using source = await openSource(request, access, registries, fetch, context);
   const signed = await load(request, source, fetch, context);
-  return await use({ request, access, registries, fetchFile: fetch, source, signed, context });
+  return await use({ registries, fetchFile: fetch, source, signed });
 }
 
 function openSource(
-  { graphUrl, releaseRepository: repository, ...request }: MirroringRequest,
+  { graphUrl, ...request }: ReleaseSearch,
   access: MirroringAccess,
   registries: Registries,
   fetchFile: FetchFile,
@@ -141,11 +140,11 @@ function openSource(
       return formatReference(reference);
     });
   };
-  return openReleaseSource({ ...request, repository, resolveVersion: resolve }, registries, context);
+  return openReleaseSource({ ...request, resolveVersion: resolve }, registries, context);
 }
 
 async function load(
-  { configFolder, trust }: MirroringRequest,
+  { configFolder, trust }: Pick<MirroringRequest, 'configFolder' | 'trust'>,
   source: ReleaseSource,
   fetchFile: FetchFile,
   context: Context,
@@ -161,21 +160,20 @@ async function load(
   return loadRelease(source.found, source.wanted, { ...trust, known, fetchFile, offline }, context);
 }
 
-async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOutcome> {
-  const { request, registries, source, signed, context } = run;
+async function carryOut(
+  request: MirroringRequest,
+  opened: OpenedRelease,
+  access: MirroringAccess,
+  filled: FilledRepositories,
+  context: Context,
+): Promise<MirrorOutcome> {
+  const { registries, source, signed } = opened;
   const { destination, configFolder, signatureFolder } = request;
-  const kind = await chooseKind(run);
-  const images = destination
-    ? await listMirrorImages(signed, source, destination, request.skipReleaseImage, context)
-    : [];
-  const graphData =
-    destination && (await findGraphData(request.graphData, signed, source, destination, run.fetchFile, context));
-  if (graphData) images.push(graphData);
-  const additional = await listAdditional(run);
-  images.push(...additional);
-
-  const mirrors = kind && destination && describeMirrors(kind, destination, additional, run);
-  const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, context));
+  const kind = await chooseKind(request, access, context);
+  const content = destination
+    ? await findContent(destination, kind, request, opened, context)
+    : { images: [], additional: [], mirrors: undefined, updateService: undefined };
+  const { images, additional, mirrors, updateService } = content;
   const manifests = releaseManifests(signed, { mirrors, updateService });
   const signatures = signatureManifests(signed);
   if (images.length === 0 && manifests.length === 0) {
@@ -191,7 +189,7 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
   const { groups, policies } = await planCopies(images, signed.release, request.trust.allowUnsigned, context);
   // What is wrong with a place would be found hours later.
   await prepareFiles(files, isDryRun);
-  if (requested.length > 0) await checkRightsInCluster(run.access, requested, request, context);
+  if (requested.length > 0) await checkRightsInCluster(access, requested, request, context);
 
   // A directory may have a repository for each component.
   const roots = [...new Set(groups.flatMap(({ place }) => (place.kind === 'directory' ? [place.root] : [])))];
@@ -201,13 +199,16 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
       await noteRepository(images, signed.release);
       await noteAdditionalImages(additional);
     }
-    const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
+    const imported =
+      request.imageStream === undefined
+        ? 0
+        : await importRelease(request.imageStream, request, signed, source, access, context);
     return { copied, imported, written: await writeFiles(files, isDryRun) };
   });
   const isMixed = (await Promise.all(roots.map((root) => countArchitectures(root, context)))).some(
     (count) => count > 1,
   );
-  const applied = await applyToCluster(run.access, requested, request, context);
+  const applied = await applyToCluster(access, requested, request, context);
   return {
     signed,
     images,
@@ -222,26 +223,33 @@ async function carryOut(run: Run, filled: FilledRepositories): Promise<MirrorOut
   };
 }
 
-async function listAdditional({
-  request,
-  source,
-  signed: { release },
-  registries,
-  context,
-}: Run): Promise<AdditionalImage[]> {
-  const { destination, additionalImages } = request;
-  return destination
-    ? findAdditionalImages(additionalImages, source, { release, destination }, registries, context)
-    : [];
+/** Finds the images to mirror, and what the configuration says about their places. */
+async function findContent(
+  destination: Destination,
+  kind: MirrorSetKind | undefined,
+  request: Pick<MirroringRequest, 'skipReleaseImage' | 'graphData' | 'additionalImages' | 'certificateAuthority'>,
+  { registries, fetchFile, source, signed }: OpenedRelease,
+  context: Context,
+): Promise<Pick<MirrorOutcome, 'images' | 'mirrors' | 'updateService'> & { additional: readonly AdditionalImage[] }> {
+  const { skipReleaseImage, additionalImages: names, certificateAuthority } = request;
+  const { release } = signed;
+  const own = await listMirrorImages(signed, source, destination, skipReleaseImage, context);
+  const graphData = await findGraphData(request.graphData, signed, source, destination, fetchFile, context);
+  const additional = await findAdditionalImages(names, source, { release, destination }, registries, context);
+  const mirrors = kind && describeMirrors(kind, destination, additional, signed, context);
+  const updateService =
+    graphData && (await describeUpdateService(graphData, release, destination, certificateAuthority, context));
+  return { images: [...own, ...(graphData ? [graphData] : []), ...additional], additional, mirrors, updateService };
 }
 
 function describeMirrors(
   kind: MirrorSetKind,
   destination: Destination,
   images: readonly AdditionalImage[],
-  { signed, context }: Run,
+  { release }: SignedRelease,
+  context: Context,
 ): Mirrors | undefined {
-  const sources = listMirrors(signed.release, destination, context);
+  const sources = listMirrors(release, destination, context);
   const additional = listAdditionalMirrors(images);
   if (kind === 'icsp' && additional.tag.length > 0) {
     const names = additional.tag.map(({ source }) => source).join(', ');
@@ -252,8 +260,11 @@ function describeMirrors(
 }
 
 /** Checks that the cluster responds, before the long copy, and returns the kind of mirror set to create. */
-async function chooseKind({ access, request, context }: Run): Promise<MirrorSetKind | undefined> {
-  const { apply, mirrorSet, destination } = request;
+async function chooseKind(
+  { apply, mirrorSet, destination }: Pick<MirroringRequest, 'apply' | 'mirrorSet' | 'destination'>,
+  access: MirroringAccess,
+  context: Context,
+): Promise<MirrorSetKind | undefined> {
   if (apply === 'nothing') return mirrorSet;
   const isApplied = apply === 'configuration' && destination !== undefined;
   const accepted = await checkCluster(access, isApplied ? mirrorSet : undefined, context);

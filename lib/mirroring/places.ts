@@ -7,8 +7,8 @@ import { isAllowed, type Verb } from '../cluster/accessReview.ts';
 import { applyManifests, type ApplyOutcome } from '../cluster/apply.ts';
 import type { Cluster } from '../cluster/client.ts';
 import { formatObjectName } from '../cluster/compatibility.ts';
-import { measureMirror } from '../release/mirror/measure.ts';
-import type { MirrorGroup } from '../release/mirror/mirrorGroup.ts';
+import { measureMirror } from './measure.ts';
+import type { MirrorGroup } from './mirrorGroup.ts';
 import { Directory } from '../content/store/directory.ts';
 
 /** Throws `disk-full` unless the file systems of the mirror directories of a plan have space for what is missing there. */

@@ -16,7 +16,7 @@ import { listBundledVersions } from '../bundle/create/releaseSource.ts';
 import { openBundle } from '../bundle/open.ts';
 import { splitReleases } from '../bundle/metadata.ts';
 import { readReleaseRepositories } from '../bundle/originalNames.ts';
-import type { MirroringAccess, MirroringRequest, NamedRelease, ReleaseChoice } from './request.ts';
+import type { MirroringAccess, NamedRelease, ReleaseChoice, ReleaseSearch } from './request.ts';
 
 /**
  * Lists the releases of a choice in the order in which to mirror them. Of a path of updates these are all releases on the
@@ -25,7 +25,7 @@ import type { MirroringAccess, MirroringRequest, NamedRelease, ReleaseChoice } f
  */
 export async function listReleases(
   { releases, path, range }: ReleaseChoice,
-  { arch, graphUrl, fromDir }: Pick<MirroringRequest, 'arch' | 'graphUrl' | 'fromDir'>,
+  { arch, graphUrl, fromDir }: Pick<ReleaseSearch, 'arch' | 'graphUrl' | 'fromDir'>,
   access: MirroringAccess,
   context: Context,
 ): Promise<readonly NamedRelease[]> {

@@ -1,13 +1,13 @@
+import type { ReleaseSourceRequest } from '../bundle/create/releaseSource.ts';
 import type { MirrorSetKind } from '../config/mirrorSets.ts';
 import type { Cluster } from '../cluster/client.ts';
 import type { RegistryAccess } from '../content/registry/registries.ts';
-import type { Destination } from '../release/mirror/destination.ts';
+import type { Destination } from './destination.ts';
 import type { ChannelRange } from '../release/graph/updatePath.ts';
-import type { Architecture } from '../release/version.ts';
 
 /** The releases to mirror in one run. */
 export interface ReleaseChoice {
-  /** Names of releases, in the forms of `MirroringRequest.release`. */
+  /** Names of releases, in the forms of `ReleaseSearch.release`. */
   readonly releases: readonly string[];
   /** The versions at both ends of a path of updates, instead of names. */
   readonly path?: { readonly from: string; readonly to: string };
@@ -16,20 +16,16 @@ export interface ReleaseChoice {
 }
 
 /** A release by its name. */
-export type NamedRelease = Pick<MirroringRequest, 'release' | 'bundledVersion'>;
+export type NamedRelease = Pick<ReleaseSearch, 'release' | 'bundledVersion'>;
 
-/** The release to mirror, the destination, and the configuration. */
-export interface MirroringRequest {
-  /** A version, a pullspec, `file://REPOSITORY:TAG`, or the path of a bundle or mirror directory. */
-  readonly release: string;
-  /** The version to take from a bundle of several releases; by default the last one. */
-  readonly bundledVersion?: string;
-  /** The mirror directory or bundle for `file://` and for versions. */
-  readonly fromDir?: string;
-  readonly arch?: Architecture;
+/** The release to mirror, and where to find it. */
+export interface ReleaseSearch extends Omit<ReleaseSourceRequest, 'resolveVersion'> {
   /** The URL of the only update graph to ask for a version. */
   readonly graphUrl?: string;
-  readonly releaseRepository?: string;
+}
+
+/** The release to mirror, the destination, and the configuration. Each step takes the fields that it needs. */
+export interface MirroringRequest extends ReleaseSearch {
   /** Names of images to mirror in addition to those of the release. */
   readonly additionalImages: readonly string[];
   /** The destination of the images; undefined if only the configuration or an image stream is requested. */

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { checkDirectorySpace } from '../../lib/mirroring/places.ts';
 import { mediaTypes, parseManifest } from '../../lib/content/oci/descriptor.ts';
 import { digestOf } from '../../lib/content/oci/digest.ts';
-import type { MirrorGroup } from '../../lib/release/mirror/mirrorGroup.ts';
+import type { MirrorGroup } from '../../lib/mirroring/mirrorGroup.ts';
 import { Directory } from '../../lib/content/store/directory.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';

@@ -1,7 +1,7 @@
 import { formatSubject } from '../../../lib/cluster/finding.ts';
 import { allRules } from '../../../lib/readiness/lint/rules.ts';
-import { escapeXml, tag, xmlDocument } from '../../cli/xml.ts';
 import { fails, type LintResult } from '../../../lib/readiness/lint/lintResult.ts';
+import { formatJunit, type JunitCase } from '../../cli/junit.ts';
 
 type Finding = LintResult['findings'][number];
 
@@ -9,34 +9,19 @@ type Finding = LintResult['findings'][number];
 export function toJunit(result: LintResult): string {
   const suites = allRules.map(({ id }) => {
     const findings = result.findings.filter(({ rule }) => rule === id);
-    return { id, findings, failures: findings.filter((finding) => fails(result, finding)).length };
-  });
-  const lines = suites.flatMap(({ id, findings, failures }) => {
     const skipped = findings.filter(({ status }) => status === 'known').length;
-    const counts = { tests: Math.max(1, findings.length), failures, errors: 0, skipped, time: 0 };
-    const cases = findings.map((finding) => formatCase(finding, fails(result, finding)));
-    const passed = tag('testcase', { classname: id, name: 'no finding', time: 0 });
-    return [tag('testsuite', { name: id, ...counts }, ['', ...(cases.length > 0 ? cases : [passed]), ''].join('\n'))];
+    const cases = findings.map((finding) => toCase(finding, fails(result, finding)));
+    const passed = { classname: id, name: 'no finding', time: 0 };
+    return { name: id, skipped, time: 0, cases: cases.length > 0 ? cases : [passed] };
   });
-  const totals = {
-    name: `lint ${result.target}`,
-    tests: suites.reduce((sum, { findings }) => sum + Math.max(1, findings.length), 0),
-    failures: result.failing,
-  };
-  return xmlDocument(tag('testsuites', totals, ['', ...lines, ''].join('\n')));
+  return formatJunit(`lint ${result.target}`, suites);
 }
 
-function formatCase(finding: Finding, isFailure: boolean): string {
+function toCase(finding: Finding, isFailure: boolean): JunitCase {
   const { rule, severity, component, object, file, line, field, message, why, remedy, status, reason = '' } = finding;
-  const name = `${formatSubject(object)} ${field}`.trim();
-  const details = escapeXml(
-    [`${component}: ${file}:${line}`, field, why, remedy].filter((line) => line !== '').join('\n'),
-  );
-  const content =
-    status === 'known'
-      ? tag('skipped', { message: reason })
-      : isFailure
-        ? tag('failure', { type: severity, message }, details)
-        : tag('system-out', {}, escapeXml(`${severity}: ${message}\n`) + details);
-  return tag('testcase', { classname: `${rule}.${component}`, name, time: 0 }, content);
+  const test = { classname: `${rule}.${component}`, name: `${formatSubject(object)} ${field}`.trim(), time: 0 };
+  if (status === 'known') return { ...test, skipped: reason };
+  const details = [`${component}: ${file}:${line}`, field, why, remedy].filter((line) => line !== '').join('\n');
+  if (isFailure) return { ...test, failure: { type: severity, message, details } };
+  return { ...test, output: `${severity}: ${message}\n${details}` };
 }

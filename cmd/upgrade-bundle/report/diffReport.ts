@@ -1,6 +1,6 @@
 import type { BlobCount, ReleaseDiff } from '../../../lib/bundle/diff/diff.ts';
 import { markup, type Markup } from './markup.ts';
-import { formatFacts, formatPage } from './page.ts';
+import { formatFacts, formatPage, drawTable } from './page.ts';
 
 /** Formats the differences of two releases as one HTML page, which needs no other file. */
 export function formatDiffPage(diff: ReleaseDiff, formatBytes: (bytes: number) => string): string {
@@ -21,6 +21,17 @@ export function formatDiffPage(diff: ReleaseDiff, formatBytes: (bytes: number) =
   ] as const;
   const size = (bytes: number | undefined): Markup =>
     markup`<td class="number" data-value="${bytes ?? 0}">${bytes === undefined ? '' : formatBytes(bytes)}</td>`;
+  const heads = ['Component', 'Change', 'New', 'From', 'To', 'Commit before', 'Commit'];
+  const rows = images.map(
+    ({ name, kind, newSize, fromSize, toSize, from: before, to: after }) =>
+      markup`<tr>
+        <th scope="row">${name}</th>
+        <td>${kind}</td>
+        ${size(newSize)} ${size(fromSize)} ${size(toSize)}
+        <td class="digest">${before?.commit ?? ''}</td>
+        <td class="digest">${after?.commit ?? ''}</td>
+      </tr>`,
+  );
   return formatPage({
     title,
     header: markup`<p class="eyebrow">Changes between two releases</p>
@@ -28,32 +39,7 @@ export function formatDiffPage(diff: ReleaseDiff, formatBytes: (bytes: number) =
       <p class="notice"><strong>Not verified.</strong> This page shows what the releases say.</p>`,
     main: markup`${formatFacts(facts)}
       <h2>${images.length} of ${images.length + unchanged} components differ</h2>
-      ${
-        images.length > 0 &&
-        markup`<div class="scroll">
-        <table class="sortable stacked">
-          <thead>
-            <tr>
-              ${['Component', 'Change', 'New', 'From', 'To', 'Commit before', 'Commit'].map(
-                (head) => markup`<th scope="col">${head}</th>`,
-              )}
-            </tr>
-          </thead>
-          <tbody>
-            ${images.map(
-              ({ name, kind, newSize, fromSize, toSize, from: before, to: after }) =>
-                markup`<tr>
-                  <th scope="row">${name}</th>
-                  <td>${kind}</td>
-                  ${size(newSize)} ${size(fromSize)} ${size(toSize)}
-                  <td class="digest">${before?.commit ?? ''}</td>
-                  <td class="digest">${after?.commit ?? ''}</td>
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>`
-      }`,
+      ${images.length > 0 && drawTable('sortable stacked', heads, rows)}`,
     footer: `${from.name} and ${to.name}`,
   });
 }

@@ -68,25 +68,44 @@ export function listTable(
     const isLong = typeof value === 'string' && /[0-9a-f]{32}/i.test(value);
     return markup`<td class="${isLong ? 'digest' : ''}" data-label="${heads[column] ?? ''}">${value}</td>`;
   };
+  const lines = rows.map(
+    ([first, ...others]) =>
+      markup`<tr>
+        <th scope="row">${first}</th>
+        ${others.map((value, index) => cell(value, index + 1))}
+      </tr>`,
+  );
   return markup`<h2>${title}</h2>
-    <div class="scroll">
-      <table class="sortable stacked searchable">
-        <thead>
-          <tr>
-            ${heads.map((head) => markup`<th scope="col">${head}</th>`)}
-          </tr>
-        </thead>
-        <tbody>
-          ${rows.map(
-            ([first, ...others]) =>
-              markup`<tr>
-                <th scope="row">${first}</th>
-                ${others.map((value, index) => cell(value, index + 1))}
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>`;
+    ${drawTable('sortable stacked searchable', heads, lines)}`;
+}
+
+/**
+ * Draws a table with rows in markup. A head is a name, or the markup of its cell. The body has an `id` if a script
+ * fills it.
+ */
+export function drawTable(
+  kind: string,
+  heads: readonly (string | Markup)[],
+  rows: readonly Markup[],
+  id?: string,
+): Markup {
+  return markup`<div class="scroll">
+    <table class="${kind}">
+      <thead>
+        <tr>
+          ${heads.map((head) => (typeof head === 'string' ? markup`<th scope="col">${head}</th>` : head))}
+        </tr>
+      </thead>
+      <tbody${id !== undefined && markup` id="${id}"`}>
+        ${rows}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+/** Returns the head of a column of numbers. */
+export function numberHead(name: string): Markup {
+  return markup`<th scope="col" class="number">${name}</th>`;
 }
 
 /** Returns a link to an address, which has been checked, with the address as its text. */

@@ -4,7 +4,7 @@ import type { ReleaseInspection, SourcedImage } from '../../../lib/bundle/inspec
 import { shellWord } from '../../../lib/shellWord.ts';
 import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
-import { formatFacts, formatPage, linkTo } from './page.ts';
+import { formatFacts, formatPage, drawTable, linkTo, numberHead } from './page.ts';
 import { listVersions } from './origin.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
 import { nameReleases } from '../../cli/format.ts';
@@ -83,44 +83,30 @@ function listImages(images: readonly SourcedImage[], formatBytes: FormatBytes): 
     markup`<td class="number" data-label="${label}" data-value="${value}">${formatBytes(value)}</td>`;
   const sorted = [...images].sort((a, b) => b.unique - a.unique);
   const hasSources = images.some(({ source }) => source !== undefined);
+  const heads = [
+    ...['Image', 'Kind', markup`<th scope="col" class="number" aria-sort="descending">Own</th>`],
+    ...[...['Shared', 'Total', 'Layers'].map(numberHead), 'Sigstore', 'Digest', ...(hasSources ? ['Source'] : [])],
+  ];
+  const rows = sorted.map((image) => {
+    const details = [...image.aliases.map((alias) => `also ${alias}`), ...image.platforms];
+    if (!image.complete) details.push('incomplete');
+    return markup`<tr>
+      <th scope="row">
+        ${image.name}${details.length === 0 ? undefined : markup` <small>${details.join(', ')}</small>`}
+      </th>
+      <td class="kind">${singular[classOf(image)]}</td>
+      ${bytes('Own', image.unique)}${bytes('Shared', image.shared)}${bytes('Total', image.size)}
+      <td class="number" data-label="Layers">${image.layers}</td>
+      <td data-label="Sigstore">${image.hasAttachment ? 'yes' : 'no'}</td>
+      <td class="digest">${image.digest}</td>
+      ${hasSources && markup`<td class="digest">${describeSource(image)}</td>`}
+    </tr>`;
+  });
   return markup`<h2>Images</h2>
     <p class="quiet">
       “Own” is what no other image needs, “shared” what others need too. Everything is counted once within an image.
     </p>
-    <div class="scroll">
-      <table class="sortable stacked searchable">
-        <thead>
-          <tr>
-            <th scope="col">Image</th>
-            <th scope="col">Kind</th>
-            <th scope="col" class="number" aria-sort="descending">Own</th>
-            <th scope="col" class="number">Shared</th>
-            <th scope="col" class="number">Total</th>
-            <th scope="col" class="number">Layers</th>
-            <th scope="col">Sigstore</th>
-            <th scope="col">Digest</th>
-            ${hasSources && markup`<th scope="col">Source</th>`}
-          </tr>
-        </thead>
-        <tbody>
-          ${sorted.map((image) => {
-            const details = [...image.aliases.map((alias) => `also ${alias}`), ...image.platforms];
-            if (!image.complete) details.push('incomplete');
-            return markup`<tr>
-              <th scope="row">
-                ${image.name}${details.length === 0 ? undefined : markup` <small>${details.join(', ')}</small>`}
-              </th>
-              <td class="kind">${singular[classOf(image)]}</td>
-              ${bytes('Own', image.unique)}${bytes('Shared', image.shared)}${bytes('Total', image.size)}
-              <td class="number" data-label="Layers">${image.layers}</td>
-              <td data-label="Sigstore">${image.hasAttachment ? 'yes' : 'no'}</td>
-              <td class="digest">${image.digest}</td>
-              ${hasSources && markup`<td class="digest">${describeSource(image)}</td>`}
-            </tr>`;
-          })}
-        </tbody>
-      </table>
-    </div>`;
+    ${drawTable('sortable stacked searchable', heads, rows)}`;
 }
 
 function describeSource({ source }: SourcedImage): Markup | undefined {
@@ -139,28 +125,16 @@ const singular: Readonly<Record<ImageClass, string>> = {
 function listShared({ sharedBlobs }: Inspection, formatBytes: FormatBytes): Markup | undefined {
   if (sharedBlobs.length === 0) return undefined;
   const others = sharedBlobs.length - blobLimit;
+  const rows = sharedBlobs.slice(0, blobLimit).map(
+    ({ digest, size, images }) =>
+      markup`<tr>
+        <td class="number" data-label="Images">${images}</td>
+        <td class="number" data-label="Size" data-value="${size}">${formatBytes(size)}</td>
+        <td class="digest">${digest}</td>
+      </tr>`,
+  );
   return markup`<h2>Layers that most images need</h2>
-    <div class="scroll">
-      <table class="sortable stacked">
-        <thead>
-          <tr>
-            <th scope="col" class="number">Images</th>
-            <th scope="col" class="number">Size</th>
-            <th scope="col">Digest</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${sharedBlobs.slice(0, blobLimit).map(
-            ({ digest, size, images }) =>
-              markup`<tr>
-                <td class="number" data-label="Images">${images}</td>
-                <td class="number" data-label="Size" data-value="${size}">${formatBytes(size)}</td>
-                <td class="digest">${digest}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
+    ${drawTable('sortable stacked', [...['Images', 'Size'].map(numberHead), 'Digest'], rows)}
     ${others > 0 ? markup`<p class="quiet">and ${others} more that are needed by fewer.</p>` : undefined}`;
 }
 
@@ -168,37 +142,24 @@ function listSignatures({ signatures }: Inspection): Markup {
   if (signatures.length === 0)
     return markup`<h2>Signatures</h2>
       <p>The bundle has no signature of its release.</p>`;
+  const lines = (words: readonly string[]): MarkupLines =>
+    words.map((line, index) => [index > 0 ? markup`<br />` : undefined, line]);
+  const rows = signatures.map(
+    ({ digest, image, signers, held }) =>
+      markup`<tr>
+        <th scope="row">${image}</th>
+        <td data-label="Signer">${signers.length === 0 ? 'not recorded' : lines(signers.map((key) => key.signer))}</td>
+        <td class="digest" data-label="Key">${lines(signers.map((key) => key.fingerprint))}</td>
+        <td class="number" data-label="In the bundle">${held}</td>
+        <td class="digest">${digest}</td>
+      </tr>`,
+  );
   return markup`<h2>Signatures</h2>
     <p class="quiet">
       As they were found good when the bundle was made. The signatures themselves are in the bundle’s
       <code>config</code> folder.
     </p>
-    <div class="scroll">
-      <table class="stacked">
-        <thead>
-          <tr>
-            <th scope="col">Of</th>
-            <th scope="col">Signer</th>
-            <th scope="col">Key</th>
-            <th scope="col" class="number">In the bundle</th>
-            <th scope="col">Digest</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${signatures.map(({ digest, image, signers, held }) => {
-            const lines = (words: readonly string[]): MarkupLines =>
-              words.map((line, index) => [index > 0 ? markup`<br />` : undefined, line]);
-            return markup`<tr>
-              <th scope="row">${image}</th>
-              <td data-label="Signer">${signers.length === 0 ? 'not recorded' : lines(signers.map((key) => key.signer))}</td>
-              <td class="digest" data-label="Key">${lines(signers.map((key) => key.fingerprint))}</td>
-              <td class="number" data-label="In the bundle">${held}</td>
-              <td class="digest">${digest}</td>
-            </tr>`;
-          })}
-        </tbody>
-      </table>
-    </div>`;
+    ${drawTable('stacked', ['Of', 'Signer', 'Key', numberHead('In the bundle'), 'Digest'], rows)}`;
 }
 
 type MarkupLines = (Markup | string | undefined)[][];

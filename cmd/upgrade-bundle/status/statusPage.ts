@@ -1,5 +1,5 @@
 import { markup } from '../report/markup.ts';
-import { formatPage, policyOf } from '../report/page.ts';
+import { formatPage, drawTable, policyOf } from '../report/page.ts';
 
 /** Shows the data of the server, and asks for it again every two seconds. All texts stay texts. */
 const liveScript = `
@@ -78,19 +78,7 @@ export const statusPage = {
       <dl id="facts"></dl>
       <section hidden>
         <h2>Conditions</h2>
-        <div class="scroll">
-          <table class="stacked">
-            <thead>
-              <tr>
-                <th scope="col">Condition</th>
-                <th scope="col">Status</th>
-                <th scope="col">Reason</th>
-                <th scope="col">Message</th>
-              </tr>
-            </thead>
-            <tbody id="conditions"></tbody>
-          </table>
-        </div>
+        ${drawTable('stacked', ['Condition', 'Status', 'Reason', 'Message'], [], 'conditions')}
       </section>
       <section hidden>
         <h2>Nodes</h2>

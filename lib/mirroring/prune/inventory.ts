@@ -9,7 +9,7 @@ import {
   releaseOfTag,
   type Destination,
   type Place,
-} from '../../release/mirror/destination.ts';
+} from '../destination.ts';
 import { readPayload } from '../../release/release.ts';
 import { releaseTag, usualRepository, type Architecture } from '../../release/version.ts';
 import { listRepositories } from '../../content/store/repositories.ts';

@@ -3,7 +3,7 @@ import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { Registries } from '../../content/registry/registries.ts';
-import { formatPlace, releaseName, type Destination } from '../../release/mirror/destination.ts';
+import { formatPlace, releaseName, type Destination } from '../destination.ts';
 import { compareVersions, parseReleaseTag } from '../../release/version.ts';
 import type { MirroringAccess } from '../request.ts';
 import { whileLocked } from '../directoryLock.ts';

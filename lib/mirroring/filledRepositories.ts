@@ -1,7 +1,7 @@
-import type { Image } from '../../content/copy/copy.ts';
-import type { Descriptor } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { blobsOf } from '../../content/store/imageGraph.ts';
+import type { Image } from '../content/copy/copy.ts';
+import type { Descriptor } from '../content/oci/descriptor.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { blobsOf } from '../content/store/imageGraph.ts';
 import type { Place } from './destination.ts';
 
 /** The repositories that a command filled with images, and their blobs: other repositories mount these. */

@@ -1,10 +1,17 @@
 import { resolve } from 'node:path';
-import { isPluginError, PluginError } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, isRepository, isTag, parseReference } from '../../content/oci/reference.ts';
-import { releaseRepository } from '../../content/store/directory.ts';
-import type { Release } from '../release.ts';
-import { architectures, componentTag, isVersion, parseReleaseTag, releaseTag, type Architecture } from '../version.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { formatReference, isRepository, isTag, parseReference } from '../content/oci/reference.ts';
+import { releaseRepository } from '../content/store/directory.ts';
+import type { Release } from '../release/release.ts';
+import {
+  architectures,
+  componentTag,
+  isVersion,
+  parseReleaseTag,
+  releaseTag,
+  type Architecture,
+} from '../release/version.ts';
 
 /** A repository, in a registry or in a mirror directory (`root` is absolute). */
 export type Place =

@@ -5,8 +5,8 @@ import {
   parseDestination,
   releaseName,
   releaseOfTag,
-} from '../../../lib/release/mirror/destination.ts';
-import { failureOf } from '../../support/program/failure.ts';
+} from '../../lib/mirroring/destination.ts';
+import { failureOf } from '../support/program/failure.ts';
 
 const release = { version: '4.12.4', arch: 'x86_64' } as const;
 const registry = { kind: 'registry', registry: 'registry.test:5000', repository: 'a/b' } as const;

@@ -1,7 +1,7 @@
-import type { Descriptor } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { blobsOf, walkManifests } from '../../content/store/imageGraph.ts';
-import type { ContentStore } from '../../content/store/store.ts';
+import type { Descriptor } from '../content/oci/descriptor.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { blobsOf, walkManifests } from '../content/store/imageGraph.ts';
+import type { ContentStore } from '../content/store/store.ts';
 import type { Place } from './destination.ts';
 import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
 

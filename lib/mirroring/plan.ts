@@ -1,19 +1,19 @@
-import { checkInterrupted, type Context } from '../../context.ts';
-import { copyImages, type CopyOptions } from '../../content/copy/copy.ts';
-import { keepAttachments } from '../../content/copy/keepAttachments.ts';
-import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../../content/copy/releaseOrder.ts';
-import { CopyFailure, describeFailures } from '../../content/copy/copyFailure.ts';
-import { CopyTally, type CopyCounts } from '../../content/copy/tally.ts';
-import { isPluginError } from '../../errors.ts';
-import { attachmentName } from '../../content/oci/attachment.ts';
-import { isIndex, type Descriptor } from '../../content/oci/descriptor.ts';
-import type { Reference } from '../../content/oci/reference.ts';
-import { Directory } from '../../content/store/directory.ts';
-import { DestinationError } from '../../content/registry/relay.ts';
-import type { ContentPlace, ContentStore } from '../../content/store/store.ts';
+import { checkInterrupted, type Context } from '../context.ts';
+import { copyImages, type CopyOptions } from '../content/copy/copy.ts';
+import { keepAttachments } from '../content/copy/keepAttachments.ts';
+import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../content/copy/releaseOrder.ts';
+import { CopyFailure, describeFailures } from '../content/copy/copyFailure.ts';
+import { CopyTally, type CopyCounts } from '../content/copy/tally.ts';
+import { isPluginError } from '../errors.ts';
+import { attachmentName } from '../content/oci/attachment.ts';
+import { isIndex, type Descriptor } from '../content/oci/descriptor.ts';
+import type { Reference } from '../content/oci/reference.ts';
+import { Directory } from '../content/store/directory.ts';
+import { DestinationError } from '../content/registry/relay.ts';
+import type { ContentPlace, ContentStore } from '../content/store/store.ts';
 import { formatPlace, type Place } from './destination.ts';
 import { FilledRepositories } from './filledRepositories.ts';
-import { ImageGraphReader } from '../../content/store/imageGraph.ts';
+import { ImageGraphReader } from '../content/store/imageGraph.ts';
 import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
 
 /** Options of mirroring. */

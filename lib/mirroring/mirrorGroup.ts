@@ -1,8 +1,8 @@
-import type { Digest } from '../../content/oci/digest.ts';
-import type { Reference } from '../../content/oci/reference.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import type { Reference } from '../content/oci/reference.ts';
+import type { ContentSource } from '../content/store/store.ts';
 import type { Place, Target } from './destination.ts';
-import type { ImageGraph } from '../../content/store/imageGraph.ts';
+import type { ImageGraph } from '../content/store/imageGraph.ts';
 
 /** An image to mirror. */
 export interface MirrorImage {
