@@ -52,15 +52,7 @@ describe('servePage', () => {
 
   it('is found only with its secret, of 128 bits', async () => {
     expect(new URL(server.url).pathname).to.match(/^\/[0-9a-f]{32}\/$/);
-    for (const path of [
-      '/',
-      '/data',
-      '/favicon.ico',
-      `/${'0'.repeat(32)}/`,
-      `/${'0'.repeat(32)}/data`,
-      'other',
-      '..',
-    ])
+    for (const path of ['/', '/data', '/favicon.ico', `/${'0'.repeat(32)}/`, `/${'0'.repeat(32)}/data`, 'other', '..'])
       expect((await ask(path)).status, path).to.equal(404);
   });
 
