@@ -64,9 +64,8 @@ function buildExecutables() {
 }
 
 /**
- * Mounts a file system in memory, with which tests take a fifth less CPU time, if root runs them and there is enough
- * memory: they use at most 2 GB of it. Nodes of simulated clusters need a file system with 20 GiB. Returns whether it
- * did.
+ * Mounts a file system in memory if root runs the tests and there is enough memory: they use at most 2 GB of it, and a
+ * fifth less CPU time. Nodes of simulated clusters need a file system with 20 GiB. Returns whether it did.
  */
 function mountMemory(folder) {
   if (process.getuid?.() !== 0 || freemem() < 8 * 2 ** 30) return false;
