@@ -70,7 +70,10 @@ describe('loadBundle from a device', function () {
     } finally {
       execFileSync('umount', [place]);
     }
-    execFileSync('mount', ['-o', 'loop', image, place]);
+    // A mount namespace of another program may still have the first one, whose file system would be mounted again.
+    const copy = `${image}.copy`;
+    await copyFile(image, copy);
+    execFileSync('mount', ['-o', 'loop', copy, place]);
     try {
       const { loaded, skipped } = await site.load({}, makeContext(), path);
       expect(skipped).to.be.greaterThan(0);
