@@ -142,7 +142,9 @@ describe('openBundle', () => {
   it('refuses a directory that is no mirror, and points to the bundles in it', async () => {
     await mkdir(at('bare'), { recursive: true });
     expect((await failureOf(openBundle(at('bare'), makeContext()), 'not-found')).message).to.include('v2/openshift');
-    const { hint } = await failureOf(openBundle(bundle.folder, makeContext()), 'not-found');
+    await mkdir(at('several'));
+    for (const name of ['upgrade-4.12.4-x86_64.tar', 'other.tar']) await writeFile(at(`several/${name}`), '');
+    const { hint } = await failureOf(openBundle(at('several'), makeContext()), 'not-found');
     expect(hint).to.include('upgrade-4.12.4-x86_64.tar');
     await mkdir(at('bare/v2/openshift/release/manifests'), { recursive: true });
     expect((await failureOf(openBundle(at('bare'), makeContext()), 'not-found')).message).to.include('no release');
