@@ -20,6 +20,9 @@ describe('findClusterNames', () => {
     await server.stop();
     await kubeconfigs.remove();
   });
+  afterEach(() => {
+    server.clearFaults();
+  });
   const minute = 60_000;
   const values = { kubeconfig: ['~/config'], token: ['right-token'] };
   const find = (kind: 'nodes' | 'upgrade-bundles', typed: Readonly<Record<string, string[]>>, timeout = minute) =>
