@@ -121,8 +121,8 @@ export class Cluster {
     }
   }
 
-  /** Reads the metadata of all objects of a kind in a namespace, without their content. */
-  async listMetadata(apiVersion: string, kind: string, namespace: string): Promise<StoredObject[]> {
+  /** Reads the metadata of all objects of a kind, or of those in a namespace, without their content. */
+  async listMetadata(apiVersion: string, kind: string, namespace?: string): Promise<StoredObject[]> {
     const path = await this.#kinds.pathOfAll(apiVersion, kind, namespace);
     const accept = 'application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io';
     const { items } = (await this.#exchange.send({ method: 'GET', path, accept })) as { items?: StoredObject[] };

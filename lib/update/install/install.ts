@@ -12,6 +12,7 @@ import { startAgents, type StartupOptions } from './agentStartup.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { ObjectReference } from '../../cluster/discovery.ts';
+import { listServed } from '../../cluster/servedObjects.ts';
 import { checkImageRetention } from '../../readiness/preflight/imageRetention.ts';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
@@ -76,7 +77,7 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   const secrets = [tokenSecret, ...(options.metrics ? [metricsSecret] : [])];
   const tokens = secrets.map((metadata) => ({ apiVersion: 'v1', kind: 'Secret', metadata }));
   if (options.dryRun !== 'client') await requireRights(cluster, [...objects, ...tokens], unneeded);
-  if (await hasStore(cluster)) context.log('warn', storeWarning);
+  await warnOfStore(cluster, context);
   const { retention } = options;
   const keeping = retention ? await installRetention(cluster, options, retention, context) : [];
   if (!retention) await warnOfLostImages(cluster, context);
@@ -101,9 +102,18 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   return { objects: all, removed, ...(pods && { nodes: pods.length }) };
 }
 
-const storeWarning =
-  'the nodes have an additional image store of an earlier version. This version loads into the main stores: remove the ' +
-  'other one as docs/how-to/update-without-a-registry.md says';
+async function warnOfStore(cluster: Cluster, context: Context): Promise<void> {
+  const stands = await hasStore(cluster).catch((error: unknown) => {
+    // The installation itself needs no right to read MachineConfigs.
+    if (isPluginError(error, 'denied')) return false;
+    throw error;
+  });
+  if (!stands) return;
+  const words =
+    'the nodes have an additional image store of an earlier version. This version loads into the main stores: remove the ' +
+    'other one as docs/how-to/update-without-a-registry.md says';
+  context.log('warn', words);
+}
 
 /** Lists the reports of versions whose agents wrote them beside the Lease of the controller. */
 async function listFormerReports(cluster: Cluster): Promise<ObjectReference[]> {
@@ -113,10 +123,8 @@ async function listFormerReports(cluster: Cluster): Promise<ObjectReference[]> {
 }
 
 async function warnOfLostImages(cluster: Cluster, context: Context): Promise<void> {
-  const [apiVersion, kind] = ['machineconfiguration.openshift.io/v1', 'MachineConfigPool'];
   // Hosted clusters have no pools.
-  if (!(await cluster.findKind(apiVersion, kind))) return;
-  const pools = await cluster.list(apiVersion, kind);
+  const pools = await listServed(cluster, 'machineconfiguration.openshift.io/v1', 'MachineConfigPool');
   const findings = await checkImageRetention(cluster, pools);
   const [first] = findings;
   if (!first) return;

@@ -218,6 +218,12 @@ describe('install', () => {
     expect(error.message).to.match(/agent-worker-1-1 on worker-1: the node is not ready$/);
   });
 
+  it('needs no right to list MachineConfigs', async () => {
+    const refused = site.server.fault(/machineconfigs(\?|$)/, { answer: { status: 403 } });
+    expect((await run()).nodes).to.equal(3);
+    expect(refused.hits).to.be.greaterThan(0);
+  });
+
   it('says when commands in pods are refused', async () => {
     site.server.fault(/exec/, { answer: { status: 403 } });
     await failureOf(run(), 'denied');
