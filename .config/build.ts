@@ -4,10 +4,11 @@
  */
 import { chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
+import { plugins } from '../cmd/cli/programChoice.ts';
 import { bundle, bundleWorkers } from './bundle.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
-const executables = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config', 'oc-adm_mirror_registry'];
+const executables = Object.values(plugins).map((name) => `oc-${name}`);
 const folder = process.argv[2] ?? `${root}/dist`;
 
 await rm(folder, { recursive: true, force: true });

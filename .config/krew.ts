@@ -2,6 +2,7 @@
 import { stringify } from 'yaml';
 import linuxLock from './linux-node/package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
+import { plugins as programs } from '../cmd/cli/programChoice.ts';
 
 /** A platform with archives, by its names in Node.js and in krew (from Go). */
 export interface Platform {
@@ -57,7 +58,7 @@ export function billNameOf(platform: Platform): string {
 }
 
 /** The links by which oc finds the plugins, and oc and kubectl their completion. */
-export const linkNames = ['adm_upgrade_bundle', 'adm_release_mirror_config', 'adm_mirror_registry'].flatMap((name) => [
+export const linkNames = Object.values(programs).flatMap((name) => [
   `oc-${name}`,
   `oc_complete-${name}`,
   `kubectl_complete-${name}`,

@@ -2,6 +2,13 @@ import { basename } from 'node:path';
 import manifest from '../../package.json' with { type: 'json' };
 import type { Program } from './command.ts';
 
+/** The plugins by their words on the command line, with the suffixes of their executables’ names. */
+export const plugins = {
+  'oc adm-upgrade-bundle': 'adm_upgrade_bundle',
+  'oc adm-release-mirror-config': 'adm_release_mirror_config',
+  'oc adm-mirror-registry': 'adm_mirror_registry',
+};
+
 /**
  * Chooses one of several programs in an executable: by the name of the executable, such as `oc-adm_upgrade_bundle` or
  * `kubectl-adm_upgrade_bundle.exe`, else by the first word, `adm-upgrade-bundle`, else the first program. Without words,

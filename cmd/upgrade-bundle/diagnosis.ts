@@ -3,6 +3,7 @@ import { isSea } from 'node:sea';
 import { isPluginError } from '../../lib/errors.ts';
 import type { Arguments, CommandSession } from '../cli/command.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
+import { plugins } from '../cli/programChoice.ts';
 import type { clusterOptions } from '../cli/options.ts';
 import { loadKeyring } from '../../lib/release/signature/keyring.ts';
 import { compareAgents, readAgentVersion } from '../../lib/update/install/agentVersion.ts';
@@ -51,13 +52,6 @@ export interface Diagnosis {
   readonly cluster: FoundCluster;
   readonly nodeTools: readonly FoundProgram[];
 }
-
-/** The plugins by their words on the command line, with the suffixes of their executables’ names. */
-const plugins = {
-  'oc adm-upgrade-bundle': 'adm_upgrade_bundle',
-  'oc adm-release-mirror-config': 'adm_release_mirror_config',
-  'oc adm-mirror-registry': 'adm_mirror_registry',
-};
 
 /** The programs that loading a bundle runs on a node, and their purposes. */
 const nodeTools = {

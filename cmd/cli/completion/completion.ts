@@ -1,8 +1,7 @@
 import { basename, dirname, join } from 'node:path';
 import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../command.ts';
-
-const plugins = ['adm_upgrade_bundle', 'adm_release_mirror_config', 'adm_mirror_registry'];
+import { plugins } from '../programChoice.ts';
 
 /** `completion`: prints the commands that link the plugins to the names by which oc and kubectl complete them. */
 export const command = defineCommand({
@@ -21,7 +20,7 @@ export const command = defineCommand({
     const { findOnPath } = await import('../../../lib/node/machine/programs.ts');
     const { shellWord } = await import('../../../lib/shellWord.ts');
     const lines: string[] = [];
-    for (const name of plugins) {
+    for (const name of Object.values(plugins)) {
       const path = (await findOnPath(`oc-${name}`, environment)) ?? (await findOnPath(`kubectl-${name}`, environment));
       if (path === undefined) continue;
       for (const client of ['oc', 'kubectl'])
