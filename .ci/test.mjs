@@ -1,8 +1,8 @@
-// Runs test files from one queue, the longest first, in three processes more than there are processors,
-// because many tests only wait. worker.mjs is such a process. `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs
-// system` only those, and `node .ci/test.mjs FILE...` some. Files that use loop devices run one
-// after the other. With `--shuffle`, files, suites and tests run in random order, which TEST_SEED
-// repeats. The last line is the total: `N passed, N failed, N skipped`.
+// Runs test files from one queue, the longest first, in three processes more than there are processors, because many
+// tests only wait. worker.mjs is such a process. `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs
+// system` only those, and `node .ci/test.mjs FILE...` some. Files that use loop devices run one after the other. With
+// `--shuffle`, files, suites and tests run in random order, which TEST_SEED repeats. The last line is the total:
+// `N passed, N failed, N skipped`.
 import { fork, spawnSync } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
@@ -80,17 +80,15 @@ function listFiles(words) {
 
 /** Returns the files in the order of their start, and whether each uses loop devices. Such files run one at a time. */
 function plan(files) {
-  return files
-    .map((path) => ({
-      path,
-      isSerial: /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8')),
-    }))
-    .map((job) => ({ ...job, rank: rank(job) }))
-    .sort((a, b) => b.rank - a.rank);
+  const jobs = files.map((path) => {
+    const isSerial = /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8'));
+    return { path, isSerial, rank: rank(path, isSerial) };
+  });
+  return jobs.sort((a, b) => b.rank - a.rank);
 }
 
 /** Orders files: loop devices first, then the longest by the last run or by size; or in random order. */
-function rank({ path, isSerial }) {
+function rank(path, isSerial) {
   if (seed) return parseInt(hash('sha256', seed + path).slice(0, 12), 16);
   return (isSerial ? 1e9 : 0) + (times[path] ?? statSync(path).size / 4);
 }
