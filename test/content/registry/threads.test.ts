@@ -263,8 +263,9 @@ describe('DownloadThreads', () => {
     const { descriptor } = addBlob(registry.content, 'held', 1000);
     const threads = await openThreads(2);
     const waiting = await Promise.all([1, 2, 3, 4].map(() => plan(descriptor, [registry])));
+    const asked = registry.nextRequest();
     const failures = waiting.map((each) => failureOf(threads.download(each, none), 'interrupted'));
-    while (registry.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    await asked;
     context.interrupt();
     await Promise.all(failures);
     await failureOf(threads.download(await plan(descriptor, [registry]), none), 'interrupted');

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { mock } from 'node:test';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
@@ -446,9 +446,14 @@ describe('Transport', () => {
     it('causes no warning if it is complete in time', async () => {
       const server = await start();
       const transport = await open(server, { slowAfter: 300 });
-      await transport.send(get(server));
-      await stream(transport, server);
-      await sleep(600);
+      mock.timers.enable({ apis: ['setTimeout'] });
+      try {
+        await transport.send(get(server));
+        await stream(transport, server);
+        mock.timers.tick(300);
+      } finally {
+        mock.timers.reset();
+      }
       expect(context.lines.filter((line) => line.startsWith('warn: '))).to.deep.equal([]);
     });
   });
