@@ -539,10 +539,13 @@ describe('Transport', () => {
       });
 
       it('refuses at once a size that is not the descriptor’s', async () => {
-        const server = await start();
-        server.content.blobs.set(digest, Buffer.concat([bytes, bytes]));
-        await failureOf(read(await open(server), server), 'size-mismatch');
-        expect(server.requests).to.have.length(1);
+        for (const other of [Buffer.concat([bytes, bytes]), Buffer.from('<h1>Please log in</h1>')]) {
+          const server = await start();
+          server.content.blobs.set(digest, other);
+          const { message } = await failureOf(read(await open(server), server), 'size-mismatch');
+          expect(message).to.contain(`has ${other.length} bytes, not`);
+          expect(server.requests).to.have.length(1);
+        }
       });
 
       it('refuses more bytes than the descriptor’s if no size is announced', async () => {

@@ -1,6 +1,6 @@
-import { readdir, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { backupFolder } from '../../../lib/node/machine/paths.ts';
 import { AgentBackup } from '../../../lib/update/agent/agentBackup.ts';
@@ -46,7 +46,7 @@ describe('AgentBackup', () => {
     for (;;) {
       const found = await backup.advance(bundle, 'master-0');
       if (found) return found;
-      await sleep(5);
+      if (!backup.ended.aborted) await once(backup.ended, 'abort');
     }
   };
 
@@ -59,6 +59,25 @@ describe('AgentBackup', () => {
     expect(await readdir(join(root, backupFolder))).to.have.length(1);
     // Another update needs another backup.
     expect(await again.advance(record('master-0', '4.20.1'), 'master-0')).to.equal(undefined);
+  });
+
+  it('makes another backup if the last one is old, or of another version than the cluster has', async () => {
+    const backup = await make();
+    const { made } = await until(backup);
+    const marker = join(root, made?.path ?? '', 'backup.json');
+    const noted = JSON.parse(await readFile(marker, 'utf8')) as object;
+    for (const change of [{ time: new Date(Date.now() - 7 * 3600_000).toISOString() }, { version: '4.19.2' }]) {
+      await writeFile(marker, JSON.stringify({ ...noted, ...change }));
+      expect(await (await make('#!/bin/sh\nexit 1\n')).advance(record('master-0'), 'master-0')).to.equal(undefined);
+    }
+  });
+
+  it('does nothing if the cluster has no version', async () => {
+    const found = server.find('config.openshift.io/v1', 'ClusterVersion', 'version') ?? expect.fail();
+    server.put({ ...found, status: {} });
+    const backup = await make();
+    expect(await backup.advance(record('master-0'), 'master-0')).to.equal(undefined);
+    expect(await readdir(root)).not.to.include('home');
   });
 
   it('does nothing if another node is asked', async () => {
