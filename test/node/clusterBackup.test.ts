@@ -55,7 +55,7 @@ describe('backUpCluster', () => {
     const { path } = await backUpCluster(host, request, makeContext());
     expect(await names()).to.deep.equal(['4.18.2-20250101T000000Z', path.split('/').at(-1)]);
     // An unreadable or incomplete record is no backup.
-    for (const text of ['{', '{"time":"2026-01-01T00:00:00Z","size":1}']) {
+    for (const text of ['{', '{"time":"2026-01-01T00:00:00Z","size":1,"digest":"sha256:1"}']) {
       await writeFile(join(root, path, 'backup.json'), text);
       expect((await listBackups(host)).map(({ version }) => version)).to.deep.equal(['4.18.2']);
     }

@@ -105,6 +105,11 @@ describe('the mirror of a control plane node', () => {
       await until((calls) => calls.includes('disable --now') && calls.trim().endsWith('daemon-reload'));
       end.abort();
       await done;
+      const name = 'oc-upgrade-bundle-mirror.service';
+      expect((await readFile(log, 'utf8')).trim().split('\n')).to.deep.equal([
+        ...['daemon-reload', `enable ${name}`, `restart ${name}`, `disable --now ${name}`, 'daemon-reload'],
+      ]);
+      expect(await readFile(join(root, state, 'mirror/tls.key'), 'utf8').catch(() => 'gone')).to.equal('gone');
       expect(await readFile(join(root, unit), 'utf8').catch(() => 'gone')).to.equal('gone');
     } finally {
       process.env['PATH'] = PATH;
