@@ -231,7 +231,7 @@ describe('Transport', () => {
       await failureOf(sending, 'interrupted');
     });
 
-    it('asks a host that never answered only a few times', async () => {
+    it('asks a host that never responded three times at most', async () => {
       const server = await start();
       const transport = await open(server, { attempts: 6 });
       const request = get(server);
@@ -244,7 +244,7 @@ describe('Transport', () => {
       ['refuses everything', { answer: { status: 503 } }, 'server-error'],
       ['resets every connection', { noAnswer: 'reset' }, 'unreachable'],
     ] as const) {
-      it(`does not ask a host for a while that has given no answer, when it ${how}`, async () => {
+      it(`stops requests for a while to a host that ${how}`, async () => {
         const server = await start();
         const transport = await open(server, { attempts: 4, pause: 3_600_000 });
         await transport.send(get(server));
@@ -261,7 +261,7 @@ describe('Transport', () => {
       });
     }
 
-    it('asks a host again that was given up, once each time until it answers', async () => {
+    it('asks a failed registry once each time until it responds', async () => {
       const server = await start();
       const transport = await open(server, { attempts: 4, pause: 0 });
       server.fault(/./, { answer: { status: 503 } }, { times: 6 });
@@ -274,7 +274,7 @@ describe('Transport', () => {
       expect((await transport.send(get(server))).status).to.equal(200);
     });
 
-    it('does not give a host up for what it has not whole', async () => {
+    it('keeps asking a registry that has incomplete content', async () => {
       const server = await start();
       const transport = await open(server, { attempts: 3, pause: 3_600_000 });
       const cut = server.fault(/blobs/, { cut: { after: 1000, how: 'end' }, ignoreRange: true });

@@ -79,7 +79,7 @@ describe('runDrill', () => {
     expect(images).to.deep.equal(['quay.io/site/app:v1', `quay.io/site/app@sha256:${'a'.repeat(64)}`]);
   });
 
-  it('ends with its plan, and takes back the announcement of a reboot', async () => {
+  it('ends with its plan, and removes the announcement of a reboot', async () => {
     const running = start(plan(0));
     await untilThere();
     await put(nextBootFile, '');
