@@ -185,6 +185,32 @@ describe('installMirror', () => {
     expect(await removeMirror(connected.cluster, {}, choice, connected.context)).to.deep.equal([]);
   });
 
+  it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {
+    await open('4.20.3', ['fd00::1']);
+    const attempt = () => failureOf(installMirror(connected.cluster, options, choice, connected.context));
+    expect((await attempt()).message).to.include('no IPv4 address');
+    putNode('cp0', '192.0.2.11');
+    for (const [name, mirrorSourcePolicy] of [
+      ['a', 'NeverContactSource'],
+      ['b', 'AllowContactingSource'],
+    ]) {
+      const spec = { imageDigestMirrors: [{ source: 'quay.io', mirrors: ['r.example.com'], mirrorSourcePolicy }] };
+      server.put({ apiVersion: config, kind: 'ImageDigestMirrorSet', metadata: { name: String(name) }, spec });
+    }
+    expect((await attempt()).message).to.include('mirrorSourcePolicy');
+  });
+
+  it('asks before it reboots the nodes of an OpenShift without node disruption policies', async () => {
+    await open('4.16.3');
+    const failure = await failureOf(
+      installMirror(connected.cluster, options, choice, connected.context),
+      'unsupported',
+    );
+    expect(failure.settings).to.deep.equal(['yes']);
+    const stated = await installMirror(connected.cluster, options, { ...choice, mayDisrupt: true }, connected.context);
+    expect(stated.map(({ object }) => object.kind)).not.to.include('MachineConfiguration');
+  });
+
   it('changes nothing in a dry run, neither of the installation nor of the removal', async () => {
     await open();
     const before = everything();
@@ -228,32 +254,6 @@ describe('installMirror', () => {
     await removeMirror(connected.cluster, {}, undefined, connected.context);
     expect(policy()).to.deep.equal(before);
     expect(server.find('v1', 'Secret', 'mirror-ca', 'oc-upgrade-bundle')).to.equal(undefined);
-  });
-
-  it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {
-    await open('4.20.3', ['fd00::1']);
-    const attempt = () => failureOf(installMirror(connected.cluster, options, choice, connected.context));
-    expect((await attempt()).message).to.include('no IPv4 address');
-    putNode('cp0', '192.0.2.11');
-    for (const [name, mirrorSourcePolicy] of [
-      ['a', 'NeverContactSource'],
-      ['b', 'AllowContactingSource'],
-    ]) {
-      const spec = { imageDigestMirrors: [{ source: 'quay.io', mirrors: ['r.example.com'], mirrorSourcePolicy }] };
-      server.put({ apiVersion: config, kind: 'ImageDigestMirrorSet', metadata: { name: String(name) }, spec });
-    }
-    expect((await attempt()).message).to.include('mirrorSourcePolicy');
-  });
-
-  it('asks before it reboots the nodes of an OpenShift without node disruption policies', async () => {
-    await open('4.16.3');
-    const failure = await failureOf(
-      installMirror(connected.cluster, options, choice, connected.context),
-      'unsupported',
-    );
-    expect(failure.settings).to.deep.equal(['yes']);
-    const stated = await installMirror(connected.cluster, options, { ...choice, mayDisrupt: true }, connected.context);
-    expect(stated.map(({ object }) => object.kind)).not.to.include('MachineConfiguration');
   });
 
   it('renews the certificate after two thirds of its time and for new addresses, and never the CA', async () => {
