@@ -164,7 +164,11 @@ async function load(
   context: Context,
   environment: NodeJS.ProcessEnv,
 ): Promise<string> {
-  const commands = new HostCommands({ podman: args.podman, systemctl: 'systemctl', environment }, 'system');
+  const commands = new HostCommands(
+    { podman: args.podman, systemctl: 'systemctl', environment },
+    'system',
+    context.signal,
+  );
   await using release = await openRegistryRelease(
     text,
     (reference) => openReading(args, reference, environment, context),

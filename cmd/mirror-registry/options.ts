@@ -208,6 +208,7 @@ export const executionOptions = {
 export async function requestOf(
   args: Arguments<typeof executionOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
+  signal: AbortSignal,
 ): Promise<ExecutionRequest> {
   const { root, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
   if (root !== '/' && systemctl === undefined && restart) {
@@ -216,7 +217,11 @@ export async function requestOf(
   const { files, ...detected } = await findInstallation(args, environment);
   const { installation } = detected;
   await requireOwner(files, installation);
-  const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, installation.scope);
+  const commands = new HostCommands(
+    { podman, systemctl: systemctl ?? 'systemctl', environment },
+    installation.scope,
+    signal,
+  );
   const detect = detectOptionsOf(args, environment);
   const times = { now: new Date(), healthTimeout, keepBackups };
   return { files, detected, commands, detect, ...times, noRestart: !restart, force };
@@ -232,6 +237,7 @@ export const uninstallOptions = { podman: executionOptions.podman, systemctl: ex
 export async function uninstallRequestOf(
   args: Arguments<typeof uninstallOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
+  signal: AbortSignal,
 ): Promise<UninstallRequest> {
   const { root, podman, systemctl } = args;
   if (root !== '/' && systemctl === undefined) throw missingSystemctl('');
@@ -239,7 +245,11 @@ export async function uninstallRequestOf(
   const detect = detectOptionsOf(args, environment);
   const located = await locateInstallation(files, detect);
   await requireOwner(files, located);
-  const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, located.scope);
+  const commands = new HostCommands(
+    { podman, systemctl: systemctl ?? 'systemctl', environment },
+    located.scope,
+    signal,
+  );
   return { files, detect, commands };
 }
 

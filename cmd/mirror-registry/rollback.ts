@@ -48,7 +48,7 @@ export const command = defineCommand({
     if (abandon && (dryRun || isDropping)) {
       throw new PluginError('usage', '--abandon does not go with --dry-run and --drop-backups');
     }
-    const host = await requestOf(args, environment);
+    const host = await requestOf(args, environment, context.signal);
     const { release } = await openTarget({ ...noTarget, ...args }, { ...host, ...host.detected }, environment, context);
     await using _release = release;
     const expectedDigest = args.digest === undefined ? undefined : readDigest(args.digest);
@@ -57,7 +57,7 @@ export const command = defineCommand({
     const print = async (result: object, words: string): Promise<void> =>
       terminal.print(await formatResult(output, result, words));
     if (dryRun && !isDropping) {
-      const plan = await planRollback(request, context);
+      const plan = await planRollback(request);
       await print({ outcome: 'planned', ...plan }, describePlan(plan));
       return;
     }

@@ -116,7 +116,7 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   requireVersion(facts, installation, context);
   requireSameKind(entries, installation);
   const isPostgres = installation.database === 'postgres';
-  const database = await findDatabase(files, commands, installation, signal);
+  const database = await findDatabase(files, commands, installation);
   const account = isPostgres ? readAccount(detected) : undefined;
   if (database === undefined || (isPostgres && !account)) {
     throw new PluginError('unsupported', 'the database of this registry is not the one of its installer');
@@ -126,16 +126,16 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   const dump = entries.find(({ path }) => path === databaseEntries.postgres);
   if (account && dump) {
     const head = await backup.head(dump, Math.min(dump.size, headSize), signal);
-    const isKnown = await checkDumpVersion(commands, account, head.toString('latin1'), signal);
+    const isKnown = await checkDumpVersion(commands, account, head.toString('latin1'));
     if (!isKnown) log('warn', 'it is unknown whether the PostgreSQL of this host is older than the one of the backup');
   }
   const restored = await planFiles({ ...request, small: await backup.readSmall(signal) });
-  const storage = await findImageStorage(files, commands, installation, signal);
-  const missing = facts.hasImages ? await listMissingContent(backup, commands, storage, signal) : [];
+  const storage = await findImageStorage(files, commands, installation);
+  const missing = facts.hasImages ? await listMissingContent(backup, commands, storage) : [];
   const addedSize = sumSizes(missing);
   if (missing.length > 0) await checkSpace(join(storage, 'each'), addedSize);
   const fresh = entries.find(({ path }) => isDatabase(path))?.size ?? 0;
-  const present = await kindOf({ isPostgres }).size(commands, database, signal);
+  const present = await kindOf({ isPostgres }).size(commands, database);
   const state = files.locate(await files.resolve(installation.quayRoot.value));
   // The new database and a copy that is checked, and the present one.
   await checkSpace(join(state, scratchNames.replacement), 2.2 * fresh + present);
@@ -198,7 +198,7 @@ async function unpackDatabase(
   }
   const scratch = join(folder, 'check');
   try {
-    await recoverDatabase(commands, folder, scratch, signal, 'the database in the backup');
+    await recoverDatabase(commands, folder, scratch, 'the database in the backup');
   } finally {
     await rm(scratch, { recursive: true, force: true });
   }

@@ -84,7 +84,6 @@ async function executeChange(
   context: Context,
 ): Promise<void> {
   const { commands, keepBackups, noRestart } = request;
-  const { signal } = context;
   let journal = begun;
   noteUnfinished(journal, context);
   // A resumed run does not know when the registry stopped.
@@ -92,15 +91,15 @@ async function executeChange(
   let outage: number | undefined;
   try {
     if (journal.phase === 'writing') {
-      await keepReplaced(commands, journal, signal);
+      await keepReplaced(commands, journal);
       if (journal.database !== undefined) {
         stopped &&= performance.now();
-        await stopDatabase(commands, journal, signal);
+        await stopDatabase(commands, journal);
         const backup = await records.folderOf(journal);
-        await kindOf(journal).copy(commands, journal.database, backup, signal);
+        await kindOf(journal).copy(commands, journal.database, backup);
         // A damaged database may be the reason for its replacement.
-        if (!journal.replacesDatabase) await kindOf(journal).check(commands, backup, signal);
-        journal = { ...journal, copyDigest: await kindOf(journal).digest(commands, backup, signal) };
+        if (!journal.replacesDatabase) await kindOf(journal).check(commands, backup);
+        journal = { ...journal, copyDigest: await kindOf(journal).digest(commands, backup) };
       }
       const next = journal.migration ? 'migrating' : journal.replacesDatabase ? 'replacing' : 'restarting';
       journal = await records.advance(journal, next);
@@ -111,30 +110,30 @@ async function executeChange(
     }
     if (journal.phase === 'replacing' && journal.database !== undefined) {
       // A restart of the host may have started it since.
-      await stopDatabase(commands, journal, signal);
+      await stopDatabase(commands, journal);
       const { migration } = journal;
       const replacement = await records.state.locate(scratchNames.replacement);
       if (journal.isPostgres && !migration) {
-        await loadPostgres(request, join(replacement, dumpName), signal);
+        await loadPostgres(request, join(replacement, dumpName));
       } else {
-        const database = migration ? await createStorage(request, migration, signal) : journal.database;
+        const database = migration ? await createStorage(request, migration) : journal.database;
         const backup = await records.folderOf(journal);
-        await replaceDatabase(commands, { replacement, backup, database }, signal);
+        await replaceDatabase(commands, { replacement, backup, database });
       }
       await records.apply(journal);
       journal = await records.advance(journal, 'restarting');
     }
     await records.apply(journal);
     await createSecrets(commands, journal.secrets ?? [], request.detected, records.state, context);
-    for (const { name, to } of journal.names) await commands.podman(['tag', to, name], signal);
+    for (const { name, to } of journal.names) await commands.podman(['tag', to, name]);
     if (!noRestart && journal.restart.length > 0) {
       if (journal.database === undefined) stopped &&= performance.now();
-      await restartUnits(request, journal, signal);
-      await waitForRegistry(request, context, signal);
+      await restartUnits(request, journal);
+      await waitForRegistry(request, context);
       outage = stopped && Math.ceil((performance.now() - stopped) / 1000);
-      await requireContainers(request, journal, signal);
+      await requireContainers(request, journal);
     }
-    await disableUnits(commands, journal.retired?.units ?? [], signal);
+    await disableUnits(commands, journal.retired?.units ?? []);
   } catch (error) {
     const why = isPluginError(error, 'interrupted') ? 'it was interrupted' : messageOf(error);
     await rollBack(request, records, journal, isResumed, context, why, error);

@@ -21,17 +21,16 @@ export async function dropBackup(
   context: Context,
 ): Promise<void> {
   const { commands } = request;
-  const { signal } = context;
   if (journal.retired) await removeRetired(request, journal.retired, context);
-  await releaseReplaced(commands, journal, signal);
-  await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
+  await releaseReplaced(commands, journal);
+  await kindOf(journal).removeCopy(commands, await records.folderOf(journal));
   await records.drop(journal);
 }
 
 async function removeRetired(
   { files, commands, detect }: ExecutionRequest,
   { units, secrets }: RetiredUnits,
-  { log, signal }: Context,
+  { log }: Context,
 ): Promise<void> {
   const { installation, units: present } = await detectInstallation(files, detect);
   // Another program may use PostgreSQL again.
@@ -41,7 +40,6 @@ async function removeRetired(
   await disableUnits(
     commands,
     units.filter((unit) => present.has(unit)),
-    signal,
   );
   for (const unit of units) {
     const name = join(within, `${unit}.service`);
@@ -49,6 +47,6 @@ async function removeRetired(
     for (const path of [...parts.filter((each) => each !== name), name]) await removeFile(files, { path, within });
     log('info', `removed ${name}. Its data is kept: see podman volume ls`);
   }
-  await commands.systemctl(['daemon-reload'], signal);
-  await removeSecrets(commands, secrets, signal);
+  await commands.systemctl(['daemon-reload']);
+  await removeSecrets(commands, secrets);
 }

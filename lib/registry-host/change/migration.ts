@@ -31,14 +31,11 @@ export async function prepareMigration(
   { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
   { image, storage }: Pick<DatabaseMigration, 'image' | 'storage'>,
   size: number,
-  signal: AbortSignal,
 ): Promise<DatabaseMigration> {
-  const creates = !(await hasStorage(files, commands, storage, signal));
+  const creates = !(await hasStorage(files, commands, storage));
   const isNewVolume = creates && !storage.startsWith('/');
-  const folder = isNewVolume
-    ? await locateNewVolume(commands, storage, signal)
-    : await locateStorage(files, commands, storage, signal);
-  if (!creates && (await sizeOfDatabase(commands, folder, signal)) > 0) {
+  const folder = isNewVolume ? await locateNewVolume(commands, storage) : await locateStorage(files, commands, storage);
+  if (!creates && (await sizeOfDatabase(commands, folder)) > 0) {
     throw new PluginError('conflict', `${storage} already has a database of SQLite`, {
       hint: 'Nothing was changed. Move it away, or choose another volume or folder for the database.',
       settings: ['sqliteStorage'],
@@ -57,17 +54,17 @@ export async function migrateDatabase(
   request: ExecutionRequest,
   state: StateFolder,
   { image }: DatabaseMigration,
-  { log, signal }: Context,
+  { log }: Context,
 ): Promise<void> {
   const { commands, detected, healthTimeout } = request;
   const account = requireAccount(detected);
   // A restart of the host may have started it since.
-  await commands.systemctl(['stop', 'quay-app.service'], signal);
-  await removeMigrationContainer(commands, signal);
-  await commands.systemctl(['restart', 'quay-postgres.service'], signal);
-  await waitForPostgres(commands, account, healthTimeout, signal);
+  await commands.systemctl(['stop', 'quay-app.service']);
+  await removeMigrationContainer(commands);
+  await commands.systemctl(['restart', 'quay-postgres.service']);
+  await waitForPostgres(commands, account, healthTimeout);
   log('info', 'updating the schema in PostgreSQL with the new Quay');
-  await runMigrations(request, image, new Map(), signal);
+  await runMigrations(request, image, new Map());
 
   const prepared = await prepareScratch(request, state);
   log('info', 'creating the schema in SQLite');
@@ -75,11 +72,11 @@ export async function migrateDatabase(
     ['/quay-registry/conf/stack', join(state.path, scratchNames.migration, 'quay-config')],
     ['/sqlite', join(state.path, scratchNames.migration, 'sqlite')],
   ]);
-  await runMigrations(request, image, mounts, signal);
+  await runMigrations(request, image, mounts);
   const replacement = await state.locate(scratchNames.replacement);
-  const path = await recoverDatabase(commands, join(prepared, 'sqlite'), replacement, signal, 'the new database');
+  const path = await recoverDatabase(commands, join(prepared, 'sqlite'), replacement, 'the new database');
   log('info', 'reading PostgreSQL into SQLite');
-  const { tables, rows } = await importDump(path, dumpPostgres(commands, account, 'rows', signal));
+  const { tables, rows } = await importDump(path, dumpPostgres(commands, account, 'rows'));
   log('info', `read ${rows} rows of ${tables} tables`);
   await state.remove(scratchNames.migration);
 }
@@ -91,15 +88,14 @@ export async function migrateDatabase(
 export async function createStorage(
   { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
   { storage, creates }: DatabaseMigration,
-  signal: AbortSignal,
 ): Promise<string> {
-  if (creates && !(await hasStorage(files, commands, storage, signal))) {
+  if (creates && !(await hasStorage(files, commands, storage))) {
     if (storage.startsWith('/')) await makeFolder(files, storage);
-    else await commands.podman(['volume', 'create', storage], signal);
+    else await commands.podman(['volume', 'create', storage]);
   }
-  const folder = await locateStorage(files, commands, storage, signal);
+  const folder = await locateStorage(files, commands, storage);
   // The user and the group of Quay’s image.
-  if (creates && storage.startsWith('/')) await commands.setFolderAttributes(folder, '1001:0', '0770', signal);
+  if (creates && storage.startsWith('/')) await commands.setFolderAttributes(folder, '1001:0', '0770');
   return folder;
 }
 
@@ -108,18 +104,17 @@ export async function undoMigration(
   { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
   state: StateFolder,
   { storage, creates }: DatabaseMigration,
-  signal: AbortSignal,
 ): Promise<void> {
-  await removeMigrationContainer(commands, signal);
+  await removeMigrationContainer(commands);
   await state.remove(scratchNames.migration);
-  if (!(await hasStorage(files, commands, storage, signal))) return;
-  const folder = await locateStorage(files, commands, storage, signal);
-  if (!creates) await removeDatabase(commands, folder, signal);
-  else if (storage.startsWith('/')) await commands.removeFolder(folder, signal);
+  if (!(await hasStorage(files, commands, storage))) return;
+  const folder = await locateStorage(files, commands, storage);
+  if (!creates) await removeDatabase(commands, folder);
+  else if (storage.startsWith('/')) await commands.removeFolder(folder);
   else {
     // A container that has ended still uses the volume.
-    await commands.podman(['rm', '--force', '--ignore', 'quay-app'], signal);
-    await commands.podman(['volume', 'rm', storage], signal);
+    await commands.podman(['rm', '--force', '--ignore', 'quay-app']);
+    await commands.podman(['volume', 'rm', storage]);
   }
 }
 
@@ -127,17 +122,17 @@ async function makeFolder(files: HostFiles, path: string): Promise<void> {
   await using _created = await files.openFolder({ path, within: path }, true);
 }
 
-async function removeMigrationContainer(commands: HostCommands, signal: AbortSignal): Promise<void> {
-  await commands.podman(['rm', '--force', '--ignore', containerName], signal);
+async function removeMigrationContainer(commands: HostCommands): Promise<void> {
+  await commands.podman(['rm', '--force', '--ignore', containerName]);
 }
 
-function hasStorage(files: HostFiles, commands: HostCommands, storage: string, signal: AbortSignal): Promise<boolean> {
-  return storage.startsWith('/') ? files.exists(storage) : commands.exists('volume', storage, signal);
+function hasStorage(files: HostFiles, commands: HostCommands, storage: string): Promise<boolean> {
+  return storage.startsWith('/') ? files.exists(storage) : commands.exists('volume', storage);
 }
 
 /** Returns the folder that a volume will have on this machine. */
-async function locateNewVolume(commands: HostCommands, storage: string, signal: AbortSignal): Promise<string> {
-  const volumes = (await commands.podman(['info', '--format', '{{.Store.VolumePath}}'], signal)).trim();
+async function locateNewVolume(commands: HostCommands, storage: string): Promise<string> {
+  const volumes = (await commands.podman(['info', '--format', '{{.Store.VolumePath}}'])).trim();
   return join(volumes, storage, '_data');
 }
 
@@ -149,7 +144,6 @@ async function runMigrations(
   { commands, detected, detect }: ExecutionRequest,
   image: string,
   mounts: ReadonlyMap<string, string>,
-  signal: AbortSignal,
 ): Promise<void> {
   const given = (detected.commands.quay?.options ?? []).flatMap(({ name, value }) => {
     const target = name === 'volume' ? value?.split(':')[1] : undefined;
@@ -160,7 +154,7 @@ async function runMigrations(
   });
   const volumes = [...mounts].map(([target, source]) => `--volume=${source}:${target}:Z`);
   const own = ['--rm', '--replace', `--name=${containerName}`];
-  await commands.podman(['run', ...own, ...given, ...volumes, image, 'migrate', 'head'], signal);
+  await commands.podman(['run', ...own, ...given, ...volumes, image, 'migrate', 'head']);
 }
 
 /** Makes the folders for the container that creates the schema in SQLite. Returns their parent on this machine. */

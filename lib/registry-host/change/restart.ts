@@ -12,30 +12,22 @@ import type { DetectOptions } from '../detect/scopes.ts';
 import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
 
 /** Stops units and disables their start at boot. Throws `command-failed`. */
-export async function disableUnits(
-  commands: HostCommands,
-  units: readonly string[],
-  signal: AbortSignal,
-): Promise<void> {
-  for (const unit of units) await commands.systemctl(['disable', '--now', `${unit}.service`], signal);
+export async function disableUnits(commands: HostCommands, units: readonly string[]): Promise<void> {
+  for (const unit of units) await commands.systemctl(['disable', '--now', `${unit}.service`]);
 }
 
 /**
  * Reloads systemd, and restarts the units of a change in order; units that the change disables only on the way back.
  * Throws `command-failed`.
  */
-export async function restartUnits(
-  request: ExecutionRequest,
-  journal: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
+export async function restartUnits(request: ExecutionRequest, journal: UpgradeJournal): Promise<void> {
   const { commands } = request;
   const retired = isForward(journal) ? (journal.retired?.units ?? []) : [];
-  await commands.systemctl(['daemon-reload'], signal);
+  await commands.systemctl(['daemon-reload']);
   for (const unit of journal.restart) {
     if (retired.includes(unit)) continue;
-    await commands.systemctl(['restart', `${unit}.service`], signal);
-    if (unit === 'quay-pod') await waitForPod(request, signal);
+    await commands.systemctl(['restart', `${unit}.service`]);
+    if (unit === 'quay-pod') await waitForPod(request);
   }
 }
 
@@ -43,10 +35,10 @@ export async function restartUnits(
  * Waits until the pod exists. systemd takes its unit as started before that, and restarts a container that finds no
  * pod only after 30 s. The health check reports a pod that never exists.
  */
-async function waitForPod({ commands, detected }: ExecutionRequest, signal: AbortSignal): Promise<void> {
+async function waitForPod({ commands, detected }: ExecutionRequest): Promise<void> {
   const [name] = valuesOf(detected.commands.pause, 'name');
   for (let tries = 0; name && tries < 100; tries += 1) {
-    const isThere = await commands.exists('pod', name.value, signal).catch((error: unknown) => {
+    const isThere = await commands.exists('pod', name.value).catch((error: unknown) => {
       if (!isPluginError(error, 'command-failed')) throw error;
       return false;
     });
@@ -57,31 +49,24 @@ async function waitForPod({ commands, detected }: ExecutionRequest, signal: Abor
 
 /** Detects the registry again, and waits until it is healthy. Throws the errors of `waitForHealth`. */
 export async function waitForRegistry(
-  { files, detect, now, healthTimeout }: ExecutionRequest,
+  { files, commands, detect, now, healthTimeout }: ExecutionRequest,
   { log }: Context,
-  signal: AbortSignal,
 ): Promise<void> {
   const detected = await detectInstallation(files, detect);
   const check = healthCheckOf(detected, await readCertificates(files, detected.installation, now));
   log('info', 'waiting for the registry to become healthy');
-  await waitForHealth(check, healthTimeout, signal);
+  await waitForHealth(check, healthTimeout, commands.signal);
 }
 
 /**
  * Checks that the containers run the new images, because a healthy registry may still be the old one. Throws
  * `unreachable`.
  */
-export async function requireContainers(
-  { commands }: ExecutionRequest,
-  { containers }: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
+export async function requireContainers({ commands }: ExecutionRequest, { containers }: UpgradeJournal): Promise<void> {
   for (const { name, image } of containers) {
     const format = '{{.State.Running}} {{.Image}}';
-    const [running, id] = (await commands.podman(['container', 'inspect', '--format', format, name], signal))
-      .trim()
-      .split(' ');
-    if (running === 'true' && id !== undefined && id === (await findImage(commands, image, signal))) continue;
+    const [running, id] = (await commands.podman(['container', 'inspect', '--format', format, name])).trim().split(' ');
+    if (running === 'true' && id !== undefined && id === (await findImage(commands, image))) continue;
     throw new PluginError('unreachable', `the container ${name} does not run ${image}`);
   }
 }

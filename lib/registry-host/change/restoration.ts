@@ -24,16 +24,15 @@ export async function requireRestorable(
   records: UpgradeRecords,
   journal: UpgradeJournal,
   keepNewer: boolean,
-  signal: AbortSignal,
 ): Promise<void> {
   const { files, detected, commands, force } = request;
   await records.requireFiles(journal);
   if (journal.phase === 'writing') return;
-  await requireRetired(request, journal, signal);
-  if (!force) await requireReplaced(commands, journal, signal);
+  await requireRetired(request, journal);
+  if (!force) await requireReplaced(commands, journal);
   if (journal.database === undefined) return;
   const isMoved =
-    !journal.migration && (await findDatabase(files, commands, detected.installation, signal)) !== journal.database;
+    !journal.migration && (await findDatabase(files, commands, detected.installation)) !== journal.database;
   if (isMoved) {
     throw new PluginError('conflict', `the database of the registry is no longer in ${journal.database}`, {
       hint: 'The backup is of another database. Restore the /sqlite volume in the unit of Quay.',
@@ -42,18 +41,18 @@ export async function requireRestorable(
   // The replaced database may have been missing.
   const kind = kindOf(journal);
   const copy = await records.folderOf(journal);
-  if (!journal.replacesDatabase) await kind.requireCopy(commands, copy, signal);
+  if (!journal.replacesDatabase) await kind.requireCopy(commands, copy);
   const { copyDigest } = journal;
-  if (!force && copyDigest !== undefined && (await kind.digest(commands, copy, signal)) !== copyDigest) {
+  if (!force && copyDigest !== undefined && (await kind.digest(commands, copy)) !== copyDigest) {
     throw new PluginError('invalid-file', `the backup of the database in ${records.showFolder(journal)} is corrupt`, {
       hint: 'Keep the registry as it is, and check the disk. Or force it, with the database of the backup as it is.',
       settings: ['force'],
     });
   }
   if (force || !isSaved(journal, keepNewer)) return;
-  const newer = await findNewer(request, journal, signal);
+  const newer = await findNewer(request, journal);
   if (newer) {
-    await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder, signal));
+    await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder));
   }
 }
 
@@ -61,7 +60,6 @@ export async function requireRestorable(
 async function requireRetired(
   { files, commands, detected }: ExecutionRequest,
   { retired }: UpgradeJournal,
-  signal: AbortSignal,
 ): Promise<void> {
   const missing: string[] = [];
   for (const unit of retired?.units ?? []) {
@@ -69,7 +67,7 @@ async function requireRetired(
     if (!(await files.exists(path))) missing.push(path);
   }
   for (const name of retired?.secrets ?? []) {
-    if (!(await commands.exists('secret', name, signal))) missing.push(`the podman secret ${name}`);
+    if (!(await commands.exists('secret', name))) missing.push(`the podman secret ${name}`);
   }
   if (missing.length === 0) return;
   throw new PluginError('not-found', `${missing.join(' and ')} is missing, which a rollback needs`, {
@@ -82,29 +80,30 @@ async function requireRetired(
  * database first. A resumed run never restores twice. Throws `rollback-failed`.
  */
 export async function restoreRegistry(
-  request: ExecutionRequest,
+  given: ExecutionRequest,
   records: UpgradeRecords,
   begun: UpgradeJournal,
   keepNewer: boolean,
   context: Context,
 ): Promise<void> {
-  const { commands, noRestart } = request;
   // An interruption does not stop the restoration.
-  const { signal } = new AbortController();
+  const commands = given.commands.uninterrupted();
+  const request = { ...given, commands };
+  const { noRestart } = given;
   let journal = begun;
   noteUnfinished(begun, context);
   try {
     if (journal.phase !== 'starting') {
-      await requireRestorable(request, records, journal, keepNewer, signal);
-      journal = await prepare(request, records, journal, keepNewer, signal);
-      journal = await restore(request, records, journal, signal);
+      await requireRestorable(request, records, journal, keepNewer);
+      journal = await prepare(request, records, journal, keepNewer);
+      journal = await restore(request, records, journal);
     }
     const isStarted = !noRestart && journal.restart.length > 0;
     // Before its first file, a change has at most stopped Quay.
-    if (isStarted && begun.phase === 'writing') await commands.systemctl(['start', 'quay-app.service'], signal);
-    else if (isStarted) await restartUnits(request, journal, signal);
-    await releaseReplaced(commands, journal, signal);
-    await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
+    if (isStarted && begun.phase === 'writing') await commands.systemctl(['start', 'quay-app.service']);
+    else if (isStarted) await restartUnits(request, journal);
+    await releaseReplaced(commands, journal);
+    await kindOf(journal).removeCopy(commands, await records.folderOf(journal));
     await records.end(journal, false);
     context.onUnfinished?.(undefined);
     if (!isStarted || !journal.wasHealthy) return;
@@ -114,7 +113,7 @@ export async function restoreRegistry(
       cause,
     });
   }
-  await waitForRegistry(request, context, signal).catch((cause: unknown) => {
+  await waitForRegistry(request, context).catch((cause: unknown) => {
     throw new PluginError(
       'rollback-failed',
       `everything was restored, but the registry is not healthy: ${messageOf(cause)}`,
@@ -138,13 +137,12 @@ async function prepare(
   records: UpgradeRecords,
   begun: UpgradeJournal,
   keepNewer: boolean,
-  signal: AbortSignal,
 ): Promise<UpgradeJournal> {
   if (begun.database === undefined || !isSaved(begun, keepNewer)) return await beginRestoring(records, begun);
   try {
-    return await beginRestoring(records, await saveNewer(request, records, begun, signal));
+    return await beginRestoring(records, await saveNewer(request, records, begun));
   } catch (error) {
-    await request.commands.systemctl(['restart', 'quay-app.service'], signal).catch(() => undefined);
+    await request.commands.systemctl(['restart', 'quay-app.service']).catch(() => undefined);
     throw error;
   }
 }
@@ -154,22 +152,21 @@ async function saveNewer(
   request: ExecutionRequest,
   records: UpgradeRecords,
   begun: UpgradeJournal,
-  signal: AbortSignal,
 ): Promise<UpgradeJournal> {
   const { commands, force } = request;
   const journal = await records.advance(begun, 'saving');
-  await stopDatabase(commands, begun, signal);
+  await stopDatabase(commands, begun);
   const newer = await records.state.locate(newerName);
   const clear = async (): Promise<void> => {
     // An earlier one may be of PostgreSQL.
-    await kindOf({ isPostgres: true }).removeCopy(commands, newer, signal);
+    await kindOf({ isPostgres: true }).removeCopy(commands, newer);
     await records.state.remove(newerName);
   };
   try {
-    const found = await findNewer(request, begun, signal);
+    const found = await findNewer(request, begun);
     await clear();
     await records.state.makeFolder(newerName);
-    await found?.kind.copy(commands, found.folder, newer, signal);
+    await found?.kind.copy(commands, found.folder, newer);
   } catch (error) {
     if (!force) throw error;
     await clear();
@@ -186,21 +183,20 @@ async function restore(
   request: ExecutionRequest,
   records: UpgradeRecords,
   journal: UpgradeJournal,
-  signal: AbortSignal,
 ): Promise<UpgradeJournal> {
   const { commands } = request;
-  if (journal.database !== undefined) await stopDatabase(commands, journal, signal);
+  if (journal.database !== undefined) await stopDatabase(commands, journal);
   await records.restore(journal);
   for (const { name, from } of journal.names) {
-    if (from !== undefined) await commands.podman(['tag', from, name], signal);
+    if (from !== undefined) await commands.podman(['tag', from, name]);
   }
-  await renameReplaced(commands, journal, signal);
+  await renameReplaced(commands, journal);
   if (journal.database !== undefined) {
-    if (journal.migration) await undoMigration(request, records.state, journal.migration, signal);
-    await kindOf(journal).restore(commands, await records.folderOf(journal), journal.database, signal);
+    if (journal.migration) await undoMigration(request, records.state, journal.migration);
+    await kindOf(journal).restore(commands, await records.folderOf(journal), journal.database);
   }
-  await removeSecrets(commands, journal.secrets ?? [], signal);
-  for (const unit of journal.retired?.units ?? []) await commands.systemctl(['enable', `${unit}.service`], signal);
+  await removeSecrets(commands, journal.secrets ?? []);
+  for (const unit of journal.retired?.units ?? []) await commands.systemctl(['enable', `${unit}.service`]);
   return advance(records, journal, 'starting');
 }
 

@@ -111,19 +111,18 @@ export async function findRevertible({
  * Plans a rollback, and checks that it is possible. Changes nothing. Throws `not-found` if there is no backup, the
  * errors of `requireRestorable`, `conflict` if the files were changed since, and `usage`.
  */
-export async function planRollback(request: RollbackRequest, { signal }: Context): Promise<RollbackPlan> {
+export async function planRollback(request: RollbackRequest): Promise<RollbackPlan> {
   const records = openRecords(request);
-  return describeRollback(request, records, await findChange(request, records), signal);
+  return describeRollback(request, records, await findChange(request, records));
 }
 
 async function describeRollback(
   request: RollbackRequest,
   records: UpgradeRecords,
   journal: UpgradeJournal,
-  signal: AbortSignal,
 ): Promise<RollbackPlan> {
   const isRestored = journal.phase === 'starting';
-  if (!isRestored) await requireRestorable(request, records, journal, true, signal);
+  if (!isRestored) await requireRestorable(request, records, journal, true);
   const renewals = await findUnusable(request, records, journal);
   return {
     renewals,
@@ -149,7 +148,7 @@ export async function rollBackRegistry(request: RollbackRequest, context: Contex
   const { release, expectedDigest, commands } = request;
   const change = await findChange(request, records);
   const journal = release ? await loadReplaced(commands, change, release, expectedDigest, context) : change;
-  const plan = await describeRollback(request, records, journal, context.signal);
+  const plan = await describeRollback(request, records, journal);
   await startStopped(commands, records.state, context);
   const isRenewed = plan.renewals.length > 0;
   // Clients of an expired certificate, and so the health check, fail until it is renewed.

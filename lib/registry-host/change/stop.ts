@@ -18,12 +18,12 @@ export async function whileStopped<T>(
   task: () => Promise<T>,
   context: Context,
 ): Promise<T> {
-  if (!(await isActive(commands, context.signal))) return task();
+  if (!(await isActive(commands))) return task();
   await state.write(markName, '');
   const hint = `Start it: systemctl start ${unit}. The next command that changes the registry starts it too.`;
   context.onUnfinished?.(new PluginError('interrupted', 'Quay is stopped', { hint }));
   try {
-    await commands.systemctl(['stop', unit], context.signal);
+    await commands.systemctl(['stop', unit]);
     return await task();
   } finally {
     await start(commands, state);
@@ -40,12 +40,12 @@ export async function startStopped(commands: HostCommands, state: StateFolder, {
 
 async function start(commands: HostCommands, state: StateFolder): Promise<void> {
   // An interruption must not leave it stopped.
-  await commands.systemctl(['restart', unit], new AbortController().signal);
+  await commands.uninterrupted().systemctl(['restart', unit]);
   await state.remove(markName);
 }
 
 /** Throws `command-failed` if systemd cannot be asked, because a database in use must not be copied. */
-async function isActive(commands: HostCommands, signal: AbortSignal): Promise<boolean> {
-  const state = await commands.systemctl(['show', '--property=ActiveState', '--value', unit], signal);
+async function isActive(commands: HostCommands): Promise<boolean> {
+  const state = await commands.systemctl(['show', '--property=ActiveState', '--value', unit]);
   return !/^(?:inactive|failed)$/.test(state.trim());
 }

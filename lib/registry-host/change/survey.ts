@@ -45,7 +45,6 @@ export interface RegistrySurvey {
 export async function surveyHost(
   { files, detected, target, release, renewal: options, sqliteStorage = defaultSqliteStorage }: SurveyRequest,
   podman?: HostCommands,
-  signal = new AbortController().signal,
 ): Promise<RegistrySurvey> {
   const { installation } = detected;
   const certificates = await readCertificates(files, installation, options.now);
@@ -58,7 +57,7 @@ export async function surveyHost(
     if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
     const recorded = state?.images[component];
     const known = recorded?.ref === present ? recorded.id : undefined;
-    const id = podman ? await findImage(podman, present, signal) : known;
+    const id = podman ? await findImage(podman, present) : known;
     if (id === undefined && !podman) unknown.push(present);
     else if (id !== wanted.id) respun.push(component);
   }
@@ -77,7 +76,7 @@ export async function surveyHost(
     sqliteStorage,
     missing: listMissingUnits(detected, target),
     needs: podman
-      ? await findUnmetNeeds({ files, commands: podman }, detected, images, signal)
+      ? await findUnmetNeeds({ files, commands: podman }, detected, images)
       : { blockers: [], warnings: [] },
   });
   return { certificates, renewal, renewals, plan };
@@ -103,15 +102,14 @@ const passes = 5;
 export async function forecastUpgrade(
   { files, commands, detected }: { files: HostFiles; commands: HostCommands; detected: DetectedInstallation },
   { images }: UpgradePlan,
-  signal: AbortSignal,
 ): Promise<Forecast> {
   const { installation } = detected;
   const copies = images.some(({ component }) => component === 'quay');
-  const folder = copies ? await findDatabase(files, commands, installation, signal) : undefined;
+  const folder = copies ? await findDatabase(files, commands, installation) : undefined;
   const isPostgres = installation.database === 'postgres';
-  const databaseSize = folder === undefined ? 0 : await kindOf({ isPostgres }).size(commands, folder, signal);
+  const databaseSize = folder === undefined ? 0 : await kindOf({ isPostgres }).size(commands, folder);
   const begun = performance.now();
-  if (folder !== undefined) await commands.digestOf(folder, [], signal);
+  if (folder !== undefined) await commands.digestOf(folder, []);
   const readTime = (performance.now() - begun) / 1000;
   const { free } = await measureFree(files.locate(join(stateFolderOf(installation), 'each')));
   const ended = await new UpgradeRecords(files, installation).listEnded();

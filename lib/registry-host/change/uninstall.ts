@@ -58,10 +58,7 @@ const dataMounts = ['/datastorage', '/sqlite', '/var/lib/pgsql/data'];
  * Lists all parts of an installation from its units. Its configuration may be missing. Changes nothing. Throws the
  * errors of `locateInstallation`, `conflict` for an unfinished change, and `command-failed`.
  */
-export async function planUninstall(
-  { files, commands, detect }: UninstallRequest,
-  signal: AbortSignal,
-): Promise<UninstallPlan> {
+export async function planUninstall({ files, commands, detect }: UninstallRequest): Promise<UninstallPlan> {
   const located = await locateInstallation(files, detect);
   const { scope, unitFolder: folder, quayRoot, kept } = located;
   const found: ScopedUnits = kept ? { scope, folder, units: new Map() } : await findUnits(files, detect);
@@ -87,7 +84,7 @@ export async function planUninstall(
     names: readonly string[],
   ): Promise<string[]> => {
     const existing: string[] = [];
-    for (const name of names) if (await commands.exists(kind, name, signal)) existing.push(name);
+    for (const name of names) if (await commands.exists(kind, name)) existing.push(name);
     return existing;
   };
   return {
@@ -153,13 +150,13 @@ export async function locateInstallation(files: HostFiles, detect: DetectOptions
 export async function uninstallRegistry(
   request: UninstallRequest,
   removeData: boolean,
-  { log, signal }: Context,
+  { log }: Context,
 ): Promise<UninstallPlan> {
   const { files, commands, detect } = request;
   const located = await locateInstallation(files, detect);
   const { unitFolder, quayRoot } = located;
   await using _lock = await takeStateLock(files, located);
-  const plan = await planUninstall(request, signal);
+  const plan = await planUninstall(request);
   const removed = removeData ? plan.folders : [];
   const folders = await Promise.all(removed.map((path) => requireRemovable(files, path, detect.home)));
   const { scope, volumes, keptImages } = plan;
@@ -168,21 +165,21 @@ export async function uninstallRegistry(
   await writeKept(files, kept, detect);
   for (const unit of plan.units) {
     log('info', `stopping ${unit}`);
-    await commands.systemctl(['disable', '--now', unit], signal);
+    await commands.systemctl(['disable', '--now', unit]);
   }
-  if (plan.containers.length > 0) await commands.podman(['rm', '--force', '--ignore', ...plan.containers], signal);
-  if (plan.pods.length > 0) await commands.podman(['pod', 'rm', '--force', '--ignore', ...plan.pods], signal);
-  for (const name of plan.secrets) await commands.podman(['secret', 'rm', name], signal);
+  if (plan.containers.length > 0) await commands.podman(['rm', '--force', '--ignore', ...plan.containers]);
+  if (plan.pods.length > 0) await commands.podman(['pod', 'rm', '--force', '--ignore', ...plan.pods]);
+  for (const name of plan.secrets) await commands.podman(['secret', 'rm', name]);
   if (removeData) {
-    for (const name of plan.volumes) await commands.podman(['volume', 'rm', name], signal);
-    for (const name of plan.keptImages) await commands.podman(['untag', name, name], signal);
-    for (const path of folders) await commands.removeFolder(path, signal);
+    for (const name of plan.volumes) await commands.podman(['volume', 'rm', name]);
+    for (const name of plan.keptImages) await commands.podman(['untag', name, name]);
+    for (const path of folders) await commands.removeFolder(path);
     // The folder may have archives of the installer.
     await removeEmptyFolder(files, quayRoot.value);
   }
   // The unit of Quay is last, so that the next run still finds the installation.
   for (const path of plan.unitFiles) await removeFile(files, { path, within: unitFolder });
-  await commands.systemctl(['daemon-reload'], signal);
+  await commands.systemctl(['daemon-reload']);
   if (removeData) await removeKept(files, scope, detect);
   return plan;
 }

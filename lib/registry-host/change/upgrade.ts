@@ -60,18 +60,17 @@ export interface UpgradeResult {
  */
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
   const { files, commands, release } = request;
-  const { signal } = context;
   await using _lock = await takeStateLock(files, request.detected.installation);
   const records = openRecords(request);
   const resumed = await resumeUnfinished(request, records, context);
   const present = resumed ?? request.detected;
-  const first = await surveyHost({ ...request, detected: present }, commands, signal);
+  const first = await surveyHost({ ...request, detected: present }, commands);
   requireFeasible(first.plan);
   if (isUpToDate(first.plan)) return { outcome: resumed ? 'resumed' : 'unchanged', plan: first.plan };
   const missing = listMissingUnits(present, request.target);
-  if (missing.length > 0) await writeMissingUnits({ ...request, detected: present }, missing, signal);
+  if (missing.length > 0) await writeMissingUnits({ ...request, detected: present }, missing);
   const detected = missing.length > 0 ? await detectInstallation(files, request.detect) : present;
-  const survey = missing.length > 0 ? await surveyHost({ ...request, detected }, commands, signal) : first;
+  const survey = missing.length > 0 ? await surveyHost({ ...request, detected }, commands) : first;
   const { certificates, renewal, renewals } = survey;
   const { repairs, restart } = first.plan;
   const plan = {
@@ -86,14 +85,13 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
       hint: 'The database is copied while Quay is stopped. Allow the restart.',
     });
   }
-  const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;
+  const database = quayChanges ? await findDatabase(files, commands, detected.installation) : undefined;
   const isPostgres = detected.installation.database === 'postgres';
-  const databaseSize = database === undefined ? 0 : await kindOf({ isPostgres }).size(commands, database, signal);
+  const databaseSize = database === undefined ? 0 : await kindOf({ isPostgres }).size(commands, database);
   const to = plan.images.find(({ component }) => component === 'quay')?.to ?? '';
-  const migration =
-    plan.migration && (await prepareMigration(request, { image: to, ...plan.migration }, databaseSize, signal));
+  const migration = plan.migration && (await prepareMigration(request, { image: to, ...plan.migration }, databaseSize));
   if (plan.images.length > 0) {
-    await requireReadiness({ commands, release, databaseSize, backups: await records.state.locate() }, context);
+    await requireReadiness({ commands, release, databaseSize, backups: await records.state.locate() });
     await release?.check(request.expectedDigest, context);
   }
   const wasHealthy =
@@ -120,7 +118,7 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     restart: migration ? withPostgres(plan.restart) : plan.restart,
     ...{ database, isPostgres },
     ...(migration && { migration, retired: retiredUnits(detected) }),
-    secrets: await listMissingSecrets(commands, plan.restart, detected, signal),
+    secrets: await listMissingSecrets(commands, plan.restart, detected),
     containers: containersOf(detected, plan.images),
     names: loaded.names,
     replaced,
