@@ -5,7 +5,7 @@ import { detectInstallation, type DetectedInstallation } from '../../lib/registr
 import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
 import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
 import { requireOwner } from '../../lib/registry-host/stateFolder.ts';
-import type { ExecutionRequest } from '../../lib/registry-host/change/restart.ts';
+import type { ExecutionRequest } from '../../lib/registry-host/change/openRegistry.ts';
 import { isHost, type RenewalOptions } from '../../lib/registry-host/certificates/renewal.ts';
 import type { DetectOptions } from '../../lib/registry-host/detect/scopes.ts';
 import { locateInstallation, type UninstallRequest } from '../../lib/registry-host/change/uninstall.ts';

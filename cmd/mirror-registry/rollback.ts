@@ -57,7 +57,7 @@ export const command = defineCommand({
     const print = async (result: object, words: string): Promise<void> =>
       terminal.print(await formatResult(output, result, words));
     if (dryRun && !isDropping) {
-      const plan = await planRollback(request);
+      const plan = await planRollback(request, context);
       await print({ outcome: 'planned', ...plan }, describePlan(plan));
       return;
     }
@@ -71,7 +71,7 @@ export const command = defineCommand({
       return;
     }
     if (abandon) {
-      const { journal, backup } = await abandonChange(request);
+      const { journal, backup } = await abandonChange(request, context);
       const words = [
         `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.`,
         "The registry may be stopped: see 'systemctl status quay-app.service'.",

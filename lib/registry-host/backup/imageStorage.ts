@@ -3,8 +3,6 @@ import { readTarStream } from '../../content/archive/tarStream.ts';
 import { encodeHeader, endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
 import type { Context } from '../../context.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Installation } from '../installation.ts';
 import { imagesFolder, isBackupPath, type BackupEntry, type PackedFile } from './backupFormat.ts';
 import type { Backup } from './backupReader.ts';
 
@@ -16,16 +14,6 @@ const excluded = ['uploads', scratchName];
 
 /** GNU tar says so if a file was removed or changed while it was read. */
 const changedCode = 1;
-
-/** Returns the folder with the content of images on this machine. Throws `command-failed`. */
-export async function findImageStorage(
-  files: HostFiles,
-  commands: HostCommands,
-  { storage: { value } }: Installation,
-): Promise<string> {
-  if (value.startsWith('/')) return files.locate(await files.resolve(value));
-  return (await commands.podman(['volume', 'inspect', '--format', '{{.Mountpoint}}', value])).trim();
-}
 
 /** Lists the files of a storage: the size in bytes by path. Throws `command-failed`. */
 export async function listContent(commands: HostCommands, folder: string): Promise<Map<string, number>> {
@@ -89,11 +77,10 @@ export async function addContent(
   entries: readonly BackupEntry[],
   commands: HostCommands,
   folder: string,
-  signal: AbortSignal,
 ): Promise<void> {
   if (entries.length === 0) return;
   const place = `rm -rf "$0" && mkdir "$0" && tar -xf - -C "$0" && cp -rlf "$0/." . && rm -rf "$0"`;
-  await commands.runAsQuay(folder, ['sh', '-c', place, scratchName], packContent(backup, entries, signal));
+  await commands.runAsQuay(folder, ['sh', '-c', place, scratchName], packContent(backup, entries, commands.signal));
 }
 
 async function* packContent(

@@ -2,8 +2,8 @@ import { join } from 'node:path';
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import { openMachineFolder, type HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Installation } from '../installation.ts';
+import { openMachineFolder } from '../../node/machine/hostFiles.ts';
+import type { HostAccess } from '../installation.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 
 /** The files of a database: the main file, and the files that SQLite creates beside it. */
@@ -11,20 +11,8 @@ const databaseName = /^quay_sqlite\.db(?:-wal|-shm|-journal)?$/;
 
 const mainName = 'quay_sqlite.db';
 
-/**
- * Returns the folder of a registry’s database on this machine; undefined if the units name none. Throws
- * `command-failed`.
- */
-export async function findDatabase(
-  files: HostFiles,
-  commands: HostCommands,
-  { databaseStorage }: Installation,
-): Promise<string | undefined> {
-  return databaseStorage && locateStorage(files, commands, databaseStorage.value);
-}
-
 /** Returns the folder of a volume, or a folder of the host, on this machine. Throws `command-failed`. */
-export async function locateStorage(files: HostFiles, commands: HostCommands, storage: string): Promise<string> {
+export async function locateStorage({ files, commands }: HostAccess, storage: string): Promise<string> {
   if (storage.startsWith('/')) return files.locate(await files.resolve(storage));
   return (await commands.podman(['volume', 'inspect', '--format', '{{.Mountpoint}}', storage])).trim();
 }

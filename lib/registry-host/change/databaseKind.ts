@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { DetectedInstallation } from '../detect/detect.ts';
+import type { HostAccess, Installation } from '../installation.ts';
 import {
   checkDatabase,
   copyDatabase,
@@ -10,6 +11,7 @@ import {
   restoreDatabase,
   sizeOfDatabase,
 } from './database.ts';
+import { readAccount, type PostgresAccount } from './migrationPlan.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /**
@@ -83,16 +85,48 @@ export function kindOf({ isPostgres = false }: Pick<UpgradeJournal, 'isPostgres'
   return isPostgres ? postgres : sqlite;
 }
 
+/** The database of a registry, and its folder on this machine. */
+export interface FoundDatabase {
+  readonly kind: DatabaseKind;
+  readonly folder: string;
+}
+
+/** Finds the database of a registry; undefined if its units name none. Throws `command-failed`. */
+export async function findDatabase(
+  host: HostAccess,
+  { database, databaseStorage }: Installation,
+): Promise<FoundDatabase | undefined> {
+  if (!databaseStorage) return undefined;
+  const folder = await locateStorage(host, databaseStorage.value);
+  return { kind: database === 'postgres' ? postgres : sqlite, folder };
+}
+
+/**
+ * Finds the same, with the account of Quay if it is of PostgreSQL. Throws `unsupported` with a hint if it is not the
+ * database of the installer.
+ */
+export async function requireDatabase(
+  host: HostAccess,
+  detected: DetectedInstallation,
+  hint?: string,
+): Promise<FoundDatabase & { readonly account: PostgresAccount | undefined }> {
+  const { installation } = detected;
+  const found = await findDatabase(host, installation);
+  const account = readAccount(detected);
+  if (found && (account || installation.database === 'sqlite')) return { ...found, account };
+  throw new PluginError('unsupported', 'the database of this registry is not the one of its installer', { hint });
+}
+
 /**
  * Returns the kind and the folder of the database that a registry has after a change; undefined if the change does not
  * concern it. Throws `command-failed`.
  */
 export async function findNewer(
-  { files, commands }: { readonly files: HostFiles; readonly commands: HostCommands },
+  host: HostAccess,
   journal: Pick<UpgradeJournal, 'isPostgres' | 'database' | 'migration'>,
-): Promise<{ readonly kind: DatabaseKind; readonly folder: string } | undefined> {
+): Promise<FoundDatabase | undefined> {
   const { database, migration } = journal;
-  if (migration) return { kind: sqlite, folder: await locateStorage(files, commands, migration.storage) };
+  if (migration) return { kind: sqlite, folder: await locateStorage(host, migration.storage) };
   return database === undefined ? undefined : { kind: kindOf(journal), folder: database };
 }
 

@@ -4,7 +4,7 @@ import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { awaitDone } from '../../waiting.ts';
 import { readDump } from '../migration/postgresDump.ts';
 import { requireAccount, type PostgresAccount } from './migrationPlan.ts';
-import type { ExecutionRequest } from './restart.ts';
+import type { ExecutionRequest } from './openRegistry.ts';
 
 /** The name of a dump of PostgreSQL, in folders of this program. */
 export const dumpName = 'quay.sql';

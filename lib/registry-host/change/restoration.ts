@@ -2,10 +2,10 @@ import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../content/files/disk.ts';
-import { findDatabase } from './database.ts';
-import { findNewer, kindOf, stopDatabase } from './databaseKind.ts';
+import { findDatabase, findNewer, kindOf, stopDatabase } from './databaseKind.ts';
 import { undoMigration } from './migration.ts';
-import { restartUnits, waitForRegistry, type ExecutionRequest } from './restart.ts';
+import type { OpenRegistry } from './openRegistry.ts';
+import { restartUnits, waitForRegistry } from './restart.ts';
 import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import { removeSecrets } from './secrets.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
@@ -20,19 +20,18 @@ const newerName = 'newer-database';
  * missing images and a corrupt copy of the database, and skips the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
  */
 export async function requireRestorable(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
+  registry: OpenRegistry,
   journal: UpgradeJournal,
   keepNewer: boolean,
 ): Promise<void> {
-  const { files, detected, commands, force } = request;
+  const { detected, commands, force, records } = registry;
   await records.requireFiles(journal);
   if (journal.phase === 'writing') return;
-  await requireRetired(request, journal);
+  await requireRetired(registry, journal);
   if (!force) await requireReplaced(commands, journal);
   if (journal.database === undefined) return;
   const isMoved =
-    !journal.migration && (await findDatabase(files, commands, detected.installation)) !== journal.database;
+    !journal.migration && (await findDatabase(registry, detected.installation))?.folder !== journal.database;
   if (isMoved) {
     throw new PluginError('conflict', `the database of the registry is no longer in ${journal.database}`, {
       hint: 'The backup is of another database. Restore the /sqlite volume in the unit of Quay.',
@@ -50,17 +49,14 @@ export async function requireRestorable(
     });
   }
   if (force || !isSaved(journal, keepNewer)) return;
-  const newer = await findNewer(request, journal);
+  const newer = await findNewer(registry, journal);
   if (newer) {
     await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder));
   }
 }
 
 /** Checks that the units and secrets that only a rollback needs are still there. Throws `not-found`. */
-async function requireRetired(
-  { files, commands, detected }: ExecutionRequest,
-  { retired }: UpgradeJournal,
-): Promise<void> {
+async function requireRetired({ files, commands, detected }: OpenRegistry, { retired }: UpgradeJournal): Promise<void> {
   const missing: string[] = [];
   for (const unit of retired?.units ?? []) {
     const path = join(detected.installation.unitFolder, `${unit}.service`);
@@ -79,29 +75,22 @@ async function requireRetired(
  * Restores everything to its state before a change, and restarts the registry. With `keepNewer`, copies the newer
  * database first. A resumed run never restores twice. Throws `rollback-failed`.
  */
-export async function restoreRegistry(
-  given: ExecutionRequest,
-  records: UpgradeRecords,
-  begun: UpgradeJournal,
-  keepNewer: boolean,
-  context: Context,
-): Promise<void> {
+export async function restoreRegistry(given: OpenRegistry, begun: UpgradeJournal, keepNewer: boolean): Promise<void> {
+  const { records, context, noRestart } = given;
   // An interruption does not stop the restoration.
   const commands = given.commands.uninterrupted();
-  const request = { ...given, commands };
-  const { noRestart } = given;
+  const registry = { ...given, commands };
   let journal = begun;
   noteUnfinished(begun, context);
   try {
     if (journal.phase !== 'starting') {
-      await requireRestorable(request, records, journal, keepNewer);
-      journal = await prepare(request, records, journal, keepNewer);
-      journal = await restore(request, records, journal);
+      await requireRestorable(registry, journal, keepNewer);
+      journal = await restore(registry, await prepare(registry, journal, keepNewer));
     }
     const isStarted = !noRestart && journal.restart.length > 0;
     // Before its first file, a change has at most stopped Quay.
     if (isStarted && begun.phase === 'writing') await commands.systemctl(['start', 'quay-app.service']);
-    else if (isStarted) await restartUnits(request, journal);
+    else if (isStarted) await restartUnits(registry, journal);
     await releaseReplaced(commands, journal);
     await kindOf(journal).removeCopy(commands, await records.folderOf(journal));
     await records.end(journal, false);
@@ -113,7 +102,7 @@ export async function restoreRegistry(
       cause,
     });
   }
-  await waitForRegistry(request, context).catch((cause: unknown) => {
+  await waitForRegistry(registry).catch((cause: unknown) => {
     throw new PluginError(
       'rollback-failed',
       `everything was restored, but the registry is not healthy: ${messageOf(cause)}`,
@@ -132,28 +121,20 @@ export function noteUnfinished({ title }: UpgradeJournal, { onUnfinished }: Cont
 }
 
 /** Does all that comes before the first restored file. If that fails, the newer Quay runs again until the next try. */
-async function prepare(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  begun: UpgradeJournal,
-  keepNewer: boolean,
-): Promise<UpgradeJournal> {
+async function prepare(registry: OpenRegistry, begun: UpgradeJournal, keepNewer: boolean): Promise<UpgradeJournal> {
+  const { records, commands } = registry;
   if (begun.database === undefined || !isSaved(begun, keepNewer)) return await beginRestoring(records, begun);
   try {
-    return await beginRestoring(records, await saveNewer(request, records, begun));
+    return await beginRestoring(records, await saveNewer(registry, begun));
   } catch (error) {
-    await request.commands.systemctl(['restart', 'quay-app.service']).catch(() => undefined);
+    await commands.systemctl(['restart', 'quay-app.service']).catch(() => undefined);
     throw error;
   }
 }
 
 /** Stops Quay, and copies the database that the newer Quay has changed. */
-async function saveNewer(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  begun: UpgradeJournal,
-): Promise<UpgradeJournal> {
-  const { commands, force } = request;
+async function saveNewer(registry: OpenRegistry, begun: UpgradeJournal): Promise<UpgradeJournal> {
+  const { commands, force, records } = registry;
   const journal = await records.advance(begun, 'saving');
   await stopDatabase(commands, begun);
   const newer = await records.state.locate(newerName);
@@ -163,7 +144,7 @@ async function saveNewer(
     await records.state.remove(newerName);
   };
   try {
-    const found = await findNewer(request, begun);
+    const found = await findNewer(registry, begun);
     await clear();
     await records.state.makeFolder(newerName);
     await found?.kind.copy(commands, found.folder, newer);
@@ -179,12 +160,8 @@ function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
   return phase === 'saving' || (phase === 'restarting' && keepNewer);
 }
 
-async function restore(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  journal: UpgradeJournal,
-): Promise<UpgradeJournal> {
-  const { commands } = request;
+async function restore(registry: OpenRegistry, journal: UpgradeJournal): Promise<UpgradeJournal> {
+  const { commands, records } = registry;
   if (journal.database !== undefined) await stopDatabase(commands, journal);
   await records.restore(journal);
   for (const { name, from } of journal.names) {
@@ -192,7 +169,7 @@ async function restore(
   }
   await renameReplaced(commands, journal);
   if (journal.database !== undefined) {
-    if (journal.migration) await undoMigration(request, records.state, journal.migration);
+    if (journal.migration) await undoMigration(registry, journal.migration);
     await kindOf(journal).restore(commands, await records.folderOf(journal), journal.database);
   }
   await removeSecrets(commands, journal.secrets ?? []);

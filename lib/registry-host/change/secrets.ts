@@ -1,13 +1,13 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import type { Configuration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
-import { scratchNames, type StateFolder } from '../stateFolder.ts';
+import { scratchNames } from '../stateFolder.ts';
+import type { OpenRegistry } from './openRegistry.ts';
 
 /** The name of the secret with the password of Redis in all installers. */
 export const redisSecret = 'redis_pass';
@@ -26,13 +26,10 @@ export async function listMissingSecrets(
  * Creates the secrets of a change that podman does not have. The password of Redis is from Quay’s configuration, and is
  * passed in a temporary file of `state`. Throws `command-failed`, `disk-full`.
  */
-export async function createSecrets(
-  commands: HostCommands,
-  names: readonly string[],
-  { configuration }: DetectedInstallation,
-  state: StateFolder,
-  { log }: Context,
-): Promise<void> {
+export async function createSecrets(registry: OpenRegistry, names: readonly string[]): Promise<void> {
+  const { commands, context } = registry;
+  const { configuration } = registry.detected;
+  const { state } = registry.records;
   const password = passwordOf(configuration);
   for (const name of names) {
     if (password === undefined || (await hasSecret(commands, name))) continue;
@@ -40,7 +37,7 @@ export async function createSecrets(
       // podman refuses a socket as its standard input, and Node.js creates one.
       await state.write(scratchNames.secret, password);
       await commands.podman(['secret', 'create', name, await state.locate(scratchNames.secret)]);
-      log('info', `created the podman secret ${name} from ${configuration.path}`);
+      context.log('info', `created the podman secret ${name} from ${configuration.path}`);
     } finally {
       await state.remove(scratchNames.secret);
     }

@@ -11,7 +11,7 @@ import { readKept, removeKept, writeKept, type KeptData } from '../detect/keptDa
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import { findUnits, type DetectOptions, type ScopedUnits } from '../detect/scopes.ts';
 import { stateFolderOf, takeStateLock } from '../stateFolder.ts';
-import { rollbackContainers, rollbackTags, type UpgradeJournal } from './upgradeJournal.ts';
+import { rollbackContainers, rollbackTags } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The parts of an installation that exist on a host. Paths are paths of the host. */
@@ -63,6 +63,7 @@ export async function planUninstall({ files, commands, detect }: UninstallReques
   const { scope, unitFolder: folder, quayRoot, kept } = located;
   const found: ScopedUnits = kept ? { scope, folder, units: new Map() } : await findUnits(files, detect);
   const { units } = found;
+  const ended = kept ? [] : await new UpgradeRecords(files, located).requireEnded();
   const podmanCommands = listCommands(found);
   const named = (option: string): string[] =>
     podmanCommands.flatMap((each) => valuesOf(each, option).map(({ value }) => value));
@@ -96,16 +97,13 @@ export async function planUninstall({ files, commands, detect }: UninstallReques
     ],
     // The first installer has no unit for the pod.
     pods: await keepExisting('pod', [...new Set([...namesOf(true), ...named('pod')])]),
-    containers: await keepExisting('container', [
-      ...namesOf(false),
-      ...(kept ? [] : (await listKept(files, located)).flatMap(rollbackContainers)),
-    ]),
+    containers: await keepExisting('container', [...namesOf(false), ...ended.flatMap(rollbackContainers)]),
     secrets: await keepExisting('secret', [...new Set(named('secret').map((value) => value.split(',')[0] ?? ''))]),
     volumes: await keepExisting(
       'volume',
       data.filter((store) => !store.startsWith('/')),
     ),
-    keptImages: await keepExisting('image', kept?.keptImages ?? (await listKept(files, located)).flatMap(rollbackTags)),
+    keptImages: await keepExisting('image', kept?.keptImages ?? ended.flatMap(rollbackTags)),
     folders: await listFolders(files, [
       ...new Set([
         ...data.filter((store) => store.startsWith('/')),
@@ -186,15 +184,6 @@ export async function uninstallRegistry(
 
 function listCommands({ units }: ScopedUnits): PodmanCommand[] {
   return [...units.values()].map(findCommand).filter((each) => each !== undefined);
-}
-
-async function listKept(files: HostFiles, located: LocatedInstallation): Promise<UpgradeJournal[]> {
-  const records = new UpgradeRecords(files, located);
-  const unfinished = await records.current();
-  if (!unfinished) return records.listEnded();
-  throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
-    hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', which can also abandon it.",
-  });
 }
 
 async function listFolders(files: HostFiles, paths: readonly string[]): Promise<string[]> {

@@ -13,6 +13,7 @@ import { StateFolder } from '../stateFolder.ts';
 import {
   folderOfFile,
   parseJournal,
+  type ForwardJournal,
   type InstallationPaths,
   type JournaledFile,
   type UpgradeJournal,
@@ -24,6 +25,13 @@ const journalName = 'journal.json';
 
 /** The bytes that are kept free for a rollback. */
 const reserveSize = 64 * 1024;
+
+/** A change before it begins: the files that it writes, and what its journal says from the beginning. */
+export type PlannedChange = { readonly changes: readonly FileChange[] } & Pick<
+  UpgradeJournal,
+  'title' | 'restart' | 'wasHealthy'
+> &
+  Partial<Omit<UpgradeJournal, 'id' | 'phase' | 'files'>>;
 
 /** The journal and the backups of an installation, in the folder of this program beside it. */
 export class UpgradeRecords {
@@ -67,11 +75,7 @@ export class UpgradeRecords {
   /**
    * Saves the old and the new files, and writes the journal. From then on, the change can be finished or rolled back.
    */
-  async begin(
-    changes: readonly FileChange[],
-    rest: Omit<UpgradeJournal, 'id' | 'phase' | 'files'>,
-    now: Date,
-  ): Promise<UpgradeJournal> {
+  async begin({ changes, ...rest }: PlannedChange, now: Date): Promise<ForwardJournal> {
     for (const { path } of changes) await checkWritable(this.#files, this.#confine(path));
     const kept = await this.#list();
     // The clock of a disconnected host may have been set back.
@@ -79,12 +83,9 @@ export class UpgradeRecords {
     const id = `${number}-${now.toISOString().replace(/[-:]|\.\d+/g, '')}`;
     try {
       await this.#removeBegun(kept);
-      const journal: UpgradeJournal = {
-        id,
-        phase: 'writing',
-        files: await this.#stage(nameOf({ id }), changes),
-        ...rest,
-      };
+      const files = await this.#stage(nameOf({ id }), changes);
+      const none = { database: undefined, containers: [], names: [], replaced: [] };
+      const journal = { ...none, ...rest, id, files, phase: 'writing' } as const;
       await noteWritten(this.state, changes);
       await this.#note(journal);
       return journal;
@@ -162,10 +163,9 @@ export class UpgradeRecords {
   }
 
   /** Records the phase of a change. */
-  async advance(journal: UpgradeJournal, phase: UpgradePhase): Promise<UpgradeJournal> {
-    if (journal.phase === phase) return journal;
+  async advance<P extends UpgradePhase>(journal: UpgradeJournal, phase: P): Promise<UpgradeJournal & { phase: P }> {
     const next = { ...journal, phase };
-    await this.#note(next);
+    if (journal.phase !== phase) await this.#note(next);
     return next;
   }
 
@@ -228,6 +228,15 @@ export class UpgradeRecords {
     const ids = await this.#list();
     const journals = await Promise.all(ids.map((id) => this.#readJournal(join(nameOf({ id }), 'upgrade.json'))));
     return journals.filter((journal) => journal !== undefined);
+  }
+
+  /** Lists the same. Throws `conflict` if a change is unfinished. */
+  async requireEnded(): Promise<UpgradeJournal[]> {
+    const unfinished = await this.current();
+    if (!unfinished) return this.listEnded();
+    throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
+      hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', which can also abandon it.",
+    });
   }
 
   /** Lists the backups that exceed the last `keep`. Backups with a database count separately. */
