@@ -12,8 +12,13 @@ import { keepReplaced } from './replacedImages.ts';
 import { disableUnits, requireContainers, restartUnits, startStopped, waitForRegistry } from './restart.ts';
 import { noteUnfinished, restoreRegistry } from './restoration.ts';
 import { createSecrets } from './secrets.ts';
-import { isForward, type ForwardJournal, type ForwardPhase, type UpgradeJournal } from './upgradeJournal.ts';
-import type { PlannedChange } from './upgradeRecords.ts';
+import {
+  isForward,
+  type ForwardJournal,
+  type ForwardPhase,
+  type PlannedChange,
+  type UpgradeJournal,
+} from './upgradeJournal.ts';
 
 /**
  * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry after that, with the

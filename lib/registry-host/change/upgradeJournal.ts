@@ -4,7 +4,7 @@ import { PluginError } from '../../errors.ts';
 import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
-import type { FileAttributes } from '../fileChange.ts';
+import type { FileAttributes, FileChange } from '../fileChange.ts';
 import type { Installation } from '../installation.ts';
 import { unitNames } from '../detect/scopes.ts';
 import { stateFolderOf } from '../stateFolder.ts';
@@ -123,6 +123,13 @@ const isJournal = fieldsWith({
   wasHealthy: isFlag,
   outage: optional(isCount),
 });
+
+/** A change before it begins: the files that it writes, and what its journal says from the beginning. */
+export type PlannedChange = { readonly changes: readonly FileChange[] } & Pick<
+  UpgradeJournal,
+  'title' | 'restart' | 'wasHealthy'
+> &
+  Partial<Omit<UpgradeJournal, 'id' | 'phase' | 'files'>>;
 
 /** A change whose rollback has not begun. */
 export type ForwardJournal = UpgradeJournal & { readonly phase: ForwardPhase };

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { PluginError } from '../../errors.ts';
 import {
   checkWritable,
@@ -7,6 +8,7 @@ import {
   removePartial,
   replaceFile,
   type FileChange,
+  type FileCopy,
 } from '../fileChange.ts';
 import type { ConfinedPath, HostFiles } from '../../node/machine/hostFiles.ts';
 import { StateFolder } from '../stateFolder.ts';
@@ -16,6 +18,7 @@ import {
   type ForwardJournal,
   type InstallationPaths,
   type JournaledFile,
+  type PlannedChange,
   type UpgradeJournal,
   type UpgradePhase,
 } from './upgradeJournal.ts';
@@ -25,13 +28,6 @@ const journalName = 'journal.json';
 
 /** The bytes that are kept free for a rollback. */
 const reserveSize = 64 * 1024;
-
-/** A change before it begins: the files that it writes, and what its journal says from the beginning. */
-export type PlannedChange = { readonly changes: readonly FileChange[] } & Pick<
-  UpgradeJournal,
-  'title' | 'restart' | 'wasHealthy'
-> &
-  Partial<Omit<UpgradeJournal, 'id' | 'phase' | 'files'>>;
 
 /** The journal and the backups of an installation, in the folder of this program beside it. */
 export class UpgradeRecords {
@@ -109,8 +105,7 @@ export class UpgradeRecords {
       }
       if (found) await this.state.write(join(folder, `${index}.old`), found.content);
       if (after) await this.state.write(join(folder, `${index}.new`), after);
-      const old = found && { mode: found.mode, uid: found.uid, gid: found.gid, sha256: sha256Of(found.content) };
-      files.push({ path, old, mode, ...(!after && { isRemoved: true }) });
+      files.push({ path, old: found && factsOf(found), mode, ...(!after && { isRemoved: true }) });
     }
     await this.state.write(join(folder, 'reserve'), Buffer.alloc(reserveSize, 1));
     return files;
@@ -241,23 +236,13 @@ export class UpgradeRecords {
 
   /** Lists the backups that exceed the last `keep`. Backups with a database count separately. */
   async listExpired(keep: number): Promise<UpgradeJournal[]> {
-    const ended = await this.listEnded();
-    const kinds = [
-      ended.filter(({ database }) => database !== undefined),
-      ended.filter(({ database }) => database === undefined),
-    ];
-    return kinds.flatMap((kind) => kind.slice(0, -keep));
+    const kinds = Map.groupBy(await this.listEnded(), ({ database }) => database !== undefined);
+    return [...kinds.values()].flatMap((kind) => kind.slice(0, -keep));
   }
 
   async #isRestored({ path, old }: JournaledFile): Promise<boolean> {
     const found = await readWithAttributes(this.#files, this.#confine(path));
-    if (!found || !old) return found === undefined && old === undefined;
-    return (
-      sha256Of(found.content) === old.sha256 &&
-      found.mode === old.mode &&
-      found.uid === old.uid &&
-      found.gid === old.gid
-    );
+    return isDeepStrictEqual(found && factsOf(found), old);
   }
 
   async #read(journal: UpgradeJournal, name: string): Promise<Buffer> {
@@ -301,6 +286,10 @@ export class UpgradeRecords {
     if (within !== undefined) return { path, within };
     throw new PluginError('internal', `${path} is not a file of the installation`);
   }
+}
+
+function factsOf({ content, mode, uid, gid }: FileCopy): JournaledFile['old'] {
+  return { mode, uid, gid, sha256: sha256Of(content) };
 }
 
 function nameOf({ id }: Pick<UpgradeJournal, 'id'>): string {
