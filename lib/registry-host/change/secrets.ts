@@ -19,7 +19,7 @@ export async function listMissingSecrets(
   { configuration }: DetectedInstallation,
 ): Promise<string[]> {
   const isNeeded = restart.includes('quay-redis') && passwordOf(configuration) !== undefined;
-  return isNeeded && !(await hasSecret(commands, redisSecret)) ? [redisSecret] : [];
+  return isNeeded && !(await commands.exists('secret', redisSecret)) ? [redisSecret] : [];
 }
 
 /**
@@ -32,7 +32,7 @@ export async function createSecrets(registry: OpenRegistry, names: readonly stri
   const { state } = registry.records;
   const password = passwordOf(configuration);
   for (const name of names) {
-    if (password === undefined || (await hasSecret(commands, name))) continue;
+    if (password === undefined || (await commands.exists('secret', name))) continue;
     try {
       // podman refuses a socket as its standard input, and Node.js creates one.
       await state.write(scratchNames.secret, password);
@@ -55,7 +55,7 @@ export async function findSecretProblem(
   { configuration }: DetectedInstallation,
 ): Promise<string | undefined> {
   const password = name === redisSecret ? passwordOf(configuration) : undefined;
-  if (!(await hasSecret(commands, name))) {
+  if (!(await commands.exists('secret', name))) {
     return isUsed && password === undefined ? `podman has no secret ${name}, which a unit needs` : undefined;
   }
   if (password === undefined) return undefined;
@@ -86,20 +86,10 @@ function passFailed(error: unknown): undefined {
 /** Removes secrets, if they exist. Throws `command-failed`. */
 export async function removeSecrets(commands: HostCommands, names: readonly string[]): Promise<void> {
   for (const name of names) {
-    if (await hasSecret(commands, name)) await commands.podman(['secret', 'rm', name]);
+    if (await commands.exists('secret', name)) await commands.podman(['secret', 'rm', name]);
   }
 }
 
 function passwordOf(configuration: Configuration): string | undefined {
   return configuration.get('BUILDLOGS_REDIS', 'password')?.value;
-}
-
-async function hasSecret(commands: HostCommands, name: string): Promise<boolean> {
-  try {
-    await commands.podman(['secret', 'inspect', name]);
-    return true;
-  } catch (error) {
-    if (isPluginError(error, 'command-failed')) return false;
-    throw error;
-  }
 }
