@@ -217,11 +217,8 @@ export async function requestOf(
   const { files, ...detected } = await findInstallation(args, environment);
   const { installation } = detected;
   await requireOwner(files, installation);
-  const commands = new HostCommands(
-    { podman, systemctl: systemctl ?? 'systemctl', environment },
-    installation.scope,
-    signal,
-  );
+  const programs = { podman, systemctl: systemctl ?? 'systemctl', environment, signal };
+  const commands = new HostCommands(programs, installation.scope);
   const detect = detectOptionsOf(args, environment);
   const times = { now: new Date(), healthTimeout, keepBackups };
   return { files, detected, commands, detect, ...times, noRestart: !restart, force };
@@ -245,11 +242,8 @@ export async function uninstallRequestOf(
   const detect = detectOptionsOf(args, environment);
   const located = await locateInstallation(files, detect);
   await requireOwner(files, located);
-  const commands = new HostCommands(
-    { podman, systemctl: systemctl ?? 'systemctl', environment },
-    located.scope,
-    signal,
-  );
+  const programs = { podman, systemctl: systemctl ?? 'systemctl', environment, signal };
+  const commands = new HostCommands(programs, located.scope);
   return { files, detect, commands };
 }
 

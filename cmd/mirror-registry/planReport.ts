@@ -50,11 +50,8 @@ export async function makePlan(
   await using _release = release;
   // Without its name, podman is that of this machine.
   const isElsewhere = args.root !== '/' && podman === podmanOption.podman.default;
-  const commands = new HostCommands(
-    { podman, systemctl: 'systemctl', environment },
-    detected.installation.scope,
-    context.signal,
-  );
+  const programs = { podman, systemctl: 'systemctl', environment, signal: context.signal };
+  const commands = new HostCommands(programs, detected.installation.scope);
   const asksPodman = !isElsewhere && (await canAskPodman(commands, detected));
   const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
   const { plan } = await surveyHost(asked, asksPodman ? commands : undefined);

@@ -143,11 +143,13 @@ describe('the folder of a registry, against the user who owns it', function () {
 
 describe('programs that root runs in a folder of another user', function () {
   let root: string;
-  const commands = new HostCommands(
-    { podman: 'podman', systemctl: 'systemctl', environment: process.env },
-    'system',
-    new AbortController().signal,
-  );
+  const programs = {
+    podman: 'podman',
+    systemctl: 'systemctl',
+    environment: process.env,
+    signal: new AbortController().signal,
+  };
+  const commands = new HostCommands(programs, 'system');
   before(async function () {
     await requireRoot(this);
   });

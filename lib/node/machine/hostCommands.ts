@@ -4,28 +4,32 @@ import { ignoreMissing } from '../../content/files/fileContent.ts';
 import { openMachineFolder } from './hostFiles.ts';
 import { readCommand, runCommand, type ProgramResult, type RunOptions } from './programs.ts';
 
-/** The programs of a host, by name or path, and their environment. */
+/** The programs of a host, by name or path, their environment, and the signal that ends them. */
 export interface HostPrograms {
   readonly podman: string;
   readonly systemctl: string;
   readonly environment: NodeJS.ProcessEnv;
+  readonly signal: AbortSignal;
 }
 
-/** Runs podman and systemctl, for the system or for the current user, until `signal` is aborted. */
+/** Runs podman and systemctl, for the system or for the current user. */
 export class HostCommands {
   readonly #programs: HostPrograms;
   readonly scope: Scope;
-  readonly signal: AbortSignal;
 
-  constructor(programs: HostPrograms, scope: Scope, signal: AbortSignal) {
+  constructor(programs: HostPrograms, scope: Scope) {
     this.#programs = programs;
     this.scope = scope;
-    this.signal = signal;
+  }
+
+  /** The signal that ends the commands. */
+  get signal(): AbortSignal {
+    return this.#programs.signal;
   }
 
   /** Returns the same commands for steps that an interruption must not stop. */
   uninterrupted(): HostCommands {
-    return new HostCommands(this.#programs, this.scope, new AbortController().signal);
+    return new HostCommands({ ...this.#programs, signal: new AbortController().signal }, this.scope);
   }
 
   /**

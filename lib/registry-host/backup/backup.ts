@@ -133,15 +133,8 @@ async function survey(request: BackupRequest): Promise<Survey> {
   await checkSpace(output, databaseSize + imagesSize);
   const small = await readSmallFiles(files, detected);
   const paths = [...small.keys()].map((name) => hostPath(detected, name));
-  const plan = {
-    output,
-    files: paths,
-    database,
-    databaseSize,
-    stopsQuay: installation.database === 'sqlite',
-    images,
-    imagesSize,
-  };
+  const stopsQuay = installation.database === 'sqlite';
+  const plan = { output, files: paths, database, databaseSize, stopsQuay, images, imagesSize };
   return { plan, small, listed };
 }
 

@@ -17,7 +17,7 @@ describe('HostCommands.exists', () => {
     const podman = join(folder, 'podman');
     await writeFile(podman, `#!/bin/sh\n${script}\n`);
     await chmod(podman, 0o755);
-    return new HostCommands({ podman, systemctl: 'systemctl', environment: process.env }, 'system', signal);
+    return new HostCommands({ podman, systemctl: 'systemctl', environment: process.env, signal }, 'system');
   };
 
   it('is false for what podman does not have', async () => {

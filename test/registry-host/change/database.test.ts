@@ -21,7 +21,7 @@ describe('the restore of a database in its place', function () {
   const { signal } = new AbortController();
   const environment = { ...process.env };
   const programs = { podman: 'true', systemctl: 'true', environment };
-  const commands = new HostCommands(programs, 'system', signal);
+  const commands = new HostCommands({ ...programs, signal }, 'system');
   const digest = async (name: string): Promise<string> => (await readFile(join(place, name), 'latin1')).slice(-9);
 
   beforeEach(async () => {
@@ -51,7 +51,7 @@ describe('the restore of a database in its place', function () {
     const interrupted = new AbortController();
     // In the middle of the copy.
     Object.defineProperty(interrupted.signal, 'aborted', { get: () => (checks += 1) > 2 });
-    const failing = new HostCommands(programs, 'system', interrupted.signal);
+    const failing = new HostCommands({ ...programs, signal: interrupted.signal }, 'system');
     const failed = await restoreDatabase(failing, copy, place).catch((error: unknown) => error);
     expect(String(failed)).to.include('interrupted');
     expect([await digest('quay_sqlite.db'), await digest('quay_sqlite.db-wal')]).to.deep.equal([
@@ -90,7 +90,7 @@ describe('the restore of a database in its place', function () {
       );
       await chmod(join(folder, 'bin/cp'), 0o755);
       const half = { ...environment, PATH: `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}` };
-      const failing = new HostCommands({ ...programs, environment: half }, 'system', signal);
+      const failing = new HostCommands({ ...programs, environment: half, signal }, 'system');
       const kind = kindOf({ isPostgres: true });
       const failed = await kind.restore(failing, copy, place).catch((error: unknown) => error);
       expect(String(failed)).to.include('failed');
@@ -115,7 +115,7 @@ describe('a copy of a database', () => {
   afterEach(() => rm(folder, { recursive: true, force: true }));
 
   it('is checked in a copy that is removed, also if the database is damaged', async () => {
-    const commands = new HostCommands({ podman: 'true', systemctl: 'true', environment: {} }, 'system', signal);
+    const commands = new HostCommands({ podman: 'true', systemctl: 'true', environment: {}, signal }, 'system');
     const path = join(folder, 'quay_sqlite.db');
     using database = new DatabaseSync(path);
     database.exec('CREATE TABLE repository (name TEXT)');
@@ -135,7 +135,7 @@ describe('a copy of a database', () => {
   it('is measured with the rights of podman if it belongs to a rootless registry', async () => {
     const podman = join(folder, 'podman');
     await writeFile(podman, `#!/bin/sh\n[ "$1 $3" = 'unshare /db' ] && echo 'f 5 quay_sqlite.db'\n`, { mode: 0o755 });
-    const commands = new HostCommands({ podman, systemctl: 'true', environment: {} }, 'user', signal);
+    const commands = new HostCommands({ podman, systemctl: 'true', environment: {}, signal }, 'user');
     expect(await sizeOfDatabase(commands, '/db')).to.equal(5);
   });
 });
