@@ -92,7 +92,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/registry-host/releases', 'images pushedRelease registryBundle registryRelease'],
   [
     'lib/registry-host/change',
-    'certificateChange checkTimer plan restart rollback survey unifiedDiff uninstall upgrade upgradeJournal',
+    'certificateChange checkTimer openRegistry plan rollback survey unifiedDiff uninstall upgrade upgradeJournal',
   ],
   ['lib/registry-host/backup', 'backup restore'],
   ['cmd/cli/values', ''],
@@ -201,7 +201,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   ],
   [/^lib\/registry-host\/(releases\/missingUnits|change\/replacedImages)\.ts$/, 'podman'],
   [
-    /^lib\/registry-host\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
+    /^lib\/registry-host\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets)\.ts$/,
     'podman, systemctl, pg_dump, psql',
   ],
   [
