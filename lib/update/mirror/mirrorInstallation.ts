@@ -18,7 +18,7 @@ import {
   listPools,
   notReady,
 } from '../poolRollout.ts';
-import { authoritySecret, issueMirrorCertificates, servingSecret } from './mirrorCertificates.ts';
+import { authoritySecret, issueMirrorCertificates, readSecret, servingSecret } from './mirrorCertificates.ts';
 import {
   authorityConfigs,
   authorityMap,
@@ -92,10 +92,9 @@ export async function installMirror(
   // One rendered configuration has both, so that each node changes once.
   const changes = [...authorityConfigs(plan, authority), digestMirrorSet(plan)];
   const after = await applyObjects(cluster, changes, options, context);
-  const [first = ''] = listMirrorHosts(plan);
+  const hosts = listMirrorHosts(plan);
   const isConfigured = (config: StoredObject): boolean =>
-    readConfigFile(config, authorityPath(first)) !== undefined &&
-    readConfigFile(config, registriesFile)?.includes(`${first}/`) === true;
+    hosts.every((host) => readConfigFile(config, authorityPath(host)) === authority && hasMirror(config, host));
   if (!dryRun) await awaitThat(() => findUnconfigured(cluster, isConfigured), choice, context);
   const secrets = (issued?.written ?? []).map((object) => ({ object, outcome: 'configured' as const }));
   return [...secrets, ...before, ...after];
@@ -115,6 +114,7 @@ export async function removeMirror(
   const isThere = await cluster.read({ apiVersion: 'v1', kind: 'Secret', metadata: authoritySecret });
   const hasSet = (await cluster.findKind(mirrorSet.apiVersion, mirrorSet.kind)) && (await cluster.read(mirrorSet));
   if (!isThere && !hasSet) return [];
+  const { port = '' } = await readSecret(cluster, servingSecret);
   const hasPolicy = (await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind)) !== undefined;
   if (!dryRun && wait && hasPolicy && (await cluster.read(disruptionPolicy))) {
     const policy = mirrorPolicy({ mirrorsToo: true });
@@ -128,9 +128,11 @@ export async function removeMirror(
     return { apiVersion, kind, metadata: { name } };
   });
   const removed: ObjectReference[] = await deleteObjects(cluster, files, { dryRun }, context);
-  const isClean = (_: StoredObject, pool: StoredObject): boolean =>
-    !listOf(fieldsAt(pool['status'], 'configuration')['source']).some(({ name }) => isAuthorityConfig(String(name)));
-  if (!dryRun && wait && removed.length > 0) await awaitThat(() => findUnconfigured(cluster, isClean), wait, context);
+  const isClean = (config: StoredObject, pool: StoredObject): boolean =>
+    !listOf(fieldsAt(pool['status'], 'configuration')['source']).some(({ name }) => isAuthorityConfig(String(name))) &&
+    !hasMirror(config, `localhost:${port}`);
+  // Also if an earlier run has removed the files: its nodes may not be done.
+  if (!dryRun && wait) await awaitThat(() => findUnconfigured(cluster, isClean), wait, context);
   if (!dryRun) await removeFields(cluster, wait !== undefined && hasPolicy);
   const rest = [
     ...renewalAccess.toReversed(),
@@ -161,6 +163,10 @@ function policyPaths(policies: readonly KubernetesObject[]): string[] {
     const { files } = fieldsAt(spec, 'nodeDisruptionPolicy') as { files?: readonly { path: string }[] };
     return (files ?? []).map(({ path }) => path);
   });
+}
+
+function hasMirror(config: StoredObject, host: string): boolean {
+  return readConfigFile(config, registriesFile)?.includes(`"${host}/`) === true;
 }
 
 /** Returns the pool whose nodes do not all have the wanted configuration; undefined if all have. */

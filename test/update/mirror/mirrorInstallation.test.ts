@@ -185,6 +185,37 @@ describe('installMirror', () => {
     expect(await removeMirror(connected.cluster, {}, choice, connected.context)).to.deep.equal([]);
   });
 
+  it('keeps the policy until the nodes are clean, also after an interrupted removal', async () => {
+    await open();
+    await installMirror(connected.cluster, options, choice, connected.context);
+    server.objects.off('change', onChange);
+    const impatient = { timeout: 500, interval: 10 };
+    const attempt = () => failureOf(removeMirror(connected.cluster, {}, impatient, connected.context), 'not-ready');
+    expect((await attempt()).message).to.include('node disruption policy');
+    operate();
+    expect((await attempt()).message).to.include('the pool master');
+    expect((await attempt()).message).to.include('the pool master');
+    const policy = server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster');
+    expect(JSON.stringify(policy?.['spec'])).to.include('/etc/containers/registries.conf');
+    operate();
+    await removeMirror(connected.cluster, {}, choice, connected.context);
+    server.objects.on('change', onChange);
+  });
+
+  it('waits for each mirror and for the CA on the nodes', async () => {
+    await open();
+    await installMirror(connected.cluster, options, choice, connected.context);
+    server.objects.off('change', onChange);
+    putNode('cp1', '192.0.2.12');
+    const impatient = { ...choice, timeout: 500 };
+    const failure = await failureOf(
+      installMirror(connected.cluster, options, impatient, connected.context),
+      'not-ready',
+    );
+    expect(failure.message).to.include('the pool master');
+    server.objects.on('change', onChange);
+  });
+
   it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {
     await open('4.20.3', ['fd00::1']);
     const attempt = () => failureOf(installMirror(connected.cluster, options, choice, connected.context));
