@@ -24,6 +24,7 @@ import {
   authorityMap,
   authorityMapName,
   authorityPath,
+  certificatesFolder,
   digestMirrorSet,
   imageConfig,
   isAuthorityConfig,
@@ -32,6 +33,7 @@ import {
   mirrorSet,
   renewalAccess,
   trustingConfig,
+  type MirrorPolicyOptions,
 } from './mirrorObjects.ts';
 import { readMirrorSite } from './mirrorSite.ts';
 
@@ -85,9 +87,14 @@ export async function installMirror(
     authorityMap(plan, authority),
     ...(site.trustedAuthorities === undefined ? [trustingConfig] : []),
   ];
-  const policy = site.hasPolicies ? [mirrorPolicy({ mirrorsToo: false })] : [];
+  const policy = site.hasPolicies ? [await planPolicy(cluster, { mirrorsToo: false })] : [];
+  if (policy.some((each) => policyPaths(each).length === 0)) {
+    throw new PluginError('conflict', `the site has its own node disruption policy for ${certificatesFolder}`, {
+      hint: 'Nodes would follow it when the CA of the mirrors changes. Set its actions to None: oc edit machineconfiguration cluster.',
+    });
+  }
   const before = await applyObjects(cluster, [...trust, ...policy], options, context);
-  const paths = policyPaths(policy);
+  const paths = policy.flatMap(policyPaths);
   if (!dryRun && paths.length > 0) await awaitThat(() => findMissingPolicy(cluster, paths), choice, context);
   // One rendered configuration has both, so that each node changes once.
   const changes = [...authorityConfigs(plan, authority), digestMirrorSet(plan)];
@@ -117,9 +124,9 @@ export async function removeMirror(
   const { port = '' } = await readSecret(cluster, servingSecret);
   const hasPolicy = (await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind)) !== undefined;
   if (!dryRun && wait && hasPolicy && (await cluster.read(disruptionPolicy))) {
-    const policy = mirrorPolicy({ mirrorsToo: true });
+    const policy = await planPolicy(cluster, { mirrorsToo: true });
     await cluster.apply(policy, { manager, force: true });
-    await awaitThat(() => findMissingPolicy(cluster, policyPaths([policy])), wait, context);
+    await awaitThat(() => findMissingPolicy(cluster, policyPaths(policy)), wait, context);
   }
   const configs = (await cluster.list(machines, 'MachineConfig')).filter(({ metadata }) =>
     isAuthorityConfig(metadata.name),
@@ -158,11 +165,19 @@ async function requireHealthyPools(cluster: Cluster): Promise<void> {
   if (problem !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${problem}`);
 }
 
-function policyPaths(policies: readonly KubernetesObject[]): string[] {
-  return policies.flatMap(({ spec }) => {
-    const { files } = fieldsAt(spec, 'nodeDisruptionPolicy') as { files?: readonly { path: string }[] };
-    return (files ?? []).map(({ path }) => path);
-  });
+async function planPolicy(
+  cluster: Cluster,
+  options: Pick<MirrorPolicyOptions, 'mirrorsToo'>,
+): Promise<KubernetesObject> {
+  return mirrorPolicy({ ...options, siteFiles: policyFiles(await cluster.read(disruptionPolicy)) });
+}
+
+function policyFiles(policy: Partial<KubernetesObject> | undefined): Readonly<Record<string, unknown>>[] {
+  return listOf(fieldsAt(policy?.['spec'], 'nodeDisruptionPolicy')['files']);
+}
+
+function policyPaths(policy: KubernetesObject): string[] {
+  return policyFiles(policy).map(({ path }) => String(path));
 }
 
 function hasMirror(config: StoredObject, host: string): boolean {
