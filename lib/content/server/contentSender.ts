@@ -19,6 +19,8 @@ export type ReadPart = (start: number, size: number) => AsyncIterable<Buffer>;
 const smallPart = 128 * 1024;
 const largePart = 16 * 1024 * 1024;
 const largeLimit = 16;
+// A TLS connection keeps memory of the size of its largest write until it is closed.
+const tlsPart = 64 * 1024;
 
 /** Sends content to the clients of one server, within limits of memory and time. */
 export class ContentSender {
@@ -90,12 +92,20 @@ export class ContentSender {
       await written;
       if (response.destroyed) return;
       const time = Math.min(grace + (chunk.length * 1000) / leastRate, end - performance.now());
-      written = this.#within(time, response, (done) => void response.write(chunk, done));
+      written = this.#write(chunk, response, performance.now() + time);
       if (left === 0) return void (await written);
       // Reading may fail before this promise is awaited.
       written.catch(() => undefined);
     }
     throw new PluginError('size-mismatch', `the content ends ${left} bytes early`);
+  }
+
+  async #write(chunk: Buffer, response: ServerResponse, end: number): Promise<void> {
+    const step = response.socket && 'encrypted' in response.socket ? tlsPart : chunk.length;
+    for (let at = 0; at < chunk.length && !response.destroyed; at += step) {
+      const part = chunk.subarray(at, at + step);
+      await this.#within(end - performance.now(), response, (done) => void response.write(part, done));
+    }
   }
 
   /** Waits until a write is sent or the client has disconnected, up to a time in milliseconds. */

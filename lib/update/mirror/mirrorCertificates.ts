@@ -91,7 +91,8 @@ function isDue(pem: string | undefined, hosts: readonly string[], now: Date): bo
   return hosts.some((host) => (isIP(host) ? certificate.checkIP(host) : certificate.checkHost(host)) === undefined);
 }
 
-async function readSecret(
+/** Reads the texts of a Secret of the mirrors. There are none if it does not exist. */
+export async function readSecret(
   cluster: Cluster,
   metadata: MirrorSecret,
 ): Promise<Readonly<Partial<Record<string, string>>>> {

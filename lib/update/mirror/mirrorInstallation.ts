@@ -18,12 +18,13 @@ import {
   listPools,
   notReady,
 } from '../poolRollout.ts';
-import { authoritySecret, issueMirrorCertificates, servingSecret } from './mirrorCertificates.ts';
+import { authoritySecret, issueMirrorCertificates, readSecret, servingSecret } from './mirrorCertificates.ts';
 import {
   authorityConfigs,
   authorityMap,
   authorityMapName,
   authorityPath,
+  certificatesFolder,
   digestMirrorSet,
   imageConfig,
   isAuthorityConfig,
@@ -32,6 +33,7 @@ import {
   mirrorSet,
   renewalAccess,
   trustingConfig,
+  type MirrorPolicyOptions,
 } from './mirrorObjects.ts';
 import { readMirrorSite } from './mirrorSite.ts';
 
@@ -85,17 +87,21 @@ export async function installMirror(
     authorityMap(plan, authority),
     ...(site.trustedAuthorities === undefined ? [trustingConfig] : []),
   ];
-  const policy = site.hasPolicies ? [mirrorPolicy({ mirrorsToo: false })] : [];
+  const policy = site.hasPolicies ? [await planPolicy(cluster, { mirrorsToo: false })] : [];
+  if (policy.some((each) => policyPaths(each).length === 0)) {
+    throw new PluginError('conflict', `the site has its own node disruption policy for ${certificatesFolder}`, {
+      hint: 'Nodes would follow it when the CA of the mirrors changes. Set its actions to None: oc edit machineconfiguration cluster.',
+    });
+  }
   const before = await applyObjects(cluster, [...trust, ...policy], options, context);
-  const paths = policyPaths(policy);
+  const paths = policy.flatMap(policyPaths);
   if (!dryRun && paths.length > 0) await awaitThat(() => findMissingPolicy(cluster, paths), choice, context);
   // One rendered configuration has both, so that each node changes once.
   const changes = [...authorityConfigs(plan, authority), digestMirrorSet(plan)];
   const after = await applyObjects(cluster, changes, options, context);
-  const [first = ''] = listMirrorHosts(plan);
+  const hosts = listMirrorHosts(plan);
   const isConfigured = (config: StoredObject): boolean =>
-    readConfigFile(config, authorityPath(first)) !== undefined &&
-    readConfigFile(config, registriesFile)?.includes(`${first}/`) === true;
+    hosts.every((host) => readConfigFile(config, authorityPath(host)) === authority && hasMirror(config, host));
   if (!dryRun) await awaitThat(() => findUnconfigured(cluster, isConfigured), choice, context);
   const secrets = (issued?.written ?? []).map((object) => ({ object, outcome: 'configured' as const }));
   return [...secrets, ...before, ...after];
@@ -115,11 +121,12 @@ export async function removeMirror(
   const isThere = await cluster.read({ apiVersion: 'v1', kind: 'Secret', metadata: authoritySecret });
   const hasSet = (await cluster.findKind(mirrorSet.apiVersion, mirrorSet.kind)) && (await cluster.read(mirrorSet));
   if (!isThere && !hasSet) return [];
+  const { port = '' } = await readSecret(cluster, servingSecret);
   const hasPolicy = (await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind)) !== undefined;
   if (!dryRun && wait && hasPolicy && (await cluster.read(disruptionPolicy))) {
-    const policy = mirrorPolicy({ mirrorsToo: true });
+    const policy = await planPolicy(cluster, { mirrorsToo: true });
     await cluster.apply(policy, { manager, force: true });
-    await awaitThat(() => findMissingPolicy(cluster, policyPaths([policy])), wait, context);
+    await awaitThat(() => findMissingPolicy(cluster, policyPaths(policy)), wait, context);
   }
   const configs = (await cluster.list(machines, 'MachineConfig')).filter(({ metadata }) =>
     isAuthorityConfig(metadata.name),
@@ -128,9 +135,11 @@ export async function removeMirror(
     return { apiVersion, kind, metadata: { name } };
   });
   const removed: ObjectReference[] = await deleteObjects(cluster, files, { dryRun }, context);
-  const isClean = (_: StoredObject, pool: StoredObject): boolean =>
-    !listOf(fieldsAt(pool['status'], 'configuration')['source']).some(({ name }) => isAuthorityConfig(String(name)));
-  if (!dryRun && wait && removed.length > 0) await awaitThat(() => findUnconfigured(cluster, isClean), wait, context);
+  const isClean = (config: StoredObject, pool: StoredObject): boolean =>
+    !listOf(fieldsAt(pool['status'], 'configuration')['source']).some(({ name }) => isAuthorityConfig(String(name))) &&
+    !hasMirror(config, `localhost:${port}`);
+  // Also if an earlier run has removed the files: its nodes may not be done.
+  if (!dryRun && wait) await awaitThat(() => findUnconfigured(cluster, isClean), wait, context);
   if (!dryRun) await removeFields(cluster, wait !== undefined && hasPolicy);
   const rest = [
     ...renewalAccess.toReversed(),
@@ -156,11 +165,23 @@ async function requireHealthyPools(cluster: Cluster): Promise<void> {
   if (problem !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${problem}`);
 }
 
-function policyPaths(policies: readonly KubernetesObject[]): string[] {
-  return policies.flatMap(({ spec }) => {
-    const { files } = fieldsAt(spec, 'nodeDisruptionPolicy') as { files?: readonly { path: string }[] };
-    return (files ?? []).map(({ path }) => path);
-  });
+async function planPolicy(
+  cluster: Cluster,
+  options: Pick<MirrorPolicyOptions, 'mirrorsToo'>,
+): Promise<KubernetesObject> {
+  return mirrorPolicy({ ...options, siteFiles: policyFiles(await cluster.read(disruptionPolicy)) });
+}
+
+function policyFiles(policy: Partial<KubernetesObject> | undefined): Readonly<Record<string, unknown>>[] {
+  return listOf(fieldsAt(policy?.['spec'], 'nodeDisruptionPolicy')['files']);
+}
+
+function policyPaths(policy: KubernetesObject): string[] {
+  return policyFiles(policy).map(({ path }) => String(path));
+}
+
+function hasMirror(config: StoredObject, host: string): boolean {
+  return readConfigFile(config, registriesFile)?.includes(`"${host}/`) === true;
 }
 
 /** Returns the pool whose nodes do not all have the wanted configuration; undefined if all have. */

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
@@ -26,8 +27,14 @@ export interface MirrorPlan {
   readonly trustedAuthorities: string | undefined;
 }
 
+/** Settings of `mirrorPolicy`. */
+export interface MirrorPolicyOptions {
+  readonly mirrorsToo: boolean;
+  readonly siteFiles: readonly Readonly<Record<string, unknown>>[];
+}
+
 /** The folders in which container runtimes look for the CA of a registry, by its host and port. */
-const certificatesFolder = '/etc/containers/certs.d';
+export const certificatesFolder = '/etc/containers/certs.d';
 
 /** The name of our ConfigMap with the CA, if the site has none, and of our ImageDigestMirrorSet. */
 export const [authorityMapName, mirrorSetName] = ['oc-upgrade-bundle-mirror-ca', 'oc-upgrade-bundle'];
@@ -91,14 +98,18 @@ export const trustingConfig: KubernetesObject = {
 
 /**
  * Returns the policy that a changed CA neither drains nor reboots a node. `mirrorsToo`: a removed mirror does not
- * drain nodes either, while our mirror set is removed.
+ * drain nodes either, while our mirror set is removed. `siteFiles`: the present policies. A path with other actions than
+ * ours is left out, because a policy of the site that was taken over cannot be given back.
  */
-export function mirrorPolicy({ mirrorsToo }: { readonly mirrorsToo: boolean }): KubernetesObject {
+export function mirrorPolicy({ mirrorsToo, siteFiles }: MirrorPolicyOptions): KubernetesObject {
   const reload = {
     path: '/etc/containers/registries.conf',
     actions: [{ type: 'Reload', reload: { serviceName: 'crio.service' } }],
   };
-  const files = [{ path: certificatesFolder, actions: [{ type: 'None' }] }, ...(mirrorsToo ? [reload] : [])];
+  const all = [{ path: certificatesFolder, actions: [{ type: 'None' }] }, ...(mirrorsToo ? [reload] : [])];
+  const files = all.filter(({ path, actions }) =>
+    siteFiles.every((site) => site['path'] !== path || isDeepStrictEqual(site['actions'], actions)),
+  );
   return { ...disruptionPolicy, spec: { nodeDisruptionPolicy: { files } } };
 }
 

@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import { createHash, randomBytes } from 'node:crypto';
 import { open, writeFile } from 'node:fs/promises';
 import { createServer, get, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer, get as getByTls } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
@@ -10,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { ContentSender, type ReadPart } from '../../../lib/content/server/contentSender.ts';
 import { readChunks } from '../../../lib/content/files/fileRange.ts';
+import { makeAuthority } from '../../support/certificates.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
@@ -74,6 +76,30 @@ describe('ContentSender', () => {
     } finally {
       await removeFolder(folder);
     }
+  });
+
+  it('writes small parts to a connection by TLS, which keeps memory for its largest write', async () => {
+    await using authority = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue();
+    const written: number[] = [];
+    const secure = createTlsServer({ cert, key }, (_, response) => {
+      const write = response.write.bind(response) as (chunk: Buffer, done: () => void) => boolean;
+      response.write = (chunk: Buffer, done: unknown) => {
+        written.push(chunk.length);
+        return write(chunk, done as () => void);
+      };
+      response.writeHead(200, { 'Content-Length': size });
+      sent = new ContentSender().send(zeros, size, response);
+    });
+    server = secure;
+    await new Promise<void>((resolve) => secure.listen(0, '127.0.0.1', resolve));
+    const { port } = secure.address() as AddressInfo;
+    const answer = await new Promise<IncomingMessage>((resolve, reject) =>
+      getByTls({ host: '127.0.0.1', port, ca: authority.certificate }, resolve).on('error', reject),
+    );
+    expect((await buffer(answer)).length).to.equal(size);
+    await sent;
+    expect(Math.max(...written)).to.equal(64 * 1024);
   });
 
   it('lets the check see every chunk with what is left, and breaks off before the last one if it throws', async () => {

@@ -32,7 +32,7 @@ describe('the objects of mirrors', () => {
     const list = [
       objects.authorityMap(plan, 'CA\n'),
       objects.trustingConfig,
-      objects.mirrorPolicy({ mirrorsToo: false }),
+      objects.mirrorPolicy({ mirrorsToo: false, siteFiles: [] }),
       ...objects.authorityConfigs(plan, 'CA\n'),
       objects.digestMirrorSet(plan),
     ];
@@ -133,6 +133,12 @@ describe('installMirror', () => {
     };
     if (pool && JSON.stringify(pool['status']) !== JSON.stringify(status)) server.put({ ...pool, status });
   };
+  const trustSite = (): void => {
+    const metadata = { name: 'ours', namespace: 'openshift-config' };
+    server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { 'registry.example.com': 'theirs' } });
+    const spec = { additionalTrustedCA: { name: 'ours' } };
+    server.put({ apiVersion: config, kind: 'Image', metadata: { name: 'cluster' }, spec });
+  };
   /** All objects that are not the operator’s, without what the server writes. */
   const everything = (): unknown[] =>
     server.kinds.flatMap((kind) =>
@@ -160,14 +166,7 @@ describe('installMirror', () => {
 
   it('leaves no trace when it is removed, beside the site’s own CAs, policies and mirrors', async () => {
     await open();
-    const metadata = { name: 'ours', namespace: 'openshift-config' };
-    server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { 'registry.example.com': 'theirs' } });
-    server.put({
-      apiVersion: config,
-      kind: 'Image',
-      metadata: { name: 'cluster' },
-      spec: { additionalTrustedCA: { name: 'ours' } },
-    });
+    trustSite();
     const entry = { source: 'quay.io/openshift-release-dev', mirrors: ['registry.example.com/a'] };
     server.put({
       apiVersion: config,
@@ -183,6 +182,58 @@ describe('installMirror', () => {
     expect(gone.map(({ kind }) => kind)).to.include.members(['ImageDigestMirrorSet', 'MachineConfig', 'Secret']);
     expect(everything()).to.deep.equal(before);
     expect(await removeMirror(connected.cluster, {}, choice, connected.context)).to.deep.equal([]);
+  });
+
+  it('leaves policies of the site alone, and refuses one that would disrupt nodes', async () => {
+    await open();
+    const setPolicy = (path: string, type: string): void => {
+      const policy = server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster');
+      const files = [{ path, actions: [{ type }] }];
+      server.put({
+        ...policy,
+        spec: { managementState: 'Managed', nodeDisruptionPolicy: { files } },
+      });
+    };
+    trustSite();
+    setPolicy('/etc/containers/registries.conf', 'None');
+    const before = everything();
+    await installMirror(connected.cluster, options, choice, connected.context);
+    await removeMirror(connected.cluster, {}, choice, connected.context);
+    expect(everything()).to.deep.equal(before);
+    setPolicy('/etc/containers/certs.d', 'Reboot');
+    const failure = await failureOf(installMirror(connected.cluster, options, choice, connected.context), 'conflict');
+    expect(failure.message).to.include('/etc/containers/certs.d');
+  });
+
+  it('keeps the policy until the nodes are clean, also after an interrupted removal', async () => {
+    await open();
+    await installMirror(connected.cluster, options, choice, connected.context);
+    server.objects.off('change', onChange);
+    const impatient = { timeout: 500, interval: 10 };
+    const attempt = () => failureOf(removeMirror(connected.cluster, {}, impatient, connected.context), 'not-ready');
+    expect((await attempt()).message).to.include('node disruption policy');
+    operate();
+    expect((await attempt()).message).to.include('the pool master');
+    expect((await attempt()).message).to.include('the pool master');
+    const policy = server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster');
+    expect(JSON.stringify(policy?.['spec'])).to.include('/etc/containers/registries.conf');
+    operate();
+    await removeMirror(connected.cluster, {}, choice, connected.context);
+    server.objects.on('change', onChange);
+  });
+
+  it('waits for each mirror and for the CA on the nodes', async () => {
+    await open();
+    await installMirror(connected.cluster, options, choice, connected.context);
+    server.objects.off('change', onChange);
+    putNode('cp1', '192.0.2.12');
+    const impatient = { ...choice, timeout: 500 };
+    const failure = await failureOf(
+      installMirror(connected.cluster, options, impatient, connected.context),
+      'not-ready',
+    );
+    expect(failure.message).to.include('the pool master');
+    server.objects.on('change', onChange);
   });
 
   it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {
