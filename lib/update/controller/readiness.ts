@@ -12,7 +12,6 @@ import { checkDrains } from '../../readiness/preflight/drainCheck.ts';
 import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/preflight/operatorCheck.ts';
 import { pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import { mirrorSet } from '../mirror/mirrorObjects.ts';
 import type { LoadState } from './loadState.ts';
 import { featureSetOf, hasMirrors, surveyedKinds } from '../../readiness/preflight/survey.ts';
 import { checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
@@ -125,8 +124,7 @@ export async function hasMirrorsOf(cluster: Cluster, images: readonly string[]):
     listServed(cluster, ...surveyedKinds.digestMirrors),
     listServed(cluster, ...surveyedKinds.contentPolicies),
   ]);
-  const others = digestMirrors.filter(({ metadata }) => metadata.name !== mirrorSet.metadata.name);
-  return hasMirrors({ images }, { digestMirrors: others, contentPolicies });
+  return hasMirrors({ images }, { digestMirrors, contentPolicies });
 }
 
 async function readSupply(cluster: Cluster, images: readonly string[]): Promise<ImageSupply> {

@@ -1,5 +1,6 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
+import { ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
@@ -29,8 +30,8 @@ export interface MirrorPlan {
 /** The folders in which container runtimes look for the CA of a registry, by its host and port. */
 const certificatesFolder = '/etc/containers/certs.d';
 
-/** The name of our ConfigMap with the CA, if the site has none, and of our ImageDigestMirrorSet. */
-export const [authorityMapName, mirrorSetName] = ['oc-upgrade-bundle-mirror-ca', 'oc-upgrade-bundle'];
+/** The name of our ConfigMap with the CA, if the site has none. */
+export const authorityMapName = 'oc-upgrade-bundle-mirror-ca';
 
 /** The configuration of images, which names the ConfigMap with the CAs of registries. */
 export const imageConfig = {
@@ -43,7 +44,7 @@ export const imageConfig = {
 export const mirrorSet = {
   apiVersion: 'config.openshift.io/v1',
   kind: 'ImageDigestMirrorSet',
-  metadata: { name: mirrorSetName },
+  metadata: { name: ownMirrorSet },
 };
 
 /** Returns the mirrors with their ports. A control plane node asks itself first. */

@@ -8,9 +8,10 @@ import { listServed } from '../../cluster/servedObjects.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { poolRoles } from '../../readiness/preflight/pinnedImageSets.ts';
+import { ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { isOlder } from '../../release/version.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
-import { authorityMapName, imageConfig, mirrorSetName, type MirrorPlan, type SiteMirror } from './mirrorObjects.ts';
+import { authorityMapName, imageConfig, type MirrorPlan, type SiteMirror } from './mirrorObjects.ts';
 
 /** The state of a cluster that matters for mirrors. */
 export interface MirrorSite extends Omit<MirrorPlan, 'port'> {
@@ -89,7 +90,7 @@ function listVips(infrastructure: KubernetesObject | undefined): string[] {
 function listSiteMirrors(sets: readonly StoredObject[], policies: readonly StoredObject[]): SiteMirror[] {
   const entries = [
     ...sets
-      .filter(({ metadata }) => metadata.name !== mirrorSetName)
+      .filter(({ metadata }) => metadata.name !== ownMirrorSet)
       .flatMap(({ spec }) => listOf(fieldsOf(spec)['imageDigestMirrors'])),
     ...policies.flatMap(({ spec }) => listOf(fieldsOf(spec)['repositoryDigestMirrors'])),
   ];
