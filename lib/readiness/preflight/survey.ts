@@ -196,6 +196,11 @@ export function isInternalRegistry(mirror: string): boolean {
 /** The name of the ImageDigestMirrorSet of our mirrors on control plane nodes. */
 export const ownMirrorSet = 'oc-upgrade-bundle';
 
+/** Returns whether an ImageDigestMirrorSet is that of our mirrors on control plane nodes. */
+export function isOwnMirrorSet({ metadata }: StoredObject): boolean {
+  return metadata.name === ownMirrorSet;
+}
+
 /**
  * Returns whether a mirror is configured for the images of a release. The registry of InternalReleaseImage and our
  * mirrors on the control plane do not count: they have no release that a registry could add.
@@ -221,7 +226,7 @@ function listRules(
   { digestMirrors, contentPolicies }: DigestMirrors,
   which: 'site' | 'all',
 ): { source: string; mirrors: string[] }[] {
-  const sets = digestMirrors.filter(({ metadata }) => which === 'all' || metadata.name !== ownMirrorSet);
+  const sets = digestMirrors.filter((set) => which === 'all' || !isOwnMirrorSet(set));
   const rules = [...sets, ...contentPolicies].flatMap(({ spec }) => [
     ...listOf(fieldsOf(spec)['imageDigestMirrors']),
     ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),

@@ -3,7 +3,7 @@ import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
-import { formatSubject, type Finding } from '../../cluster/finding.ts';
+import type { Finding } from '../../cluster/finding.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 import { checkNode } from '../../readiness/preflight/nodeCheck.ts';
@@ -13,7 +13,7 @@ import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/pr
 import { pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { LoadState } from './loadState.ts';
-import { featureSetOf, hasMirrors, surveyedKinds } from '../../readiness/preflight/survey.ts';
+import { featureSetOf, hasMirrors, isOwnMirrorSet, surveyedKinds } from '../../readiness/preflight/survey.ts';
 import { checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
 import { checkPath, checkState, type ImageSupply } from '../../readiness/preflight/versionCheck.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
@@ -49,6 +49,7 @@ export async function findObstacles(
   const knowledge = {
     ...{ imageLimits: [], pinned: new Map<string, Set<string>>() },
     ...{ free: measured('free'), databases: measured('database') },
+    retains: (await listServed(cluster, ...surveyedKinds.digestMirrors)).some(isOwnMirrorSet),
   };
   const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
   // A node that begins the first of several updates needs the space for all.
@@ -103,11 +104,6 @@ function listBlocking(budgets: readonly StoredObject[]): string[] {
     const isShared = namespaces.filter((each) => each === namespace).length > 1;
     return isShared || Number(fieldsOf(status)['disruptionsAllowed'] ?? 0) === 0 ? [namespace] : [];
   });
-}
-
-/** Returns one line about an obstacle: `clusterversion/version runs 4.19.3, from which …`. */
-export function describeObstacle({ subject, message }: Finding): string {
-  return `${formatSubject(subject)} ${message}`;
 }
 
 /** Reads the feature set of the cluster; undefined for the default one. Throws the errors of the cluster. */

@@ -8,9 +8,17 @@ import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
 /** The mirrors that the site has for a repository or a part of a registry. */
 export interface SiteMirror {
   readonly source: string;
+  /** The mirrors for images by digest. */
   readonly mirrors: readonly string[];
-  readonly policy?: string;
+  /** Present if the source itself must not be asked. */
+  readonly policy?: typeof neverContact;
+  readonly hasTagMirrors?: boolean;
+  /** The names of its sets if they contradict each other about `policy`. */
+  readonly conflict?: readonly string[];
 }
+
+/** The `mirrorSourcePolicy` of a source that must not be asked. */
+export const neverContact = 'NeverContactSource';
 
 /** What the objects of a mirror depend on. */
 export interface MirrorPlan {
@@ -143,7 +151,7 @@ export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
 }
 
 /** Returns the site’s most precise mirrors for a source; undefined if there are none. */
-function findSiteMirror(mirrors: readonly SiteMirror[], source: string): SiteMirror | undefined {
+export function findSiteMirror(mirrors: readonly SiteMirror[], source: string): SiteMirror | undefined {
   return mirrors
     .filter((each) => source === each.source || source.startsWith(`${each.source}/`))
     .toSorted((a, b) => b.source.length - a.source.length)[0];
