@@ -9,6 +9,7 @@ import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { keyOf, readPodTemplate, type PodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import { isOwnMirrorSet, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
 import { isOlder } from '../../release/version.ts';
+import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
 import { findSiteMirror } from './mirrorObjects.ts';
 import { readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
@@ -35,6 +36,7 @@ const advice = {
   proxy:
     'The controller of the agents describes the operating system streams, so that nothing is read through the proxy.',
   scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
+  retain: 'Apply the bundle of the running release: the cluster loads and keeps it, and changes nothing else.',
   lost: 'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a source.',
 };
 
@@ -59,7 +61,8 @@ export async function checkMirrors(
     entries.map(({ source }) => String(source)),
   );
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
-  return [...checkMirrorSite(site, port, templates), ...checkLost(site, templates)];
+  const states = installed === undefined ? [] : await listMirrorStates(cluster);
+  return [...checkMirrorSite(site, port, templates), ...checkRetained(site, states), ...checkLost(site, templates)];
 }
 
 /** Finds what keeps mirrors on a port from working. `templates`: those of the pods that can run on the control plane. */
@@ -168,6 +171,14 @@ function checkMachines({ hasPolicies, version, machineConfigs, builtSystems }: M
     }),
     ...builtSystems.map((each) => find('warning', subjectOf(each), 'builds an operating system', advice.built)),
   ];
+}
+
+/** Finds mirrors that lack the running release: the nodes of a cluster that was installed from elsewhere need it. */
+function checkRetained({ version }: MirrorSite, states: readonly NodeMirror[]): Finding[] {
+  return states.flatMap(({ node, versions }) => {
+    if (versions.includes(version)) return [];
+    return [find('warning', { kind: 'Node', name: node }, `its mirror does not have ${version}`, advice.retain)];
+  });
 }
 
 /** Finds workloads with images that neither our mirrors nor those of the site give back to a node that lost them. */

@@ -3,6 +3,7 @@ import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { checkMirrors } from '../../../lib/update/mirror/mirrorCheck.ts';
 import { digestMirrorSet } from '../../../lib/update/mirror/mirrorObjects.ts';
 import { readMirrorSite } from '../../../lib/update/mirror/mirrorSite.ts';
+import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { furnish, node, pod, podSpec, workload } from '../../fakes/cluster/site.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 
@@ -106,6 +107,21 @@ describe('checkMirrors', () => {
       'warning ClusterVersion/version 4.14.1 reboots every node when the CA of the mirrors changes',
       'warning MachineConfig/99-ours writes /etc/containers/registries.conf.d/999-ours.conf',
     ]);
+  });
+
+  it('warns of a mirror without the running release', async () => {
+    await start();
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:9690/x'] });
+    put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
+    for (const [name, version] of [
+      ['master-0', '4.20.2'],
+      ['master-1', '4.20.3'],
+    ] as const) {
+      const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+      const mirror = { versions: [version], requests: 0, lacking: [] };
+      put(formatNodeReport({ bundle: '', progress, mirror }));
+    }
+    expect(await find(undefined)).to.deep.equal(['warning Node/master-0 its mirror does not have 4.20.3']);
   });
 
   it('names the workloads whose images no mirror gives back', async () => {
