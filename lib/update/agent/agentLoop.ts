@@ -18,6 +18,7 @@ import { clusterVersionReference, listNeededReleases } from '../../cluster/clust
 import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
+import { fitsShare } from '../mirror/retention.ts';
 import type { MirrorState } from '../nodeReport.ts';
 import { chooseProposal } from '../proposal.ts';
 import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
@@ -141,15 +142,22 @@ export class AgentLoop {
     return (await stat(file).catch(() => undefined)) !== undefined;
   }
 
-  /** Returns the copies of the running, the requested and the previous release; undefined if these are unknown. */
+  /**
+   * Returns the copies of the running, the requested and the previous release; undefined while an update or a rollback
+   * runs. If the disk is too full, only those of the running release.
+   */
   async #findRetained(): Promise<readonly Digest[] | undefined> {
     const version = await this.#cluster.read(clusterVersionReference);
     const needed = version && listNeededReleases(version);
     if (!needed) return undefined;
-    const releases = new Set(needed.map((each) => digestIn(each)));
+    const { cache } = this.#options.tools;
+    const isFull = !(await fitsShare(cache.folder, 0));
+    const releases = new Set(needed.slice(0, isFull ? 1 : undefined).map((each) => digestIn(each)));
     const state = [...releases].sort().join();
-    if (this.#retained?.state !== state)
-      this.#retained = { state, digests: await this.#options.tools.cache.findCopies(releases, this.#context) };
+    if (this.#retained?.state !== state) {
+      if (isFull) this.#context.log('warn', `${cache.folder} is more than 75 % full: only the running release is kept`);
+      this.#retained = { state, digests: await cache.findCopies(releases, this.#context) };
+    }
     return this.#retained.digests;
   }
 
