@@ -10,8 +10,8 @@ import { keyOf, readPodTemplate, type PodTemplate } from '../../readiness/prefli
 import { isOwnMirrorSet, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
 import { isOlder } from '../../release/version.ts';
 import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
-import { findSiteMirror } from './mirrorObjects.ts';
-import { readMirrorSite, type MirrorSite } from './mirrorSite.ts';
+import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
+import { listAddresses, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The services of the host that use a port of each control plane node, and that no pod names. */
 const hostServices: ReadonlyMap<number, string> = new Map([
@@ -36,6 +36,7 @@ const advice = {
   proxy:
     'The controller of the agents describes the operating system streams, so that nothing is read through the proxy.',
   scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
+  added: 'Install the mirrors again: the controller renews their certificate, but does not change mirror sets.',
   retain: 'Apply the bundle of the running release: the cluster loads and keeps it, and changes nothing else.',
   lost: 'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a source.',
 };
@@ -51,18 +52,20 @@ export async function checkMirrors(
 ): Promise<Finding[]> {
   const own = survey.digestMirrors.find(isOwnMirrorSet);
   const entries = listOf(fieldsOf(own?.['spec'])['imageDigestMirrors']);
-  const installed = entries
-    .flatMap(({ mirrors }) => textsOf(mirrors))
-    .find((mirror) => mirror.startsWith('localhost:'));
-  const port = planned ?? Number(/:(\d+)/.exec(installed ?? '')?.[1] ?? 0);
-  if (port === 0) return [];
+  const installed = readMirrorSet(own);
+  const port = planned ?? installed?.port;
+  if (port === undefined) return [];
   const site = await readMirrorSite(
     cluster,
     entries.map(({ source }) => String(source)),
   );
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
-  const states = installed === undefined ? [] : await listMirrorStates(cluster);
-  return [...checkMirrorSite(site, port, templates), ...checkRetained(site, states), ...checkLost(site, templates)];
+  return [
+    ...checkMirrorSite(site, port, templates),
+    ...(installed ? checkNodes(site, installed.addresses) : []),
+    ...(installed ? checkRetained(site, await listMirrorStates(cluster)) : []),
+    ...checkLost(site, templates),
+  ];
 }
 
 /** Finds what keeps mirrors on a port from working. `templates`: those of the pods that can run on the control plane. */
@@ -171,6 +174,15 @@ function checkMachines({ hasPolicies, version, machineConfigs, builtSystems }: M
     }),
     ...builtSystems.map((each) => find('warning', subjectOf(each), 'builds an operating system', advice.built)),
   ];
+}
+
+/** Finds control plane nodes that were added since the installation. */
+function checkNodes({ nodes }: MirrorSite, addresses: readonly string[]): Finding[] {
+  return nodes.flatMap((node) => {
+    const added = listAddresses([node]).filter((address) => !addresses.includes(address));
+    const message = `nodes do not pull from its mirror at ${nameSome(added)}`;
+    return added.length === 0 ? [] : [find('warning', subjectOf(node), message, advice.added)];
+  });
 }
 
 /** Finds mirrors that lack the running release: the nodes of a cluster that was installed from elsewhere need it. */

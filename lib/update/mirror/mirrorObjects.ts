@@ -3,6 +3,8 @@ import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
 import { ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
+import { isIP } from 'node:net';
+import { fieldsOf, listOf, textsOf } from '../../fields.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
 
 /** The mirrors that the site has for a repository or a part of a registry. */
@@ -148,6 +150,17 @@ export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
     };
   });
   return { ...mirrorSet, spec: { imageDigestMirrors } };
+}
+
+/** Reads the port and the addresses of our mirrors from our ImageDigestMirrorSet; undefined without one. */
+export function readMirrorSet(set: KubernetesObject | undefined): Pick<MirrorPlan, 'port' | 'addresses'> | undefined {
+  const entries = listOf(fieldsOf(set?.['spec'])['imageDigestMirrors']);
+  const hosts = entries.flatMap(({ mirrors }) => textsOf(mirrors)).map((mirror) => mirror.split('/')[0] ?? '');
+  const [, port] = hosts.flatMap((host) => /^localhost:(\d+)$/.exec(host) ?? []);
+  if (port === undefined) return undefined;
+  // Mirrors of a broader source of the site are behind ours.
+  const own = hosts.map((host) => host.split(':')).filter(([host = '', at]) => isIP(host) !== 0 && at === port);
+  return { port: Number(port), addresses: [...new Set(own.flatMap(([host]) => host ?? []))] };
 }
 
 /** Returns the site’s most precise mirrors for a source; undefined if there are none. */

@@ -16,6 +16,7 @@ import {
   imageConfig,
   isAuthorityConfig,
   neverContact,
+  readMirrorSet,
   type MirrorPlan,
   type SiteMirror,
 } from './mirrorObjects.ts';
@@ -63,13 +64,15 @@ export async function readMirrorSite(cluster: Cluster, more: readonly string[]):
     listServed(cluster, config, 'Proxy'),
     listServed(cluster, machines, 'MachineOSConfig'),
   ]);
+  const former = readMirrorSet(sets.find(isOwnMirrorSet));
   const images = await cluster.read(imageConfig);
   const name = textOf(fieldsAt(images, 'spec', 'additionalTrustedCA')['name']);
   const hasPolicies =
     version !== '' && !isOlder(version, firstWithPolicies) && (await cluster.read(disruptionPolicy)) !== undefined;
   return {
     ...{ version, nodes, contentPolicies, proxies, builtSystems, imageConfig: images, hasPolicies },
-    addresses: [...new Set([...listVips(infrastructure), ...listAddresses(nodes)])],
+    // Nodes are drained if an address goes, so one of a node that is gone stays, as the last.
+    addresses: [...new Set([...listVips(infrastructure), ...listAddresses(nodes), ...(former?.addresses ?? [])])],
     roles: poolRoles(pools),
     sources: [...new Set([...payload, ...more])].sort(),
     siteMirrors: listSiteMirrors(

@@ -109,9 +109,24 @@ describe('checkMirrors', () => {
     ]);
   });
 
+  it('warns of a node that was added, and keeps the address of one that is gone as the last', async () => {
+    await start();
+    const mirrors = ['localhost', '192.0.2.9', '192.0.2.11'].map((host) => `${host}:9690/x`);
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors });
+    put(node('master-1', 'master', { addresses: [{ type: 'InternalIP', address: '192.0.2.12' }] }));
+    expect(await find(undefined)).to.deep.equal([
+      'warning Node/master-1 nodes do not pull from its mirror at 192.0.2.12',
+    ]);
+    const { addresses } = await readMirrorSite(connected.cluster, []);
+    expect(addresses).to.have.members(['192.0.2.11', '192.0.2.12', '192.0.2.9']);
+    expect(addresses.at(-1)).to.equal('192.0.2.9');
+  });
+
   it('warns of a mirror without the running release', async () => {
     await start();
-    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:9690/x'] });
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, {
+      mirrors: ['localhost:9690/x', '192.0.2.11:9690/x'],
+    });
     put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     for (const [name, version] of [
       ['master-0', '4.20.2'],
