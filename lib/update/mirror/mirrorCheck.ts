@@ -37,6 +37,8 @@ const advice = {
     'The controller of the agents describes the operating system streams, so that nothing is read through the proxy.',
   scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
   added: 'Install the mirrors again: the controller renews their certificate, but does not change mirror sets.',
+  silent:
+    'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.',
   retain: 'Apply the bundle of the running release: the cluster loads and keeps it, and changes nothing else.',
   lost: 'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a source.',
 };
@@ -185,11 +187,17 @@ function checkNodes({ nodes }: MirrorSite, addresses: readonly string[]): Findin
   });
 }
 
-/** Finds mirrors that lack the running release: the nodes of a cluster that was installed from elsewhere need it. */
-function checkRetained({ version }: MirrorSite, states: readonly NodeMirror[]): Finding[] {
-  return states.flatMap(({ node, versions }) => {
-    if (versions.includes(version)) return [];
-    return [find('warning', { kind: 'Node', name: node }, `its mirror does not have ${version}`, advice.retain)];
+/**
+ * Finds nodes without a running mirror, and mirrors that lack the running release: the nodes of a cluster that was
+ * installed from elsewhere need it.
+ */
+function checkRetained({ version, nodes }: MirrorSite, states: readonly NodeMirror[]): Finding[] {
+  const hosts = nodes.filter((node) => isControlPlane(readNode(node)));
+  return hosts.flatMap((host) => {
+    const state = states.find(({ node }) => node === host.metadata.name);
+    if (!state) return [find('warning', subjectOf(host), 'its agent reports no mirror', advice.silent)];
+    if (state.versions.includes(version)) return [];
+    return [find('warning', subjectOf(host), `its mirror does not have ${version}`, advice.retain)];
   });
 }
 

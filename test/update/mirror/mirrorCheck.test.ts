@@ -17,6 +17,7 @@ describe('checkMirrors', () => {
   const start = async (openshift = '4.20.3', address = '192.0.2.11'): Promise<void> => {
     connected = await startCluster({ openshift });
     furnish(connected.server);
+    put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     put(node('master-0', 'master', { addresses: [{ type: 'InternalIP', address }] }));
     put({ apiVersion: 'v1', kind: 'Secret', metadata: { name: 'pull-secret', namespace: 'openshift-config' } });
     if (!openshift.startsWith('4.14'))
@@ -28,6 +29,10 @@ describe('checkMirrors', () => {
     const field = kind === 'ImageTagMirrorSet' ? 'imageTagMirrors' : 'imageDigestMirrors';
     const spec = { [field]: [{ source, mirrors: ['registry.example.com/a'], ...more }] };
     put({ apiVersion: config, kind, metadata: { name }, spec });
+  };
+  const report = (name: string, version: string): void => {
+    const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+    put(formatNodeReport({ bundle: '', progress, mirror: { versions: [version], requests: 0, lacking: [] } }));
   };
   const find = async (port: number | undefined): Promise<string[]> => {
     const findings = await checkMirrors(connected.cluster, await surveyCluster(connected.cluster), port);
@@ -44,9 +49,10 @@ describe('checkMirrors', () => {
     const survey = await surveyCluster(connected.cluster);
     expect(await checkMirrors(connected.cluster, survey, undefined)).to.deep.equal([]);
     putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:22625/x'] });
-    expect((await find(undefined)).map((line) => line.split(' has ')[0])).to.deep.equal([
-      'blocker Node/master-0',
+    expect(await find(undefined)).to.deep.equal([
+      'blocker Node/master-0 has no IPv4 address for a mirror',
       'blocker Mirror/22625 is the port of InternalReleaseImage',
+      'warning Node/master-0 its agent reports no mirror',
     ]);
   });
 
@@ -114,6 +120,8 @@ describe('checkMirrors', () => {
     const mirrors = ['localhost', '192.0.2.9', '192.0.2.11'].map((host) => `${host}:9690/x`);
     putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors });
     put(node('master-1', 'master', { addresses: [{ type: 'InternalIP', address: '192.0.2.12' }] }));
+    report('master-0', '4.20.3');
+    report('master-1', '4.20.3');
     expect(await find(undefined)).to.deep.equal([
       'warning Node/master-1 nodes do not pull from its mirror at 192.0.2.12',
     ]);
@@ -122,21 +130,15 @@ describe('checkMirrors', () => {
     expect(addresses.at(-1)).to.equal('192.0.2.9');
   });
 
-  it('warns of a mirror without the running release', async () => {
+  it('warns of a mirror without the running release, and of a node without one', async () => {
     await start();
-    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, {
-      mirrors: ['localhost:9690/x', '192.0.2.11:9690/x'],
-    });
-    put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
-    for (const [name, version] of [
-      ['master-0', '4.20.2'],
-      ['master-1', '4.20.3'],
-    ] as const) {
-      const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-      const mirror = { versions: [version], requests: 0, lacking: [] };
-      put(formatNodeReport({ bundle: '', progress, mirror }));
-    }
+    const mirrors = ['localhost:9690/x', '192.0.2.11:9690/x'];
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors });
+    expect(await find(undefined)).to.deep.equal(['warning Node/master-0 its agent reports no mirror']);
+    report('master-0', '4.20.2');
     expect(await find(undefined)).to.deep.equal(['warning Node/master-0 its mirror does not have 4.20.3']);
+    report('master-0', '4.20.3');
+    expect(await find(undefined)).to.deep.equal([]);
   });
 
   it('names the workloads whose images no mirror gives back', async () => {
