@@ -90,7 +90,7 @@ export class MirrorControl {
   }
 
   /** Asks for images and their signatures. A runtime fails if it asks for a signature and the response is not 200 or 404. */
-  async #askMirror(connections: Connections, origin: string, images: readonly string[]): Promise<MirrorState> {
+  async #askMirror(connections: Connections, origin: string, images: readonly string[]): Promise<MirrorAnswer> {
     const missing: string[] = [];
     const signed = new Set<string>();
     const ask = async (repository: string, reference: string): Promise<number> => {
@@ -121,7 +121,7 @@ export class MirrorControl {
 }
 
 /** What a mirror lacks, and the images that have a signature there, if it was asked for all. */
-interface MirrorState {
+interface MirrorAnswer {
   readonly lack: string | undefined;
   readonly signed?: ReadonlySet<string>;
 }

@@ -59,8 +59,9 @@ export async function runMirrorServer(options: MirrorServerOptions, context: Con
   const writeState = async (): Promise<void> => {
     const text = JSON.stringify(requests.describe(bundles.versions, content));
     if (stateFile === undefined || text === written) return;
-    await writeAtomically(stateFile, text).catch((error: unknown) => warn(error, context));
     written = text;
+    // Nodes need their images more than a report.
+    await writeAtomically(stateFile, text).catch((error: unknown) => context.log('warn', messageOf(error)));
   };
   const scrubbing = scrub(() => content, scrubInterval, context);
   try {

@@ -240,6 +240,15 @@ describe('runMirrorServer', () => {
     await untilState({ versions: [made.release.version], requests: 1, lacking: [] });
   });
 
+  it('serves on if the state cannot be written', async () => {
+    await using mirror = await start((folder) => retain(folder, made.path, whole));
+    await rm(dirname(join(mirror.folder, mirrorStateFile)), { recursive: true });
+    const path = `${name}/manifests/${made.release.digest}`;
+    await mirror.get(path);
+    while (!mirror.lines.some((line) => line.includes('state.json'))) await sleep(10);
+    expect((await mirror.get(path)).status).to.equal(200);
+  });
+
   it('serves no bundle whose signature was not verified', async () => {
     await using mirror = await start((folder) => copyFile(made.path, replicaPath(folder, whole)));
     expect((await mirror.get(`${name}/manifests/${made.release.digest}`)).status).to.equal(404);
