@@ -4,8 +4,8 @@ import type { ServerResponse } from 'node:http';
 export interface StreamLimits {
   /** The largest number of responses that are sent at a time. */
   readonly active: number;
-  /** The largest number of responses that are sent to one address at a time, so that others get a turn. */
-  readonly activePerAddress: number;
+  /** The largest number of responses that are sent to one address at a time; by default half of `active`. */
+  readonly activePerAddress?: number;
   /** The largest number of responses that wait for their turn. */
   readonly waiting: number;
   /** The longest wait in milliseconds. */
@@ -41,7 +41,7 @@ export class StreamQueue {
   }
 
   #mayBegin(address: string): boolean {
-    const { active, activePerAddress } = this.#limits;
+    const { active, activePerAddress = Math.ceil(active / 2) } = this.#limits;
     const own = this.#active.filter((each) => each === address);
     return this.#active.length < active && own.length < activePerAddress;
   }

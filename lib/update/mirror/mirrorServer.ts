@@ -28,8 +28,8 @@ export interface MirrorServerOptions {
   readonly onListening?: (url: string) => void;
 }
 
-/** Few blobs at a time, because etcd writes to the same disk. Half of them at most for one node. */
-const streams = { active: 8, activePerAddress: 4, waiting: 512, patience: 30_000 };
+/** Few blobs at a time: etcd writes to the same disk. */
+const streams = { active: 8, waiting: 512, patience: 30_000 };
 const limits = { connections: 1024, connectionsPerAddress: 256, idleTimeout: 30_000, minimumRate: 64 * 1024 };
 const week = 7 * 24 * 3600 * 1000;
 
