@@ -119,7 +119,9 @@ async function runQueue() {
 /** Starts a process, and returns it with the promise of its exit code and signal. */
 async function startWorker() {
   const env = { ...environment, TMPDIR: temporary };
-  const worker = fork(workerFile, { env, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  // With more space for new objects, the garbage collector takes half the time.
+  const execArgv = ['--max-semi-space-size=64'];
+  const worker = fork(workerFile, { env, execArgv, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
   const exit = once(worker, 'exit');
   await Promise.race([once(worker, 'message'), exit]);
   return { process: worker, exit };

@@ -58,7 +58,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
   'test/registry-host/change/restoration.test.ts': [
     [
       'lib/registry-host/change/restoration.ts',
-      'if (journal.database !== undefined) await stopDatabase(commands, journal, signal);',
+      'if (journal.database !== undefined) await stopDatabase(commands, journal);',
       '',
     ],
   ],

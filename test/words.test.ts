@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import ts from 'typescript';
+import { parseSync, Visitor, type Expression, type Span, type TemplateLiteral } from 'oxc-parser';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -80,30 +80,32 @@ function readPage(text: string): { paragraphs: string[]; cells: string[] } {
 /** Returns the texts of a source file for readers: strings and templates of two words or more. */
 function readLiterals(path: string, text: string): string[] {
   const found: string[] = [];
-  const visit = (node: ts.Node): void => {
-    if (ts.isImportDeclaration(node) || ts.isExportDeclaration(node)) return;
+  let end = 0;
+  const add = (node: Expression): void => {
     const literal = textOf(node);
-    if (literal !== undefined) found.push(literal);
-    if (literal === undefined || ts.isTemplateExpression(node)) ts.forEachChild(node, visit);
+    // The parts of a sum are no texts of their own.
+    if (literal === undefined || node.start < end) return;
+    found.push(literal);
+    if (node.type !== 'TemplateLiteral') ({ end } = node);
   };
-  visit(ts.createSourceFile(path, text, ts.ScriptTarget.Latest));
+  const skip = (node: Span): void => void ({ end } = node);
+  const visitor = new Visitor({
+    ...{ ImportDeclaration: skip, Literal: add, TemplateLiteral: add, BinaryExpression: add },
+  });
+  visitor.visit(parseSync(path, text).program);
   return found.filter((each) => /[a-z]+,? [a-z]+/i.test(each));
 }
 
-/** Returns the paragraphs of the comments in a source file. */
+/** Returns the paragraphs of the comments in a source file. Comments in consecutive lines are one. */
 function readComments(path: string, text: string): string[] {
-  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest);
-  let code = '';
-  // What looks like a comment in a string or an expression is none.
-  const visit = (node: ts.Node): void => {
-    if (ts.isLiteralExpression(node) || ts.isTemplateMiddleOrTemplateTail(node) || ts.isTemplateHead(node))
-      code += text.slice(code.length, node.getStart(source)).padEnd(node.end - code.length, '_');
-    else ts.forEachChild(node, visit);
-  };
-  visit(source);
-  code += text.slice(code.length);
-  return [...code.matchAll(/(?:\/\/.*\s*|\/\*[^]*?\*\/\s*)+/g)]
-    .map(([comments]) => comments)
+  const groups: { start: number; end: number }[] = [];
+  for (const { start, end } of parseSync(path, text).comments) {
+    const last = groups.at(-1);
+    if (last && text.slice(last.end, start).trim() === '') last.end = end;
+    else groups.push({ start, end });
+  }
+  return groups
+    .map(({ start, end }) => text.slice(start, end))
     .flatMap((trivia) => trivia.split(/\/\*+|\*\/|\n\s*(?:\*\s*)?\n|\n[\s*/]*- /))
     .map((part) => part.replace(/^\s*(?:\/\/+|\*) ?/gm, '').replace(/`[^`]*`/g, 'CODE'))
     .map((part) => part.replace(/\s+/g, ' ').trim())
@@ -112,25 +114,22 @@ function readComments(path: string, text: string): string[] {
 
 /** Returns the titles of the tests in a source file. */
 function readTitles(path: string, text: string): string[] {
-  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true);
   const found: string[] = [];
-  const visit = (node: ts.Node): void => {
-    if (ts.isCallExpression(node) && /^(describe|it)/.test(node.expression.getText(source))) {
-      found.push(...node.arguments.slice(0, 1).flatMap((title) => textOf(title) ?? []));
-    }
-    ts.forEachChild(node, visit);
-  };
-  visit(source);
+  const visitor = new Visitor({
+    CallExpression: ({ callee, arguments: [title] }) => {
+      const isTest = /^(describe|it)/.test(text.slice(callee.start, callee.end));
+      if (isTest && title && title.type !== 'SpreadElement') found.push(...[textOf(title) ?? []].flat());
+    },
+  });
+  visitor.visit(parseSync(path, text).program);
   return found;
 }
 
 /** Returns the text of a literal, or of a sum of literals. Expressions in it become `CODE`. */
-function textOf(node: ts.Node): string | undefined {
-  if (ts.isStringLiteralLike(node)) return node.text;
-  if (ts.isTemplateExpression(node)) {
-    return node.head.text + node.templateSpans.map(({ literal }) => `CODE${literal.text}`).join('');
-  }
-  if (!ts.isBinaryExpression(node) || node.operatorToken.kind !== ts.SyntaxKind.PlusToken) return undefined;
+function textOf(node: Expression | TemplateLiteral): string | undefined {
+  if (node.type === 'Literal') return typeof node.value === 'string' ? node.value : undefined;
+  if (node.type === 'TemplateLiteral') return node.quasis.map(({ value }) => value.cooked).join('CODE');
+  if (node.type !== 'BinaryExpression' || node.operator !== '+') return undefined;
   const [left, right] = [textOf(node.left), textOf(node.right)];
   return left === undefined || right === undefined ? undefined : left + right;
 }

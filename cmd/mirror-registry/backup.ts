@@ -47,9 +47,9 @@ export const command = defineCommand({
     );
     const output = isFolder ? join(args.output, usualName) : args.output;
     const execution = { ...args, restart: true, force: false, keepBackups: 3 };
-    const request = { ...(await requestOf(execution, environment)), output, withImages };
+    const request = { ...(await requestOf(execution, environment, context.signal)), output, withImages };
     if (dryRun !== 'none') {
-      const plan = await planBackup(request, context.signal);
+      const plan = await planBackup(request);
       terminal.print(await formatResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan)));
       return;
     }

@@ -164,7 +164,8 @@ async function load(
   context: Context,
   environment: NodeJS.ProcessEnv,
 ): Promise<string> {
-  const commands = new HostCommands({ podman: args.podman, systemctl: 'systemctl', environment }, 'system');
+  const programs = { podman: args.podman, systemctl: 'systemctl', environment, signal: context.signal };
+  const commands = new HostCommands(programs, 'system');
   await using release = await openRegistryRelease(
     text,
     (reference) => openReading(args, reference, environment, context),

@@ -91,6 +91,6 @@ async function renew(
 ): Promise<Renewal> {
   // A prepared CA restarts nothing.
   const restart = args.restart && renewal.newAuthority !== 'prepare';
-  const request = await requestOf({ ...args, restart }, environment);
+  const request = await requestOf({ ...args, restart }, environment, context.signal);
   return changeCertificates({ ...request, renewal }, context);
 }

@@ -5,7 +5,7 @@ import { detectInstallation, type DetectedInstallation } from '../../lib/registr
 import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
 import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
 import { requireOwner } from '../../lib/registry-host/stateFolder.ts';
-import type { ExecutionRequest } from '../../lib/registry-host/change/restart.ts';
+import type { ExecutionRequest } from '../../lib/registry-host/change/openRegistry.ts';
 import { isHost, type RenewalOptions } from '../../lib/registry-host/certificates/renewal.ts';
 import type { DetectOptions } from '../../lib/registry-host/detect/scopes.ts';
 import { locateInstallation, type UninstallRequest } from '../../lib/registry-host/change/uninstall.ts';
@@ -208,6 +208,7 @@ export const executionOptions = {
 export async function requestOf(
   args: Arguments<typeof executionOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
+  signal: AbortSignal,
 ): Promise<ExecutionRequest> {
   const { root, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
   if (root !== '/' && systemctl === undefined && restart) {
@@ -216,7 +217,8 @@ export async function requestOf(
   const { files, ...detected } = await findInstallation(args, environment);
   const { installation } = detected;
   await requireOwner(files, installation);
-  const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, installation.scope);
+  const programs = { podman, systemctl: systemctl ?? 'systemctl', environment, signal };
+  const commands = new HostCommands(programs, installation.scope);
   const detect = detectOptionsOf(args, environment);
   const times = { now: new Date(), healthTimeout, keepBackups };
   return { files, detected, commands, detect, ...times, noRestart: !restart, force };
@@ -232,6 +234,7 @@ export const uninstallOptions = { podman: executionOptions.podman, systemctl: ex
 export async function uninstallRequestOf(
   args: Arguments<typeof uninstallOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
+  signal: AbortSignal,
 ): Promise<UninstallRequest> {
   const { root, podman, systemctl } = args;
   if (root !== '/' && systemctl === undefined) throw missingSystemctl('');
@@ -239,7 +242,8 @@ export async function uninstallRequestOf(
   const detect = detectOptionsOf(args, environment);
   const located = await locateInstallation(files, detect);
   await requireOwner(files, located);
-  const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, located.scope);
+  const programs = { podman, systemctl: systemctl ?? 'systemctl', environment, signal };
+  const commands = new HostCommands(programs, located.scope);
   return { files, detect, commands };
 }
 

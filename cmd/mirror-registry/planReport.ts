@@ -50,16 +50,15 @@ export async function makePlan(
   await using _release = release;
   // Without its name, podman is that of this machine.
   const isElsewhere = args.root !== '/' && podman === podmanOption.podman.default;
-  const commands = new HostCommands({ podman, systemctl: 'systemctl', environment }, detected.installation.scope);
-  const asksPodman = !isElsewhere && (await canAskPodman(commands, detected, context.signal));
+  const programs = { podman, systemctl: 'systemctl', environment, signal: context.signal };
+  const commands = new HostCommands(programs, detected.installation.scope);
+  const asksPodman = !isElsewhere && (await canAskPodman(commands, detected));
   const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
-  const { plan } = await surveyHost(asked, asksPodman ? commands : undefined, context.signal);
+  const { plan } = await surveyHost(asked, asksPodman ? commands : undefined);
   const unfinished = await findUnfinished(detected, context);
   if (unfinished) context.log('warn', describeUnfinished(unfinished));
   const isChange = asksPodman && plan.restart.length > 0 && plan.blockers.length === 0;
-  const forecast = isChange
-    ? await forecastUpgrade({ ...detected, detected, commands }, plan, context.signal)
-    : undefined;
+  const forecast = isChange ? await forecastUpgrade({ ...detected, detected, commands }, plan) : undefined;
   return { plan, unfinished: unfinished !== undefined, forecast };
 }
 

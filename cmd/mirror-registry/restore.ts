@@ -42,7 +42,8 @@ export const command = defineCommand({
     const { file: input, hostname, output } = args;
     const dryRun = args.dryRun !== 'none';
     const renewal = await renewalOf({ ...args, renewBefore: 0 }, new Date());
-    const request = { ...(await requestOf({ ...args, restart: true }, environment)), input, hostname, renewal };
+    const host = await requestOf({ ...args, restart: true }, environment, context.signal);
+    const request = { ...host, input, hostname, renewal };
     const plan = dryRun ? await planRestore(request, context) : await restoreBackup(request, context);
     const outcome = dryRun ? 'planned' : plan ? 'restored' : 'resumed';
     const describe = dryRun ? describePlan : describeDone;

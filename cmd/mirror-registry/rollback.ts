@@ -48,7 +48,7 @@ export const command = defineCommand({
     if (abandon && (dryRun || isDropping)) {
       throw new PluginError('usage', '--abandon does not go with --dry-run and --drop-backups');
     }
-    const host = await requestOf(args, environment);
+    const host = await requestOf(args, environment, context.signal);
     const { release } = await openTarget({ ...noTarget, ...args }, { ...host, ...host.detected }, environment, context);
     await using _release = release;
     const expectedDigest = args.digest === undefined ? undefined : readDigest(args.digest);
@@ -71,7 +71,7 @@ export const command = defineCommand({
       return;
     }
     if (abandon) {
-      const { journal, backup } = await abandonChange(request);
+      const { journal, backup } = await abandonChange(request, context);
       const words = [
         `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.`,
         "The registry may be stopped: see 'systemctl status quay-app.service'.",

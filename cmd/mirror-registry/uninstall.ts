@@ -31,10 +31,8 @@ export const command = defineCommand({
     const { removeData, output } = args;
     const isUnconfirmed = removeData && !args.yes;
     const dryRun = args.dryRun !== 'none' || isUnconfirmed;
-    const request = await uninstallRequestOf(args, environment);
-    const plan = dryRun
-      ? await planUninstall(request, context.signal)
-      : await uninstallRegistry(request, removeData, context);
+    const request = await uninstallRequestOf(args, environment, context.signal);
+    const plan = dryRun ? await planUninstall(request) : await uninstallRegistry(request, removeData, context);
     const words = describe(plan, dryRun, removeData);
     const asked = isUnconfirmed ? `${words}\n\n${askForYes}` : words;
     terminal.print(await formatResult(output, { dryRun, removeData, ...plan }, asked));

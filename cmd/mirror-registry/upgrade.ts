@@ -44,7 +44,7 @@ export const command = defineCommand({
     }
     const renewal = await renewalOf(args, new Date());
     const expectedDigest = args.digest === undefined ? undefined : readDigest(args.digest);
-    const host = await requestOf(args, environment);
+    const host = await requestOf(args, environment, context.signal);
     const { installation } = host.detected;
     const { target, release } = await openTarget(args, { files: host.files, installation }, environment, context);
     await using _release = release;

@@ -1,4 +1,11 @@
-import type { Scope } from '../node/machine/hostCommands.ts';
+import type { HostCommands, Scope } from '../node/machine/hostCommands.ts';
+import type { HostFiles } from '../node/machine/hostFiles.ts';
+
+/** The files and the programs of a host. */
+export interface HostAccess {
+  readonly files: HostFiles;
+  readonly commands: HostCommands;
+}
 
 /** A setting and its source. Lines count from 1; 0 stands for an option. */
 export interface Inherited<T> {

@@ -143,8 +143,13 @@ describe('the folder of a registry, against the user who owns it', function () {
 
 describe('programs that root runs in a folder of another user', function () {
   let root: string;
-  const commands = new HostCommands({ podman: 'podman', systemctl: 'systemctl', environment: process.env }, 'system');
-  const { signal } = new AbortController();
+  const programs = {
+    podman: 'podman',
+    systemctl: 'systemctl',
+    environment: process.env,
+    signal: new AbortController().signal,
+  };
+  const commands = new HostCommands(programs, 'system');
   before(async function () {
     await requireRoot(this);
   });
@@ -175,13 +180,13 @@ describe('programs that root runs in a folder of another user', function () {
     const folder = join(root, 'home/data');
     await swap();
     for (const act of [
-      () => commands.removeFolder(folder, signal),
-      () => commands.replaceFolder(join(root, 'copy'), folder, signal),
-      () => commands.copyFolder(folder, join(root, 'copied'), signal),
-      () => commands.setFolderAttributes(folder, '1001:0', '0777', signal),
-      () => commands.sizeOfFolder(folder, signal),
-      () => collect(commands.readInFolder(folder, ['ls'], signal)),
-      () => commands.runAsQuay(folder, ['true'], signal),
+      () => commands.removeFolder(folder),
+      () => commands.replaceFolder(join(root, 'copy'), folder),
+      () => commands.copyFolder(folder, join(root, 'copied')),
+      () => commands.setFolderAttributes(folder, '1001:0', '0777'),
+      () => commands.sizeOfFolder(folder),
+      () => collect(commands.readInFolder(folder, ['ls'])),
+      () => commands.runAsQuay(folder, ['true']),
     ]) {
       expect((await failureOf(act(), 'not-readable')).message).to.include('symbolic link of another user');
     }
@@ -193,7 +198,7 @@ describe('programs that root runs in a folder of another user', function () {
 
   it('stay in the folder that they began in', async () => {
     const program = ['sh', '-c', 'echo ready; sleep 1; ls "$PWD/." .', '-'];
-    const output = commands.readInFolder(join(root, 'home/data'), program, signal)[Symbol.asyncIterator]();
+    const output = commands.readInFolder(join(root, 'home/data'), program)[Symbol.asyncIterator]();
     expect(String((await output.next()).value)).to.equal('ready\n');
     await swap();
     expect(String((await output.next()).value))
@@ -221,13 +226,13 @@ describe('programs that root runs in a folder of another user', function () {
 
   it('replace and remove folders of the user', async () => {
     await writeFile(join(root, 'copy/fresh'), 'fresh');
-    await commands.replaceFolder(join(root, 'copy'), join(root, 'home/data'), signal);
+    await commands.replaceFolder(join(root, 'copy'), join(root, 'home/data'));
     expect(await readdir(join(root, 'home/data'))).to.deep.equal(['fresh']);
-    await commands.copyFolder(join(root, 'home/data'), join(root, 'copied'), signal);
+    await commands.copyFolder(join(root, 'home/data'), join(root, 'copied'));
     expect(await readdir(join(root, 'copied'))).to.deep.equal(['fresh']);
-    expect(await commands.sizeOfFolder(join(root, 'home/data'), signal)).to.be.above(4);
-    await commands.removeFolder(join(root, 'home/data'), signal);
-    await commands.removeFolder(join(root, 'missing/data'), signal);
+    expect(await commands.sizeOfFolder(join(root, 'home/data'))).to.be.above(4);
+    await commands.removeFolder(join(root, 'home/data'));
+    await commands.removeFolder(join(root, 'missing/data'));
     expect(await readdir(join(root, 'home'))).to.deep.equal([]);
   });
 });

@@ -148,9 +148,9 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
     await rename(folder, `${folder}.aside`);
     await symlink('db.aside', folder);
     await lchown(folder, user, user);
-    const commands = new HostCommands({ podman: 'podman', systemctl: 'systemctl', environment: {} }, 'system');
     const { signal } = new AbortController();
-    const copy = copyDatabase(commands, folder, registry.at(''), signal);
+    const commands = new HostCommands({ podman: 'podman', systemctl: 'systemctl', environment: {}, signal }, 'system');
+    const copy = copyDatabase(commands, folder, registry.at(''));
     expect((await failureOf(copy, 'not-readable')).message).to.include('symbolic link of another user');
   });
 

@@ -1,10 +1,8 @@
 import { X509Certificate } from 'node:crypto';
 import { expect } from 'chai';
 import { makeAuthority, type Authority } from './certificates.ts';
-import { requirePeer } from './peers.ts';
 
 describe('makeAuthority', function () {
-  requirePeer(this, 'openssl');
   let authority: Authority;
 
   before(async () => {

@@ -1,8 +1,7 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { isIP } from 'node:net';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { runSuccessfully } from './peers.ts';
+import { authorityExtensions, hostExtensions, makeCertificate, usages, type TestCertificate } from './x509.ts';
 
 /** A certificate and its key, as PEM and as files. */
 export interface Certificate {
@@ -16,7 +15,7 @@ export interface Certificate {
 export interface CertificateOptions {
   /** The names and addresses. The first is also the common name. */
   readonly hosts?: readonly string[];
-  /** Whether it expired yesterday. */
+  /** Whether it has expired. */
   readonly expired?: boolean;
   /** Whether it is for a client instead of a server. */
   readonly client?: boolean;
@@ -29,54 +28,30 @@ export interface Authority extends Certificate, AsyncDisposable {
   remove(): Promise<void>;
 }
 
-const newKey = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
-
-/** Creates a CA with the openssl command. */
+/** Creates a CA. */
 export async function makeAuthority(name = 'Test authority'): Promise<Authority> {
   const folder = await mkdtemp(join(tmpdir(), 'authority-'));
-  const own = files(folder, 'ca');
-  await runSuccessfully('openssl', [
-    ...['req', '-x509', ...newKey, '-days', '2', '-subj', `/CN=${name}`],
-    ...['-addext', 'basicConstraints=critical,CA:TRUE', '-addext', 'keyUsage=critical,keyCertSign,cRLSign'],
-    ...['-keyout', own.keyFile, '-out', own.certificateFile],
-  ]);
+  const authority = await makeCertificate({ name: `CN=${name}`, extensions: authorityExtensions() });
   let issued = 0;
   const remove = (): Promise<void> => rm(folder, { recursive: true, force: true });
   return {
-    ...(await read(own)),
-    issue: (options = {}) => {
+    ...(await write(authority, join(folder, 'ca'))),
+    issue: async ({ hosts = ['localhost', '127.0.0.1', '::1'], expired = false, client = false } = {}) => {
+      const own = await makeCertificate({
+        ...{ name: `CN=${hosts[0] ?? 'localhost'}`, by: authority, until: expired ? -1 : undefined },
+        extensions: hostExtensions(hosts, client ? usages.client : usages.server),
+      });
       issued += 1;
-      return issueCertificate(folder, `issued-${issued}`, options);
+      return write(own, join(folder, `issued-${issued}`));
     },
     remove,
     [Symbol.asyncDispose]: remove,
   };
 }
 
-async function issueCertificate(folder: string, name: string, options: CertificateOptions): Promise<Certificate> {
-  const { hosts = ['localhost', '127.0.0.1', '::1'], expired = false, client = false } = options;
-  const authority = files(folder, 'ca');
-  const own = files(folder, name);
-  const request = join(folder, `${name}.csr`);
-  const extensions = join(folder, `${name}.ext`);
-  const names = hosts.map((host) => `${isIP(host) ? 'IP' : 'DNS'}:${host}`).join(',');
-  await writeFile(extensions, `subjectAltName=${names}\nextendedKeyUsage=${client ? 'clientAuth' : 'serverAuth'}\n`);
-  await runSuccessfully('openssl', [
-    ...['req', '-new', ...newKey, '-subj', `/CN=${hosts[0] ?? 'localhost'}`],
-    ...['-keyout', own.keyFile, '-out', request],
-  ]);
-  await runSuccessfully('openssl', [
-    ...['x509', '-req', '-in', request, '-CA', authority.certificateFile, '-CAkey', authority.keyFile],
-    ...['-CAcreateserial', '-days', expired ? '-1' : '2', '-extfile', extensions, '-out', own.certificateFile],
-  ]);
-  return read(own);
-}
-
-function files(folder: string, name: string): Pick<Certificate, 'certificateFile' | 'keyFile'> {
-  return { certificateFile: join(folder, `${name}.crt`), keyFile: join(folder, `${name}.key`) };
-}
-
-async function read(at: Pick<Certificate, 'certificateFile' | 'keyFile'>): Promise<Certificate> {
-  const [certificate, key] = await Promise.all([readFile(at.certificateFile, 'utf8'), readFile(at.keyFile, 'utf8')]);
-  return { certificate, key, ...at };
+async function write({ pem, key: privateKey }: TestCertificate, path: string): Promise<Certificate> {
+  const key = privateKey.export({ type: 'pkcs8', format: 'pem' });
+  const [certificateFile, keyFile] = [`${path}.crt`, `${path}.key`];
+  await Promise.all([writeFile(certificateFile, pem), writeFile(keyFile, key, { mode: 0o600 })]);
+  return { certificate: pem, key, certificateFile, keyFile };
 }

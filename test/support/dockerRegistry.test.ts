@@ -12,7 +12,7 @@ import { buildRelease } from './release/release.ts';
 const basic = `Basic ${Buffer.from(`${basicUser.username}:${basicUser.password}`).toString('base64')}`;
 
 describe('startDockerRegistry', function () {
-  requirePeer(this, 'docker-registry', 'openssl', 'skopeo');
+  requirePeer(this, 'docker-registry', 'skopeo');
   const release = buildRelease({ components: 4 });
   let authority: Authority;
   let folder: string;

@@ -233,9 +233,8 @@ describe('loadBundle', function () {
       const [config = '', ...layers] = await blobsOf(made, 'etcd');
       for (const own of [config, layers.at(-1) ?? '']) {
         await made.damage(own as Digest);
-        const error = await failureOf(load({ program: copyProgram }), 'digest-mismatch').finally(() =>
-          made.damage(own as Digest),
-        );
+        const error = await failureOf(load({ program: copyProgram }), 'digest-mismatch');
+        await made.damage(own as Digest);
         expect(error.message).to.contain('etcd').and.to.contain(own);
         expect(error.hint).to.contain('Copy the bundle again');
         const index = await StoreIndex.read(host, { driver: 'overlay', graphRoot: store.path, runRoot: '' });

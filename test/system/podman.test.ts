@@ -1,7 +1,6 @@
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { makeInstallerArchive } from '../fakes/mirror-registry/installerArchive.ts';
 import { makeFixture, type Fixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
@@ -10,9 +9,10 @@ import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { PodmanHost } from '../fakes/mirror-registry/podmanHost.ts';
 import { makeStandInReleases, type StandInReleases } from '../fakes/mirror-registry/standInReleases.ts';
+import { executableOf } from '../support/program/executables.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 
-const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
+const executable = executableOf('oc-adm_mirror_registry');
 
 // The command lines of the units, run by podman, with images that stand in for those of Red Hat.
 describe('a mirror registry under podman', function () {

@@ -17,7 +17,7 @@ import { requireVerified, type NamedResult } from '../../release/sigstore/releas
 import { checkExisting } from './existing.ts';
 import { describeReleases } from '../facts.ts';
 import { listImages, selectExtraImages } from '../images.ts';
-import { layOutBundle, type BundleLayout } from './layout.ts';
+import { layOutBundle } from './layout.ts';
 import { splitReleases, type BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { checkFolder, checkOutput } from '../output.ts';
@@ -67,6 +67,21 @@ export async function createBundle(request: CreateRequest, origin: Origin, conte
 }
 
 async function create(request: CreateRequest, source: Origin, context: Context): Promise<CreateResult> {
+  const plan = await planBundle(request, source, context);
+  if ('outcome' in plan) return plan;
+  const { path, contents, layout, origin, ...found } = plan;
+  const { metadata } = layout;
+  const bytes = sumSizes(metadata.blobs);
+  if (request.site) warnOfSpace(request.site, bytes, context);
+  if (request.dryRun) return { path, outcome: 'planned', metadata, fetched: bytes, ...found };
+  await using reused = await reuseBundle(path, contents, origin, context);
+  const { digests, fetched } = await writeBundle(path, layout, contents, {}, reused ?? origin, context);
+  const { digest } = digests;
+  return { path, outcome: 'created', metadata, digest, fetched: fetched - (reused?.reused ?? 0), ...found };
+}
+
+/** Reads everything but blobs, and checks it. Returns the finished bundle if there is one. Writes no bundle. */
+async function planBundle(request: CreateRequest, source: Origin, context: Context) {
   await checkFolder(request.output, request.dryRun);
   const found: FoundRelease[] = [];
   for (const each of request.releases) found.push(await findRelease(each, (reference) => source.sourceOf(reference)));
@@ -77,10 +92,12 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   let base = request.base && (await readBase(request.base, references, source, context));
   const pathOf = ({ versions, arch }: WantedReleases): string =>
     join(request.output, bundleName(versions, arch, base?.version));
+  // Without a finished bundle, checks that it can be written.
   const findExisting = async (path: string, { images, catalogs }: Additions): Promise<CreateResult | undefined> => {
     const expected = { references, extraImages: images.map(({ name }) => name), base };
     const trust = { ...request.trust, fetchFile: source.fetchFile };
     const existing = await checkExisting(path, expected, request, trust, context);
+    if (!existing && !request.dryRun) await checkOutput(path);
     if (existing && request.site) warnOfSpace(request.site, sumSizes(existing.metadata.blobs), context);
     return existing && { path, outcome: 'unchanged', fetched: 0, catalogs, ...existing };
   };
@@ -90,7 +107,6 @@ async function create(request: CreateRequest, source: Origin, context: Context):
     if (request.site) checkSite(request.site, await readVerifiedPayloads(found, context), known.catalogs, context);
     return existing;
   }
-  if (wanted && !request.dryRun) await checkOutput(pathOf(wanted));
 
   const trust = { ...request.trust, known: source.signatures, fetchFile: source.fetchFile };
   const signed = await loadReleases(found, { ...request, isLocal: source.isLocal }, trust, context);
@@ -107,7 +123,6 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   if (request.site) checkSite(request.site, releases, catalogs, context);
   if (late) return late;
 
-  if (!request.dryRun) await checkOutput(path);
   const lists = listImages(signed, extraImages);
   context.log('info', `reading the manifests of ${lists.flat().length} images`);
   const sourceOf = (reference: Reference): ContentSource => origin.sourceOf(reference);
@@ -115,7 +130,6 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   warnOfImages(gathered.notAttached ?? [], context);
   const streams = await Promise.all(releases.map((release) => readStreamsOf(release, sourceOf, context)));
   const needed = streams.filter((each) => each !== undefined);
-  const osImageStreams = needed.length > 0 && { osImageStreams: needed };
   const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
   const { contents: checked, policies } = await checkContents(gathered, judged, origin, context);
   requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);
@@ -125,7 +139,6 @@ async function create(request: CreateRequest, source: Origin, context: Context):
     path = pathOf(named);
     const whole = await findExisting(path, additions);
     if (whole) return whole;
-    if (!request.dryRun) await checkOutput(path);
   }
   const extras = extraImages.map(({ name }) => name);
   const artifacts = listArtifacts(extraImages, checked.manifests);
@@ -141,13 +154,8 @@ async function create(request: CreateRequest, source: Origin, context: Context):
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, [...signed.flatMap(signatureManifests), ...config], split);
-  if (request.site) warnOfSpace(request.site, sumSizes(layout.metadata.blobs), context);
-  if (request.dryRun) return { ...plan(path, layout), policies, catalogs, ...osImageStreams };
-  const { metadata } = layout;
-  await using reused = await reuseBundle(path, contents, origin, context);
-  const { digests, fetched: moved } = await writeBundle(path, layout, contents, {}, reused ?? origin, context);
-  const fetched = moved - (reused?.reused ?? 0);
-  return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies, catalogs, ...osImageStreams };
+  const osImageStreams = needed.length > 0 && { osImageStreams: needed };
+  return { path, contents, layout, origin, policies, catalogs, ...osImageStreams };
 }
 
 /**
@@ -157,10 +165,6 @@ async function create(request: CreateRequest, source: Origin, context: Context):
 export function bundleName(versions: readonly string[], arch: Architecture, base?: string): string {
   const via = versions.length > 1 ? `-via-${versions.slice(0, -1).join('-')}` : '';
   return `upgrade-${versions.at(-1) ?? ''}-${arch}${via}${base === undefined ? '' : `-from-${base}`}.tar`;
-}
-
-function plan(path: string, { metadata }: BundleLayout): CreateResult {
-  return { path, outcome: 'planned', metadata, fetched: sumSizes(metadata.blobs) };
 }
 
 const corrupt =

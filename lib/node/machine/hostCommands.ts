@@ -4,11 +4,12 @@ import { ignoreMissing } from '../../content/files/fileContent.ts';
 import { openMachineFolder } from './hostFiles.ts';
 import { readCommand, runCommand, type ProgramResult, type RunOptions } from './programs.ts';
 
-/** The programs of a host, by name or path, and their environment. */
+/** The programs of a host, by name or path, their environment, and the signal that ends them. */
 export interface HostPrograms {
   readonly podman: string;
   readonly systemctl: string;
   readonly environment: NodeJS.ProcessEnv;
+  readonly signal: AbortSignal;
 }
 
 /** Runs podman and systemctl, for the system or for the current user. */
@@ -21,27 +22,33 @@ export class HostCommands {
     this.scope = scope;
   }
 
+  /** The signal that ends the commands. */
+  get signal(): AbortSignal {
+    return this.#programs.signal;
+  }
+
+  /** Returns the same commands for steps that an interruption must not stop. */
+  uninterrupted(): HostCommands {
+    return new HostCommands({ ...this.#programs, signal: new AbortController().signal }, this.scope);
+  }
+
   /**
    * Runs podman with an optional standard input, and returns its output. Throws `command-failed`, `interrupted`, and
    * the errors of `input`.
    */
-  podman(args: readonly string[], signal: AbortSignal, input?: AsyncIterable<Buffer>): Promise<string> {
-    return this.#run(this.#programs.podman, args, signal, input);
+  podman(args: readonly string[], input?: AsyncIterable<Buffer>): Promise<string> {
+    return this.#run(this.#programs.podman, args, input);
   }
 
   /**
    * Returns whether podman has an object of a kind, by its name. Throws `interrupted`, and `command-failed` if podman
    * cannot tell, such as on a full disk.
    */
-  async exists(
-    kind: 'container' | 'image' | 'pod' | 'secret' | 'volume',
-    name: string,
-    signal: AbortSignal,
-  ): Promise<boolean> {
+  async exists(kind: 'container' | 'image' | 'pod' | 'secret' | 'volume', name: string): Promise<boolean> {
     // Before podman 4.5, secrets have no such command.
     const verb = kind === 'secret' ? 'inspect' : 'exists';
     const args = [kind, verb, name];
-    const options = { environment: this.#environment, signal };
+    const options = { environment: this.#environment, signal: this.signal };
     const result = await execute(this.#programs.podman, args, options);
     if (result.code === 0) return true;
     if (verb === 'exists' ? result.code === 1 : /no such secret|no secret with name/i.test(result.stderr)) return false;
@@ -49,64 +56,68 @@ export class HostCommands {
   }
 
   /** Runs podman, and yields its output. Throws `command-failed`, `interrupted`. */
-  readPodman(args: readonly string[], signal: AbortSignal): AsyncIterable<Buffer> {
-    return readCommand([this.#programs.podman, ...args], { environment: this.#environment, signal, ownGroup: true });
+  readPodman(args: readonly string[]): AsyncIterable<Buffer> {
+    return readCommand([this.#programs.podman, ...args], {
+      environment: this.#environment,
+      signal: this.signal,
+      ownGroup: true,
+    });
   }
 
   /** Runs systemctl and returns its output. Throws `command-failed`, `interrupted`. */
-  systemctl(args: readonly string[], signal: AbortSignal): Promise<string> {
-    return this.#run(this.#programs.systemctl, this.scope === 'user' ? ['--user', ...args] : args, signal);
+  systemctl(args: readonly string[]): Promise<string> {
+    return this.#run(this.#programs.systemctl, this.scope === 'user' ? ['--user', ...args] : args);
   }
 
   /**
    * Copies a file with its owner and mode, and replaces an existing file or symbolic link. Files of rootless containers
    * belong to users that only podman can use. Throws `command-failed`.
    */
-  async copy(from: string, to: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['cp', '-p', '-P', '--remove-destination', from, to], signal);
+  async copy(from: string, to: string): Promise<void> {
+    await this.#act(['cp', '-p', '-P', '--remove-destination', from, to]);
   }
 
   /** Copies a file as the current user. Throws `command-failed`. */
-  async copyAsOwn(from: string, to: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['cp', from, to], signal);
+  async copyAsOwn(from: string, to: string): Promise<void> {
+    await this.#act(['cp', from, to]);
   }
 
   /** Writes a file to the disk, and then renames it, with the rights of `copy`. Throws `command-failed`. */
-  async rename(from: string, to: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['sync', from], signal);
-    await this.#act(['mv', '-f', '-T', from, to], signal);
+  async rename(from: string, to: string): Promise<void> {
+    await this.#act(['sync', from]);
+    await this.#act(['mv', '-f', '-T', from, to]);
   }
 
   /** Removes a file with the rights of `copy`. Throws `command-failed`. */
-  async remove(path: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['rm', '-f', path], signal);
+  async remove(path: string): Promise<void> {
+    await this.#act(['rm', '-f', path]);
   }
 
   /** Copies the content of a folder with owners and modes into another one, which is created. Throws `command-failed`. */
-  async copyFolder(from: string, to: string, signal: AbortSignal): Promise<void> {
-    await this.#hold(from, (held) => this.#act(['cp', '-a', `${held}/.`, to], signal));
+  async copyFolder(from: string, to: string): Promise<void> {
+    await this.#hold(from, (held) => this.#act(['cp', '-a', `${held}/.`, to]));
   }
 
   /**
    * Replaces the content, the owner and the mode of a folder by those of another one, on its own file system only.
    * Containers have no access to the folder until everything is on the disk. Throws `command-failed`.
    */
-  async replaceFolder(from: string, to: string, signal: AbortSignal): Promise<void> {
+  async replaceFolder(from: string, to: string): Promise<void> {
     const owner = this.scope === 'user' ? '0:0' : `${process.geteuid?.() ?? 0}:${process.getegid?.() ?? 0}`;
     await this.#hold(to, async (held) => {
       const target = `${held}/.`;
-      await this.setAttributes(target, owner, '0700', signal);
-      await this.#act(['find', target, '-xdev', '-mindepth', '1', '-delete'], signal);
+      await this.setAttributes(target, owner, '0700');
+      await this.#act(['find', target, '-xdev', '-mindepth', '1', '-delete']);
       const copy = ['-exec', 'cp', '-a', '-t', target, '{}', '+'];
-      await this.#act(['find', from, '-mindepth', '1', '-maxdepth', '1', ...copy], signal);
-      await this.#act(['sync', '-f', target], signal);
-      await this.copyAttributes(from, target, signal);
+      await this.#act(['find', from, '-mindepth', '1', '-maxdepth', '1', ...copy]);
+      await this.#act(['sync', '-f', target]);
+      await this.copyAttributes(from, target);
     });
   }
 
   /** Returns the size of a folder with everything in it, in bytes. Throws `command-failed`. */
-  async sizeOfFolder(path: string, signal: AbortSignal): Promise<number> {
-    const measure = (held: string): Promise<string> => this.#act(['du', '--summarize', '--bytes', `${held}/.`], signal);
+  async sizeOfFolder(path: string): Promise<number> {
+    const measure = (held: string): Promise<string> => this.#act(['du', '--summarize', '--bytes', `${held}/.`]);
     return parseInt(await this.#hold(path, measure), 10);
   }
 
@@ -114,76 +125,60 @@ export class HostCommands {
    * Returns a digest of the names and the content of files in a folder, with the rights of `copy`. `criteria` are those
    * of find. Throws `command-failed`.
    */
-  async digestOf(folder: string, criteria: readonly string[], signal: AbortSignal): Promise<string> {
+  async digestOf(folder: string, criteria: readonly string[]): Promise<string> {
     const list = 'cd -- "$0" && find . "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum | sha256sum';
-    return (await this.#act(['sh', '-c', list, folder, ...criteria], signal)).slice(0, 64);
+    return (await this.#act(['sh', '-c', list, folder, ...criteria])).slice(0, 64);
   }
 
   /** Removes a folder with all its content, on its own file system only. Throws `command-failed`. */
-  async removeFolder(path: string, signal: AbortSignal): Promise<void> {
+  async removeFolder(path: string): Promise<void> {
     const remove = (parent: string): Promise<string> =>
-      this.#act(['rm', '-rf', '--one-file-system', join(parent, basename(path))], signal);
+      this.#act(['rm', '-rf', '--one-file-system', join(parent, basename(path))]);
     await this.#hold(dirname(path), remove).catch(ignoreMissing);
   }
 
   /** Lists the files of a folder with the rights of `copy`. Throws `command-failed`. */
-  async list(
-    folder: string,
-    signal: AbortSignal,
-  ): Promise<{ readonly name: string; readonly size: number; readonly isFile: boolean }[]> {
-    const printed = await this.#act(
-      ['find', folder, '-mindepth', '1', '-maxdepth', '1', '-printf', '%y %s %f\n'],
-      signal,
-    );
+  async list(folder: string): Promise<{ readonly name: string; readonly size: number; readonly isFile: boolean }[]> {
+    const printed = await this.#act(['find', folder, '-mindepth', '1', '-maxdepth', '1', '-printf', '%y %s %f\n']);
     return [...printed.matchAll(/^(\S) (\d+) (.*)$/gm)].map(([, type, size = '0', name = '']) => {
       return { name, size: Number(size), isFile: type === 'f' };
     });
   }
 
   /** Does what `setAttributes` does for a folder that another user may replace meanwhile. */
-  async setFolderAttributes(path: string, owner: string, mode: string, signal: AbortSignal): Promise<void> {
-    await this.#hold(path, (held) => this.setAttributes(`${held}/.`, owner, mode, signal));
+  async setFolderAttributes(path: string, owner: string, mode: string): Promise<void> {
+    await this.#hold(path, (held) => this.setAttributes(`${held}/.`, owner, mode));
   }
 
   /** Gives a file an owner and group, as containers see them, and a mode. Throws `command-failed`. */
-  async setAttributes(path: string, owner: string, mode: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['chown', '--no-dereference', owner, path], signal);
-    await this.#act(['chmod', mode, path], signal);
+  async setAttributes(path: string, owner: string, mode: string): Promise<void> {
+    await this.#act(['chown', '--no-dereference', owner, path]);
+    await this.#act(['chmod', mode, path]);
   }
 
   /** Gives a file the owner, group and mode of another. Throws `command-failed`. */
-  async copyAttributes(from: string, to: string, signal: AbortSignal): Promise<void> {
-    await this.#act(['chown', `--reference=${from}`, to], signal);
-    await this.#act(['chmod', `--reference=${from}`, to], signal);
+  async copyAttributes(from: string, to: string): Promise<void> {
+    await this.#act(['chown', `--reference=${from}`, to]);
+    await this.#act(['chmod', `--reference=${from}`, to]);
   }
 
   /**
    * Runs a program in a folder with the rights of the user in Quay’s container, and returns its output. Throws
    * `command-failed`, `interrupted`, and as `input`.
    */
-  runAsQuay(
-    folder: string,
-    words: readonly string[],
-    signal: AbortSignal,
-    input?: AsyncIterable<Buffer>,
-  ): Promise<string> {
-    return this.#hold(folder, (held) => this.#act([...asQuay, held, ...words], signal, input));
+  runAsQuay(folder: string, words: readonly string[], input?: AsyncIterable<Buffer>): Promise<string> {
+    return this.#hold(folder, (held) => this.#act([...asQuay, held, ...words], input));
   }
 
   /**
    * Runs a program in a folder, which Quay may write but not list, and yields its output. The program must not follow
    * links. Exit codes other than `codes` are errors. Throws `command-failed`, `interrupted`.
    */
-  async *readInFolder(
-    path: string,
-    words: readonly string[],
-    signal: AbortSignal,
-    codes?: readonly number[],
-  ): AsyncGenerator<Buffer> {
+  async *readInFolder(path: string, words: readonly string[], codes?: readonly number[]): AsyncGenerator<Buffer> {
     const act = this.scope === 'user' ? [this.#programs.podman, 'unshare'] : [];
     await using folder = this.scope === 'user' ? undefined : await openMachineFolder(path);
     const command = [...act, ...inFolder, folder?.held ?? path, ...words];
-    yield* readCommand(command, { environment: this.#environment, signal, ownGroup: true }, codes);
+    yield* readCommand(command, { environment: this.#environment, signal: this.signal, ownGroup: true }, codes);
   }
 
   /**
@@ -197,11 +192,9 @@ export class HostCommands {
   }
 
   /** Runs a program as the user that owns the containers. */
-  #act(words: readonly [string, ...string[]], signal: AbortSignal, input?: AsyncIterable<Buffer>): Promise<string> {
+  #act(words: readonly [string, ...string[]], input?: AsyncIterable<Buffer>): Promise<string> {
     const [program, ...args] = words;
-    return this.scope === 'user'
-      ? this.podman(['unshare', ...words], signal, input)
-      : this.#run(program, args, signal, input);
+    return this.scope === 'user' ? this.podman(['unshare', ...words], input) : this.#run(program, args, input);
   }
 
   get #environment(): NodeJS.ProcessEnv {
@@ -211,13 +204,8 @@ export class HostCommands {
     return this.scope === 'user' ? { ...bus, ...environment } : environment;
   }
 
-  async #run(
-    program: string,
-    args: readonly string[],
-    signal: AbortSignal,
-    input?: AsyncIterable<Buffer>,
-  ): Promise<string> {
-    return run(program, args, { environment: this.#environment, signal, input });
+  async #run(program: string, args: readonly string[], input?: AsyncIterable<Buffer>): Promise<string> {
+    return run(program, args, { environment: this.#environment, signal: this.signal, input });
   }
 }
 

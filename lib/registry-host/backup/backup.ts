@@ -10,19 +10,19 @@ import { isMissing } from '../../content/files/fileContent.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
 import { readCertificates } from '../certificates/certificates.ts';
-import { copyDatabase, findDatabase, recoverDatabase } from '../change/database.ts';
-import { kindOf } from '../change/databaseKind.ts';
-import { openRecords, resumeUnfinished } from '../change/execution.ts';
+import { copyDatabase, locateStorage, recoverDatabase } from '../change/database.ts';
+import { requireDatabase } from '../change/databaseKind.ts';
+import { resumeUnfinished } from '../change/execution.ts';
 import { requireHealth } from '../change/health.ts';
-import { readAccount, requireAccount } from '../change/migrationPlan.ts';
+import { requireAccount } from '../change/migrationPlan.ts';
 import { checkDump, dumpName, dumpPostgres, findPostgresProblem } from '../change/postgres.ts';
-import { waitForRegistry, type ExecutionRequest } from '../change/restart.ts';
-import { whileStopped } from '../change/stop.ts';
+import { lockRegistry, type ExecutionRequest, type OpenRegistry } from '../change/openRegistry.ts';
+import { waitForRegistry, whileStopped } from '../change/restart.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { databaseEntries, isBackupPath, type BackupManifest, type PackedFile } from './backupFormat.ts';
 import { writeBackup } from './backupWriter.ts';
-import { findImageStorage, listContent, packStorage } from './imageStorage.ts';
-import { scratchNames, takeStateLock } from '../stateFolder.ts';
+import { listContent, packStorage } from './imageStorage.ts';
+import { scratchNames } from '../stateFolder.ts';
 
 /** The limit of the configuration and certificates together, in bytes: they are packed from memory. */
 const smallLimit = 64 * 1024 * 1024;
@@ -50,13 +50,19 @@ export interface BackupPlan {
   readonly imagesSize: number;
 }
 
+interface Survey {
+  readonly plan: BackupPlan;
+  readonly small: ReadonlyMap<string, Buffer>;
+  readonly listed: ReadonlyMap<string, number>;
+}
+
 /**
  * Lists the parts of a backup and checks the free space. Changes nothing. Throws `conflict` if the output exists,
  * `unsupported` for a database that is not the one of the installer, `unreachable` if PostgreSQL does not answer,
  * `disk-full`, `command-failed`.
  */
-export async function planBackup(request: BackupRequest, signal: AbortSignal): Promise<BackupPlan> {
-  return (await survey(request, signal)).plan;
+export async function planBackup(request: BackupRequest): Promise<BackupPlan> {
+  return (await survey(request)).plan;
 }
 
 /**
@@ -65,12 +71,10 @@ export async function planBackup(request: BackupRequest, signal: AbortSignal): P
  * `planBackup`, `busy`, `invalid-file` for a damaged database, and `not-ready` if the registry is not healthy afterwards.
  */
 export async function backUpRegistry(request: BackupRequest, context: Context): Promise<BackupManifest> {
-  const { commands, now, output, files } = request;
-  const { signal } = context;
-  await using _lock = await takeStateLock(files, request.detected.installation);
-  const records = openRecords(request);
-  const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
-  const { plan, small, listed } = await survey({ ...request, detected }, signal);
+  await using locked = await lockRegistry(request, context);
+  const registry = await resumeUnfinished(locked);
+  const { commands, now, output, files, detected, records } = registry;
+  const { plan, small, listed } = await survey(registry);
   const certificates = await readCertificates(files, detected.installation, now);
   const wasHealthy = await requireHealth(detected, certificates, true, context);
   const { state } = records;
@@ -80,12 +84,12 @@ export async function backUpRegistry(request: BackupRequest, context: Context): 
     const copy = await state.locate(scratchNames.backup);
     if (plan.stopsQuay) {
       context.log('info', 'stopping Quay to copy its database');
-      await whileStopped(commands, state, () => copyDatabase(commands, plan.database, copy, signal), context);
+      await whileStopped(registry, () => copyDatabase(commands, plan.database, copy));
     }
-    const problem = plan.stopsQuay && wasHealthy ? await findProblem(request, context) : undefined;
+    const problem = plan.stopsQuay && wasHealthy ? await findProblem(registry) : undefined;
     const database = plan.stopsQuay
-      ? await recoverDatabase(commands, copy, join(copy, 'recovered'), signal)
-      : await saveDump(request, detected, join(copy, dumpName), signal);
+      ? await recoverDatabase(commands, copy, join(copy, 'recovered'))
+      : await saveDump(registry, join(copy, dumpName));
     const images = plan.images === undefined ? [] : packStorage(commands, plan.images, listed, context);
     const packed = pack(small, { entry: databaseEntries[detected.installation.database], path: database }, images);
     const manifest = await writeBackup(output, describe(detected, request), packed);
@@ -105,20 +109,12 @@ export async function backUpRegistry(request: BackupRequest, context: Context): 
   }
 }
 
-async function survey(
-  { files, detected, commands, output, withImages }: BackupRequest,
-  signal: AbortSignal,
-): Promise<{ plan: BackupPlan; small: ReadonlyMap<string, Buffer>; listed: ReadonlyMap<string, number> }> {
+async function survey(request: BackupRequest): Promise<Survey> {
+  const { files, detected, commands, output, withImages } = request;
   const { installation } = detected;
-  const isPostgres = installation.database === 'postgres';
-  const database = await findDatabase(files, commands, installation, signal);
-  const account = readAccount(detected);
-  if (database === undefined || (isPostgres && !account)) {
-    throw new PluginError('unsupported', 'the database of this registry is not the one of its installer', {
-      hint: `Back it up where it is, and copy ${installation.quayRoot.value}.`,
-    });
-  }
-  const problem = account && (await findPostgresProblem(commands, account, signal));
+  const hint = `Back it up where it is, and copy ${installation.quayRoot.value}.`;
+  const { kind, folder: database, account } = await requireDatabase(request, detected, hint);
+  const problem = account && (await findPostgresProblem(commands, account));
   if (problem) throw problem;
   const isThere = await lstat(output).then(
     () => true,
@@ -127,17 +123,18 @@ async function survey(
   if (isThere) {
     throw new PluginError('conflict', `${output} exists already`, { hint: 'Choose another name, or move it away.' });
   }
-  const images = withImages ? await findImageStorage(files, commands, installation, signal) : undefined;
-  const listed = images === undefined ? new Map<string, number>() : await listContent(commands, images, signal);
+  const images = withImages ? await locateStorage(request, installation.storage.value) : undefined;
+  const listed = images === undefined ? new Map<string, number>() : await listContent(commands, images);
   const imagesSize = [...listed.values()].reduce((sum, size) => sum + size, 0);
-  const databaseSize = await kindOf({ isPostgres }).size(commands, database, signal);
+  const databaseSize = await kind.size(commands, database);
   const state = await stateOf(files, installation.quayRoot.value);
   // One copy, and one that is checked. A dump is smaller than the folder of PostgreSQL.
   await checkSpace(join(state, scratchNames.backup), 2.2 * databaseSize);
   await checkSpace(output, databaseSize + imagesSize);
   const small = await readSmallFiles(files, detected);
   const paths = [...small.keys()].map((name) => hostPath(detected, name));
-  const plan = { output, files: paths, database, databaseSize, stopsQuay: !isPostgres, images, imagesSize };
+  const stopsQuay = installation.database === 'sqlite';
+  const plan = { output, files: paths, database, databaseSize, stopsQuay, images, imagesSize };
   return { plan, small, listed };
 }
 
@@ -190,21 +187,16 @@ function hostPath({ installation: { quayRoot, unitFolder } }: DetectedInstallati
 }
 
 /** Writes a dump of PostgreSQL to a file, checks that it is complete, and returns its path. */
-async function saveDump(
-  { commands }: BackupRequest,
-  detected: DetectedInstallation,
-  path: string,
-  signal: AbortSignal,
-): Promise<string> {
+async function saveDump({ commands, detected }: BackupRequest, path: string): Promise<string> {
   const account = requireAccount(detected);
-  await writeDurably(path, dumpPostgres(commands, account, 'tables', signal), { mode: 0o600 });
+  await writeDurably(path, dumpPostgres(commands, account, 'tables'), { mode: 0o600 });
   await checkDump(path);
   return path;
 }
 
-async function findProblem(request: ExecutionRequest, context: Context): Promise<unknown> {
+async function findProblem(registry: OpenRegistry): Promise<unknown> {
   try {
-    await waitForRegistry(request, context, context.signal);
+    await waitForRegistry(registry);
     return undefined;
   } catch (error) {
     return error;

@@ -3,8 +3,6 @@ import { readTarStream } from '../../content/archive/tarStream.ts';
 import { encodeHeader, endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
 import type { Context } from '../../context.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Installation } from '../installation.ts';
 import { imagesFolder, isBackupPath, type BackupEntry, type PackedFile } from './backupFormat.ts';
 import type { Backup } from './backupReader.ts';
 
@@ -17,28 +15,13 @@ const excluded = ['uploads', scratchName];
 /** GNU tar says so if a file was removed or changed while it was read. */
 const changedCode = 1;
 
-/** Returns the folder with the content of images on this machine. Throws `command-failed`. */
-export async function findImageStorage(
-  files: HostFiles,
-  commands: HostCommands,
-  { storage: { value } }: Installation,
-  signal: AbortSignal,
-): Promise<string> {
-  if (value.startsWith('/')) return files.locate(await files.resolve(value));
-  return (await commands.podman(['volume', 'inspect', '--format', '{{.Mountpoint}}', value], signal)).trim();
-}
-
 /** Lists the files of a storage: the size in bytes by path. Throws `command-failed`. */
-export async function listContent(
-  commands: HostCommands,
-  folder: string,
-  signal: AbortSignal,
-): Promise<Map<string, number>> {
+export async function listContent(commands: HostCommands, folder: string): Promise<Map<string, number>> {
   const skipped = excluded.flatMap((name) => ['-path', `./${name}`, '-prune', '-o']);
   const words = ['find', '.', '-xdev', ...skipped, '-type', 'f', '-printf', '%s %P\\0'];
   const found = new Map<string, number>();
   let rest = '';
-  for await (const chunk of commands.readInFolder(folder, words, signal)) {
+  for await (const chunk of commands.readInFolder(folder, words)) {
     const lines = (rest + chunk.toString('latin1')).split('\0');
     rest = lines.pop() ?? '';
     for (const line of lines) {
@@ -57,12 +40,12 @@ export async function* packStorage(
   commands: HostCommands,
   folder: string,
   listed: ReadonlyMap<string, number>,
-  { log, signal }: Context,
+  { log }: Context,
 ): AsyncGenerator<PackedFile> {
   let count = 0;
   const skipped = excluded.map((name) => `--exclude=./${name}`);
   const words = ['tar', '--create', '--format=gnu', '--one-file-system', ...skipped, '--file=-', '.'];
-  const output = commands.readInFolder(folder, words, signal, [0, changedCode]);
+  const output = commands.readInFolder(folder, words, [0, changedCode]);
   for await (const { path, size, content } of readTarStream(output, folder)) {
     const name = imagesFolder + path;
     if (listed.get(path) !== size || !isBackupPath(name)) continue;
@@ -79,9 +62,8 @@ export async function listMissingContent(
   { manifest }: Backup,
   commands: HostCommands,
   folder: string,
-  signal: AbortSignal,
 ): Promise<BackupEntry[]> {
-  const present = await listContent(commands, folder, signal);
+  const present = await listContent(commands, folder);
   const isPresent = ({ path, size }: BackupEntry): boolean => present.get(path.slice(imagesFolder.length)) === size;
   return manifest.files.filter((entry) => entry.path.startsWith(imagesFolder) && !isPresent(entry));
 }
@@ -95,11 +77,10 @@ export async function addContent(
   entries: readonly BackupEntry[],
   commands: HostCommands,
   folder: string,
-  signal: AbortSignal,
 ): Promise<void> {
   if (entries.length === 0) return;
   const place = `rm -rf "$0" && mkdir "$0" && tar -xf - -C "$0" && cp -rlf "$0/." . && rm -rf "$0"`;
-  await commands.runAsQuay(folder, ['sh', '-c', place, scratchName], signal, packContent(backup, entries, signal));
+  await commands.runAsQuay(folder, ['sh', '-c', place, scratchName], packContent(backup, entries, commands.signal));
 }
 
 async function* packContent(

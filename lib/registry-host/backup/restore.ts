@@ -6,22 +6,20 @@ import { checkSpace } from '../../content/files/disk.ts';
 import { writeDurably } from '../../content/files/atomicWrite.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import type { RenewalOptions } from '../certificates/renewal.ts';
-import { findDatabase, recoverDatabase } from '../change/database.ts';
-import { kindOf } from '../change/databaseKind.ts';
-import { changeRegistry, openRecords, resumeUnfinished } from '../change/execution.ts';
+import { locateStorage, recoverDatabase } from '../change/database.ts';
+import { requireDatabase } from '../change/databaseKind.ts';
+import { changeRegistry, resumeUnfinished } from '../change/execution.ts';
 import { requireHealth } from '../change/health.ts';
-import { readAccount } from '../change/migrationPlan.ts';
 import { checkDump, checkDumpVersion } from '../change/postgres.ts';
-import type { ExecutionRequest } from '../change/restart.ts';
-import type { UpgradeRecords } from '../change/upgradeRecords.ts';
+import { lockRegistry, type ExecutionRequest, type OpenRegistry } from '../change/openRegistry.ts';
 import type { Installation } from '../installation.ts';
 import { compareTags, quayVersionOf } from '../versions.ts';
 import { databaseEntries, isDatabase, type BackupEntry, type BackupFacts } from './backupFormat.ts';
 import { Backup } from './backupReader.ts';
-import { addContent, findImageStorage, listMissingContent } from './imageStorage.ts';
+import { addContent, listMissingContent } from './imageStorage.ts';
 import { planFiles, type RestoredFiles } from './restoredFiles.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
-import { scratchNames, takeStateLock } from '../stateFolder.ts';
+import { scratchNames } from '../stateFolder.ts';
 
 /** The bytes at the start of a dump in which pg_dump states versions. */
 const headSize = 4096;
@@ -78,33 +76,26 @@ export async function planRestore(request: RestoreRequest, context: Context): Pr
  * `planRestore` before any change, then as `changeRegistry`.
  */
 export async function restoreBackup(request: RestoreRequest, context: Context): Promise<RestorePlan | undefined> {
-  const { commands, files, now } = request;
-  const { signal } = context;
-  await using _lock = await takeStateLock(files, request.detected.installation);
-  await using backup = await Backup.open(request.input, signal);
-  const records = openRecords(request);
+  await using locked = await lockRegistry(request, context);
+  await using backup = await Backup.open(request.input, context.signal);
   const title = `the restore of the backup of ${backup.manifest.created}`;
-  const unfinished = await records.current();
-  const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
-  if (unfinished?.title === title) return undefined;
-  const { plan, files: restored, storage, missing } = await survey(backup, { ...request, detected }, context);
+  const registry = await resumeUnfinished(locked);
+  if (registry.resumed === title) return undefined;
+  const { commands, files, now, detected } = registry;
+  const { plan, files: restored, storage, missing } = await survey(backup, registry, context);
   const certificates = await readCertificates(files, detected.installation, now);
   const wasHealthy = await requireHealth(detected, certificates, true, context);
-  await addContent(backup, missing, commands, storage, signal);
-  await unpackDatabase(backup, records, request, signal);
-  const change = {
+  await addContent(backup, missing, commands, storage);
+  await unpackDatabase(backup, registry);
+  await changeRegistry(registry, {
     title,
     changes: restored.changes,
     restart: plan.restart,
     database: plan.database,
     isPostgres: detected.installation.database === 'postgres',
     replacesDatabase: true,
-    containers: [],
-    names: [],
-    replaced: [],
     wasHealthy,
-  };
-  await changeRegistry({ ...request, detected }, records, change, context);
+  });
   return plan;
 }
 
@@ -115,27 +106,22 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
   const { files: entries, ...facts } = backup.manifest;
   requireVersion(facts, installation, context);
   requireSameKind(entries, installation);
-  const isPostgres = installation.database === 'postgres';
-  const database = await findDatabase(files, commands, installation, signal);
-  const account = isPostgres ? readAccount(detected) : undefined;
-  if (database === undefined || (isPostgres && !account)) {
-    throw new PluginError('unsupported', 'the database of this registry is not the one of its installer');
-  }
+  const { kind, folder: database, account } = await requireDatabase(request, detected);
   log('info', `verifying ${backup.path}`);
   await backup.verify(signal);
   const dump = entries.find(({ path }) => path === databaseEntries.postgres);
   if (account && dump) {
     const head = await backup.head(dump, Math.min(dump.size, headSize), signal);
-    const isKnown = await checkDumpVersion(commands, account, head.toString('latin1'), signal);
+    const isKnown = await checkDumpVersion(commands, account, head.toString('latin1'));
     if (!isKnown) log('warn', 'it is unknown whether the PostgreSQL of this host is older than the one of the backup');
   }
   const restored = await planFiles({ ...request, small: await backup.readSmall(signal) });
-  const storage = await findImageStorage(files, commands, installation, signal);
-  const missing = facts.hasImages ? await listMissingContent(backup, commands, storage, signal) : [];
+  const storage = await locateStorage(request, installation.storage.value);
+  const missing = facts.hasImages ? await listMissingContent(backup, commands, storage) : [];
   const addedSize = sumSizes(missing);
   if (missing.length > 0) await checkSpace(join(storage, 'each'), addedSize);
   const fresh = entries.find(({ path }) => isDatabase(path))?.size ?? 0;
-  const present = await kindOf({ isPostgres }).size(commands, database, signal);
+  const present = await kind.size(commands, database);
   const state = files.locate(await files.resolve(installation.quayRoot.value));
   // The new database and a copy that is checked, and the present one.
   await checkSpace(join(state, scratchNames.replacement), 2.2 * fresh + present);
@@ -145,7 +131,7 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
     host: restored.installation.host.value,
     files: restored.changes.map(({ path }) => path),
     renewals: restored.renewal?.server ?? [],
-    ...{ database, restart: kindOf({ isPostgres }).units.toReversed(), addedFiles: missing.length, addedSize },
+    ...{ database, restart: kind.units.toReversed(), addedFiles: missing.length, addedSize },
   };
   return { plan, files: restored, storage, missing };
 }
@@ -179,26 +165,21 @@ function requireVersion({ quay, version }: BackupFacts, { images }: Installation
 }
 
 /** Writes the database of a backup into the folder of this program, and checks it. */
-async function unpackDatabase(
-  backup: Backup,
-  { state }: UpgradeRecords,
-  { commands }: RestoreRequest,
-  signal: AbortSignal,
-): Promise<void> {
+async function unpackDatabase(backup: Backup, { commands, records: { state } }: OpenRegistry): Promise<void> {
   const entry = backup.manifest.files.find(({ path }) => isDatabase(path));
   if (!entry) throw new PluginError('internal', 'the backup has no database');
   await state.remove(scratchNames.replacement);
   await state.makeFolder(scratchNames.replacement);
   const folder = await state.locate(scratchNames.replacement);
   const path = join(folder, basename(entry.path));
-  await writeDurably(path, backup.content(entry, signal), { mode: 0o600 });
+  await writeDurably(path, backup.content(entry, commands.signal), { mode: 0o600 });
   if (entry.path === databaseEntries.postgres) {
     await checkDump(path);
     return;
   }
   const scratch = join(folder, 'check');
   try {
-    await recoverDatabase(commands, folder, scratch, signal, 'the database in the backup');
+    await recoverDatabase(commands, folder, scratch, 'the database in the backup');
   } finally {
     await rm(scratch, { recursive: true, force: true });
   }

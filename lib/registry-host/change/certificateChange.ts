@@ -1,12 +1,10 @@
 import type { Context } from '../../context.ts';
 import { readCertificates } from '../certificates/certificates.ts';
-import { changeRegistry, resumeUnfinished, openRecords } from './execution.ts';
-import { type ExecutionRequest } from './restart.ts';
-import { requireHealth } from './health.ts';
-import type { UpgradeRecords } from './upgradeRecords.ts';
-import { takeStateLock } from '../stateFolder.ts';
-import { describeState } from '../detect/registryState.ts';
 import { originAfter, renewCertificates, type Renewal, type RenewalOptions } from '../certificates/renewal.ts';
+import { describeState } from '../detect/registryState.ts';
+import { changeRegistry, resumeUnfinished } from './execution.ts';
+import { requireHealth } from './health.ts';
+import { lockRegistry, type ExecutionRequest, type OpenRegistry } from './openRegistry.ts';
 
 /** The input of a renewal. */
 export interface CertificateChangeRequest extends ExecutionRequest {
@@ -19,18 +17,13 @@ export interface CertificateChangeRequest extends ExecutionRequest {
  * `changeRegistry`.
  */
 export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
-  await using _lock = await takeStateLock(request.files, request.detected.installation);
-  return await changeLocked(request, openRecords(request), context);
+  await using locked = await lockRegistry(request, context);
+  return await renewLocked(await resumeUnfinished(locked));
 }
 
-/** Does the same in a registry that the caller has locked. */
-export async function changeLocked(
-  request: CertificateChangeRequest,
-  records: UpgradeRecords,
-  context: Context,
-): Promise<Renewal> {
-  const { files, renewal, noRestart, now } = request;
-  const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
+/** Does the same in a registry that the caller has locked, and that has no unfinished change. */
+export async function renewLocked(registry: CertificateChangeRequest & OpenRegistry): Promise<Renewal> {
+  const { files, renewal, noRestart, now, detected, force, context } = registry;
   const certificates = await readCertificates(files, detected.installation, now);
   const renewed = await renewCertificates(files, certificates, detected.installation, renewal);
   if (renewed.changes.length === 0) return renewed;
@@ -40,16 +33,11 @@ export async function changeLocked(
     ...{ detected, version: detected.installation.version, images: new Map(), changes: renewed.changes },
     origin: originAfter(renewal, certificates),
   });
-  const change = {
+  await changeRegistry(registry, {
     title: 'the renewal of certificates',
     changes: [...renewed.changes, state],
     restart,
-    database: undefined,
-    containers: [],
-    names: [],
-    replaced: [],
-    wasHealthy: isAsked && (await requireHealth(detected, certificates, request.force, context)),
-  };
-  await changeRegistry(request, records, change, context);
+    wasHealthy: isAsked && (await requireHealth(detected, certificates, force, context)),
+  });
   return renewed;
 }

@@ -2,8 +2,8 @@ import { join } from 'node:path';
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import { openMachineFolder, type HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Installation } from '../installation.ts';
+import { openMachineFolder } from '../../node/machine/hostFiles.ts';
+import type { HostAccess } from '../installation.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 
 /** The files of a database: the main file, and the files that SQLite creates beside it. */
@@ -11,53 +11,30 @@ const databaseName = /^quay_sqlite\.db(?:-wal|-shm|-journal)?$/;
 
 const mainName = 'quay_sqlite.db';
 
-/**
- * Returns the folder of a registry’s database on this machine; undefined if the units name none. Throws
- * `command-failed`.
- */
-export async function findDatabase(
-  files: HostFiles,
-  commands: HostCommands,
-  { databaseStorage }: Installation,
-  signal: AbortSignal,
-): Promise<string | undefined> {
-  return databaseStorage && locateStorage(files, commands, databaseStorage.value, signal);
-}
-
 /** Returns the folder of a volume, or a folder of the host, on this machine. Throws `command-failed`. */
-export async function locateStorage(
-  files: HostFiles,
-  commands: HostCommands,
-  storage: string,
-  signal: AbortSignal,
-): Promise<string> {
+export async function locateStorage({ files, commands }: HostAccess, storage: string): Promise<string> {
   if (storage.startsWith('/')) return files.locate(await files.resolve(storage));
-  return (await commands.podman(['volume', 'inspect', '--format', '{{.Mountpoint}}', storage], signal)).trim();
+  return (await commands.podman(['volume', 'inspect', '--format', '{{.Mountpoint}}', storage])).trim();
 }
 
 /** Returns the size of a database with its log, in bytes. Throws `command-failed`. */
-export async function sizeOfDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<number> {
-  return sumSizes(await listDatabase(commands, folder, signal));
+export async function sizeOfDatabase(commands: HostCommands, folder: string): Promise<number> {
+  return sumSizes(await listDatabase(commands, folder));
 }
 
 /**
  * Copies a database that no process uses, with its log, owners and modes. Throws `command-failed` and `invalid-file`.
  */
-export async function copyDatabase(
-  commands: HostCommands,
-  from: string,
-  to: string,
-  signal: AbortSignal,
-): Promise<void> {
-  const names = (await listDatabase(commands, from, signal)).map(({ name }) => name);
-  await copyFiles(commands, from, to, names, signal);
+export async function copyDatabase(commands: HostCommands, from: string, to: string): Promise<void> {
+  const names = (await listDatabase(commands, from)).map(({ name }) => name);
+  await copyFiles(commands, from, to, names);
 }
 
 /** Removes all files of a database. Throws `command-failed` and `invalid-file`. */
-export async function removeDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<void> {
-  for (const { name } of await listDatabase(commands, folder, signal)) {
-    await removeFrom(commands, folder, name, signal);
-    await removeFrom(commands, folder, partialOf(name), signal);
+export async function removeDatabase(commands: HostCommands, folder: string): Promise<void> {
+  for (const { name } of await listDatabase(commands, folder)) {
+    await removeFrom(commands, folder, name);
+    await removeFrom(commands, folder, partialOf(name));
   }
 }
 
@@ -71,10 +48,10 @@ export async function requireDatabaseCopy(folder: string): Promise<void> {
  * Checks the integrity of a copy of a database with SQLite. Uses another copy, because SQLite writes beside a database.
  * Throws `invalid-file` for a corrupt one, and `command-failed`.
  */
-export async function checkDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<void> {
+export async function checkDatabase(commands: HostCommands, folder: string): Promise<void> {
   const scratch = join(folder, 'check');
   try {
-    await recoverDatabase(commands, folder, scratch, signal);
+    await recoverDatabase(commands, folder, scratch);
   } finally {
     await rm(scratch, { recursive: true, force: true });
   }
@@ -87,14 +64,13 @@ export async function checkDatabase(commands: HostCommands, folder: string, sign
 export async function replaceDatabase(
   commands: HostCommands,
   { replacement, backup, database }: Readonly<Record<'replacement' | 'backup' | 'database', string>>,
-  signal: AbortSignal,
 ): Promise<void> {
   await requireDatabaseCopy(replacement);
   const fresh = join(replacement, mainName);
-  if ((await readdir(backup)).includes(mainName)) await commands.copyAttributes(join(backup, mainName), fresh, signal);
+  if ((await readdir(backup)).includes(mainName)) await commands.copyAttributes(join(backup, mainName), fresh);
   // The user and the group of Quay’s image.
-  else await commands.setAttributes(fresh, '1001:0', '0664', signal);
-  await restoreDatabase(commands, replacement, database, signal);
+  else await commands.setAttributes(fresh, '1001:0', '0664');
+  await restoreDatabase(commands, replacement, database);
 }
 
 /**
@@ -105,14 +81,13 @@ export async function recoverDatabase(
   commands: HostCommands,
   folder: string,
   scratch: string,
-  signal: AbortSignal,
   what = 'the database of the registry',
 ): Promise<string> {
   await rm(scratch, { recursive: true, force: true });
   await mkdir(scratch, { mode: 0o700 });
   const names = (await readdir(folder)).filter((name) => databaseName.test(name));
-  if (commands.scope === 'system') await copyFiles(commands, folder, scratch, names, signal);
-  else for (const name of names) await commands.copyAsOwn(join(folder, name), join(scratch, name), signal);
+  if (commands.scope === 'system') await copyFiles(commands, folder, scratch, names);
+  else for (const name of names) await commands.copyAsOwn(join(folder, name), join(scratch, name));
   const path = join(scratch, mainName);
   const found = names.includes(mainName) ? await findDamage(path) : 'it is missing';
   if (found === undefined) return path;
@@ -140,17 +115,12 @@ async function findDamage(path: string): Promise<string | undefined> {
  * run leaves the whole old or the whole restored file; no file, if the disk has no space for both. Throws
  * `command-failed`, `disk-full` and `invalid-file`.
  */
-export async function restoreDatabase(
-  commands: HostCommands,
-  from: string,
-  to: string,
-  signal: AbortSignal,
-): Promise<void> {
+export async function restoreDatabase(commands: HostCommands, from: string, to: string): Promise<void> {
   const kept = (await readdir(from)).filter((name) => databaseName.test(name));
-  const stage = (): Promise<void> => copyFiles(commands, from, to, kept, signal, partialOf);
+  const stage = (): Promise<void> => copyFiles(commands, from, to, kept, partialOf);
   const removeLogs = async (): Promise<void> => {
-    for (const { name } of await listDatabase(commands, to, signal)) {
-      if (name !== mainName) await removeFrom(commands, to, name, signal);
+    for (const { name } of await listDatabase(commands, to)) {
+      if (name !== mainName) await removeFrom(commands, to, name);
     }
   };
   try {
@@ -158,12 +128,12 @@ export async function restoreDatabase(
   } catch (error) {
     if (!isPluginError(error, 'disk-full') && !messageOf(error).includes(': No space left')) throw error;
     await removeLogs();
-    for (const name of [mainName, ...kept.map(partialOf)]) await removeFrom(commands, to, name, signal);
+    for (const name of [mainName, ...kept.map(partialOf)]) await removeFrom(commands, to, name);
     await stage();
   }
   // SQLite would apply the log of the newer Quay to the old database.
   await removeLogs();
-  for (const name of kept.sort()) await renameIn(commands, to, partialOf(name), name, signal);
+  for (const name of kept.sort()) await renameIn(commands, to, partialOf(name), name);
 }
 
 /** Returns the name of a file that is not complete. */
@@ -177,36 +147,29 @@ async function copyFiles(
   from: string,
   to: string,
   names: readonly string[],
-  signal: AbortSignal,
   rename = (name: string): string => name,
 ): Promise<void> {
   if (commands.scope === 'user') {
-    for (const name of names) await commands.copy(join(from, name), join(to, rename(name)), signal);
+    for (const name of names) await commands.copy(join(from, name), join(to, rename(name)));
     return;
   }
   await using source = await openMachineFolder(from);
   await using target = await openMachineFolder(to);
-  for (const name of names) await source.copyFile(name, target, signal, rename(name));
+  for (const name of names) await source.copyFile(name, target, commands.signal, rename(name));
 }
 
-async function renameIn(
-  commands: HostCommands,
-  path: string,
-  from: string,
-  to: string,
-  signal: AbortSignal,
-): Promise<void> {
+async function renameIn(commands: HostCommands, path: string, from: string, to: string): Promise<void> {
   if (commands.scope === 'user') {
-    await commands.rename(join(path, from), join(path, to), signal);
+    await commands.rename(join(path, from), join(path, to));
     return;
   }
   await using folder = await openMachineFolder(path);
   await folder.rename(from, to);
 }
 
-async function removeFrom(commands: HostCommands, path: string, name: string, signal: AbortSignal): Promise<void> {
+async function removeFrom(commands: HostCommands, path: string, name: string): Promise<void> {
   if (commands.scope === 'user') {
-    await commands.remove(join(path, name), signal);
+    await commands.remove(join(path, name));
     return;
   }
   await using folder = await openMachineFolder(path);
@@ -216,9 +179,8 @@ async function removeFrom(commands: HostCommands, path: string, name: string, si
 async function listFiles(
   commands: HostCommands,
   path: string,
-  signal: AbortSignal,
 ): Promise<{ readonly name: string; readonly size: number; readonly isFile: boolean }[]> {
-  if (commands.scope === 'user') return commands.list(path, signal);
+  if (commands.scope === 'user') return commands.list(path);
   await using folder = await openMachineFolder(path);
   const all = (await folder.list()).map(async (name) => ({ name, found: await folder.find(name) }));
   return (await Promise.all(all)).flatMap(({ name, found }) => {
@@ -230,9 +192,8 @@ async function listFiles(
 async function listDatabase(
   commands: HostCommands,
   folder: string,
-  signal: AbortSignal,
 ): Promise<{ readonly name: string; readonly size: number }[]> {
-  const found = (await listFiles(commands, folder, signal)).filter(({ name }) => databaseName.test(name));
+  const found = (await listFiles(commands, folder)).filter(({ name }) => databaseName.test(name));
   const stray = found.find(({ isFile }) => !isFile);
   if (!stray) return found;
   throw new PluginError('invalid-file', `${join(folder, stray.name)} is not a regular file`, {

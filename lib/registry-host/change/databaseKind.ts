@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { DetectedInstallation } from '../detect/detect.ts';
+import type { HostAccess, Installation } from '../installation.ts';
 import {
   checkDatabase,
   copyDatabase,
@@ -10,6 +11,7 @@ import {
   restoreDatabase,
   sizeOfDatabase,
 } from './database.ts';
+import { readAccount, type PostgresAccount } from './migrationPlan.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /**
@@ -20,17 +22,17 @@ export interface DatabaseKind {
   /** The units that use the database, in the order in which they stop. */
   readonly units: readonly string[];
   /** Returns the size in bytes. */
-  size(commands: HostCommands, folder: string, signal: AbortSignal): Promise<number>;
-  copy(commands: HostCommands, folder: string, copy: string, signal: AbortSignal): Promise<void>;
+  size(commands: HostCommands, folder: string): Promise<number>;
+  copy(commands: HostCommands, folder: string, copy: string): Promise<void>;
   /** Checks the content of a copy. Throws `invalid-file`. */
-  check(commands: HostCommands, copy: string, signal: AbortSignal): Promise<void>;
+  check(commands: HostCommands, copy: string): Promise<void>;
   /** Checks that a copy exists. Throws `invalid-file`. */
-  requireCopy(commands: HostCommands, copy: string, signal: AbortSignal): Promise<void>;
+  requireCopy(commands: HostCommands, copy: string): Promise<void>;
   /** Returns a digest of the files of a copy. */
-  digest(commands: HostCommands, copy: string, signal: AbortSignal): Promise<string>;
-  restore(commands: HostCommands, copy: string, folder: string, signal: AbortSignal): Promise<void>;
+  digest(commands: HostCommands, copy: string): Promise<string>;
+  restore(commands: HostCommands, copy: string, folder: string): Promise<void>;
   /** Removes files of a copy that only the user of the container may remove. */
-  removeCopy(commands: HostCommands, copy: string, signal: AbortSignal): Promise<void>;
+  removeCopy(commands: HostCommands, copy: string): Promise<void>;
 }
 
 const sqlite: DatabaseKind = {
@@ -39,7 +41,7 @@ const sqlite: DatabaseKind = {
   copy: copyDatabase,
   check: checkDatabase,
   requireCopy: (_commands, copy) => requireDatabaseCopy(copy),
-  digest: (commands, copy, signal) => commands.digestOf(copy, ['-maxdepth', '1', '-name', 'quay_sqlite.db*'], signal),
+  digest: (commands, copy) => commands.digestOf(copy, ['-maxdepth', '1', '-name', 'quay_sqlite.db*']),
   restore: restoreDatabase,
   removeCopy: () => Promise.resolve(),
 };
@@ -53,16 +55,16 @@ const dataFolders = ['userdata', '.'];
 /** The folder of a server that has ended is its complete state. The server repairs it if it was killed. */
 const postgres: DatabaseKind = {
   units: ['quay-app', 'quay-postgres'],
-  size: (commands, folder, signal) => commands.sizeOfFolder(folder, signal),
-  copy: async (commands, folder, copy, signal) => {
-    await requireStopped(commands, signal);
-    await postgres.removeCopy(commands, copy, signal);
-    await commands.copyFolder(folder, join(copy, copyName), signal);
+  size: (commands, folder) => commands.sizeOfFolder(folder),
+  copy: async (commands, folder, copy) => {
+    await requireStopped(commands);
+    await postgres.removeCopy(commands, copy);
+    await commands.copyFolder(folder, join(copy, copyName));
   },
-  check: (commands, copy, signal) => postgres.requireCopy(commands, copy, signal),
-  requireCopy: async (commands, copy, signal) => {
+  check: (commands, copy) => postgres.requireCopy(commands, copy),
+  requireCopy: async (commands, copy) => {
     for (const folder of dataFolders) {
-      const names = await commands.list(join(copy, copyName, folder), signal).catch((error: unknown) => {
+      const names = await commands.list(join(copy, copyName, folder)).catch((error: unknown) => {
         if (isPluginError(error, 'command-failed')) return [];
         throw error;
       });
@@ -70,12 +72,12 @@ const postgres: DatabaseKind = {
     }
     throw new PluginError('invalid-file', 'the backup of the database is incomplete: PG_VERSION is missing');
   },
-  digest: (commands, copy, signal) => commands.digestOf(join(copy, copyName), [], signal),
-  restore: async (commands, copy, folder, signal) => {
-    await requireStopped(commands, signal);
-    await commands.replaceFolder(join(copy, copyName), folder, signal);
+  digest: (commands, copy) => commands.digestOf(join(copy, copyName), []),
+  restore: async (commands, copy, folder) => {
+    await requireStopped(commands);
+    await commands.replaceFolder(join(copy, copyName), folder);
   },
-  removeCopy: (commands, copy, signal) => commands.removeFolder(join(copy, copyName), signal),
+  removeCopy: (commands, copy) => commands.removeFolder(join(copy, copyName)),
 };
 
 /** Returns the kind of a database. */
@@ -83,33 +85,60 @@ export function kindOf({ isPostgres = false }: Pick<UpgradeJournal, 'isPostgres'
   return isPostgres ? postgres : sqlite;
 }
 
+/** The database of a registry, and its folder on this machine. */
+export interface FoundDatabase {
+  readonly kind: DatabaseKind;
+  readonly folder: string;
+}
+
+/** Finds the database of a registry; undefined if its units name none. Throws `command-failed`. */
+export async function findDatabase(
+  host: HostAccess,
+  { database, databaseStorage }: Installation,
+): Promise<FoundDatabase | undefined> {
+  if (!databaseStorage) return undefined;
+  const folder = await locateStorage(host, databaseStorage.value);
+  return { kind: database === 'postgres' ? postgres : sqlite, folder };
+}
+
+/**
+ * Finds the same, with the account of Quay if it is of PostgreSQL. Throws `unsupported` with a hint if it is not the
+ * database of the installer.
+ */
+export async function requireDatabase(
+  host: HostAccess,
+  detected: DetectedInstallation,
+  hint?: string,
+): Promise<FoundDatabase & { readonly account: PostgresAccount | undefined }> {
+  const { installation } = detected;
+  const found = await findDatabase(host, installation);
+  const account = readAccount(detected);
+  if (found && (account || installation.database === 'sqlite')) return { ...found, account };
+  throw new PluginError('unsupported', 'the database of this registry is not the one of its installer', { hint });
+}
+
 /**
  * Returns the kind and the folder of the database that a registry has after a change; undefined if the change does not
  * concern it. Throws `command-failed`.
  */
 export async function findNewer(
-  { files, commands }: { readonly files: HostFiles; readonly commands: HostCommands },
+  host: HostAccess,
   journal: Pick<UpgradeJournal, 'isPostgres' | 'database' | 'migration'>,
-  signal: AbortSignal,
-): Promise<{ readonly kind: DatabaseKind; readonly folder: string } | undefined> {
+): Promise<FoundDatabase | undefined> {
   const { database, migration } = journal;
-  if (migration) return { kind: sqlite, folder: await locateStorage(files, commands, migration.storage, signal) };
+  if (migration) return { kind: sqlite, folder: await locateStorage(host, migration.storage) };
   return database === undefined ? undefined : { kind: kindOf(journal), folder: database };
 }
 
 /** Stops the units that use a database. Throws `command-failed`. */
-export async function stopDatabase(
-  commands: HostCommands,
-  journal: Pick<UpgradeJournal, 'isPostgres'>,
-  signal: AbortSignal,
-): Promise<void> {
-  for (const unit of kindOf(journal).units) await commands.systemctl(['stop', `${unit}.service`], signal);
+export async function stopDatabase(commands: HostCommands, journal: Pick<UpgradeJournal, 'isPostgres'>): Promise<void> {
+  for (const unit of kindOf(journal).units) await commands.systemctl(['stop', `${unit}.service`]);
 }
 
 /** Throws `busy` if the container of PostgreSQL runs. systemd may not know it. */
-async function requireStopped(commands: HostCommands, signal: AbortSignal): Promise<void> {
+async function requireStopped(commands: HostCommands): Promise<void> {
   const words = ['ps', '--quiet', '--filter', 'name=^quay-postgres$', '--filter', 'status=running'];
-  if ((await commands.podman(words, signal)).trim() === '') return;
+  if ((await commands.podman(words)).trim() === '') return;
   throw new PluginError('busy', 'the container quay-postgres runs, although its unit is stopped', {
     hint: 'Stop it: podman stop quay-postgres.',
   });

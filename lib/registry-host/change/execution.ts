@@ -1,50 +1,46 @@
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { detectInstallation } from '../detect/detect.ts';
+import { scratchNames } from '../stateFolder.ts';
 import { replaceDatabase } from './database.ts';
 import { kindOf, stopDatabase } from './databaseKind.ts';
-import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
-import type { FileChange } from '../fileChange.ts';
 import { dropBackup } from './expiry.ts';
 import { createStorage, migrateDatabase } from './migration.ts';
+import type { OpenRegistry } from './openRegistry.ts';
 import { dumpName, loadPostgres } from './postgres.ts';
 import { keepReplaced } from './replacedImages.ts';
-import { disableUnits, type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
+import { disableUnits, requireContainers, restartUnits, startStopped, waitForRegistry } from './restart.ts';
 import { noteUnfinished, restoreRegistry } from './restoration.ts';
 import { createSecrets } from './secrets.ts';
-import { startStopped } from './stop.ts';
-import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
-import { UpgradeRecords } from './upgradeRecords.ts';
-import { scratchNames } from '../stateFolder.ts';
-
-/** Opens the journal and the backups of the registry that a request is about. */
-export function openRecords({ files, detected }: ExecutionRequest): UpgradeRecords {
-  return new UpgradeRecords(files, detected.installation);
-}
+import {
+  isForward,
+  type ForwardJournal,
+  type ForwardPhase,
+  type PlannedChange,
+  type UpgradeJournal,
+} from './upgradeJournal.ts';
 
 /**
- * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry after that;
- * undefined if no change was unfinished. Throws the errors of `changeRegistry`, and `conflict` if the files were
- * changed since.
+ * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry after that, with the
+ * title of the change in `resumed`; the same registry if no change was unfinished. Throws the errors of
+ * `changeRegistry`, and `conflict` if the files were changed since.
  */
-export async function resumeUnfinished(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  context: Context,
-): Promise<DetectedInstallation | undefined> {
-  await startStopped(request.commands, records.state, context);
+export async function resumeUnfinished<T extends OpenRegistry>(
+  registry: T,
+): Promise<T & { readonly resumed?: string }> {
+  const { records, context, files, detect } = registry;
+  await startStopped(registry);
   const unfinished = await records.current();
   if (!unfinished) {
     await records.state.removeScratch();
-    return undefined;
+    return registry;
   }
-  context.log('warn', `${unfinished.title} of an earlier run is unfinished: resuming`);
-  if (!isForward(unfinished)) {
-    await rollBack(request, records, unfinished, true, context, 'an earlier run began the rollback');
-  }
-  await requireUntouched(request, records, unfinished);
-  await executeChange(request, records, unfinished, true, context);
-  return detectInstallation(request.files, request.detect);
+  const { title } = unfinished;
+  context.log('warn', `${title} of an earlier run is unfinished: resuming`);
+  if (!isForward(unfinished)) return rollBack(registry, unfinished, true, 'an earlier run began the rollback');
+  await requireUntouched(registry, unfinished);
+  await execute(registry, unfinished, true);
+  return { ...registry, detected: await detectInstallation(files, detect), resumed: title };
 }
 
 /**
@@ -52,22 +48,12 @@ export async function resumeUnfinished(
  * is healthy. Restores everything if it does not become healthy. Throws `rolled-back`, `rollback-failed` and, before
  * any change, `disk-full` and `not-writable`.
  */
-export async function changeRegistry(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  { changes, ...rest }: Omit<UpgradeJournal, 'id' | 'phase' | 'files'> & { readonly changes: readonly FileChange[] },
-  context: Context,
-): Promise<void> {
-  const journal = await records.begin(changes, rest, request.now);
-  await executeChange(request, records, journal, false, context);
+export async function changeRegistry(registry: OpenRegistry, change: PlannedChange): Promise<void> {
+  await execute(registry, await registry.records.begin(change, registry.now), false);
 }
 
 /** Throws `conflict` if the files of a change were modified after it, unless `force`. */
-export async function requireUntouched(
-  { force }: ExecutionRequest,
-  records: UpgradeRecords,
-  journal: UpgradeJournal,
-): Promise<void> {
+export async function requireUntouched({ force, records }: OpenRegistry, journal: UpgradeJournal): Promise<void> {
   const modified = await records.listModified(journal);
   if (force || modified.length === 0) return;
   throw new PluginError('conflict', `${modified.join(' and ')} changed since ${journal.title}`, {
@@ -76,88 +62,103 @@ export async function requireUntouched(
   });
 }
 
-async function executeChange(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  begun: UpgradeJournal,
-  isResumed: boolean,
-  context: Context,
-): Promise<void> {
-  const { commands, keepBackups, noRestart } = request;
-  const { signal } = context;
-  let journal = begun;
-  noteUnfinished(journal, context);
-  // A resumed run does not know when the registry stopped.
-  let stopped = isResumed ? undefined : performance.now();
-  let outage: number | undefined;
-  try {
-    if (journal.phase === 'writing') {
-      await keepReplaced(commands, journal, signal);
-      if (journal.database !== undefined) {
-        stopped &&= performance.now();
-        await stopDatabase(commands, journal, signal);
-        const backup = await records.folderOf(journal);
-        await kindOf(journal).copy(commands, journal.database, backup, signal);
-        // A damaged database may be the reason for its replacement.
-        if (!journal.replacesDatabase) await kindOf(journal).check(commands, backup, signal);
-        journal = { ...journal, copyDigest: await kindOf(journal).digest(commands, backup, signal) };
-      }
-      const next = journal.migration ? 'migrating' : journal.replacesDatabase ? 'replacing' : 'restarting';
-      journal = await records.advance(journal, next);
-    }
-    if (journal.phase === 'migrating' && journal.migration) {
-      await migrateDatabase(request, records.state, journal.migration, context);
-      journal = await records.advance(journal, 'replacing');
-    }
-    if (journal.phase === 'replacing' && journal.database !== undefined) {
-      // A restart of the host may have started it since.
-      await stopDatabase(commands, journal, signal);
-      const { migration } = journal;
-      const replacement = await records.state.locate(scratchNames.replacement);
-      if (journal.isPostgres && !migration) {
-        await loadPostgres(request, join(replacement, dumpName), signal);
-      } else {
-        const database = migration ? await createStorage(request, migration, signal) : journal.database;
-        const backup = await records.folderOf(journal);
-        await replaceDatabase(commands, { replacement, backup, database }, signal);
-      }
-      await records.apply(journal);
-      journal = await records.advance(journal, 'restarting');
+/** A registry that is changed. */
+interface ChangingRegistry extends OpenRegistry {
+  /** When it stopped, on the clock of `performance`. A resumed run does not know it. */
+  stopped: number | undefined;
+}
+
+/** What a step adds to the journal. The last one has no next phase. */
+interface StepResult extends Pick<UpgradeJournal, 'copyDigest' | 'outage'> {
+  readonly phase?: ForwardPhase;
+}
+
+/** The steps of a change, by phase. */
+const steps: Readonly<
+  Record<ForwardPhase, (registry: ChangingRegistry, journal: UpgradeJournal) => Promise<StepResult>>
+> = {
+  async writing(registry, journal) {
+    const { commands, records } = registry;
+    const { database, replacesDatabase, migration } = journal;
+    await keepReplaced(commands, journal);
+    const phase = migration ? 'migrating' : replacesDatabase ? 'replacing' : 'restarting';
+    if (database === undefined) return { phase };
+    const [kind, backup] = [kindOf(journal), await records.folderOf(journal)];
+    registry.stopped &&= performance.now();
+    await stopDatabase(commands, journal);
+    await kind.copy(commands, database, backup);
+    // A damaged database may be the reason for its replacement.
+    if (!replacesDatabase) await kind.check(commands, backup);
+    return { phase, copyDigest: await kind.digest(commands, backup) };
+  },
+  async migrating(registry, { migration }) {
+    if (migration) await migrateDatabase(registry, migration);
+    return { phase: 'replacing' };
+  },
+  async replacing(registry, journal) {
+    const { commands, records } = registry;
+    const { migration, isPostgres } = journal;
+    // A restart of the host may have started it since.
+    await stopDatabase(commands, journal);
+    const replacement = await records.state.locate(scratchNames.replacement);
+    if (isPostgres && !migration) await loadPostgres(registry, join(replacement, dumpName));
+    else {
+      const database = migration ? await createStorage(registry, migration) : journal.database;
+      const backup = await records.folderOf(journal);
+      if (database !== undefined) await replaceDatabase(commands, { replacement, backup, database });
     }
     await records.apply(journal);
-    await createSecrets(commands, journal.secrets ?? [], request.detected, records.state, context);
-    for (const { name, to } of journal.names) await commands.podman(['tag', to, name], signal);
+    return { phase: 'restarting' };
+  },
+  async restarting(registry, journal) {
+    const { commands, records, noRestart } = registry;
+    let outage: number | undefined;
+    await records.apply(journal);
+    await createSecrets(registry, journal.secrets ?? []);
+    for (const { name, to } of journal.names) await commands.podman(['tag', to, name]);
     if (!noRestart && journal.restart.length > 0) {
-      if (journal.database === undefined) stopped &&= performance.now();
-      await restartUnits(request, journal, signal);
-      await waitForRegistry(request, context, signal);
-      outage = stopped && Math.ceil((performance.now() - stopped) / 1000);
-      await requireContainers(request, journal, signal);
+      if (journal.database === undefined) registry.stopped &&= performance.now();
+      await restartUnits(registry, journal);
+      await waitForRegistry(registry);
+      outage = registry.stopped && Math.ceil((performance.now() - registry.stopped) / 1000);
+      await requireContainers(registry, journal);
     }
-    await disableUnits(commands, journal.retired?.units ?? [], signal);
+    await disableUnits(commands, journal.retired?.units ?? []);
+    return outage === undefined ? {} : { outage };
+  },
+};
+
+async function execute(registry: OpenRegistry, begun: ForwardJournal, isResumed: boolean): Promise<void> {
+  const { records, context, keepBackups } = registry;
+  const changing = { ...registry, stopped: isResumed ? undefined : performance.now() };
+  let journal = begun;
+  noteUnfinished(journal, context);
+  try {
+    for (;;) {
+      const { phase, ...found } = await steps[journal.phase](changing, journal);
+      journal = { ...journal, ...found };
+      if (phase === undefined) break;
+      journal = await records.advance(journal, phase);
+    }
   } catch (error) {
     const why = isPluginError(error, 'interrupted') ? 'it was interrupted' : messageOf(error);
-    await rollBack(request, records, journal, isResumed, context, why, error);
+    await rollBack(registry, journal, isResumed, why, error);
   }
-  await records.end({ ...journal, ...(outage !== undefined && { outage }) }, true);
+  await records.end(journal, true);
   context.onUnfinished?.(undefined);
-  for (const expired of await records.listExpired(keepBackups)) {
-    await dropBackup(request, records, expired, context);
-  }
+  for (const expired of await records.listExpired(keepBackups)) await dropBackup(registry, expired);
 }
 
 /** Restores everything, and throws. After an interrupted run a newer Quay may have served, so its database is kept. */
 async function rollBack(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
+  registry: OpenRegistry,
   journal: UpgradeJournal,
   keepNewer: boolean,
-  context: Context,
   why: string,
   cause?: unknown,
 ): Promise<never> {
-  context.log('warn', `rolling back ${journal.title}: ${why}`);
-  await restoreRegistry(request, records, journal, keepNewer, context);
+  registry.context.log('warn', `rolling back ${journal.title}: ${why}`);
+  await restoreRegistry(registry, journal, keepNewer);
   throw new PluginError('rolled-back', `${journal.title} was rolled back: ${why}`, {
     hint: 'The registry is as it was before. Fix the cause, and run the same command again.',
     cause,

@@ -1,6 +1,5 @@
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { checkSpace } from '../../content/files/disk.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
@@ -8,11 +7,12 @@ import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
 import { expandSpecifiers } from '../detect/detect.ts';
 import { importDump } from '../migration/sqliteImport.ts';
-import { scratchNames, type StateFolder } from '../stateFolder.ts';
+import type { HostAccess } from '../installation.ts';
+import { scratchNames } from '../stateFolder.ts';
 import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
 import { requireAccount, sqliteUri } from './migrationPlan.ts';
 import { dumpPostgres, waitForPostgres } from './postgres.ts';
-import type { ExecutionRequest } from './restart.ts';
+import type { ExecutionRequest, OpenRegistry } from './openRegistry.ts';
 import type { DatabaseMigration } from './upgradeJournal.ts';
 
 /** The container in which the new Quay creates schemas. */
@@ -28,17 +28,14 @@ const unitOptions = new Set([
  * bytes. Returns the move. Throws `conflict`, `disk-full` and `command-failed`.
  */
 export async function prepareMigration(
-  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
+  host: HostAccess,
   { image, storage }: Pick<DatabaseMigration, 'image' | 'storage'>,
   size: number,
-  signal: AbortSignal,
 ): Promise<DatabaseMigration> {
-  const creates = !(await hasStorage(files, commands, storage, signal));
+  const creates = !(await hasStorage(host, storage));
   const isNewVolume = creates && !storage.startsWith('/');
-  const folder = isNewVolume
-    ? await locateNewVolume(commands, storage, signal)
-    : await locateStorage(files, commands, storage, signal);
-  if (!creates && (await sizeOfDatabase(commands, folder, signal)) > 0) {
+  const folder = isNewVolume ? await locateNewVolume(host.commands, storage) : await locateStorage(host, storage);
+  if (!creates && (await sizeOfDatabase(host.commands, folder)) > 0) {
     throw new PluginError('conflict', `${storage} already has a database of SQLite`, {
       hint: 'Nothing was changed. Move it away, or choose another volume or folder for the database.',
       settings: ['sqliteStorage'],
@@ -53,34 +50,30 @@ export async function prepareMigration(
  * updates the schema in PostgreSQL, and creates one in an empty database of SQLite. Quay is stopped, and no file of the
  * installation changes. Throws `command-failed`, `unreachable` if PostgreSQL does not start, and as `importDump`.
  */
-export async function migrateDatabase(
-  request: ExecutionRequest,
-  state: StateFolder,
-  { image }: DatabaseMigration,
-  { log, signal }: Context,
-): Promise<void> {
-  const { commands, detected, healthTimeout } = request;
+export async function migrateDatabase(registry: OpenRegistry, { image }: DatabaseMigration): Promise<void> {
+  const { commands, detected, healthTimeout, records, context } = registry;
+  const { state } = records;
   const account = requireAccount(detected);
   // A restart of the host may have started it since.
-  await commands.systemctl(['stop', 'quay-app.service'], signal);
-  await removeMigrationContainer(commands, signal);
-  await commands.systemctl(['restart', 'quay-postgres.service'], signal);
-  await waitForPostgres(commands, account, healthTimeout, signal);
-  log('info', 'updating the schema in PostgreSQL with the new Quay');
-  await runMigrations(request, image, new Map(), signal);
+  await commands.systemctl(['stop', 'quay-app.service']);
+  await removeMigrationContainer(commands);
+  await commands.systemctl(['restart', 'quay-postgres.service']);
+  await waitForPostgres(commands, account, healthTimeout);
+  context.log('info', 'updating the schema in PostgreSQL with the new Quay');
+  await runMigrations(registry, image, new Map());
 
-  const prepared = await prepareScratch(request, state);
-  log('info', 'creating the schema in SQLite');
+  const prepared = await prepareScratch(registry);
+  context.log('info', 'creating the schema in SQLite');
   const mounts = new Map([
     ['/quay-registry/conf/stack', join(state.path, scratchNames.migration, 'quay-config')],
     ['/sqlite', join(state.path, scratchNames.migration, 'sqlite')],
   ]);
-  await runMigrations(request, image, mounts, signal);
+  await runMigrations(registry, image, mounts);
   const replacement = await state.locate(scratchNames.replacement);
-  const path = await recoverDatabase(commands, join(prepared, 'sqlite'), replacement, signal, 'the new database');
-  log('info', 'reading PostgreSQL into SQLite');
-  const { tables, rows } = await importDump(path, dumpPostgres(commands, account, 'rows', signal));
-  log('info', `read ${rows} rows of ${tables} tables`);
+  const path = await recoverDatabase(commands, join(prepared, 'sqlite'), replacement, 'the new database');
+  context.log('info', 'reading PostgreSQL into SQLite');
+  const { tables, rows } = await importDump(path, dumpPostgres(commands, account, 'rows'));
+  context.log('info', `read ${rows} rows of ${tables} tables`);
   await state.remove(scratchNames.migration);
 }
 
@@ -88,38 +81,31 @@ export async function migrateDatabase(
  * Creates the volume or folder for the database of SQLite, if the change creates it, and returns its path on this
  * machine. Throws `command-failed`, `not-writable`.
  */
-export async function createStorage(
-  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
-  { storage, creates }: DatabaseMigration,
-  signal: AbortSignal,
-): Promise<string> {
-  if (creates && !(await hasStorage(files, commands, storage, signal))) {
+export async function createStorage(host: HostAccess, { storage, creates }: DatabaseMigration): Promise<string> {
+  const { files, commands } = host;
+  if (creates && !(await hasStorage(host, storage))) {
     if (storage.startsWith('/')) await makeFolder(files, storage);
-    else await commands.podman(['volume', 'create', storage], signal);
+    else await commands.podman(['volume', 'create', storage]);
   }
-  const folder = await locateStorage(files, commands, storage, signal);
+  const folder = await locateStorage(host, storage);
   // The user and the group of Quay’s image.
-  if (creates && storage.startsWith('/')) await commands.setFolderAttributes(folder, '1001:0', '0770', signal);
+  if (creates && storage.startsWith('/')) await commands.setFolderAttributes(folder, '1001:0', '0770');
   return folder;
 }
 
 /** Removes everything that a move of the database created. Quay must be stopped. Throws `command-failed`. */
-export async function undoMigration(
-  { files, commands }: Pick<ExecutionRequest, 'files' | 'commands'>,
-  state: StateFolder,
-  { storage, creates }: DatabaseMigration,
-  signal: AbortSignal,
-): Promise<void> {
-  await removeMigrationContainer(commands, signal);
-  await state.remove(scratchNames.migration);
-  if (!(await hasStorage(files, commands, storage, signal))) return;
-  const folder = await locateStorage(files, commands, storage, signal);
-  if (!creates) await removeDatabase(commands, folder, signal);
-  else if (storage.startsWith('/')) await commands.removeFolder(folder, signal);
+export async function undoMigration(registry: OpenRegistry, { storage, creates }: DatabaseMigration): Promise<void> {
+  const { commands, records } = registry;
+  await removeMigrationContainer(commands);
+  await records.state.remove(scratchNames.migration);
+  if (!(await hasStorage(registry, storage))) return;
+  const folder = await locateStorage(registry, storage);
+  if (!creates) await removeDatabase(commands, folder);
+  else if (storage.startsWith('/')) await commands.removeFolder(folder);
   else {
     // A container that has ended still uses the volume.
-    await commands.podman(['rm', '--force', '--ignore', 'quay-app'], signal);
-    await commands.podman(['volume', 'rm', storage], signal);
+    await commands.podman(['rm', '--force', '--ignore', 'quay-app']);
+    await commands.podman(['volume', 'rm', storage]);
   }
 }
 
@@ -127,17 +113,17 @@ async function makeFolder(files: HostFiles, path: string): Promise<void> {
   await using _created = await files.openFolder({ path, within: path }, true);
 }
 
-async function removeMigrationContainer(commands: HostCommands, signal: AbortSignal): Promise<void> {
-  await commands.podman(['rm', '--force', '--ignore', containerName], signal);
+async function removeMigrationContainer(commands: HostCommands): Promise<void> {
+  await commands.podman(['rm', '--force', '--ignore', containerName]);
 }
 
-function hasStorage(files: HostFiles, commands: HostCommands, storage: string, signal: AbortSignal): Promise<boolean> {
-  return storage.startsWith('/') ? files.exists(storage) : commands.exists('volume', storage, signal);
+function hasStorage({ files, commands }: HostAccess, storage: string): Promise<boolean> {
+  return storage.startsWith('/') ? files.exists(storage) : commands.exists('volume', storage);
 }
 
 /** Returns the folder that a volume will have on this machine. */
-async function locateNewVolume(commands: HostCommands, storage: string, signal: AbortSignal): Promise<string> {
-  const volumes = (await commands.podman(['info', '--format', '{{.Store.VolumePath}}'], signal)).trim();
+async function locateNewVolume(commands: HostCommands, storage: string): Promise<string> {
+  const volumes = (await commands.podman(['info', '--format', '{{.Store.VolumePath}}'])).trim();
   return join(volumes, storage, '_data');
 }
 
@@ -149,7 +135,6 @@ async function runMigrations(
   { commands, detected, detect }: ExecutionRequest,
   image: string,
   mounts: ReadonlyMap<string, string>,
-  signal: AbortSignal,
 ): Promise<void> {
   const given = (detected.commands.quay?.options ?? []).flatMap(({ name, value }) => {
     const target = name === 'volume' ? value?.split(':')[1] : undefined;
@@ -160,14 +145,12 @@ async function runMigrations(
   });
   const volumes = [...mounts].map(([target, source]) => `--volume=${source}:${target}:Z`);
   const own = ['--rm', '--replace', `--name=${containerName}`];
-  await commands.podman(['run', ...own, ...given, ...volumes, image, 'migrate', 'head'], signal);
+  await commands.podman(['run', ...own, ...given, ...volumes, image, 'migrate', 'head']);
 }
 
 /** Makes the folders for the container that creates the schema in SQLite. Returns their parent on this machine. */
-async function prepareScratch(
-  { files, detected: { configuration } }: ExecutionRequest,
-  state: StateFolder,
-): Promise<string> {
+async function prepareScratch({ files, detected, records: { state } }: OpenRegistry): Promise<string> {
+  const { configuration } = detected;
   const text = (await files.readText(configuration.path)) ?? '';
   await state.remove(scratchNames.migration);
   await state.makeFolder(scratchNames.migration);

@@ -4,7 +4,7 @@ import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { awaitDone } from '../../waiting.ts';
 import { readDump } from '../migration/postgresDump.ts';
 import { requireAccount, type PostgresAccount } from './migrationPlan.ts';
-import type { ExecutionRequest } from './restart.ts';
+import type { ExecutionRequest } from './openRegistry.ts';
 
 /** The name of a dump of PostgreSQL, in folders of this program. */
 export const dumpName = 'quay.sql';
@@ -33,11 +33,10 @@ END $$;
 export async function findPostgresProblem(
   commands: HostCommands,
   { user, database }: PostgresAccount,
-  signal: AbortSignal,
   after = '',
 ): Promise<PluginError | undefined> {
   try {
-    await commands.podman(['exec', container, 'pg_isready', `--username=${user}`, `--dbname=${database}`], signal);
+    await commands.podman(['exec', container, 'pg_isready', `--username=${user}`, `--dbname=${database}`]);
     return undefined;
   } catch (cause) {
     if (!isPluginError(cause, 'command-failed')) throw cause;
@@ -53,11 +52,9 @@ export async function waitForPostgres(
   commands: HostCommands,
   account: PostgresAccount,
   seconds: number,
-  signal: AbortSignal,
 ): Promise<void> {
-  const check = (): Promise<PluginError | undefined> =>
-    findPostgresProblem(commands, account, signal, ` after ${seconds} s`);
-  await awaitDone(check, { timeout: seconds * 1000, interval: 500 }, { signal });
+  const check = (): Promise<PluginError | undefined> => findPostgresProblem(commands, account, ` after ${seconds} s`);
+  await awaitDone(check, { timeout: seconds * 1000, interval: 500 }, commands);
 }
 
 /** Options of pg_dump: the rows of all tables, or also the tables themselves with everything that belongs to them. */
@@ -68,10 +65,9 @@ export function dumpPostgres(
   commands: HostCommands,
   { user, database }: PostgresAccount,
   part: keyof typeof parts,
-  signal: AbortSignal,
 ): AsyncIterable<Buffer> {
   const given = ['--no-owner', '--no-privileges', '--encoding=UTF8', `--username=${user}`, `--dbname=${database}`];
-  return commands.readPodman(['exec', container, 'pg_dump', ...parts[part], ...given], signal);
+  return commands.readPodman(['exec', container, 'pg_dump', ...parts[part], ...given]);
 }
 
 /** Checks that a dump is complete. Throws `incomplete`. */
@@ -87,13 +83,12 @@ export async function checkDumpVersion(
   commands: HostCommands,
   { user, database }: PostgresAccount,
   head: string,
-  signal: AbortSignal,
 ): Promise<boolean> {
   const [, dumped] = /^-- Dumped from database version (\S+)/m.exec(head) ?? [];
   if (dumped === undefined) return false;
   const query = ['--no-psqlrc', '--no-align', '--tuples-only', '--command=SHOW server_version'];
   const words = ['exec', container, 'psql', ...query, `--username=${user}`, `--dbname=${database}`];
-  const present = await commands.podman(words, signal).catch((error: unknown) => {
+  const present = await commands.podman(words).catch((error: unknown) => {
     if (isPluginError(error, 'command-failed')) return undefined;
     throw error;
   });
@@ -119,14 +114,13 @@ function majorOf(version: string): number {
 export async function loadPostgres(
   { commands, detected, healthTimeout }: ExecutionRequest,
   path: string,
-  signal: AbortSignal,
 ): Promise<void> {
   const account = requireAccount(detected);
-  await commands.systemctl(['restart', `${container}.service`], signal);
-  await waitForPostgres(commands, account, healthTimeout, signal);
+  await commands.systemctl(['restart', `${container}.service`]);
+  await waitForPostgres(commands, account, healthTimeout);
   const given = ['--no-psqlrc', '--quiet', '--single-transaction', '--set=ON_ERROR_STOP=1', '--file=-'];
   const words = ['psql', ...given, `--username=${account.user}`, `--dbname=${account.database}`];
-  await commands.podman(['exec', '--interactive', container, ...words], signal, script(path));
+  await commands.podman(['exec', '--interactive', container, ...words], script(path));
 }
 
 async function* script(path: string): AsyncGenerator<Buffer> {

@@ -1,6 +1,5 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { goArchitecture } from '../../release/version.ts';
 import { checkSpace } from '../../content/files/disk.ts';
@@ -25,12 +24,9 @@ export interface UpgradeNeeds {
  * is enough space. The images need space, and two copies of the database: one to keep and one to check. Throws
  * `command-failed`, `unsupported` and `disk-full`.
  */
-export async function requireReadiness(
-  { commands, release, databaseSize, backups }: UpgradeNeeds,
-  { signal }: Context,
-): Promise<void> {
+export async function requireReadiness({ commands, release, databaseSize, backups }: UpgradeNeeds): Promise<void> {
   const format = '{{.Host.Arch}} {{.Store.GraphRoot}}';
-  const [arch, store = ''] = (await commands.podman(['info', '--format', format], signal)).trim().split(' ');
+  const [arch, store = ''] = (await commands.podman(['info', '--format', format])).trim().split(' ');
   if (release?.arch !== undefined && goArchitecture(release.arch) !== arch) {
     throw new PluginError(
       'unsupported',
@@ -63,7 +59,6 @@ export async function findUnmetNeeds(
   { files, commands }: { readonly files: HostFiles; readonly commands: HostCommands },
   detected: DetectedInstallation,
   changes: readonly ImageChange[],
-  signal: AbortSignal,
 ): Promise<UnmetNeeds> {
   const { installation } = detected;
   const { storage, databaseStorage, images } = installation;
@@ -75,19 +70,19 @@ export async function findUnmetNeeds(
     if (each.value.startsWith('/')) {
       if (await files.exists(each.value)) continue;
       blockers.push(`there is no folder ${place}: is its disk mounted?`);
-    } else if (!(await commands.exists('volume', each.value, signal))) {
+    } else if (!(await commands.exists('volume', each.value))) {
       blockers.push(`podman has no volume ${place}: a restart would begin with an empty one`);
     }
   }
   const named = Object.values(detected.commands).flatMap((command) => valuesOf(command, 'secret'));
   const secrets = new Set(named.map(({ value }) => value.split(',')[0] ?? ''));
   for (const name of [...secrets, 'redis_pass']) {
-    const problem = await findSecretProblem(commands, name, secrets.has(name), detected, signal);
+    const problem = await findSecretProblem(commands, name, secrets.has(name), detected);
     if (problem !== undefined && !blockers.includes(problem)) blockers.push(problem);
   }
   const stays = Object.entries(images).filter(([name]) => !changes.some(({ component }) => component === name));
   for (const [, { value }] of stays) {
-    if ((await findImage(commands, value, signal)) === undefined) {
+    if ((await findImage(commands, value)) === undefined) {
       warnings.push(`podman does not have ${value}, and pulls it when its unit restarts`);
     }
   }

@@ -14,11 +14,11 @@ import { rollbackContainers, rollbackTags, type ReplacedImage, type UpgradeJourn
 export async function findReplaced(
   commands: HostCommands,
   images: readonly string[],
-  { log, signal }: Context,
+  { log }: Context,
 ): Promise<ReplacedImage[]> {
   const found: ReplacedImage[] = [];
   for (const from of images) {
-    const id = await findImage(commands, from, signal);
+    const id = await findImage(commands, from);
     if (id === undefined) log('warn', `podman does not have ${from}, which a rollback needs`);
     else found.push({ name: from, id });
   }
@@ -29,41 +29,29 @@ export async function findReplaced(
  * Tags the replaced images, and creates a container of each that never runs, so that podman keeps them until the backup
  * is removed, also if all unused images are pruned. Throws `command-failed`.
  */
-export async function keepReplaced(
-  commands: HostCommands,
-  journal: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
+export async function keepReplaced(commands: HostCommands, journal: UpgradeJournal): Promise<void> {
   const [names, containers] = [rollbackTags(journal), rollbackContainers(journal)];
   for (const [index, { id }] of journal.replaced.entries()) {
-    await commands.podman(['tag', id, names[index] ?? ''], signal);
+    await commands.podman(['tag', id, names[index] ?? '']);
     const options = ['--replace', '--pull=never', '--network=none', '--name', containers[index] ?? ''];
-    await commands.podman(['create', ...options, id, 'true'], signal);
+    await commands.podman(['create', ...options, id, 'true']);
   }
 }
 
 /** Removes the tags and containers of `keepReplaced`. Throws `command-failed`. */
-export async function releaseReplaced(
-  commands: HostCommands,
-  journal: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
-  for (const name of rollbackContainers(journal)) await commands.podman(['rm', '--force', '--ignore', name], signal);
+export async function releaseReplaced(commands: HostCommands, journal: UpgradeJournal): Promise<void> {
+  for (const name of rollbackContainers(journal)) await commands.podman(['rm', '--force', '--ignore', name]);
   for (const name of rollbackTags(journal)) {
     // The tag may already be removed.
-    await commands.podman(['untag', name, name], signal).catch((error: unknown) => {
+    await commands.podman(['untag', name, name]).catch((error: unknown) => {
       if (!isPluginError(error, 'command-failed')) throw error;
     });
   }
 }
 
 /** Checks that podman has all replaced images, by ID. Throws `not-found` with all missing images. */
-export async function requireReplaced(
-  commands: HostCommands,
-  journal: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
-  const missing = await listMissing(commands, journal, signal);
+export async function requireReplaced(commands: HostCommands, journal: UpgradeJournal): Promise<void> {
+  const missing = await listMissing(commands, journal);
   if (missing.length === 0) return;
   const names = missing.map(({ name, id }) => `${name} (ID ${id.slice(0, 12)})`).join(' and ');
   const version = versionOfReplaced(journal);
@@ -91,7 +79,7 @@ export async function loadReplaced(
   expected: Digest | undefined,
   context: Context,
 ): Promise<UpgradeJournal> {
-  const missing = await listMissing(commands, journal, context.signal);
+  const missing = await listMissing(commands, journal);
   if (missing.length === 0) return journal;
   const changes = missing.map(({ name }): ImageChange => {
     const component = releaseComponents.find((each) => release.images[each].image === name);
@@ -109,24 +97,16 @@ export async function loadReplaced(
   return { ...journal, replaced: journal.replaced.map((each) => ({ ...each, id: idOf(each) })) };
 }
 
-async function listMissing(
-  commands: HostCommands,
-  { replaced }: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<ReplacedImage[]> {
+async function listMissing(commands: HostCommands, { replaced }: UpgradeJournal): Promise<ReplacedImage[]> {
   const missing: ReplacedImage[] = [];
-  for (const each of replaced) if ((await findImage(commands, each.id, signal)) === undefined) missing.push(each);
+  for (const each of replaced) if ((await findImage(commands, each.id)) === undefined) missing.push(each);
   return missing;
 }
 
 /** Restores the names of the replaced images. Throws `command-failed`. */
-export async function renameReplaced(
-  commands: HostCommands,
-  { replaced }: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
+export async function renameReplaced(commands: HostCommands, { replaced }: UpgradeJournal): Promise<void> {
   for (const { name, id } of replaced) {
-    if ((await findImage(commands, id, signal)) === undefined) continue;
-    if ((await findImage(commands, name, signal)) !== id) await commands.podman(['tag', id, name], signal);
+    if ((await findImage(commands, id)) === undefined) continue;
+    if ((await findImage(commands, name)) !== id) await commands.podman(['tag', id, name]);
   }
 }

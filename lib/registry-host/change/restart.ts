@@ -1,41 +1,36 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { readCertificates } from '../certificates/certificates.ts';
-import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
+import { detectInstallation } from '../detect/detect.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { healthCheckOf, waitForHealth } from './health.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { findImage } from '../releases/images.ts';
-import type { DetectOptions } from '../detect/scopes.ts';
+import type { ExecutionRequest, OpenRegistry } from './openRegistry.ts';
 import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
 
+/** File that exists while Quay is stopped for a task. */
+const markName = 'stopped';
+
+const quayUnit = 'quay-app.service';
+
 /** Stops units and disables their start at boot. Throws `command-failed`. */
-export async function disableUnits(
-  commands: HostCommands,
-  units: readonly string[],
-  signal: AbortSignal,
-): Promise<void> {
-  for (const unit of units) await commands.systemctl(['disable', '--now', `${unit}.service`], signal);
+export async function disableUnits(commands: HostCommands, units: readonly string[]): Promise<void> {
+  for (const unit of units) await commands.systemctl(['disable', '--now', `${unit}.service`]);
 }
 
 /**
  * Reloads systemd, and restarts the units of a change in order; units that the change disables only on the way back.
  * Throws `command-failed`.
  */
-export async function restartUnits(
-  request: ExecutionRequest,
-  journal: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
+export async function restartUnits(request: ExecutionRequest, journal: UpgradeJournal): Promise<void> {
   const { commands } = request;
   const retired = isForward(journal) ? (journal.retired?.units ?? []) : [];
-  await commands.systemctl(['daemon-reload'], signal);
+  await commands.systemctl(['daemon-reload']);
   for (const unit of journal.restart) {
     if (retired.includes(unit)) continue;
-    await commands.systemctl(['restart', `${unit}.service`], signal);
-    if (unit === 'quay-pod') await waitForPod(request, signal);
+    await commands.systemctl(['restart', `${unit}.service`]);
+    if (unit === 'quay-pod') await waitForPod(request);
   }
 }
 
@@ -43,10 +38,10 @@ export async function restartUnits(
  * Waits until the pod exists. systemd takes its unit as started before that, and restarts a container that finds no
  * pod only after 30 s. The health check reports a pod that never exists.
  */
-async function waitForPod({ commands, detected }: ExecutionRequest, signal: AbortSignal): Promise<void> {
+async function waitForPod({ commands, detected }: ExecutionRequest): Promise<void> {
   const [name] = valuesOf(detected.commands.pause, 'name');
   for (let tries = 0; name && tries < 100; tries += 1) {
-    const isThere = await commands.exists('pod', name.value, signal).catch((error: unknown) => {
+    const isThere = await commands.exists('pod', name.value).catch((error: unknown) => {
       if (!isPluginError(error, 'command-failed')) throw error;
       return false;
     });
@@ -56,49 +51,61 @@ async function waitForPod({ commands, detected }: ExecutionRequest, signal: Abor
 }
 
 /** Detects the registry again, and waits until it is healthy. Throws the errors of `waitForHealth`. */
-export async function waitForRegistry(
-  { files, detect, now, healthTimeout }: ExecutionRequest,
-  { log }: Context,
-  signal: AbortSignal,
-): Promise<void> {
+export async function waitForRegistry(registry: OpenRegistry): Promise<void> {
+  const { files, commands, detect, now, healthTimeout, context } = registry;
   const detected = await detectInstallation(files, detect);
   const check = healthCheckOf(detected, await readCertificates(files, detected.installation, now));
-  log('info', 'waiting for the registry to become healthy');
-  await waitForHealth(check, healthTimeout, signal);
+  context.log('info', 'waiting for the registry to become healthy');
+  await waitForHealth(check, healthTimeout, commands.signal);
 }
 
 /**
  * Checks that the containers run the new images, because a healthy registry may still be the old one. Throws
  * `unreachable`.
  */
-export async function requireContainers(
-  { commands }: ExecutionRequest,
-  { containers }: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
+export async function requireContainers({ commands }: ExecutionRequest, { containers }: UpgradeJournal): Promise<void> {
   for (const { name, image } of containers) {
     const format = '{{.State.Running}} {{.Image}}';
-    const [running, id] = (await commands.podman(['container', 'inspect', '--format', format, name], signal))
-      .trim()
-      .split(' ');
-    if (running === 'true' && id !== undefined && id === (await findImage(commands, image, signal))) continue;
+    const [running, id] = (await commands.podman(['container', 'inspect', '--format', format, name])).trim().split(' ');
+    if (running === 'true' && id !== undefined && id === (await findImage(commands, image))) continue;
     throw new PluginError('unreachable', `the container ${name} does not run ${image}`);
   }
 }
 
-/** The input of each change. */
-export interface ExecutionRequest {
-  readonly files: HostFiles;
-  /** The registry before the change. `detect` finds it again. */
-  readonly detected: DetectedInstallation;
-  readonly detect: DetectOptions;
-  readonly commands: HostCommands;
-  readonly now: Date;
-  /** Skip the restart and the health check. */
-  readonly noRestart: boolean;
-  /** Continue even if the registry is not healthy, or if its files were changed since. */
-  readonly force: boolean;
-  /** The time to wait for a healthy registry, in seconds. */
-  readonly healthTimeout: number;
-  readonly keepBackups: number;
+/**
+ * Stops Quay for a task, and starts it again, also if the task fails. If this process is killed, the next command that
+ * changes the registry starts it. A registry that does not run is not started. Throws as the task, and `command-failed`.
+ */
+export async function whileStopped<T>(registry: OpenRegistry, task: () => Promise<T>): Promise<T> {
+  const { commands, records, context } = registry;
+  if (!(await isActive(commands))) return task();
+  await records.state.write(markName, '');
+  const hint = `Start it: systemctl start ${quayUnit}. The next command that changes the registry starts it too.`;
+  context.onUnfinished?.(new PluginError('interrupted', 'Quay is stopped', { hint }));
+  try {
+    await commands.systemctl(['stop', quayUnit]);
+    return await task();
+  } finally {
+    await startQuay(registry);
+    context.onUnfinished?.(undefined);
+  }
+}
+
+/** Starts Quay if an earlier run was killed while it was stopped. Throws `command-failed`. */
+export async function startStopped(registry: OpenRegistry): Promise<void> {
+  if ((await registry.records.state.read(markName)) === undefined) return;
+  registry.context.log('warn', 'an earlier run was interrupted while the registry was stopped: starting it');
+  await startQuay(registry);
+}
+
+async function startQuay({ commands, records }: OpenRegistry): Promise<void> {
+  // An interruption must not leave it stopped.
+  await commands.uninterrupted().systemctl(['restart', quayUnit]);
+  await records.state.remove(markName);
+}
+
+/** Throws `command-failed` if systemd cannot be asked, because a database in use must not be copied. */
+async function isActive(commands: HostCommands): Promise<boolean> {
+  const state = await commands.systemctl(['show', '--property=ActiveState', '--value', quayUnit]);
+  return !/^(?:inactive|failed)$/.test(state.trim());
 }

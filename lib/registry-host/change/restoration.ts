@@ -2,10 +2,10 @@ import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../content/files/disk.ts';
-import { findDatabase } from './database.ts';
-import { findNewer, kindOf, stopDatabase } from './databaseKind.ts';
+import { findDatabase, findNewer, kindOf, stopDatabase } from './databaseKind.ts';
 import { undoMigration } from './migration.ts';
-import { restartUnits, waitForRegistry, type ExecutionRequest } from './restart.ts';
+import type { OpenRegistry } from './openRegistry.ts';
+import { restartUnits, waitForRegistry } from './restart.ts';
 import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import { removeSecrets } from './secrets.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
@@ -20,20 +20,18 @@ const newerName = 'newer-database';
  * missing images and a corrupt copy of the database, and skips the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
  */
 export async function requireRestorable(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
+  registry: OpenRegistry,
   journal: UpgradeJournal,
   keepNewer: boolean,
-  signal: AbortSignal,
 ): Promise<void> {
-  const { files, detected, commands, force } = request;
+  const { detected, commands, force, records } = registry;
   await records.requireFiles(journal);
   if (journal.phase === 'writing') return;
-  await requireRetired(request, journal, signal);
-  if (!force) await requireReplaced(commands, journal, signal);
+  await requireRetired(registry, journal);
+  if (!force) await requireReplaced(commands, journal);
   if (journal.database === undefined) return;
   const isMoved =
-    !journal.migration && (await findDatabase(files, commands, detected.installation, signal)) !== journal.database;
+    !journal.migration && (await findDatabase(registry, detected.installation))?.folder !== journal.database;
   if (isMoved) {
     throw new PluginError('conflict', `the database of the registry is no longer in ${journal.database}`, {
       hint: 'The backup is of another database. Restore the /sqlite volume in the unit of Quay.',
@@ -42,34 +40,30 @@ export async function requireRestorable(
   // The replaced database may have been missing.
   const kind = kindOf(journal);
   const copy = await records.folderOf(journal);
-  if (!journal.replacesDatabase) await kind.requireCopy(commands, copy, signal);
+  if (!journal.replacesDatabase) await kind.requireCopy(commands, copy);
   const { copyDigest } = journal;
-  if (!force && copyDigest !== undefined && (await kind.digest(commands, copy, signal)) !== copyDigest) {
+  if (!force && copyDigest !== undefined && (await kind.digest(commands, copy)) !== copyDigest) {
     throw new PluginError('invalid-file', `the backup of the database in ${records.showFolder(journal)} is corrupt`, {
       hint: 'Keep the registry as it is, and check the disk. Or force it, with the database of the backup as it is.',
       settings: ['force'],
     });
   }
   if (force || !isSaved(journal, keepNewer)) return;
-  const newer = await findNewer(request, journal, signal);
+  const newer = await findNewer(registry, journal);
   if (newer) {
-    await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder, signal));
+    await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder));
   }
 }
 
 /** Checks that the units and secrets that only a rollback needs are still there. Throws `not-found`. */
-async function requireRetired(
-  { files, commands, detected }: ExecutionRequest,
-  { retired }: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
+async function requireRetired({ files, commands, detected }: OpenRegistry, { retired }: UpgradeJournal): Promise<void> {
   const missing: string[] = [];
   for (const unit of retired?.units ?? []) {
     const path = join(detected.installation.unitFolder, `${unit}.service`);
     if (!(await files.exists(path))) missing.push(path);
   }
   for (const name of retired?.secrets ?? []) {
-    if (!(await commands.exists('secret', name, signal))) missing.push(`the podman secret ${name}`);
+    if (!(await commands.exists('secret', name))) missing.push(`the podman secret ${name}`);
   }
   if (missing.length === 0) return;
   throw new PluginError('not-found', `${missing.join(' and ')} is missing, which a rollback needs`, {
@@ -81,30 +75,24 @@ async function requireRetired(
  * Restores everything to its state before a change, and restarts the registry. With `keepNewer`, copies the newer
  * database first. A resumed run never restores twice. Throws `rollback-failed`.
  */
-export async function restoreRegistry(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  begun: UpgradeJournal,
-  keepNewer: boolean,
-  context: Context,
-): Promise<void> {
-  const { commands, noRestart } = request;
+export async function restoreRegistry(given: OpenRegistry, begun: UpgradeJournal, keepNewer: boolean): Promise<void> {
+  const { records, context, noRestart } = given;
   // An interruption does not stop the restoration.
-  const { signal } = new AbortController();
+  const commands = given.commands.uninterrupted();
+  const registry = { ...given, commands };
   let journal = begun;
   noteUnfinished(begun, context);
   try {
     if (journal.phase !== 'starting') {
-      await requireRestorable(request, records, journal, keepNewer, signal);
-      journal = await prepare(request, records, journal, keepNewer, signal);
-      journal = await restore(request, records, journal, signal);
+      await requireRestorable(registry, journal, keepNewer);
+      journal = await restore(registry, await prepare(registry, journal, keepNewer));
     }
     const isStarted = !noRestart && journal.restart.length > 0;
     // Before its first file, a change has at most stopped Quay.
-    if (isStarted && begun.phase === 'writing') await commands.systemctl(['start', 'quay-app.service'], signal);
-    else if (isStarted) await restartUnits(request, journal, signal);
-    await releaseReplaced(commands, journal, signal);
-    await kindOf(journal).removeCopy(commands, await records.folderOf(journal), signal);
+    if (isStarted && begun.phase === 'writing') await commands.systemctl(['start', 'quay-app.service']);
+    else if (isStarted) await restartUnits(registry, journal);
+    await releaseReplaced(commands, journal);
+    await kindOf(journal).removeCopy(commands, await records.folderOf(journal));
     await records.end(journal, false);
     context.onUnfinished?.(undefined);
     if (!isStarted || !journal.wasHealthy) return;
@@ -114,7 +102,7 @@ export async function restoreRegistry(
       cause,
     });
   }
-  await waitForRegistry(request, context, signal).catch((cause: unknown) => {
+  await waitForRegistry(registry).catch((cause: unknown) => {
     throw new PluginError(
       'rollback-failed',
       `everything was restored, but the registry is not healthy: ${messageOf(cause)}`,
@@ -133,43 +121,33 @@ export function noteUnfinished({ title }: UpgradeJournal, { onUnfinished }: Cont
 }
 
 /** Does all that comes before the first restored file. If that fails, the newer Quay runs again until the next try. */
-async function prepare(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  begun: UpgradeJournal,
-  keepNewer: boolean,
-  signal: AbortSignal,
-): Promise<UpgradeJournal> {
+async function prepare(registry: OpenRegistry, begun: UpgradeJournal, keepNewer: boolean): Promise<UpgradeJournal> {
+  const { records, commands } = registry;
   if (begun.database === undefined || !isSaved(begun, keepNewer)) return await beginRestoring(records, begun);
   try {
-    return await beginRestoring(records, await saveNewer(request, records, begun, signal));
+    return await beginRestoring(records, await saveNewer(registry, begun));
   } catch (error) {
-    await request.commands.systemctl(['restart', 'quay-app.service'], signal).catch(() => undefined);
+    await commands.systemctl(['restart', 'quay-app.service']).catch(() => undefined);
     throw error;
   }
 }
 
 /** Stops Quay, and copies the database that the newer Quay has changed. */
-async function saveNewer(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  begun: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<UpgradeJournal> {
-  const { commands, force } = request;
+async function saveNewer(registry: OpenRegistry, begun: UpgradeJournal): Promise<UpgradeJournal> {
+  const { commands, force, records } = registry;
   const journal = await records.advance(begun, 'saving');
-  await stopDatabase(commands, begun, signal);
+  await stopDatabase(commands, begun);
   const newer = await records.state.locate(newerName);
   const clear = async (): Promise<void> => {
     // An earlier one may be of PostgreSQL.
-    await kindOf({ isPostgres: true }).removeCopy(commands, newer, signal);
+    await kindOf({ isPostgres: true }).removeCopy(commands, newer);
     await records.state.remove(newerName);
   };
   try {
-    const found = await findNewer(request, begun, signal);
+    const found = await findNewer(registry, begun);
     await clear();
     await records.state.makeFolder(newerName);
-    await found?.kind.copy(commands, found.folder, newer, signal);
+    await found?.kind.copy(commands, found.folder, newer);
   } catch (error) {
     if (!force) throw error;
     await clear();
@@ -182,25 +160,20 @@ function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
   return phase === 'saving' || (phase === 'restarting' && keepNewer);
 }
 
-async function restore(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  journal: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<UpgradeJournal> {
-  const { commands } = request;
-  if (journal.database !== undefined) await stopDatabase(commands, journal, signal);
+async function restore(registry: OpenRegistry, journal: UpgradeJournal): Promise<UpgradeJournal> {
+  const { commands, records } = registry;
+  if (journal.database !== undefined) await stopDatabase(commands, journal);
   await records.restore(journal);
   for (const { name, from } of journal.names) {
-    if (from !== undefined) await commands.podman(['tag', from, name], signal);
+    if (from !== undefined) await commands.podman(['tag', from, name]);
   }
-  await renameReplaced(commands, journal, signal);
+  await renameReplaced(commands, journal);
   if (journal.database !== undefined) {
-    if (journal.migration) await undoMigration(request, records.state, journal.migration, signal);
-    await kindOf(journal).restore(commands, await records.folderOf(journal), journal.database, signal);
+    if (journal.migration) await undoMigration(registry, journal.migration);
+    await kindOf(journal).restore(commands, await records.folderOf(journal), journal.database);
   }
-  await removeSecrets(commands, journal.secrets ?? [], signal);
-  for (const unit of journal.retired?.units ?? []) await commands.systemctl(['enable', `${unit}.service`], signal);
+  await removeSecrets(commands, journal.secrets ?? []);
+  for (const unit of journal.retired?.units ?? []) await commands.systemctl(['enable', `${unit}.service`]);
   return advance(records, journal, 'starting');
 }
 

@@ -8,16 +8,15 @@ import { isAhead, readCertificates } from '../certificates/certificates.ts';
 import type { RenewalOptions } from '../certificates/renewal.ts';
 import { ChangedFiles } from '../changedFiles.ts';
 import { detectInstallation } from '../detect/detect.ts';
-import { changeLocked } from './certificateChange.ts';
-import { openRecords, requireUntouched } from './execution.ts';
+import { renewLocked } from './certificateChange.ts';
+import { requireUntouched } from './execution.ts';
 import { dropBackup } from './expiry.ts';
-import { type ExecutionRequest } from './restart.ts';
+import { lockRegistry, openRegistry, type ExecutionRequest, type OpenRegistry } from './openRegistry.ts';
 import { loadReplaced, versionOfReplaced } from './replacedImages.ts';
 import { requireRestorable, restoreRegistry } from './restoration.ts';
-import { startStopped } from './stop.ts';
+import { startStopped } from './restart.ts';
 import { isForward, timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
-import { takeStateLock } from '../stateFolder.ts';
 
 /** Input of a rollback. */
 export interface RollbackRequest extends ExecutionRequest {
@@ -111,20 +110,19 @@ export async function findRevertible({
  * Plans a rollback, and checks that it is possible. Changes nothing. Throws `not-found` if there is no backup, the
  * errors of `requireRestorable`, `conflict` if the files were changed since, and `usage`.
  */
-export async function planRollback(request: RollbackRequest, { signal }: Context): Promise<RollbackPlan> {
-  const records = openRecords(request);
-  return describeRollback(request, records, await findChange(request, records), signal);
+export async function planRollback(request: RollbackRequest, context: Context): Promise<RollbackPlan> {
+  const registry = openRegistry(request, context);
+  return describeRollback(registry, await findChange(registry));
 }
 
 async function describeRollback(
-  request: RollbackRequest,
-  records: UpgradeRecords,
+  registry: RollbackRequest & OpenRegistry,
   journal: UpgradeJournal,
-  signal: AbortSignal,
 ): Promise<RollbackPlan> {
+  const { records, noRestart } = registry;
   const isRestored = journal.phase === 'starting';
-  if (!isRestored) await requireRestorable(request, records, journal, true, signal);
-  const renewals = await findUnusable(request, records, journal);
+  if (!isRestored) await requireRestorable(registry, journal, true);
+  const renewals = await findUnusable(registry, journal);
   return {
     renewals,
     title: journal.title,
@@ -133,7 +131,7 @@ async function describeRollback(
     files: isRestored ? [] : (await records.listChanged(journal)).map(({ path }) => path),
     database: isRestored || journal.phase === 'writing' ? undefined : journal.database,
     images: journal.replaced.map(({ name }) => name),
-    restart: request.noRestart ? [] : journal.restart,
+    restart: noRestart ? [] : journal.restart,
   };
 }
 
@@ -143,24 +141,21 @@ async function describeRollback(
  * errors of `planRollback`, and `rollback-failed`.
  */
 export async function rollBackRegistry(request: RollbackRequest, context: Context): Promise<RollbackPlan> {
-  await using _lock = await takeStateLock(request.files, request.detected.installation);
-  const records = openRecords(request);
+  await using registry = await lockRegistry(request, context);
+  const { records, commands, files, release, expectedDigest, detect } = registry;
   if (!(await lastChange(records))) await records.state.removeScratch();
-  const { release, expectedDigest, commands } = request;
-  const change = await findChange(request, records);
+  const change = await findChange(registry);
   const journal = release ? await loadReplaced(commands, change, release, expectedDigest, context) : change;
-  const plan = await describeRollback(request, records, journal, context.signal);
-  await startStopped(commands, records.state, context);
+  const plan = await describeRollback(registry, journal);
+  await startStopped(registry);
   const isRenewed = plan.renewals.length > 0;
   // Clients of an expired certificate, and so the health check, fail until it is renewed.
-  const restored = isRenewed ? { ...journal, wasHealthy: false } : journal;
-  await restoreRegistry(request, records, restored, true, context);
+  await restoreRegistry(registry, isRenewed ? { ...journal, wasHealthy: false } : journal, true);
   if (isRenewed) {
-    const detected = await detectInstallation(request.files, request.detect);
-    await changeLocked({ ...request, detected }, records, context);
+    await renewLocked({ ...registry, detected: await detectInstallation(files, detect) });
     // The next rollback reverts the change before, and not this renewal.
     const renewed = await records.last();
-    if (renewed) await dropBackup(request, records, renewed, context);
+    if (renewed) await dropBackup(registry, renewed);
   }
   return plan;
 }
@@ -171,9 +166,10 @@ export async function rollBackRegistry(request: RollbackRequest, context: Contex
  */
 export async function abandonChange(
   request: ExecutionRequest,
+  context: Context,
 ): Promise<{ readonly journal: UpgradeJournal; readonly backup: string }> {
-  await using _lock = await takeStateLock(request.files, request.detected.installation);
-  const records = openRecords(request);
+  await using registry = await lockRegistry(request, context);
+  const { records } = registry;
   const journal = await records.current();
   if (!journal) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
   return { journal, backup: await records.abandon(journal) };
@@ -188,16 +184,9 @@ export async function dropBackups(
   isConfirmed: boolean,
   context: Context,
 ): Promise<UpgradeJournal[]> {
-  await using _lock = await takeStateLock(request.files, request.detected.installation);
-  const records = openRecords(request);
-  const unfinished = await records.current();
-  if (unfinished) {
-    throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
-      hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', which can also abandon it.",
-    });
-  }
-  const ended = await records.listEnded();
-  for (const journal of isConfirmed ? ended : []) await dropBackup(request, records, journal, context);
+  await using registry = await lockRegistry(request, context);
+  const ended = await registry.records.requireEnded();
+  for (const journal of isConfirmed ? ended : []) await dropBackup(registry, journal);
   return ended;
 }
 
@@ -205,11 +194,8 @@ export async function dropBackups(
  * Returns why clients could not use the certificate that a rollback restores, if this program can renew it; none if they
  * can, or if the present one is no better. Throws `not-ready` if it cannot be renewed, unless `force`.
  */
-async function findUnusable(
-  { files, detect, detected, now, force }: RollbackRequest,
-  records: UpgradeRecords,
-  journal: UpgradeJournal,
-): Promise<string[]> {
+async function findUnusable(registry: OpenRegistry, journal: UpgradeJournal): Promise<string[]> {
+  const { files, detect, detected, now, force, records } = registry;
   const before = new ChangedFiles(files.root, await records.readOldFiles(journal));
   const old = await readCertificates(before, (await detectInstallation(before, detect)).installation, now);
   const present = await readCertificates(files, detected.installation, now);
@@ -227,15 +213,16 @@ async function lastChange(records: UpgradeRecords): Promise<UpgradeJournal | und
   return (await records.current()) ?? (await records.last());
 }
 
-async function findChange(request: ExecutionRequest, records: UpgradeRecords): Promise<UpgradeJournal> {
+async function findChange(registry: OpenRegistry): Promise<UpgradeJournal> {
+  const { records, noRestart } = registry;
   const journal = await lastChange(records);
   if (!journal) {
     throw new PluginError('not-found', 'there is nothing to roll back', {
       hint: 'Backups of upgrades are in .oc-mirror-registry/backups beside quay-config.',
     });
   }
-  if (isForward(journal)) await requireUntouched(request, records, journal);
-  if (request.noRestart && journal.database !== undefined) {
+  if (isForward(journal)) await requireUntouched(registry, journal);
+  if (noRestart && journal.database !== undefined) {
     throw new PluginError('usage', 'a rollback that restores the database must restart the registry', {
       hint: 'Quay is stopped for that. Allow the restart.',
     });

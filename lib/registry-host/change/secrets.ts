@@ -1,13 +1,13 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import type { Configuration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
-import { scratchNames, type StateFolder } from '../stateFolder.ts';
+import { scratchNames } from '../stateFolder.ts';
+import type { OpenRegistry } from './openRegistry.ts';
 
 /** The name of the secret with the password of Redis in all installers. */
 export const redisSecret = 'redis_pass';
@@ -17,31 +17,27 @@ export async function listMissingSecrets(
   commands: HostCommands,
   restart: readonly string[],
   { configuration }: DetectedInstallation,
-  signal: AbortSignal,
 ): Promise<string[]> {
   const isNeeded = restart.includes('quay-redis') && passwordOf(configuration) !== undefined;
-  return isNeeded && !(await hasSecret(commands, redisSecret, signal)) ? [redisSecret] : [];
+  return isNeeded && !(await commands.exists('secret', redisSecret)) ? [redisSecret] : [];
 }
 
 /**
  * Creates the secrets of a change that podman does not have. The password of Redis is from Quay’s configuration, and is
  * passed in a temporary file of `state`. Throws `command-failed`, `disk-full`.
  */
-export async function createSecrets(
-  commands: HostCommands,
-  names: readonly string[],
-  { configuration }: DetectedInstallation,
-  state: StateFolder,
-  { log, signal }: Context,
-): Promise<void> {
+export async function createSecrets(registry: OpenRegistry, names: readonly string[]): Promise<void> {
+  const { commands, context } = registry;
+  const { configuration } = registry.detected;
+  const { state } = registry.records;
   const password = passwordOf(configuration);
   for (const name of names) {
-    if (password === undefined || (await hasSecret(commands, name, signal))) continue;
+    if (password === undefined || (await commands.exists('secret', name))) continue;
     try {
       // podman refuses a socket as its standard input, and Node.js creates one.
       await state.write(scratchNames.secret, password);
-      await commands.podman(['secret', 'create', name, await state.locate(scratchNames.secret)], signal);
-      log('info', `created the podman secret ${name} from ${configuration.path}`);
+      await commands.podman(['secret', 'create', name, await state.locate(scratchNames.secret)]);
+      context.log('info', `created the podman secret ${name} from ${configuration.path}`);
     } finally {
       await state.remove(scratchNames.secret);
     }
@@ -57,23 +53,21 @@ export async function findSecretProblem(
   name: string,
   isUsed: boolean,
   { configuration }: DetectedInstallation,
-  signal: AbortSignal,
 ): Promise<string | undefined> {
   const password = name === redisSecret ? passwordOf(configuration) : undefined;
-  if (!(await hasSecret(commands, name, signal))) {
+  if (!(await commands.exists('secret', name))) {
     return isUsed && password === undefined ? `podman has no secret ${name}, which a unit needs` : undefined;
   }
   if (password === undefined) return undefined;
-  const value = await readSecret(commands, name, signal);
+  const value = await readSecret(commands, name);
   if (value === undefined || value === password) return undefined;
   const next = isUsed ? 'give both the same' : `'podman secret rm ${name}' removes it, and the upgrade creates it`;
   return `the podman secret ${name} differs from the password of Redis in ${configuration.path}: ${next}`;
 }
 
 /** Reads the value of a secret; undefined if podman does not tell it. Throws `interrupted`. */
-async function readSecret(commands: HostCommands, name: string, signal: AbortSignal): Promise<string | undefined> {
-  const inspect = (...options: string[]): Promise<string> =>
-    commands.podman(['secret', 'inspect', ...options, name], signal);
+async function readSecret(commands: HostCommands, name: string): Promise<string | undefined> {
+  const inspect = (...options: string[]): Promise<string> => commands.podman(['secret', 'inspect', ...options, name]);
   const shown = await inspect('--showsecret', '--format', '{{.SecretData}}').catch(passFailed);
   if (shown !== undefined) return shown.replace(/\n$/, '');
   // Before podman 4.6, only the file of its driver has the value.
@@ -90,26 +84,12 @@ function passFailed(error: unknown): undefined {
 }
 
 /** Removes secrets, if they exist. Throws `command-failed`. */
-export async function removeSecrets(
-  commands: HostCommands,
-  names: readonly string[],
-  signal: AbortSignal,
-): Promise<void> {
+export async function removeSecrets(commands: HostCommands, names: readonly string[]): Promise<void> {
   for (const name of names) {
-    if (await hasSecret(commands, name, signal)) await commands.podman(['secret', 'rm', name], signal);
+    if (await commands.exists('secret', name)) await commands.podman(['secret', 'rm', name]);
   }
 }
 
 function passwordOf(configuration: Configuration): string | undefined {
   return configuration.get('BUILDLOGS_REDIS', 'password')?.value;
-}
-
-async function hasSecret(commands: HostCommands, name: string, signal: AbortSignal): Promise<boolean> {
-  try {
-    await commands.podman(['secret', 'inspect', name], signal);
-    return true;
-  } catch (error) {
-    if (isPluginError(error, 'command-failed')) return false;
-    throw error;
-  }
 }

@@ -1,7 +1,7 @@
 import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import { defaultSqliteStorage, releaseComponents, type ReleaseComponent } from '../installation.ts';
+import { defaultSqliteStorage, releaseComponents, type HostAccess, type ReleaseComponent } from '../installation.ts';
 import { type DetectedInstallation } from '../detect/detect.ts';
 import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
 import { listMissingUnits } from '../releases/missingUnits.ts';
@@ -12,8 +12,7 @@ import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certific
 import { join } from 'node:path';
 import { measureFree } from '../../content/files/disk.ts';
 import { stateFolderOf } from '../stateFolder.ts';
-import { findDatabase } from './database.ts';
-import { kindOf } from './databaseKind.ts';
+import { findDatabase } from './databaseKind.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The input of a survey. */
@@ -45,7 +44,6 @@ export interface RegistrySurvey {
 export async function surveyHost(
   { files, detected, target, release, renewal: options, sqliteStorage = defaultSqliteStorage }: SurveyRequest,
   podman?: HostCommands,
-  signal = new AbortController().signal,
 ): Promise<RegistrySurvey> {
   const { installation } = detected;
   const certificates = await readCertificates(files, installation, options.now);
@@ -58,7 +56,7 @@ export async function surveyHost(
     if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
     const recorded = state?.images[component];
     const known = recorded?.ref === present ? recorded.id : undefined;
-    const id = podman ? await findImage(podman, present, signal) : known;
+    const id = podman ? await findImage(podman, present) : known;
     if (id === undefined && !podman) unknown.push(present);
     else if (id !== wanted.id) respun.push(component);
   }
@@ -77,7 +75,7 @@ export async function surveyHost(
     sqliteStorage,
     missing: listMissingUnits(detected, target),
     needs: podman
-      ? await findUnmetNeeds({ files, commands: podman }, detected, images, signal)
+      ? await findUnmetNeeds({ files, commands: podman }, detected, images)
       : { blockers: [], warnings: [] },
   });
   return { certificates, renewal, renewals, plan };
@@ -101,23 +99,22 @@ const passes = 5;
 
 /** Measures what a plan costs on this host. Changes nothing. Throws `command-failed`, `not-readable`, `invalid-file`. */
 export async function forecastUpgrade(
-  { files, commands, detected }: { files: HostFiles; commands: HostCommands; detected: DetectedInstallation },
+  host: HostAccess & { readonly detected: DetectedInstallation },
   { images }: UpgradePlan,
-  signal: AbortSignal,
 ): Promise<Forecast> {
+  const { files, commands, detected } = host;
   const { installation } = detected;
   const copies = images.some(({ component }) => component === 'quay');
-  const folder = copies ? await findDatabase(files, commands, installation, signal) : undefined;
-  const isPostgres = installation.database === 'postgres';
-  const databaseSize = folder === undefined ? 0 : await kindOf({ isPostgres }).size(commands, folder, signal);
+  const database = copies ? await findDatabase(host, installation) : undefined;
+  const databaseSize = database ? await database.kind.size(commands, database.folder) : 0;
   const begun = performance.now();
-  if (folder !== undefined) await commands.digestOf(folder, [], signal);
+  if (database) await commands.digestOf(database.folder, []);
   const readTime = (performance.now() - begun) / 1000;
   const { free } = await measureFree(files.locate(join(stateFolderOf(installation), 'each')));
   const ended = await new UpgradeRecords(files, installation).listEnded();
   const last = ended.findLast(({ outage, database }) => outage !== undefined && (database !== undefined) === copies);
   return {
-    ...{ databaseSize, copyTime: folder === undefined ? 0 : passes * readTime, lastOutage: last?.outage },
+    ...{ databaseSize, copyTime: database ? passes * readTime : 0, lastOutage: last?.outage },
     ...{ backupSize: 2.2 * databaseSize, free },
   };
 }

@@ -11,7 +11,7 @@ import { readKept, removeKept, writeKept, type KeptData } from '../detect/keptDa
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import { findUnits, type DetectOptions, type ScopedUnits } from '../detect/scopes.ts';
 import { stateFolderOf, takeStateLock } from '../stateFolder.ts';
-import { rollbackContainers, rollbackTags, type UpgradeJournal } from './upgradeJournal.ts';
+import { rollbackContainers, rollbackTags } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The parts of an installation that exist on a host. Paths are paths of the host. */
@@ -58,14 +58,12 @@ const dataMounts = ['/datastorage', '/sqlite', '/var/lib/pgsql/data'];
  * Lists all parts of an installation from its units. Its configuration may be missing. Changes nothing. Throws the
  * errors of `locateInstallation`, `conflict` for an unfinished change, and `command-failed`.
  */
-export async function planUninstall(
-  { files, commands, detect }: UninstallRequest,
-  signal: AbortSignal,
-): Promise<UninstallPlan> {
+export async function planUninstall({ files, commands, detect }: UninstallRequest): Promise<UninstallPlan> {
   const located = await locateInstallation(files, detect);
   const { scope, unitFolder: folder, quayRoot, kept } = located;
   const found: ScopedUnits = kept ? { scope, folder, units: new Map() } : await findUnits(files, detect);
   const { units } = found;
+  const ended = kept ? [] : await new UpgradeRecords(files, located).requireEnded();
   const podmanCommands = listCommands(found);
   const named = (option: string): string[] =>
     podmanCommands.flatMap((each) => valuesOf(each, option).map(({ value }) => value));
@@ -87,7 +85,7 @@ export async function planUninstall(
     names: readonly string[],
   ): Promise<string[]> => {
     const existing: string[] = [];
-    for (const name of names) if (await commands.exists(kind, name, signal)) existing.push(name);
+    for (const name of names) if (await commands.exists(kind, name)) existing.push(name);
     return existing;
   };
   return {
@@ -99,16 +97,13 @@ export async function planUninstall(
     ],
     // The first installer has no unit for the pod.
     pods: await keepExisting('pod', [...new Set([...namesOf(true), ...named('pod')])]),
-    containers: await keepExisting('container', [
-      ...namesOf(false),
-      ...(kept ? [] : (await listKept(files, located)).flatMap(rollbackContainers)),
-    ]),
+    containers: await keepExisting('container', [...namesOf(false), ...ended.flatMap(rollbackContainers)]),
     secrets: await keepExisting('secret', [...new Set(named('secret').map((value) => value.split(',')[0] ?? ''))]),
     volumes: await keepExisting(
       'volume',
       data.filter((store) => !store.startsWith('/')),
     ),
-    keptImages: await keepExisting('image', kept?.keptImages ?? (await listKept(files, located)).flatMap(rollbackTags)),
+    keptImages: await keepExisting('image', kept?.keptImages ?? ended.flatMap(rollbackTags)),
     folders: await listFolders(files, [
       ...new Set([
         ...data.filter((store) => store.startsWith('/')),
@@ -153,13 +148,13 @@ export async function locateInstallation(files: HostFiles, detect: DetectOptions
 export async function uninstallRegistry(
   request: UninstallRequest,
   removeData: boolean,
-  { log, signal }: Context,
+  { log }: Context,
 ): Promise<UninstallPlan> {
   const { files, commands, detect } = request;
   const located = await locateInstallation(files, detect);
   const { unitFolder, quayRoot } = located;
   await using _lock = await takeStateLock(files, located);
-  const plan = await planUninstall(request, signal);
+  const plan = await planUninstall(request);
   const removed = removeData ? plan.folders : [];
   const folders = await Promise.all(removed.map((path) => requireRemovable(files, path, detect.home)));
   const { scope, volumes, keptImages } = plan;
@@ -168,36 +163,27 @@ export async function uninstallRegistry(
   await writeKept(files, kept, detect);
   for (const unit of plan.units) {
     log('info', `stopping ${unit}`);
-    await commands.systemctl(['disable', '--now', unit], signal);
+    await commands.systemctl(['disable', '--now', unit]);
   }
-  if (plan.containers.length > 0) await commands.podman(['rm', '--force', '--ignore', ...plan.containers], signal);
-  if (plan.pods.length > 0) await commands.podman(['pod', 'rm', '--force', '--ignore', ...plan.pods], signal);
-  for (const name of plan.secrets) await commands.podman(['secret', 'rm', name], signal);
+  if (plan.containers.length > 0) await commands.podman(['rm', '--force', '--ignore', ...plan.containers]);
+  if (plan.pods.length > 0) await commands.podman(['pod', 'rm', '--force', '--ignore', ...plan.pods]);
+  for (const name of plan.secrets) await commands.podman(['secret', 'rm', name]);
   if (removeData) {
-    for (const name of plan.volumes) await commands.podman(['volume', 'rm', name], signal);
-    for (const name of plan.keptImages) await commands.podman(['untag', name, name], signal);
-    for (const path of folders) await commands.removeFolder(path, signal);
+    for (const name of plan.volumes) await commands.podman(['volume', 'rm', name]);
+    for (const name of plan.keptImages) await commands.podman(['untag', name, name]);
+    for (const path of folders) await commands.removeFolder(path);
     // The folder may have archives of the installer.
     await removeEmptyFolder(files, quayRoot.value);
   }
   // The unit of Quay is last, so that the next run still finds the installation.
   for (const path of plan.unitFiles) await removeFile(files, { path, within: unitFolder });
-  await commands.systemctl(['daemon-reload'], signal);
+  await commands.systemctl(['daemon-reload']);
   if (removeData) await removeKept(files, scope, detect);
   return plan;
 }
 
 function listCommands({ units }: ScopedUnits): PodmanCommand[] {
   return [...units.values()].map(findCommand).filter((each) => each !== undefined);
-}
-
-async function listKept(files: HostFiles, located: LocatedInstallation): Promise<UpgradeJournal[]> {
-  const records = new UpgradeRecords(files, located);
-  const unfinished = await records.current();
-  if (!unfinished) return records.listEnded();
-  throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
-    hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', which can also abandon it.",
-  });
 }
 
 async function listFolders(files: HostFiles, paths: readonly string[]): Promise<string[]> {

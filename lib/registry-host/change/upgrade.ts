@@ -1,10 +1,9 @@
 import { PluginError } from '../../errors.ts';
 import type { Context } from '../../context.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import { findDatabase } from './database.ts';
-import { kindOf } from './databaseKind.ts';
-import { changeRegistry, resumeUnfinished, openRecords } from './execution.ts';
-import { type ExecutionRequest } from './restart.ts';
+import { findDatabase } from './databaseKind.ts';
+import { changeRegistry, resumeUnfinished } from './execution.ts';
+import { lockRegistry, type ExecutionRequest } from './openRegistry.ts';
 import type { FileChange } from '../fileChange.ts';
 import { requireHealth } from './health.ts';
 import {
@@ -29,7 +28,6 @@ import { originAfter, renewCertificates, type RenewalOptions } from '../certific
 import { listMissingSecrets } from './secrets.ts';
 import { surveyHost, type RegistrySurvey } from './survey.ts';
 import type { RetiredUnits, UpgradeJournal } from './upgradeJournal.ts';
-import { takeStateLock } from '../stateFolder.ts';
 
 /** The input of an upgrade. */
 export interface UpgradeRequest extends ExecutionRequest {
@@ -59,19 +57,17 @@ export interface UpgradeResult {
  * the errors of reading and loading.
  */
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
-  const { files, commands, release } = request;
-  const { signal } = context;
-  await using _lock = await takeStateLock(files, request.detected.installation);
-  const records = openRecords(request);
-  const resumed = await resumeUnfinished(request, records, context);
-  const present = resumed ?? request.detected;
-  const first = await surveyHost({ ...request, detected: present }, commands, signal);
+  await using locked = await lockRegistry(request, context);
+  const present = await resumeUnfinished(locked);
+  const { files, commands, release, noRestart, force, records } = present;
+  const first = await surveyHost(present, commands);
   requireFeasible(first.plan);
-  if (isUpToDate(first.plan)) return { outcome: resumed ? 'resumed' : 'unchanged', plan: first.plan };
-  const missing = listMissingUnits(present, request.target);
-  if (missing.length > 0) await writeMissingUnits({ ...request, detected: present }, missing, signal);
-  const detected = missing.length > 0 ? await detectInstallation(files, request.detect) : present;
-  const survey = missing.length > 0 ? await surveyHost({ ...request, detected }, commands, signal) : first;
+  if (isUpToDate(first.plan)) return { outcome: present.resumed ? 'resumed' : 'unchanged', plan: first.plan };
+  const missing = listMissingUnits(present.detected, request.target);
+  if (missing.length > 0) await writeMissingUnits(present, missing);
+  const detected = missing.length > 0 ? await detectInstallation(files, request.detect) : present.detected;
+  const registry = { ...present, detected };
+  const survey = missing.length > 0 ? await surveyHost(registry, commands) : first;
   const { certificates, renewal, renewals } = survey;
   const { repairs, restart } = first.plan;
   const plan = {
@@ -80,24 +76,22 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     restart: restartOrder.filter((unit) => [...restart, ...survey.plan.restart].includes(unit)),
   };
 
-  const quayChanges = plan.images.some(({ component }) => component === 'quay');
-  if (request.noRestart && (quayChanges || plan.images.some(({ from, to }) => from === to))) {
+  const quay = plan.images.find(({ component }) => component === 'quay');
+  if (noRestart && (quay || plan.images.some(({ from, to }) => from === to))) {
     throw new PluginError('usage', 'a change of Quay, or of an image of the same name, must restart the registry', {
       hint: 'The database is copied while Quay is stopped. Allow the restart.',
     });
   }
-  const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;
-  const isPostgres = detected.installation.database === 'postgres';
-  const databaseSize = database === undefined ? 0 : await kindOf({ isPostgres }).size(commands, database, signal);
-  const to = plan.images.find(({ component }) => component === 'quay')?.to ?? '';
+  const database = quay && (await findDatabase(registry, detected.installation));
+  const databaseSize = database ? await database.kind.size(commands, database.folder) : 0;
   const migration =
-    plan.migration && (await prepareMigration(request, { image: to, ...plan.migration }, databaseSize, signal));
+    plan.migration &&
+    (await prepareMigration(registry, { image: quay?.to ?? '', storage: plan.migration.storage }, databaseSize));
   if (plan.images.length > 0) {
-    await requireReadiness({ commands, release, databaseSize, backups: await records.state.locate() }, context);
+    await requireReadiness({ commands, release, databaseSize, backups: await records.state.locate() });
     await release?.check(request.expectedDigest, context);
   }
-  const wasHealthy =
-    !request.noRestart && (await requireHealth(detected, certificates, request.force || missing.length > 0, context));
+  const wasHealthy = !noRestart && (await requireHealth(detected, certificates, force || missing.length > 0, context));
   const { postgres } = detected.installation.images;
   const old = [...plan.images.map(({ from }) => from), ...(migration && postgres ? [postgres.value] : [])];
   const replaced = await findReplaced(commands, old, context);
@@ -114,19 +108,18 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     }),
     ...(renewed?.changes ?? []),
   ];
-  const change = {
+  await changeRegistry(registry, {
     title: 'the upgrade',
-    changes: [...changes, await recordUpgrade({ ...request, detected }, survey, loaded, changes)],
+    changes: [...changes, await recordUpgrade(registry, survey, loaded, changes)],
     restart: migration ? withPostgres(plan.restart) : plan.restart,
-    ...{ database, isPostgres },
+    ...{ database: database?.folder, isPostgres: detected.installation.database === 'postgres' },
     ...(migration && { migration, retired: retiredUnits(detected) }),
-    secrets: await listMissingSecrets(commands, plan.restart, detected, signal),
+    secrets: await listMissingSecrets(commands, plan.restart, detected),
     containers: containersOf(detected, plan.images),
     names: loaded.names,
     replaced,
     wasHealthy,
-  };
-  await changeRegistry(request, records, change, context);
+  });
   return { outcome: 'upgraded', plan };
 }
 

@@ -4,7 +4,7 @@ import { PluginError } from '../../errors.ts';
 import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
-import type { FileAttributes } from '../fileChange.ts';
+import type { FileAttributes, FileChange } from '../fileChange.ts';
 import type { Installation } from '../installation.ts';
 import { unitNames } from '../detect/scopes.ts';
 import { stateFolderOf } from '../stateFolder.ts';
@@ -16,9 +16,12 @@ import { stateFolderOf } from '../stateFolder.ts';
  * until everything is restored, and `starting` until the old registry has started. Before `writing`, nothing is changed
  * and there is no journal.
  */
-export type UpgradePhase = 'writing' | 'migrating' | 'replacing' | 'restarting' | 'saving' | 'restoring' | 'starting';
+export type UpgradePhase = ForwardPhase | 'saving' | 'restoring' | 'starting';
 
-const forwardPhases: readonly string[] = ['writing', 'migrating', 'replacing', 'restarting'];
+/** A phase before the way back. */
+export type ForwardPhase = (typeof forwardPhases)[number];
+
+const forwardPhases = ['writing', 'migrating', 'replacing', 'restarting'] as const;
 const phases: readonly string[] = [...forwardPhases, 'saving', 'restoring', 'starting'];
 
 /** Locations of an installation’s files. */
@@ -121,9 +124,19 @@ const isJournal = fieldsWith({
   outage: optional(isCount),
 });
 
-/** Tells whether a change goes forward: its rollback has not begun. */
-export function isForward({ phase }: Pick<UpgradeJournal, 'phase'>): boolean {
-  return forwardPhases.includes(phase);
+/** A change before it begins: the files that it writes, and what its journal says from the beginning. */
+export type PlannedChange = { readonly changes: readonly FileChange[] } & Pick<
+  UpgradeJournal,
+  'title' | 'restart' | 'wasHealthy'
+> &
+  Partial<Omit<UpgradeJournal, 'id' | 'phase' | 'files'>>;
+
+/** A change whose rollback has not begun. */
+export type ForwardJournal = UpgradeJournal & { readonly phase: ForwardPhase };
+
+/** Tells whether a change goes forward. */
+export function isForward(journal: UpgradeJournal): journal is ForwardJournal {
+  return (forwardPhases as readonly string[]).includes(journal.phase);
 }
 
 /** Returns the folder that a file of the installation must not leave; undefined for any other file. */

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { PluginError } from '../../errors.ts';
 import {
   checkWritable,
@@ -7,14 +8,17 @@ import {
   removePartial,
   replaceFile,
   type FileChange,
+  type FileCopy,
 } from '../fileChange.ts';
 import type { ConfinedPath, HostFiles } from '../../node/machine/hostFiles.ts';
 import { StateFolder } from '../stateFolder.ts';
 import {
   folderOfFile,
   parseJournal,
+  type ForwardJournal,
   type InstallationPaths,
   type JournaledFile,
+  type PlannedChange,
   type UpgradeJournal,
   type UpgradePhase,
 } from './upgradeJournal.ts';
@@ -67,11 +71,7 @@ export class UpgradeRecords {
   /**
    * Saves the old and the new files, and writes the journal. From then on, the change can be finished or rolled back.
    */
-  async begin(
-    changes: readonly FileChange[],
-    rest: Omit<UpgradeJournal, 'id' | 'phase' | 'files'>,
-    now: Date,
-  ): Promise<UpgradeJournal> {
+  async begin({ changes, ...rest }: PlannedChange, now: Date): Promise<ForwardJournal> {
     for (const { path } of changes) await checkWritable(this.#files, this.#confine(path));
     const kept = await this.#list();
     // The clock of a disconnected host may have been set back.
@@ -79,12 +79,9 @@ export class UpgradeRecords {
     const id = `${number}-${now.toISOString().replace(/[-:]|\.\d+/g, '')}`;
     try {
       await this.#removeBegun(kept);
-      const journal: UpgradeJournal = {
-        id,
-        phase: 'writing',
-        files: await this.#stage(nameOf({ id }), changes),
-        ...rest,
-      };
+      const files = await this.#stage(nameOf({ id }), changes);
+      const none = { database: undefined, containers: [], names: [], replaced: [] };
+      const journal = { ...none, ...rest, id, files, phase: 'writing' } as const;
       await noteWritten(this.state, changes);
       await this.#note(journal);
       return journal;
@@ -108,8 +105,7 @@ export class UpgradeRecords {
       }
       if (found) await this.state.write(join(folder, `${index}.old`), found.content);
       if (after) await this.state.write(join(folder, `${index}.new`), after);
-      const old = found && { mode: found.mode, uid: found.uid, gid: found.gid, sha256: sha256Of(found.content) };
-      files.push({ path, old, mode, ...(!after && { isRemoved: true }) });
+      files.push({ path, old: found && factsOf(found), mode, ...(!after && { isRemoved: true }) });
     }
     await this.state.write(join(folder, 'reserve'), Buffer.alloc(reserveSize, 1));
     return files;
@@ -162,10 +158,9 @@ export class UpgradeRecords {
   }
 
   /** Records the phase of a change. */
-  async advance(journal: UpgradeJournal, phase: UpgradePhase): Promise<UpgradeJournal> {
-    if (journal.phase === phase) return journal;
+  async advance<P extends UpgradePhase>(journal: UpgradeJournal, phase: P): Promise<UpgradeJournal & { phase: P }> {
     const next = { ...journal, phase };
-    await this.#note(next);
+    if (journal.phase !== phase) await this.#note(next);
     return next;
   }
 
@@ -230,25 +225,24 @@ export class UpgradeRecords {
     return journals.filter((journal) => journal !== undefined);
   }
 
+  /** Lists the same. Throws `conflict` if a change is unfinished. */
+  async requireEnded(): Promise<UpgradeJournal[]> {
+    const unfinished = await this.current();
+    if (!unfinished) return this.listEnded();
+    throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
+      hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', which can also abandon it.",
+    });
+  }
+
   /** Lists the backups that exceed the last `keep`. Backups with a database count separately. */
   async listExpired(keep: number): Promise<UpgradeJournal[]> {
-    const ended = await this.listEnded();
-    const kinds = [
-      ended.filter(({ database }) => database !== undefined),
-      ended.filter(({ database }) => database === undefined),
-    ];
-    return kinds.flatMap((kind) => kind.slice(0, -keep));
+    const kinds = Map.groupBy(await this.listEnded(), ({ database }) => database !== undefined);
+    return [...kinds.values()].flatMap((kind) => kind.slice(0, -keep));
   }
 
   async #isRestored({ path, old }: JournaledFile): Promise<boolean> {
     const found = await readWithAttributes(this.#files, this.#confine(path));
-    if (!found || !old) return found === undefined && old === undefined;
-    return (
-      sha256Of(found.content) === old.sha256 &&
-      found.mode === old.mode &&
-      found.uid === old.uid &&
-      found.gid === old.gid
-    );
+    return isDeepStrictEqual(found && factsOf(found), old);
   }
 
   async #read(journal: UpgradeJournal, name: string): Promise<Buffer> {
@@ -292,6 +286,10 @@ export class UpgradeRecords {
     if (within !== undefined) return { path, within };
     throw new PluginError('internal', `${path} is not a file of the installation`);
   }
+}
+
+function factsOf({ content, mode, uid, gid }: FileCopy): JournaledFile['old'] {
+  return { mode, uid, gid, sha256: sha256Of(content) };
 }
 
 function nameOf({ id }: Pick<UpgradeJournal, 'id'>): string {

@@ -68,7 +68,6 @@ async function load(
   changes: readonly ImageChange[],
   context: Context,
 ): Promise<Map<ReleaseComponent, string>> {
-  const { signal } = context;
   const find = (name: string): ContentSource | undefined => (name === releaseRepository ? content : undefined);
   const server = await serveForPodman(find, context);
   try {
@@ -76,11 +75,11 @@ async function load(
       context.log('info', `loading ${to}`);
       const [{ id }, { digest }] = [found[component], images[component]];
       const served = `${new URL(server.url).host}/${releaseRepository}@${digest}`;
-      await commands.podman(['pull', '--quiet', '--tls-verify=false', served], signal);
-      if (from !== to) await commands.podman(['tag', served, to], signal);
+      await commands.podman(['pull', '--quiet', '--tls-verify=false', served]);
+      if (from !== to) await commands.podman(['tag', served, to]);
       // The name refers to a server that ends with this run.
-      await commands.podman(['untag', from === to ? id : to, served], signal);
-      await requireImage(commands, from === to ? id : to, id, signal);
+      await commands.podman(['untag', from === to ? id : to, served]);
+      await requireImage(commands, from === to ? id : to, id);
     }
   } finally {
     await server.close();

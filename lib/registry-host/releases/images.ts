@@ -25,14 +25,13 @@ export async function loadImages(
   images: readonly ImageChange[],
   context: Context,
 ): Promise<LoadedImages> {
-  const { signal } = context;
   if (images.length === 0) return { ids: new Map(), names: [] };
   const ids = release ? await release.load(commands, images, context) : await pullImages(commands, images, context);
   const names = await Promise.all(
     images.flatMap(({ component, from, to }) => {
       const id = ids.get(component);
       if (from !== to || id === undefined) return [];
-      return [findImage(commands, to, signal).then((old) => ({ name: to, to: id, from: old }))];
+      return [findImage(commands, to).then((old) => ({ name: to, to: id, from: old }))];
     }),
   );
   return { ids, names };
@@ -41,13 +40,13 @@ export async function loadImages(
 async function pullImages(
   commands: HostCommands,
   images: readonly ImageChange[],
-  { log, signal }: Context,
+  { log }: Context,
 ): Promise<Map<ReleaseComponent, string>> {
   const ids = new Map<ReleaseComponent, string>();
   for (const { component, to } of images) {
     log('info', `loading ${to}`);
-    if ((await findImage(commands, to, signal)) === undefined) await commands.podman(['pull', '--quiet', to], signal);
-    ids.set(component, await requireImage(commands, to, undefined, signal));
+    if ((await findImage(commands, to)) === undefined) await commands.podman(['pull', '--quiet', to]);
+    ids.set(component, await requireImage(commands, to, undefined));
   }
   return ids;
 }
@@ -74,7 +73,7 @@ export async function loadReleaseImages(
   const result: PresentImage[] = [];
   for (const component of releaseComponents) {
     const { image, id } = release.images[component];
-    const named = await findImage(commands, image, context.signal);
+    const named = await findImage(commands, image);
     // An archive of the installer does not say the IDs, so its images are told by name.
     if (named !== undefined && (id === undefined || named === id)) {
       result.push({ image, id: named, outcome: 'present' });
@@ -94,12 +93,11 @@ export async function loadReleaseImages(
 export async function canAskPodman(
   commands: HostCommands,
   { installation: { scope, quayRoot }, files }: { readonly installation: Installation; readonly files: HostFiles },
-  signal: AbortSignal,
 ): Promise<boolean> {
   const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
   if (scope === 'user' && uid !== process.getuid?.()) return false;
   try {
-    await commands.podman(['info', '--format', '{{.Host.Arch}}'], signal);
+    await commands.podman(['info', '--format', '{{.Host.Arch}}']);
   } catch (error) {
     if (isPluginError(error, 'command-failed')) return false;
     throw error;
@@ -108,23 +106,14 @@ export async function canAskPodman(
 }
 
 /** Returns the ID of an image by name; undefined if podman does not have it. Throws `command-failed`. */
-export async function findImage(
-  commands: HostCommands,
-  image: string,
-  signal: AbortSignal,
-): Promise<string | undefined> {
-  if (!(await commands.exists('image', image, signal))) return undefined;
-  return (await commands.podman(['image', 'inspect', '--format', '{{.Id}}', image], signal)).trim();
+export async function findImage(commands: HostCommands, image: string): Promise<string | undefined> {
+  if (!(await commands.exists('image', image))) return undefined;
+  return (await commands.podman(['image', 'inspect', '--format', '{{.Id}}', image])).trim();
 }
 
 /** Checks that podman has an image by name or ID, with the given ID, and returns its ID. Throws `digest-mismatch`. */
-export async function requireImage(
-  commands: HostCommands,
-  image: string,
-  id: string | undefined,
-  signal: AbortSignal,
-): Promise<string> {
-  const found = await findImage(commands, image, signal);
+export async function requireImage(commands: HostCommands, image: string, id: string | undefined): Promise<string> {
+  const found = await findImage(commands, image);
   if (found !== undefined && (id === undefined || found === id)) return found;
   throw new PluginError(
     'digest-mismatch',

@@ -84,8 +84,8 @@ async function load(
     if (!change) continue;
     context.log('info', `loading ${change.to}`);
     const words = ['image', 'import', '--quiet', ...changesOf(change.component, change.to), '-', change.to];
-    await commands.podman(words, context.signal, file.content);
-    ids.set(change.component, await requireImage(commands, change.to, undefined, context.signal));
+    await commands.podman(words, file.content);
+    ids.set(change.component, await requireImage(commands, change.to, undefined));
   }
   return ids;
 }

@@ -33,14 +33,13 @@ export function listMissingUnits(detected: DetectedInstallation, target: TargetI
 export async function writeMissingUnits(
   { files, commands, detected }: { files: HostFiles; commands: HostCommands; detected: DetectedInstallation },
   missing: readonly MissingUnit[],
-  signal: AbortSignal,
 ): Promise<void> {
   const within = detected.installation.unitFolder;
   for (const { path, text } of missing) {
     if (text !== undefined) await replaceFile(files, { path, within }, text, { mode: 0o644 });
   }
-  await commands.systemctl(['daemon-reload'], signal);
-  for (const { name } of missing) await commands.systemctl(['enable', `${name}.service`], signal);
+  await commands.systemctl(['daemon-reload']);
+  for (const { name } of missing) await commands.systemctl(['enable', `${name}.service`]);
 }
 
 function redisUnit(image: string): string {

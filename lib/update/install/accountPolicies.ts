@@ -23,9 +23,8 @@ interface Limit {
   readonly validations: readonly (readonly [expression: string, message: string])[];
 }
 
-const keepsMetadata = ['labels', 'annotations', 'finalizers', 'ownerReferences']
-  .map((field) => `${fieldOr('object.metadata', field)} == ${fieldOr('oldObject.metadata', field)}`)
-  .join(' && ');
+const keepsOthers = keeps('labels', 'finalizers', 'ownerReferences');
+const keepsMetadata = keeps('labels', 'annotations', 'finalizers', 'ownerReferences');
 
 const acks = acknowledgements.metadata;
 
@@ -44,11 +43,7 @@ const limits: readonly Limit[] = [
       oldUpdate: 'has(oldObject.spec.desiredUpdate) ? dyn(oldObject.spec.desiredUpdate) : dyn({})',
     },
     validations: [
-      [
-        "variables.spec.all(k, k == 'desiredUpdate' || (k in variables.oldSpec && variables.spec[k] == variables.oldSpec[k])) && " +
-          "variables.oldSpec.all(k, k == 'desiredUpdate' || k in variables.spec)",
-        'may change only desiredUpdate in the spec',
-      ],
+      [sameBut('spec', 'oldSpec', "k == 'desiredUpdate'"), 'may change only desiredUpdate in the spec'],
       [keepsMetadata, 'may not change the metadata'],
       [
         "variables.update.all(k, k in ['image', 'version', 'force', 'acceptRisks'] || (k in variables.oldUpdate && variables.update[k] == variables.oldUpdate[k])) && " +
@@ -99,8 +94,7 @@ const limits: readonly Limit[] = [
         'may not change the metadata',
       ],
       [
-        "variables.data.all(k, (k in variables.oldData && variables.data[k] == variables.oldData[k]) || (k.startsWith('ack-') && variables.data[k] == 'true')) && " +
-          'variables.oldData.all(k, k in variables.data)',
+        keepsKeys('data', 'oldData', "(k.startsWith('ack-') && variables.data[k] == 'true')"),
         'may add acknowledgements, and change nothing else',
       ],
     ],
@@ -157,10 +151,14 @@ const limits: readonly Limit[] = [
       [
         // Annotations are not compared, because the API server itself counts templates in one.
         'object != null && oldObject != null && ' +
-          `${fieldOr('object.metadata', 'labels')} == ${fieldOr('oldObject.metadata', 'labels')} && ` +
+          `${keeps('labels')} && ` +
           'object.spec.template.metadata == oldObject.spec.template.metadata && ' +
           'size(object.spec.template.spec.containers) == 1 && size(oldObject.spec.template.spec.containers) == 1 && ' +
-          [sameBut('Spec', 'template'), sameBut('Pod', 'containers'), sameBut('Container', 'image')].join(' && '),
+          [
+            keepsKeys('objectSpec', 'oldObjectSpec', "k == 'template'"),
+            keepsKeys('objectPod', 'oldObjectPod', "k == 'containers'"),
+            keepsKeys('objectContainer', 'oldObjectContainer', "k == 'image'"),
+          ].join(' && '),
         'may change only the image of the agents',
       ],
       [
@@ -179,18 +177,9 @@ const limits: readonly Limit[] = [
       oldNotes: fieldOr('oldObject.metadata', 'annotations'),
     },
     validations: [
+      [sameBut('spec', 'oldSpec', "k == 'paused'"), 'may only pause and resume a pool'],
       [
-        "variables.spec.all(k, k == 'paused' || (k in variables.oldSpec && variables.spec[k] == variables.oldSpec[k])) && " +
-          "variables.oldSpec.all(k, k == 'paused' || k in variables.spec)",
-        'may only pause and resume a pool',
-      ],
-      [
-        ['labels', 'finalizers', 'ownerReferences']
-          .map((field) => `${fieldOr('object.metadata', field)} == ${fieldOr('oldObject.metadata', field)}`)
-          .join(' && ') +
-          ` && variables.notes.all(k, k.startsWith('${upgradeBundleApi.group}/') || ` +
-          '(k in variables.oldNotes && variables.notes[k] == variables.oldNotes[k])) && ' +
-          `variables.oldNotes.all(k, k.startsWith('${upgradeBundleApi.group}/') || k in variables.notes)`,
+        `${keepsOthers} && ${sameBut('notes', 'oldNotes', `k.startsWith('${upgradeBundleApi.group}/')`)}`,
         'may change only its own annotations of a pool',
       ],
     ],
@@ -205,16 +194,9 @@ const limits: readonly Limit[] = [
     validations: [
       ["object.metadata.name == 'cluster'", 'may write the OSImageStream “cluster” only'],
       ['oldObject == null || dyn(object.spec) == dyn(oldObject.spec)', 'may not change the default stream'],
+      [`oldObject == null || ${keepsOthers}`, 'may not change the metadata'],
       [
-        'oldObject == null || ' +
-          ['labels', 'finalizers', 'ownerReferences']
-            .map((field) => `${fieldOr('object.metadata', field)} == ${fieldOr('oldObject.metadata', field)}`)
-            .join(' && '),
-        'may not change the metadata',
-      ],
-      [
-        `variables.notes.all(k, k in [${targetAnnotations}] || (k in variables.oldNotes && variables.notes[k] == variables.oldNotes[k])) && ` +
-          'variables.oldNotes.all(k, k in variables.notes)',
+        keepsKeys('notes', 'oldNotes', `k in [${targetAnnotations}]`),
         'may change only the annotations about the release',
       ],
     ],
@@ -284,10 +266,22 @@ export function accountPolicies(): KubernetesObject[] {
   );
 }
 
-/** Returns the expression that two mappings are equal except for one field. */
-function sameBut(part: string, field: string): string {
-  const [now, before] = [`variables.object${part}`, `variables.oldObject${part}`];
-  return `${now}.all(k, k == '${field}' || (k in ${before} && ${now}[k] == ${before}[k])) && ${before}.all(k, k in ${now})`;
+/** Returns the expression that two variables differ only in keys `k` that fulfil a condition. */
+function sameBut(now: string, before: string, condition: string): string {
+  return keepsKeys(now, before, condition, `${condition} || `);
+}
+
+/** Returns the same, but that no key is removed. */
+function keepsKeys(now: string, before: string, condition: string, removal = ''): string {
+  const [a, b] = [`variables.${now}`, `variables.${before}`];
+  return `${a}.all(k, ${condition} || (k in ${b} && ${a}[k] == ${b}[k])) && ${b}.all(k, ${removal}k in ${a})`;
+}
+
+/** Returns the expression that a write changes none of these fields of the metadata. */
+function keeps(...fields: readonly string[]): string {
+  return fields
+    .map((field) => `${fieldOr('object.metadata', field)} == ${fieldOr('oldObject.metadata', field)}`)
+    .join(' && ');
 }
 
 function fieldOr(object: string, field: string): string {

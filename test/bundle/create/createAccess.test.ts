@@ -11,7 +11,6 @@ import {
   type Workshop,
   type WorkshopOptions,
 } from '../../support/content/creation.ts';
-import { requirePeer } from '../../support/peers.ts';
 import { buildRelease } from '../../support/release/release.ts';
 import { makeSigningKey, signatureStore, signDigest, writeSignatureStore } from '../../support/release/signing.ts';
 
@@ -227,7 +226,6 @@ describe('create and credentials', () => {
 });
 
 describe('create and TLS', function () {
-  requirePeer(this, 'openssl');
   let authority: Authority;
   before(async () => {
     authority = await makeAuthority();

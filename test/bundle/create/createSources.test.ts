@@ -34,7 +34,7 @@ const idms = (source: string, ...mirrors: string[]): string =>
   });
 
 describe('create from a real registry', function () {
-  requirePeer(this, 'docker-registry', 'openssl', 'skopeo', 'tar');
+  requirePeer(this, 'docker-registry', 'skopeo', 'tar');
   let authority: Authority;
   let tokens: DockerTokens;
   let workshop: Workshop;

@@ -337,7 +337,7 @@ describe('pushBundle', () => {
 });
 
 describe('push', function () {
-  requirePeer(this, 'docker-registry', 'skopeo', 'openssl');
+  requirePeer(this, 'docker-registry', 'skopeo');
   let bundle: TestBundle;
   let trusting: string[];
   let authority: Authority;

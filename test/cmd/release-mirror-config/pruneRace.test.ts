@@ -63,7 +63,14 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
       proceed.resolve(undefined);
       await tagged.promise;
     };
-    return { tag, finish: () => running.finally(() => proxy.stop()) };
+    const finish = async (): Promise<Execution> => {
+      try {
+        return await running;
+      } finally {
+        await proxy.stop();
+      }
+    };
+    return { tag, finish };
   };
 
   /** Expects that a release has all its images if it has its tag, and that no run left its record. */
@@ -121,7 +128,8 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
             if (now !== step) return;
             await run.tag();
           });
-          const pruned = await prune(proxy.host).finally(() => proxy.stop());
+          const pruned = await prune(proxy.host);
+          await proxy.stop();
           expect(steps).to.include(step);
           if (pruned.code !== 0) expect(pruned.stderr).to.contain(`the new tag ${mirrored().tag}`);
           const outcome = await run.finish();

@@ -312,7 +312,6 @@ describe('oc adm-release-mirror-config and a cluster', () => {
   });
 
   it('verifies the certificate of the API server, unless the kubeconfig or the command line says not to', async function () {
-    requirePeer(this, 'openssl');
     await open();
     await mirroring.succeed(['--to-dir=mirror']);
     await using authority = await makeAuthority();
@@ -534,7 +533,6 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     });
 
     it('adds the CA of the registry to what the cluster trusts, before the update is advised', async function () {
-      requirePeer(this, 'openssl');
       await open({ release: { components } });
       const { registry } = workshop;
       await using authority = await makeAuthority();

@@ -6,7 +6,7 @@ import { expect } from 'chai';
 import { createMessage, sign } from 'openpgp';
 import type { Diagnosis } from '../../../cmd/upgrade-bundle/diagnosis.ts';
 import { recordVersion } from '../../../lib/update/install/agentVersion.ts';
-import { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
@@ -18,8 +18,7 @@ describe('oc adm-upgrade-bundle doctor', () => {
   let server: TestApiServer;
   before(async () => {
     folder = await makeKubeconfigFolder();
-    server = new TestApiServer({ openshift: '4.16.3' });
-    await server.start();
+    server = await startApiServer({ openshift: '4.16.3' });
     await folder.write({ cluster: { server: server.url } });
     await mkdir(join(folder.folder, 'bin'));
     await program('oc-adm_upgrade_bundle');
@@ -109,16 +108,21 @@ describe('oc adm-upgrade-bundle doctor', () => {
   });
 
   it('tells the version of the agents in the cluster, and what to do about another one', async () => {
-    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
-    const metadata = { name: 'agent', namespace: 'oc-upgrade-bundle', annotations: recordVersion('0.0.1') };
-    server.put({ apiVersion: 'apps/v1', kind: 'DaemonSet', metadata, spec: {} });
-    const difference = /^the agents \(0\.0\.1\) are older than this program .* install/;
-    const { cluster } = JSON.parse(await doctor(['-o', 'json'], join(folder.folder, 'config'))) as Diagnosis;
-    expect(cluster.agents).to.have.property('version', '0.0.1');
-    expect(cluster.agents).to.have.property('difference').that.matches(difference);
-    expect(await doctor([], join(folder.folder, 'config'))).to.match(
-      /^ {2}Agents {5}the agents \(0\.0\.1\) are older/m,
-    );
+    const own = await startApiServer({ openshift: '4.16.3' });
+    try {
+      own.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+      const metadata = { name: 'agent', namespace: 'oc-upgrade-bundle', annotations: recordVersion('0.0.1') };
+      own.put({ apiVersion: 'apps/v1', kind: 'DaemonSet', metadata, spec: {} });
+      await folder.write({ file: 'agents', cluster: { server: own.url } });
+      const kubeconfig = join(folder.folder, 'agents');
+      const { cluster } = JSON.parse(await doctor(['-o', 'json'], kubeconfig)) as Diagnosis;
+      expect(cluster.agents).to.have.property('version', '0.0.1');
+      const difference = /^the agents \(0\.0\.1\) are older than this program .* install/;
+      expect(cluster.agents).to.have.property('difference').that.matches(difference);
+      expect(await doctor([], kubeconfig)).to.match(/^ {2}Agents {5}the agents \(0\.0\.1\) are older/m);
+    } finally {
+      await own.stop();
+    }
   });
 
   it('explains why there is no cluster, and still succeeds', async () => {

@@ -13,7 +13,6 @@ import { Connections, type ConnectionsOptions } from '../../../lib/content/http/
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { requirePeer } from '../../support/peers.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 
 const { signal } = new AbortController();
@@ -281,7 +280,6 @@ describe('Connections', () => {
   });
 
   describe('with TLS', function () {
-    requirePeer(this, 'openssl');
     let authority: Authority;
     let folder: string;
     before(async () => {

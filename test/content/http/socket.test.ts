@@ -10,7 +10,6 @@ import { Sockets, type SocketResponse, type Receiver, type SocketOptions } from 
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { requirePeer } from '../../support/peers.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 
 const { signal: never } = new AbortController();
@@ -373,7 +372,6 @@ describe('Sockets', () => {
   });
 
   describe('with TLS', function () {
-    requirePeer(this, 'openssl');
     let authority: Authority;
     before(async () => {
       authority = await makeAuthority();

@@ -17,7 +17,6 @@ import { makeAuthority } from '../../support/certificates.ts';
 import { startContentHost, type ContentHost } from '../../fakes/http/contentHost.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { hasPeer } from '../../support/peers.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 
 const user = { username: 'user', password: 'pa-ss-word' };
@@ -404,7 +403,6 @@ describe('Transport', () => {
     });
 
     it('follows no redirect from https to http, unless it may be insecure', async function () {
-      if (!hasPeer('openssl')) this.skip();
       const authority = await makeAuthority();
       closing.push(() => authority.remove());
       const { certificate, key } = await authority.issue();

@@ -167,7 +167,11 @@ export function describeSource(name: string, make: MakeStore<ContentSource>): vo
       const interrupted = makeContext();
       const other = await make(sample.content, sample.repository, interrupted);
       interrupted.interrupt();
-      await failureOf(drain(other.store.fetch(sample.layer)), 'interrupted').finally(() => other.remove());
+      try {
+        await failureOf(drain(other.store.fetch(sample.layer)), 'interrupted');
+      } finally {
+        await other.remove();
+      }
     });
   });
 }

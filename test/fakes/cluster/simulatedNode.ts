@@ -94,7 +94,7 @@ export class SimulatedNode {
 
   /** Whether its agent is running. */
   get runs(): boolean {
-    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
+    return this.#child?.exitCode === null && this.#child.signalCode === null;
   }
 
   /** The path of the node’s image store on this machine. */

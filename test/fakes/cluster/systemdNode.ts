@@ -89,7 +89,7 @@ export class SystemdNode {
 
   /** Whether it runs. */
   get isUp(): boolean {
-    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
+    return this.#child?.exitCode === null && this.#child.signalCode === null;
   }
 
   /** The command before each program that a privileged pod with the process namespace of the node runs. */

@@ -1,4 +1,4 @@
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Fixture } from './mirrorRegistry.ts';
 import { runSuccessfully } from '../../support/peers.ts';
@@ -30,8 +30,36 @@ function makeKey(owner: 'authority' | 'server', bits: number): Promise<string> {
   return key;
 }
 
+type File = readonly [path: string, content: string, mode: number];
+
+/** The files of each kind of certificates. All fixtures of a run share them, as they share the keys. */
+const installed = new Map<string, Promise<readonly File[]>>();
+
 /** Creates certificates in a fixture as the installers of all versions do, with the same options of openssl. */
 export async function installCertificates(fixture: Fixture, options: InstalledCertificates = {}): Promise<void> {
+  const kind = JSON.stringify(options);
+  const made = installed.get(kind);
+  if (made === undefined) {
+    const making = makeCertificates(fixture, options).then(() => readCertificates(fixture));
+    installed.set(kind, making);
+    await making;
+    return;
+  }
+  for (const [path, content, mode] of await made) await fixture.write(`${fixture.quayRoot}/${path}`, content, mode);
+}
+
+async function readCertificates(fixture: Fixture): Promise<File[]> {
+  const home = join(fixture.root, fixture.quayRoot);
+  const files = ['openssl.cnf', 'ssl.key', 'ssl.csr', 'ssl.cert'].map((name) => `quay-config/${name}`);
+  const own = (await readdir(join(home, 'quay-rootCA'))).map((name) => `quay-rootCA/${name}`);
+  const read = [...files, ...own].map(async (path): Promise<File> => {
+    const { mode } = await stat(join(home, path));
+    return [path, await readFile(join(home, path), 'utf8'), mode & 0o777];
+  });
+  return Promise.all(read);
+}
+
+async function makeCertificates(fixture: Fixture, options: InstalledCertificates): Promise<void> {
   const {
     host = 'registry.example.com',
     days = 356,

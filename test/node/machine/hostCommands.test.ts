@@ -17,21 +17,21 @@ describe('HostCommands.exists', () => {
     const podman = join(folder, 'podman');
     await writeFile(podman, `#!/bin/sh\n${script}\n`);
     await chmod(podman, 0o755);
-    return new HostCommands({ podman, systemctl: 'systemctl', environment: process.env }, 'system');
+    return new HostCommands({ podman, systemctl: 'systemctl', environment: process.env, signal }, 'system');
   };
 
   it('is false for what podman does not have', async () => {
-    expect(await (await podmanThat('exit 1')).exists('image', 'a', signal)).to.equal(false);
+    expect(await (await podmanThat('exit 1')).exists('image', 'a')).to.equal(false);
     const inspecting = await podmanThat(
       'echo "Error: no secret with name or id \\"a\\": no such secret" >&2; exit 125',
     );
-    expect(await inspecting.exists('secret', 'a', signal)).to.equal(false);
+    expect(await inspecting.exists('secret', 'a')).to.equal(false);
   });
 
   it('fails if podman cannot tell', async () => {
     const full = await podmanThat('echo "Error: no space left on device" >&2; exit 125');
     for (const kind of ['image', 'secret'] as const) {
-      const { message } = await failureOf(full.exists(kind, 'a', signal), 'command-failed');
+      const { message } = await failureOf(full.exists(kind, 'a'), 'command-failed');
       expect(message).to.include('no space left on device');
     }
   });

@@ -20,7 +20,8 @@ describe('the restore of a database in its place', function () {
   let place: string;
   const { signal } = new AbortController();
   const environment = { ...process.env };
-  const commands = new HostCommands({ podman: 'true', systemctl: 'true', environment }, 'system');
+  const programs = { podman: 'true', systemctl: 'true', environment };
+  const commands = new HostCommands({ ...programs, signal }, 'system');
   const digest = async (name: string): Promise<string> => (await readFile(join(place, name), 'latin1')).slice(-9);
 
   beforeEach(async () => {
@@ -50,13 +51,14 @@ describe('the restore of a database in its place', function () {
     const interrupted = new AbortController();
     // In the middle of the copy.
     Object.defineProperty(interrupted.signal, 'aborted', { get: () => (checks += 1) > 2 });
-    const failed = await restoreDatabase(commands, copy, place, interrupted.signal).catch((error: unknown) => error);
+    const failing = new HostCommands({ ...programs, signal: interrupted.signal }, 'system');
+    const failed = await restoreDatabase(failing, copy, place).catch((error: unknown) => error);
     expect(String(failed)).to.include('interrupted');
     expect([await digest('quay_sqlite.db'), await digest('quay_sqlite.db-wal')]).to.deep.equal([
       'new value',
       'newer log',
     ]);
-    await restoreDatabase(commands, copy, place, signal);
+    await restoreDatabase(commands, copy, place);
     expect([await digest('quay_sqlite.db'), await readdir(place)]).to.deep.equal(['old value', ['quay_sqlite.db']]);
   });
 
@@ -66,7 +68,7 @@ describe('the restore of a database in its place', function () {
     if (mounted.code !== 0) this.skip();
     try {
       await writePair();
-      await restoreDatabase(commands, copy, place, signal);
+      await restoreDatabase(commands, copy, place);
       expect([await digest('quay_sqlite.db'), await readdir(place)]).to.deep.equal(['old value', ['quay_sqlite.db']]);
     } finally {
       await run('umount', [place]);
@@ -79,7 +81,7 @@ describe('the restore of a database in its place', function () {
     const server = new PostgresServer(place);
     try {
       await server.create();
-      await commands.copyFolder(place, join(copy, 'postgres'), signal);
+      await commands.copyFolder(place, join(copy, 'postgres'));
       // A program that fails after its first file, as at the end of a power supply.
       await mkdir(join(folder, 'bin'));
       await writeFile(
@@ -88,14 +90,14 @@ describe('the restore of a database in its place', function () {
       );
       await chmod(join(folder, 'bin/cp'), 0o755);
       const half = { ...environment, PATH: `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}` };
-      const failing = new HostCommands({ podman: 'true', systemctl: 'true', environment: half }, 'system');
+      const failing = new HostCommands({ ...programs, environment: half, signal }, 'system');
       const kind = kindOf({ isPostgres: true });
-      const failed = await kind.restore(failing, copy, place, signal).catch((error: unknown) => error);
+      const failed = await kind.restore(failing, copy, place).catch((error: unknown) => error);
       expect(String(failed)).to.include('failed');
       expect(await readdir(join(place, 'userdata'))).to.deep.equal(['PG_VERSION']);
       await server.start();
       expect(server.isRunning).to.equal(false);
-      await kind.restore(commands, copy, place, signal);
+      await kind.restore(commands, copy, place);
       await server.start();
       expect(await server.query('SELECT count(*) FROM migration')).to.deep.equal(['0']);
     } finally {
@@ -113,18 +115,18 @@ describe('a copy of a database', () => {
   afterEach(() => rm(folder, { recursive: true, force: true }));
 
   it('is checked in a copy that is removed, also if the database is damaged', async () => {
-    const commands = new HostCommands({ podman: 'true', systemctl: 'true', environment: {} }, 'system');
+    const commands = new HostCommands({ podman: 'true', systemctl: 'true', environment: {}, signal }, 'system');
     const path = join(folder, 'quay_sqlite.db');
     using database = new DatabaseSync(path);
     database.exec('CREATE TABLE repository (name TEXT)');
     database.close();
-    await checkDatabase(commands, folder, signal);
+    await checkDatabase(commands, folder);
     for (const [content, problem] of [
       ['damaged', 'file is not a database'],
       ['', 'it has no tables'],
     ] as const) {
       await writeFile(path, content);
-      const { message } = await failureOf(checkDatabase(commands, folder, signal), 'invalid-file');
+      const { message } = await failureOf(checkDatabase(commands, folder), 'invalid-file');
       expect(message).to.equal(`the database of the registry is damaged: ${problem}`);
     }
     expect(await readdir(folder)).to.deep.equal(['quay_sqlite.db']);
@@ -133,7 +135,7 @@ describe('a copy of a database', () => {
   it('is measured with the rights of podman if it belongs to a rootless registry', async () => {
     const podman = join(folder, 'podman');
     await writeFile(podman, `#!/bin/sh\n[ "$1 $3" = 'unshare /db' ] && echo 'f 5 quay_sqlite.db'\n`, { mode: 0o755 });
-    const commands = new HostCommands({ podman, systemctl: 'true', environment: {} }, 'user');
-    expect(await sizeOfDatabase(commands, '/db', signal)).to.equal(5);
+    const commands = new HostCommands({ podman, systemctl: 'true', environment: {}, signal }, 'user');
+    expect(await sizeOfDatabase(commands, '/db')).to.equal(5);
   });
 });

@@ -45,6 +45,14 @@ describe('what a registry needs', function () {
     });
   }
 
+  it('is not taken as missing if podman cannot tell whether it has a secret', async () => {
+    const { host } = registry;
+    host.fails = (call) => call.startsWith('podman secret inspect redis_pass');
+    const { code, stderr } = await registry.call('upgrade', ['--version=2.0.11']);
+    expect([code, stderr.includes('podman secret inspect failed')], stderr).to.deep.equal([1, true]);
+    expect(host.calls.filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);
+  });
+
   it('is a unit that is missing: status and plan name it, and upgrade writes it again', async () => {
     const { fixture } = registry;
     const name = `${fixture.unitFolder}/quay-redis.service`;

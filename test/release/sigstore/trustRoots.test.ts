@@ -12,18 +12,20 @@ import { TestContent } from '../../support/content/image.ts';
 import { putImage } from '../../support/content/smallImage.ts';
 import { PolicyJudge } from '../../support/release/policyJudge.ts';
 import {
-  authorityExtensions,
-  makeCertificate,
   makeEntry,
-  makeKey,
-  now,
   signerExtensions,
-  usages,
-  type CertificateOptions,
   type EntryOptions,
   type SignerOptions,
-  type TestCertificate,
 } from '../../support/release/sigstoreSigner.ts';
+import {
+  authorityExtensions,
+  makeCertificate,
+  makeKey,
+  now,
+  usages,
+  type CertificateOptions,
+  type TestCertificate,
+} from '../../support/x509.ts';
 
 type Json = Record<string, unknown>;
 type Kind = 'key' | 'fulcio' | 'pki';

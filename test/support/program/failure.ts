@@ -10,5 +10,5 @@ export async function failureOf(action: Promise<unknown>, code?: ErrorCode): Pro
     if (isPluginError(error, code)) return error;
     throw new Error(`expected ${wanted}`, { cause: error });
   }
-  throw new Error(`expected ${wanted}, and it succeeded with ${JSON.stringify(result)}`);
+  throw new Error(`expected ${wanted}, and it succeeded with ${String(JSON.stringify(result)).slice(0, 200)}`);
 }

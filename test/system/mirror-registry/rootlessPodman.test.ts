@@ -1,17 +1,17 @@
 import { copyFile, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { HostUser } from '../../fakes/mirror-registry/hostUser.ts';
 import { makeFixture, type Fixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { PodmanHost } from '../../fakes/mirror-registry/podmanHost.ts';
 import { makeStandInReleases, type StandInReleases } from '../../fakes/mirror-registry/standInReleases.ts';
+import { executableOf } from '../../support/program/executables.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 import { requirePeer, type RunResult } from '../../support/peers.ts';
 
-const executable = fileURLToPath(new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
+const executable = executableOf('oc-adm_mirror_registry');
 const port = 18444;
 const volumes = 'home/quay/.local/share/containers/storage/volumes';
 

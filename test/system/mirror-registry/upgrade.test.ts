@@ -1,8 +1,8 @@
 import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { executableOf } from '../../support/program/executables.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import type { Fixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
@@ -13,7 +13,7 @@ import { requirePeer, run, runSuccessfully, type RunResult } from '../../support
 import { TestRegistry } from '../../fakes/registry/registry.ts';
 import { putImage } from '../../support/content/smallImage.ts';
 
-const executable = fileURLToPath(new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
+const executable = executableOf('oc-adm_mirror_registry');
 const gzipMagic = Buffer.from([0x1f, 0x8b]);
 
 describe('upgradeRegistry', function () {

@@ -15,6 +15,7 @@ describe('oc adm-upgrade-bundle create', () => {
   let workshop: Workshop;
   before(async () => {
     workshop = await openWorkshop();
+    await workshop.create();
   });
   after(() => workshop.close());
 
