@@ -77,10 +77,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/readiness/preflight',
-    'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets preflight site survey versionCheck',
+    'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention mirroredStreams node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets podTemplate preflight site survey versionCheck',
   ],
-  ['lib/update', 'bundleRecord clusterRestore gatherState osImageStreamWrite upgradeBundle'],
-  ['lib/update/mirror', 'mirrorInstallation mirrorServer mirrorUnit'],
+  ['lib/update', 'bundleRecord clusterRestore gatherState mirrorStates osImageStreamWrite upgradeBundle'],
+  ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorUnit'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
   ['lib/update/install', 'agentRefusal agentSilence agentStart agentVersion executable install uninstall'],

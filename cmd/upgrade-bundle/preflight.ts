@@ -29,6 +29,10 @@ const options = {
     type: 'boolean',
     describe: 'With --export, write a short form that can be typed: version, architecture, free space, operators',
   },
+  mirror: {
+    type: 'boolean',
+    describe: 'Also check what install --mirror needs (always checked if it is installed)',
+  },
   ...outputOption('html'),
   ...offlineTrustOptions,
   ...clusterAccessOptions,
@@ -50,12 +54,15 @@ export const command = defineCommand({
   examples: [
     ['', 'Check whether the cluster can boot without a registry'],
     ['upgrade-4.19.4-x86_64.tar', 'Check whether it can also be updated from a bundle'],
+    ['--mirror', 'Check whether nodes can pull from mirrors on the control plane'],
     ['/dev/sdb -o json', 'Print all findings as JSON'],
     ['--export=site.txt --text', 'Write a report that can be typed elsewhere'],
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
     const { addAgentTrust } = await import('../../lib/update/install/agentRefusal.ts');
+    const { checkMirrors } = await import('../../lib/update/mirror/mirrorCheck.ts');
+    const { mirrorPort } = await import('../../lib/update/mirror/mirrorUnit.ts');
     const { runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
     const { readSite } = await import('../../lib/readiness/preflight/site.ts');
     const { surveyCluster } = await import('../../lib/readiness/preflight/survey.ts');
@@ -69,7 +76,9 @@ export const command = defineCommand({
     using cluster = await openCluster(args, environment, context);
     const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, trust, context);
-    const survey = await surveyCluster(cluster);
+    const seen = await surveyCluster(cluster);
+    const mirrored = await checkMirrors(cluster, seen, args.mirror ? mirrorPort : undefined);
+    const survey = { ...seen, findings: [...seen.findings, ...mirrored] };
     await using registries = new Registries(await openAccess(args, environment), context);
     const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
     const report = await runPreflight(cluster, plan, context, survey, mirrors);

@@ -20,6 +20,7 @@ const checks = [
     'admission',
     'space',
     'images',
+    'mirrors',
     'signatures',
   ] as const),
   ...(['pull-policy', 'tags', 'catalogs', 'imports', 'scripts', 'drills', 'rights'] as const),
@@ -57,6 +58,11 @@ export function subjectOf({ kind, metadata: { name, namespace } }: KubernetesObj
 /** Formats a subject as arguments of oc: `deployment/router -n openshift-ingress`. */
 export function formatSubject({ kind, name, namespace }: Subject): string {
   return `${kind.toLowerCase()}/${name}${namespace === undefined ? '' : ` -n ${namespace}`}`;
+}
+
+/** Returns one line about a finding: `clusterversion/version runs 4.19.3, from which …`. */
+export function describeFinding({ subject, message }: Finding): string {
+  return `${formatSubject(subject)} ${message}`;
 }
 
 /** Sorts findings by severity, then by subject. */

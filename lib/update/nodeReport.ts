@@ -1,4 +1,4 @@
-import { fieldsOf, isFields, textOf, type Fields } from '../fields.ts';
+import { fieldsOf, isFields, textOf, textsOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { parseBackup, type ClusterBackup } from '../node/clusterBackup.ts';
 import { digestOf, hexOf, type Digest } from '../content/oci/digest.ts';
@@ -32,6 +32,8 @@ export interface NodeReport {
   readonly base?: BaseState;
   /** The backup before the update, if the controller has asked this node for it. */
   readonly backup?: BackupReport;
+  /** The state of the mirror of a control plane node, if it has one. */
+  readonly mirror?: MirrorState | undefined;
   /** The bundle that the node has found while no UpgradeBundle is active. */
   readonly proposal?: Proposal;
 }
@@ -41,6 +43,19 @@ export interface BackupReport {
   readonly made?: ClusterBackup;
   readonly failure?: string;
 }
+
+/** What the mirror of a node serves, and what it was asked for since its start. */
+export interface MirrorState {
+  /** The versions of the retained bundles. */
+  readonly versions: readonly string[];
+  /** The number of images that clients got. */
+  readonly requests: number;
+  /** Images that were requested and are not retained: `openshift-release-dev/ocp-release@sha256:…`. */
+  readonly lacking: readonly string[];
+}
+
+/** The largest number of images that a mirror reports as lacking. */
+export const mostReported = 20;
 
 /** The age after which a backup is made again, in milliseconds: an obstacle may delay the update for long. */
 const longestAge = 6 * 3_600_000;
@@ -88,6 +103,7 @@ export function formatNodeReport({
   offers,
   base,
   backup,
+  mirror,
   proposal,
 }: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
@@ -98,6 +114,7 @@ export function formatNodeReport({
     origin,
     base,
     backup,
+    mirror,
     proposal,
     ...progress,
     ...(message !== undefined && { message: message.slice(0, longest) }),
@@ -122,6 +139,7 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, database, message } = fields;
   const proposal = parseProposal(fields['proposal']);
   const backup = parseBackupReport(fields['backup']);
+  const mirror = parseMirrorState(fields['mirror']);
   const version = textOf(fields['version']);
   const base = baseStates.find((known) => known === fields['base']);
   const phase = nodePhases.find((known) => known === stated);
@@ -140,6 +158,7 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
     progress,
     ...(base && { base }),
     ...(backup && { backup }),
+    ...(mirror && { mirror }),
     ...(proposal && { proposal }),
   };
 }
@@ -182,6 +201,16 @@ function parseBackupReport(value: unknown): BackupReport | undefined {
   const [made, failure] = [parseBackup(fieldsOf(value)['made']), textOf(fieldsOf(value)['failure'])];
   if (!made && failure === undefined) return undefined;
   return { ...(made && { made }), ...(failure !== undefined && { failure: failure.slice(0, longest) }) };
+}
+
+/** Reads the state of a mirror; undefined if it is none. Cuts long lists and texts. */
+export function parseMirrorState(value: unknown): MirrorState | undefined {
+  const { versions, requests, lacking } = fieldsOf(value);
+  const cut = (texts: unknown): string[] =>
+    textsOf(texts)
+      .slice(0, mostReported)
+      .map((text) => text.slice(0, longest / 10));
+  return isCount(requests) ? { versions: cut(versions), requests, lacking: cut(lacking) } : undefined;
 }
 
 function isCount(value: unknown): value is number {

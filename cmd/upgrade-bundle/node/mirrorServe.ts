@@ -27,6 +27,11 @@ export const command = defineCommand({
       suggest: 'folders',
       describe: 'Folder with tls.crt and tls.key',
     },
+    'state-file': {
+      type: 'string',
+      suggest: 'files',
+      describe: 'File for the state of the mirror, which the agent of the node reports',
+    },
     interval: {
       type: 'number',
       default: 15,
@@ -38,7 +43,10 @@ export const command = defineCommand({
   async run(args, { context }) {
     const { runMirrorServer } = await import('../../../lib/update/mirror/mirrorServer.ts');
     const { parseListen } = await import('../../cli/values/listen.ts');
-    const { listen, downloadDir: folder, certificateDir: certificates, interval } = args;
-    await runMirrorServer({ ...parseListen(listen), folder, certificates, interval: interval * 1000 }, context);
+    const { listen, downloadDir: folder, certificateDir: certificates, stateFile, interval } = args;
+    await runMirrorServer(
+      { ...parseListen(listen), folder, certificates, stateFile, interval: interval * 1000 },
+      context,
+    );
   },
 });

@@ -5,7 +5,7 @@ import { defineCommand } from '../../cli/command.ts';
 import { formatData, formatJson, formatYaml } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { recordArgument } from './record.ts';
-import { formatStatus, formatTitleText } from './statusText.ts';
+import { formatMirrors, formatStatus, formatTitleText } from './statusText.ts';
 import { formatTitle } from './statusView.ts';
 
 /** `status`: shows the progress of an update. */
@@ -36,6 +36,7 @@ export const command = defineCommand({
       await import('../../../lib/update/bundleRecord.ts');
     const { describeSilence } = await import('../../../lib/update/install/agentSilence.ts');
     const { compareAgents, readAgentVersion } = await import('../../../lib/update/install/agentVersion.ts');
+    const { listMirrorStates } = await import('../../../lib/update/mirrorStates.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
     const { version } = await import('../../cli/version.ts');
     const { showInBrowser } = await import('./web.ts');
@@ -78,9 +79,15 @@ export const command = defineCommand({
     };
     let title = '';
     if (!args.watch && !args.web) {
-      const bundle = chooseRecord(await listRecords(cluster), args.name);
-      await warnOfAgents(bundle);
-      await show(bundle);
+      const records = await listRecords(cluster);
+      const mirrors = args.output ? '' : formatMirrors(await listMirrorStates(cluster), terminal.width);
+      // Mirrors serve nodes without any update too.
+      if (records.length > 0 || mirrors === '') {
+        const bundle = chooseRecord(records, args.name);
+        await warnOfAgents(bundle);
+        await show(bundle);
+      }
+      if (mirrors !== '') terminal.print(records.length > 0 ? `\n${mirrors}` : mirrors);
       return;
     }
     if (args.web) {

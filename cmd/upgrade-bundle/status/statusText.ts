@@ -1,3 +1,5 @@
+import { nameSome } from '../../../lib/failures.ts';
+import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import type { Accents } from '../../cli/colors.ts';
 import { breakLine, formatBar, formatBytes, formatCount, formatFields, formatTable } from '../../cli/format.ts';
@@ -50,6 +52,15 @@ export function formatStatus(
   const open = view.conditions.filter(({ accent }) => accent !== 'good' && view.problem.length === 0);
   const above = [...head, ...formatConditions(open, width).lines];
   return { text: [...above, ...fitNodes(view.nodes, width, rows - 1 - above.length)].join('\n'), accents };
+}
+
+/** Formats the states of mirrors as a table: what each serves, how many images it gave, and what it lacks. */
+export function formatMirrors(mirrors: readonly NodeMirror[], width: number): string {
+  const rows = mirrors.map(({ node, versions, requests, lacking }) => {
+    const lack = lacking.length === 0 ? '' : `lacks ${nameSome(lacking, 2)}`;
+    return [node, versions.join(', ') || 'nothing', String(requests), lack];
+  });
+  return formatRows(['MIRROR', 'SERVES', 'IMAGES GIVEN', 'MESSAGE'], rows, ['IMAGES GIVEN'], width).join('\n').trim();
 }
 
 /** Returns the lines of as many nodes as fit into a number of lines, and the number of the others. */

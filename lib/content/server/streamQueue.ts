@@ -4,6 +4,8 @@ import type { ServerResponse } from 'node:http';
 export interface StreamLimits {
   /** The largest number of responses that are sent at a time. */
   readonly active: number;
+  /** The largest number of responses that are sent to one address at a time; by default half of `active`. */
+  readonly activePerAddress?: number;
   /** The largest number of responses that wait for their turn. */
   readonly waiting: number;
   /** The longest wait in milliseconds. */
@@ -13,8 +15,9 @@ export interface StreamLimits {
 /** Lets a few responses be sent at a time. Others wait in the order of their requests, up to a limit. */
 export class StreamQueue {
   readonly #limits: StreamLimits;
-  readonly #waiting = new Set<() => void>();
-  #active = 0;
+  /** The addresses of the responses that are sent. */
+  readonly #active: string[] = [];
+  readonly #waiting = new Map<() => void, string>();
 
   constructor(limits: StreamLimits) {
     this.#limits = limits;
@@ -25,20 +28,26 @@ export class StreamQueue {
    * wait, or if the client has disconnected.
    */
   async enter(response: ServerResponse): Promise<Disposable | undefined> {
-    const { active, waiting, patience } = this.#limits;
-    if (this.#active < active) this.#active += 1;
-    else if (this.#waiting.size >= waiting || !(await this.#wait(response, patience))) return undefined;
+    const { waiting, patience } = this.#limits;
+    const address = response.req.socket.remoteAddress ?? '';
+    if (this.#mayBegin(address)) this.#active.push(address);
+    else if (this.#waiting.size >= waiting || !(await this.#wait(address, response, patience))) return undefined;
     return {
       [Symbol.dispose]: () => {
-        const [next] = this.#waiting;
-        if (next) next();
-        else this.#active -= 1;
+        this.#active.splice(this.#active.indexOf(address), 1);
+        for (const [take, next] of this.#waiting) if (this.#mayBegin(next)) take();
       },
     };
   }
 
-  /** Returns whether another response gave its turn to this one in time. */
-  #wait(response: ServerResponse, patience: number): Promise<boolean> {
+  #mayBegin(address: string): boolean {
+    const { active, activePerAddress = Math.ceil(active / 2) } = this.#limits;
+    const own = this.#active.filter((each) => each === address);
+    return this.#active.length < active && own.length < activePerAddress;
+  }
+
+  /** Returns whether the turn of this response came in time. */
+  #wait(address: string, response: ServerResponse, patience: number): Promise<boolean> {
     return new Promise((resolve) => {
       const end = (isTurn: boolean): void => {
         this.#waiting.delete(take);
@@ -46,10 +55,13 @@ export class StreamQueue {
         response.off('close', leave);
         resolve(isTurn);
       };
-      const take = (): void => end(true);
+      const take = (): void => {
+        this.#active.push(address);
+        end(true);
+      };
       const leave = (): void => end(false);
       const timer = setTimeout(leave, patience);
-      this.#waiting.add(take);
+      this.#waiting.set(take, address);
       response.once('close', leave);
       if (response.destroyed) leave();
     });

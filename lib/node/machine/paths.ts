@@ -37,6 +37,9 @@ export const executablePath = `${nodeStateFolder}/bin/oc-adm_upgrade_bundle`;
 /** The folder with the certificate and the settings of a control plane node’s mirror. It exists only with a mirror. */
 export const mirrorFolder = `${nodeStateFolder}/mirror`;
 
+/** The file with the state of the mirror of a control plane node, which its unit may write. */
+export const mirrorStateFile = '/run/oc-upgrade-bundle-mirror/state.json';
+
 /** The folder of a drill on its node. It exists only while the drill runs. */
 export const drillFolder = `${nodeStateFolder}/drill`;
 

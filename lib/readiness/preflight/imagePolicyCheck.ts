@@ -112,7 +112,7 @@ function checkAttachments(
   policies: readonly ImagePolicy[],
   images: readonly Reference[],
 ): Finding[] {
-  const mirrors = mirrorSetsOf(survey);
+  const mirrors = mirrorSetsOf(survey, 'all');
   // The Machine Config Operator configures the scopes of policies themselves in any case.
   const mirrorsOf = (image: Reference): Reference[] =>
     mirrors

@@ -88,8 +88,11 @@ async function askMirrors(
   ];
 }
 
-/** Nothing is known without the right to read it, which the role cluster-reader does not give. */
-async function lacksPullSecret(cluster: Cluster): Promise<boolean> {
+/**
+ * Returns whether machine-config-controller has no pull secret. Nothing is known without the right to read it, which the
+ * role cluster-reader does not give.
+ */
+export async function lacksPullSecret(cluster: Cluster): Promise<boolean> {
   const { kind, name, namespace } = pullSecret;
   try {
     return (await cluster.read({ apiVersion: 'v1', kind, metadata: { name, namespace } })) === undefined;

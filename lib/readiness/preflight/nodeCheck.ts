@@ -15,6 +15,8 @@ export interface NodeKnowledge {
   readonly pinned: ReadonlyMap<string, ReadonlySet<string>>;
   /** The free bytes for images, by the name of the node. */
   readonly free: ReadonlyMap<string, number>;
+  /** Whether control plane nodes keep bundles for mirrors, and so may fill three quarters of their disk only. */
+  readonly retains?: boolean;
   /** The bytes of the etcd databases, by the name of the node. */
   readonly databases?: ReadonlyMap<string, number>;
 }
@@ -36,6 +38,8 @@ const gibibyte = 1024 ** 3;
 const pinFloor = 16 * gibibyte;
 /** The part of the disk below which the kubelet evicts pods (`imagefs.available`). */
 const evictionShare = 0.15;
+/** The part of the disk that stays free on a node that keeps bundles for a mirror. */
+const retentionShare = 0.25;
 /** Layers are compressed in a bundle, and about twice as large in a node’s storage. */
 const unpackedFactor = 2;
 
@@ -96,7 +100,8 @@ function checkKubelet({ kubelet }: ClusterNode, { version }: BundleNeeds, find: 
 
 function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
   const { present, wanted } = countNext(node, bundle, knowledge);
-  const reserve = Math.max(pinFloor, evictionShare * (node.capacity ?? 0));
+  const share = knowledge.retains && isControlPlane(node) ? retentionShare : evictionShare;
+  const reserve = Math.max(pinFloor, share * (node.capacity ?? 0));
   // The blobs stay on the disk until every node has unpacked them. Loaded images need no more space.
   const images = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, wanted));
   const backups = isControlPlane(node) ? 2 * (knowledge.databases?.get(node.name) ?? gibibyte) : 0;

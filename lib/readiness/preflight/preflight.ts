@@ -34,6 +34,7 @@ import {
   featureSetOf,
   hasMirrors,
   imageLimitsOf,
+  isOwnMirrorSet,
   surveyCluster,
   type ClusterSurvey,
   isInternalRegistry,
@@ -214,7 +215,8 @@ export async function findLeftOut(cluster: Cluster, base: BundleBase): Promise<F
 }
 
 function knowledgeOf(survey: ClusterSurvey): NodeKnowledge {
-  return { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free };
+  const retains = survey.digestMirrors.some(isOwnMirrorSet);
+  return { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free, retains };
 }
 
 function runningImages(clusterVersion: StoredObject): string[] {

@@ -193,23 +193,41 @@ export function isInternalRegistry(mirror: string): boolean {
   return /^(?:api-int\.[^/:]+|localhost):22625(?:\/|$)/.test(mirror);
 }
 
-/** Returns whether a mirror is configured for the images of a release, other than that of InternalReleaseImage. */
+/** The name of the ImageDigestMirrorSet of our mirrors on control plane nodes. */
+export const ownMirrorSet = 'oc-upgrade-bundle';
+
+/** Returns whether an ImageDigestMirrorSet is that of our mirrors on control plane nodes. */
+export function isOwnMirrorSet({ metadata }: StoredObject): boolean {
+  return metadata.name === ownMirrorSet;
+}
+
+/**
+ * Returns whether a mirror is configured for the images of a release. The registry of InternalReleaseImage and our
+ * mirrors on the control plane do not count: they have no release that a registry could add.
+ */
 export function hasMirrors({ images }: { readonly images: readonly string[] }, survey: DigestMirrors): boolean {
-  const sources = listRules(survey).flatMap(({ source, mirrors }) => (mirrors.length > 0 ? [source] : []));
+  const sources = listRules(survey, 'site').flatMap(({ source, mirrors }) => (mirrors.length > 0 ? [source] : []));
   return images.some((image) =>
     sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
   );
 }
 
-/** Returns the mirrors of images by digest that a cluster has, without the registry of InternalReleaseImage. */
-export function mirrorSetsOf(survey: DigestMirrors): MirrorSets {
-  return new MirrorSets(listRules(survey).map((rule) => ({ pulls: 'digest', contactSource: true, ...rule })));
+/**
+ * Returns the mirrors of images by digest that a cluster has, without the registry of InternalReleaseImage. `which`:
+ * those of the site, which other machines may reach, or ours on the control plane too.
+ */
+export function mirrorSetsOf(survey: DigestMirrors, which: 'site' | 'all' = 'site'): MirrorSets {
+  return new MirrorSets(listRules(survey, which).map((rule) => ({ pulls: 'digest', contactSource: true, ...rule })));
 }
 
 type DigestMirrors = Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>;
 
-function listRules({ digestMirrors, contentPolicies }: DigestMirrors): { source: string; mirrors: string[] }[] {
-  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
+function listRules(
+  { digestMirrors, contentPolicies }: DigestMirrors,
+  which: 'site' | 'all',
+): { source: string; mirrors: string[] }[] {
+  const sets = digestMirrors.filter((set) => which === 'all' || !isOwnMirrorSet(set));
+  const rules = [...sets, ...contentPolicies].flatMap(({ spec }) => [
     ...listOf(fieldsOf(spec)['imageDigestMirrors']),
     ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
   ]);

@@ -8,6 +8,7 @@ import { serveMetrics } from './agentMetrics.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
+import { readMirrorState } from '../mirrorStates.ts';
 import type { Cluster } from '../../cluster/client.ts';
 
 /** Settings of a node agent. */
@@ -50,7 +51,8 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
       server,
       messages: () => media.problems.slice(0, 3),
     };
-    const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
+    const mirror = () => readMirrorState(where.host);
+    const loop = new AgentLoop(cluster, { node, media, tools, mirror, interval }, context);
     closing.push(() => loop.close());
     if (metricsPort !== undefined) {
       const metrics = await serveMetrics(() => loop.state, { ...listen, port: metricsPort }, context);

@@ -18,6 +18,8 @@ import { clusterVersionReference, listNeededReleases } from '../../cluster/clust
 import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
+import { fitsShare } from '../mirror/retention.ts';
+import type { MirrorState } from '../nodeReport.ts';
 import { chooseProposal } from '../proposal.ts';
 import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 
@@ -27,6 +29,8 @@ export interface AgentLoopOptions {
   readonly node: string;
   readonly media: Pick<AgentMedia, 'find' | 'wait'>;
   readonly tools: AgentTools;
+  /** Reads the state of the mirror of the node; undefined if it has none. */
+  readonly mirror?: () => Promise<MirrorState | undefined>;
   /** The average pause between two rounds, in milliseconds. */
   readonly interval: number;
 }
@@ -100,16 +104,17 @@ export class AgentLoop {
     }
     // The controller creates an UpgradeBundle from the proposal. It waits until its digest is allowed.
     const proposal = chooseProposal(found);
+    const mirror = await this.#options.mirror?.();
     if (!active) {
       await this.#discard(bundles);
-      await this.#report.propose(proposal, await this.#describeFound(found));
+      await this.#report.propose(proposal, await this.#describeFound(found), mirror);
       await this.#unpin(bundles);
       return;
     }
     const facts = { ...(this.#facts ??= await this.#readNode()), retains: await this.#mayRetain() };
     this.#retained = undefined;
     if (!allowed) {
-      await this.#report.send(active, await this.#describeFound(found), { proposal });
+      await this.#report.send(active, await this.#describeFound(found), { mirror, proposal });
       return;
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
@@ -117,7 +122,7 @@ export class AgentLoop {
     const backup = await this.#options.tools.backup?.advance(active, facts.name);
     const database = await this.#options.tools.backup?.measure();
     const progress = { ...(await this.#node.describe(active, facts)), ...(database !== undefined && { database }) };
-    await this.#report.send(active, progress, { ...this.#node.report, backup, proposal });
+    await this.#report.send(active, progress, { ...this.#node.report, backup, mirror, proposal });
   }
 
   /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */
@@ -137,15 +142,22 @@ export class AgentLoop {
     return (await stat(file).catch(() => undefined)) !== undefined;
   }
 
-  /** Returns the copies of the running, the requested and the previous release; undefined if these are unknown. */
+  /**
+   * Returns the copies of the running, the requested and the previous release; undefined while an update or a rollback
+   * runs. If the disk is too full, only those of the running release.
+   */
   async #findRetained(): Promise<readonly Digest[] | undefined> {
     const version = await this.#cluster.read(clusterVersionReference);
     const needed = version && listNeededReleases(version);
     if (!needed) return undefined;
-    const releases = new Set(needed.map((each) => digestIn(each)));
+    const { cache } = this.#options.tools;
+    const isFull = !(await fitsShare(cache.folder, 0));
+    const releases = new Set(needed.slice(0, isFull ? 1 : undefined).map((each) => digestIn(each)));
     const state = [...releases].sort().join();
-    if (this.#retained?.state !== state)
-      this.#retained = { state, digests: await this.#options.tools.cache.findCopies(releases, this.#context) };
+    if (this.#retained?.state !== state) {
+      if (isFull) this.#context.log('warn', `${cache.folder} is more than 75 % full: only the running release is kept`);
+      this.#retained = { state, digests: await cache.findCopies(releases, this.#context) };
+    }
     return this.#retained.digests;
   }
 

@@ -1,6 +1,7 @@
 import type { Context } from '../../context.ts';
 import { deriveBearerToken } from '../../content/http/preSharedKey.ts';
 import { serveContent, type ContentServer, type ServedFile } from '../../content/server/server.ts';
+import type { MirrorState } from '../nodeReport.ts';
 import { nodePhases, type NodeProgress } from '../upgradeBundle.ts';
 
 /** The state of an agent for a monitoring system. */
@@ -8,6 +9,8 @@ export interface AgentState {
   readonly progress: NodeProgress;
   /** Seconds since the agent last wrote its report into the cluster; undefined before the first time. */
   readonly reportAge: number | undefined;
+  /** The state of the mirror of the node, if it has one. */
+  readonly mirror?: MirrorState | undefined;
 }
 
 /** Where an agent serves its metrics. */
@@ -51,7 +54,7 @@ function asFile(text: string): ServedFile {
 
 /** Formats the state of an agent in the Prometheus text format. */
 export function formatMetrics(state: AgentState | undefined): string {
-  const { progress, reportAge } = state ?? {};
+  const { progress, reportAge, mirror } = state ?? {};
   const phases = nodePhases.map((phase) => [`{phase="${phase}"}`, progress?.phase === phase ? 1 : 0] as const);
   return [
     metric('node_phase', 'Whether the node is in a phase.', progress ? phases : []),
@@ -59,6 +62,9 @@ export function formatMetrics(state: AgentState | undefined): string {
     metric('images_loaded', 'Images of the allowed bundle in the image store.', [['', progress?.imagesLoaded]]),
     metric('content_bytes', 'Bytes of the allowed bundle on the node.', [['', progress?.bytes]]),
     metric('free_bytes', 'Free bytes on the file system of the images.', [['', progress?.free]]),
+    metric('mirror_releases', 'Releases that the mirror of the node serves.', [['', mirror?.versions.length]]),
+    metric('mirror_requests', 'Images that clients got from the mirror of the node.', [['', mirror?.requests]]),
+    metric('mirror_missing_images', 'Images that were requested and are not retained.', [['', mirror?.lacking.length]]),
     metric('report_age_seconds', 'Time since the last report of the agent.', [['', reportAge]]),
   ].join('');
 }

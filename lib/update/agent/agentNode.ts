@@ -176,7 +176,9 @@ export class AgentNode {
 
   #fetch(): void {
     const { peers, cache } = this.#tools;
+    const { loaded, total } = this.#state.images;
     this.#job.start('fetch', 'fetching the bundle from another node', async (context) => {
+      if (total > 0 && loaded === total) await cache.requireShare(this.facts);
       const isFetched = await this.#askPeers('bundle', 0, context, (within) =>
         peers.fetch(this.digest, cache.folder, within),
       );

@@ -25,6 +25,7 @@ export class AgentReport {
   #sent: NodeReport | undefined;
   #sentAt = -Infinity;
   #progress: NodeProgress | undefined;
+  #mirror: NodeReport['mirror'];
 
   /** `origin` is the URL of this agent for other agents, `now` a clock in milliseconds. */
   constructor(cluster: Cluster, origin: string | undefined, now = () => performance.now()) {
@@ -36,16 +37,18 @@ export class AgentReport {
   /** The latest progress, which may not be reported yet, and the age of the report; undefined before the first round. */
   get state(): AgentState | undefined {
     const age = (this.#now() - this.#sentAt) / 1000;
-    return this.#progress && { progress: this.#progress, reportAge: Number.isFinite(age) ? age : undefined };
+    const reportAge = Number.isFinite(age) ? age : undefined;
+    return this.#progress && { progress: this.#progress, reportAge, ...(this.#mirror && { mirror: this.#mirror }) };
   }
 
   /** Writes the report of the node about an UpgradeBundle if it has changed. Throws the errors of the cluster. */
   async send(
     bundle: UpgradeBundle,
     progress: NodeProgress,
-    more: Pick<NodeReport, 'offers' | 'base' | 'backup' | 'proposal' | 'version'> = {},
+    more: Pick<NodeReport, 'offers' | 'base' | 'backup' | 'mirror' | 'proposal' | 'version'> = {},
   ): Promise<void> {
     this.#progress = progress;
+    this.#mirror = more.mirror;
     const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, ...more };
     const age = this.#now() - this.#sentAt;
     const pause = reportPause(Number(bundle.status?.nodesReady?.split('/')[1] ?? 0));
@@ -56,14 +59,20 @@ export class AgentReport {
   }
 
   /**
-   * Writes the bundle that the node has found, if it has changed or the last report is old. Used while no UpgradeBundle is active. Throws the
-   * errors of the cluster.
+   * Writes the bundle that the node has found and the state of its mirror, if one has changed or the last report is old.
+   * Used while no UpgradeBundle is active. Throws the errors of the cluster.
    */
-  async propose(proposal: Proposal | undefined, progress: NodeProgress): Promise<void> {
+  async propose(proposal: Proposal | undefined, progress: NodeProgress, mirror?: NodeReport['mirror']): Promise<void> {
     this.#progress = progress;
-    const isSame = this.#sent?.bundle === '' && isDeepStrictEqual(this.#sent.proposal, proposal);
+    this.#mirror = mirror;
+    const report = { bundle: '', progress, origin: this.#origin, mirror, proposal };
+    // Numbers alone can wait.
+    const about = ({ bundle, mirror: own, ...rest }: NodeReport): object => {
+      return [bundle, rest.proposal, own?.versions, own?.lacking];
+    };
+    const isSame = this.#sent && isDeepStrictEqual(about(this.#sent), about(report));
     if (isSame && this.#now() - this.#sentAt < heartbeat) return;
-    await this.#write({ bundle: '', progress, origin: this.#origin, proposal });
+    await this.#write(report);
   }
 
   async #write(report: NodeReport): Promise<void> {

@@ -104,6 +104,11 @@ export class BundleCache {
     return this.openCopy(digest, context);
   }
 
+  /** Checks that a copy for a mirror leaves a quarter of the file system free. Throws `disk-full`. */
+  async requireShare(facts: BundleFacts | undefined): Promise<void> {
+    if (facts) await requireShare(this.#folder, facts.metadata.size);
+  }
+
   /** Returns the digests of the copies with a release that is among some releases. Reads the facts of each copy. */
   async findCopies(releases: ReadonlySet<string>, context: Context): Promise<Digest[]> {
     const names = await readdir(this.#folder).catch(() => []);

@@ -28,7 +28,7 @@ export interface Observation {
   readonly pause: () => Promise<void>;
   /** Restores the paused objects, with or without the pools. */
   readonly restore: (options?: { readonly pools: boolean }) => Promise<void>;
-  /** Returns what the mirrors on the control plane lack of a bundle; undefined if nothing, or if there are none. */
+  /** Returns why nodes cannot pull a bundle from the mirrors of the control plane; undefined if they can, or if there are none. */
   readonly mirrorLack: (metadata: BundleMetadata) => Promise<string | undefined>;
   /** Finds the images that nodes failed to pull. */
   readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;

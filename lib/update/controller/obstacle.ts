@@ -1,5 +1,6 @@
 import type { BundleBase } from '../../bundle/metadata.ts';
 import { conditionsOf } from '../../cluster/fields.ts';
+import { describeFinding } from '../../cluster/finding.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { acknowledgements, listDueAcknowledgements } from '../../readiness/preflight/acknowledgements.ts';
 import { describeGate, type RequiredGate } from '../../release/adminGates.ts';
@@ -9,7 +10,7 @@ import { falseCondition, listNames, type BundleCondition } from '../conditions.t
 import { checkControlPlaneOnly } from './controlPlaneOnly.ts';
 import type { BaseGaps } from './loadState.ts';
 import type { Observation } from './observation.ts';
-import { describeObstacle, findObstacles } from './readiness.ts';
+import { findObstacles } from './readiness.ts';
 import { checkRisks } from './riskCheck.ts';
 
 /** What prevents the next update. */
@@ -49,7 +50,7 @@ async function checkSite(
   loads: boolean,
 ): Promise<BundleCondition | undefined> {
   const found = await findObstacles(cluster, site, facts, loads ? state : undefined);
-  if (found.length > 0) return blocked('Blocked', listNames(found.map(describeObstacle), '; '));
+  if (found.length > 0) return blocked('Blocked', listNames(found.map(describeFinding), '; '));
   const { base } = facts.metadata;
   return loads && base ? describeBaseGaps(state.base, base) : undefined;
 }

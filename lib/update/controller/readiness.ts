@@ -3,7 +3,7 @@ import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
-import { formatSubject, type Finding } from '../../cluster/finding.ts';
+import type { Finding } from '../../cluster/finding.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 import { checkNode } from '../../readiness/preflight/nodeCheck.ts';
@@ -12,9 +12,8 @@ import { checkDrains } from '../../readiness/preflight/drainCheck.ts';
 import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/preflight/operatorCheck.ts';
 import { pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import { mirrorSet } from '../mirror/mirrorObjects.ts';
 import type { LoadState } from './loadState.ts';
-import { featureSetOf, hasMirrors, surveyedKinds } from '../../readiness/preflight/survey.ts';
+import { featureSetOf, hasMirrors, isOwnMirrorSet, surveyedKinds } from '../../readiness/preflight/survey.ts';
 import { checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
 import { checkPath, checkState, type ImageSupply } from '../../readiness/preflight/versionCheck.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
@@ -50,6 +49,7 @@ export async function findObstacles(
   const knowledge = {
     ...{ imageLimits: [], pinned: new Map<string, Set<string>>() },
     ...{ free: measured('free'), databases: measured('database') },
+    retains: (await listServed(cluster, ...surveyedKinds.digestMirrors)).some(isOwnMirrorSet),
   };
   const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
   // A node that begins the first of several updates needs the space for all.
@@ -106,11 +106,6 @@ function listBlocking(budgets: readonly StoredObject[]): string[] {
   });
 }
 
-/** Returns one line about an obstacle: `clusterversion/version runs 4.19.3, from which …`. */
-export function describeObstacle({ subject, message }: Finding): string {
-  return `${formatSubject(subject)} ${message}`;
-}
-
 /** Reads the feature set of the cluster; undefined for the default one. Throws the errors of the cluster. */
 export async function readFeatureSet(cluster: Cluster): Promise<string | undefined> {
   return featureSetOf(await listServed(cluster, ...surveyedKinds.featureGates));
@@ -125,8 +120,7 @@ export async function hasMirrorsOf(cluster: Cluster, images: readonly string[]):
     listServed(cluster, ...surveyedKinds.digestMirrors),
     listServed(cluster, ...surveyedKinds.contentPolicies),
   ]);
-  const others = digestMirrors.filter(({ metadata }) => metadata.name !== mirrorSet.metadata.name);
-  return hasMirrors({ images }, { digestMirrors: others, contentPolicies });
+  return hasMirrors({ images }, { digestMirrors, contentPolicies });
 }
 
 async function readSupply(cluster: Cluster, images: readonly string[]): Promise<ImageSupply> {

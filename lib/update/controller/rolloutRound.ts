@@ -124,7 +124,7 @@ export class Rollout {
       },
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: ({ pools } = { pools: true }) => this.#pause(bundle, undefined, pools),
-      mirrorLack: async (metadata) => await this.#mirrors?.findLack(site.nodes, metadata),
+      mirrorLack: async (metadata) => await this.#mirrors?.findLack(this.#cluster, site, metadata),
       missing: (images) => this.#findMissing(bundle, images),
     };
     const step = await takeStep(observation);

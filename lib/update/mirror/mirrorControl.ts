@@ -7,12 +7,24 @@ import { nameSome } from '../../failures.ts';
 import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
+import { listServed } from '../../cluster/servedObjects.ts';
+import { attachmentTag } from '../../content/oci/attachment.ts';
 import { parseReference } from '../../content/oci/reference.ts';
+import { fieldsAt, listOf } from '../../fields.ts';
+import { isOwnMirrorSet, ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { issueMirrorCertificates } from './mirrorCertificates.ts';
+import { isAuthorityConfig, mirrorSet } from './mirrorObjects.ts';
 import { listAddresses } from './mirrorSite.ts';
 
 /** The pause between two checks of the certificate, in milliseconds. */
 const renewalPause = 3600_000;
+
+/** The object from which the machine config controller takes the CAs of registries. */
+const controllerConfig = {
+  apiVersion: 'machineconfiguration.openshift.io/v1',
+  kind: 'ControllerConfig',
+  metadata: { name: 'machine-config-controller' },
+};
 
 /** The mirrors of a cluster, as the leading controller sees them. */
 export class MirrorControl {
@@ -48,45 +60,89 @@ export class MirrorControl {
   }
 
   /**
-   * Asks each control plane node for each image of a bundle, as the machine config controller and container runtimes
-   * will do. A mirror serves complete images only. Returns what a node lacks; undefined if all are ready, or if the
-   * cluster has no mirrors.
+   * Finds what keeps nodes and the machine config controller from the images of a bundle: the configuration of the
+   * cluster, and images that a control plane node lacks. A mirror serves complete images only. Returns undefined if
+   * nothing does, or if the cluster has no mirrors. Throws the errors of the cluster.
    */
-  async findLack(nodes: readonly StoredObject[], { release, images }: BundleMetadata): Promise<string | undefined> {
+  async findLack(
+    cluster: Cluster,
+    { nodes, pools }: { readonly nodes: readonly StoredObject[]; readonly pools: readonly StoredObject[] },
+    { release, images }: BundleMetadata,
+  ): Promise<string | undefined> {
     const [authority, port] = [await this.#read('ca.crt'), await this.#read('port')];
     if (authority === undefined || port === undefined) return undefined;
     const connections = new Connections({ certificates: { for: () => Promise.resolve({ ca: [authority] }) } });
     const wanted = [...new Set([release, ...images])];
     try {
-      const lacks = await Promise.all(
-        listAddresses(nodes).map((address) => this.#askMirror(connections, `https://${address}:${port}`, wanted)),
-      );
-      const found = lacks.filter((lack) => lack !== undefined);
+      const origins = listAddresses(nodes).map((address) => `https://${address}:${port}`);
+      const states = await Promise.all(origins.map((origin) => this.#askMirror(connections, origin, wanted)));
+      const signed = new Set(states.flatMap((state) => [...(state.signed ?? [])]));
+      const lacks = states.flatMap(({ lack, signed: own }, index) => {
+        const unsigned = own ? [...signed].filter((image) => !own.has(image)) : [];
+        const words = unsigned.length === 0 ? [] : [`lacks signatures of ${nameSome(unsigned, 2)}`];
+        return [...(lack === undefined ? [] : [lack]), ...words].map((each) => `the mirror ${origins[index]} ${each}`);
+      });
+      const found = [...(await findUnconfigured(cluster, pools, authority)), ...lacks];
       return found.length === 0 ? undefined : found.join('; ');
     } finally {
       connections.close();
     }
   }
 
-  async #askMirror(connections: Connections, origin: string, images: readonly string[]): Promise<string | undefined> {
+  /** Asks for images and their signatures. A runtime fails if it asks for a signature and the response is not 200 or 404. */
+  async #askMirror(connections: Connections, origin: string, images: readonly string[]): Promise<MirrorAnswer> {
     const missing: string[] = [];
+    const signed = new Set<string>();
+    const ask = async (repository: string, reference: string): Promise<number> => {
+      const url = new URL(`/v2/${repository}/manifests/${reference}`, origin);
+      const request = { method: 'HEAD', url, headers: { accept: '*/*' }, signal: this.#context.signal };
+      const { status, body } = await connections.exchange(request);
+      body.resume();
+      return status;
+    };
     try {
       for (const image of images) {
         const { repository, digest } = parseReference(image);
-        const url = new URL(`/v2/${repository}/manifests/${String(digest)}`, origin);
-        const request = { method: 'HEAD', url, headers: { accept: '*/*' }, signal: this.#context.signal };
-        const { status, body } = await connections.exchange(request);
-        body.resume();
-        if (status !== 200) missing.push(image);
+        if (digest === undefined || (await ask(repository, digest)) !== 200) missing.push(image);
+        const status = digest && (await ask(repository, attachmentTag(digest)));
+        if (status === 200) signed.add(image);
+        else if (status !== 404) return { lack: `responds with ${status} for the signature of ${image}` };
       }
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      return `the mirror ${origin} does not answer: ${messageOf(error)}`;
+      return { lack: `does not answer: ${messageOf(error)}` };
     }
-    return missing.length === 0 ? undefined : `the mirror ${origin} lacks ${nameSome(missing, 2)}`;
+    return { signed, lack: missing.length === 0 ? undefined : `lacks ${nameSome(missing, 2)}` };
   }
 
   async #read(name: string): Promise<string | undefined> {
     return await readFile(join(this.#folder, name), 'utf8').catch(() => undefined);
   }
+}
+
+/** What a mirror lacks, and the images that have a signature there, if it was asked for all. */
+interface MirrorAnswer {
+  readonly lack: string | undefined;
+  readonly signed?: ReadonlySet<string>;
+}
+
+/** Finds what is missing in the configuration, which the site or a restore of etcd may have changed since. */
+async function findUnconfigured(
+  cluster: Cluster,
+  pools: readonly StoredObject[],
+  authority: string,
+): Promise<readonly string[]> {
+  const sets = await listServed(cluster, mirrorSet.apiVersion, mirrorSet.kind);
+  const config = await cluster.read(controllerConfig);
+  const trusted = listOf(fieldsAt(config, 'spec')['imageRegistryBundleUserData']).map(({ data }) =>
+    Buffer.from(String(data), 'base64').toString(),
+  );
+  const isWithout = ({ status }: StoredObject): boolean =>
+    !listOf(fieldsAt(status, 'configuration')['source']).some(({ name }) => isAuthorityConfig(String(name)));
+  const bare = pools.filter(isWithout).map(({ metadata }) => metadata.name);
+  return [
+    ...(sets.some(isOwnMirrorSet) ? [] : [`there is no ImageDigestMirrorSet ${ownMirrorSet}`]),
+    ...(trusted.some((each) => each.includes(authority.trim())) ? [] : ['the ControllerConfig lacks their CA']),
+    ...(bare.length === 0 ? [] : [`nodes of the pools ${nameSome(bare)} lack their CA`]),
+  ];
 }

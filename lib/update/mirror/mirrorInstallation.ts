@@ -1,14 +1,19 @@
 import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
+import { nameSome } from '../../failures.ts';
 import { PluginError } from '../../errors.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { ObjectReference } from '../../cluster/discovery.ts';
+import { describeFinding } from '../../cluster/finding.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
 import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import { registriesFile } from '../../node/machine/paths.ts';
 import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
+import { readNode } from '../../readiness/preflight/node.ts';
+import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
+import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
   awaitThat,
@@ -35,7 +40,8 @@ import {
   trustingConfig,
   type MirrorPolicyOptions,
 } from './mirrorObjects.ts';
-import { readMirrorSite } from './mirrorSite.ts';
+import { checkMirrorSite } from './mirrorCheck.ts';
+import { readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The mirrors of an installation. */
 export interface MirrorChoice extends WaitOptions {
@@ -57,8 +63,8 @@ const machines = 'machineconfiguration.openshift.io/v1';
 /**
  * Lets the nodes of a cluster pull from mirrors on its control plane nodes, and waits until every node is configured.
  * Trust comes before the mirrors, and the policy that keeps nodes from rebooting comes before their files. Throws
- * `unsupported` before OpenShift 4.17 unless nodes may be disrupted, `not-ready` with the pool that is not ready, and
- * the errors of readMirrorSite and applyObjects.
+ * `unsupported` before OpenShift 4.17 unless nodes may be disrupted. Throws `not-ready` with the blockers of preflight,
+ * or with the pool that is not ready, and the errors of applyObjects.
  */
 export async function installMirror(
   cluster: Cluster,
@@ -68,7 +74,7 @@ export async function installMirror(
 ): Promise<readonly AppliedObject[]> {
   const { port } = choice;
   const site = await readMirrorSite(cluster, choice.sources);
-  for (const words of site.warnings) context.log('warn', words);
+  await requireFitting(cluster, site, port, context);
   if (!site.hasPolicies && !choice.mayDisrupt) {
     throw new PluginError('unsupported', `${cluster.name} reboots every node when the CA of the mirrors changes`, {
       hint: 'Node disruption policies came with OpenShift 4.17. Before it, confirm the restarts, pool by pool.',
@@ -105,6 +111,23 @@ export async function installMirror(
   if (!dryRun) await awaitThat(() => findUnconfigured(cluster, isConfigured), choice, context);
   const secrets = (issued?.written ?? []).map((object) => ({ object, outcome: 'configured' as const }));
   return [...secrets, ...before, ...after];
+}
+
+/** Logs the warnings about mirrors. Reads the pods of the control plane only. Throws `not-ready` with the blockers. */
+async function requireFitting(cluster: Cluster, site: MirrorSite, port: number, context: Context): Promise<void> {
+  const hosts = site.nodes.filter((node) => isControlPlane(readNode(node)));
+  const pods = await Promise.all(
+    hosts.map(({ metadata: { name } }) => cluster.list('v1', 'Pod', { fieldSelector: `spec.nodeName=${name}` })),
+  );
+  const templates = pods.flat().flatMap((pod) => readPodTemplate(pod) ?? []);
+  const findings = checkMirrorSite(site, port, templates);
+  for (const finding of findings.filter(({ severity }) => severity === 'warning'))
+    context.log('warn', `${describeFinding(finding)}. ${finding.advice}`);
+  const blockers = findings.filter(({ severity }) => severity === 'blocker');
+  const [first] = blockers;
+  if (!first) return;
+  const message = `${cluster.name} cannot have mirrors: ${nameSome(blockers.map(describeFinding), 5, '; ')}`;
+  throw new PluginError('not-ready', message, { hint: first.advice });
 }
 
 /**

@@ -1,16 +1,27 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
+import { ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
+import { isIP } from 'node:net';
+import { fieldsOf, listOf, textsOf } from '../../fields.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
 
 /** The mirrors that the site has for a repository or a part of a registry. */
 export interface SiteMirror {
   readonly source: string;
+  /** The mirrors for images by digest. */
   readonly mirrors: readonly string[];
-  readonly policy?: string;
+  /** Present if the source itself must not be asked. */
+  readonly policy?: typeof neverContact;
+  readonly hasTagMirrors?: boolean;
+  /** The names of its sets if they contradict each other about `policy`. */
+  readonly conflict?: readonly string[];
 }
+
+/** The `mirrorSourcePolicy` of a source that must not be asked. */
+export const neverContact = 'NeverContactSource';
 
 /** What the objects of a mirror depend on. */
 export interface MirrorPlan {
@@ -36,8 +47,8 @@ export interface MirrorPolicyOptions {
 /** The folders in which container runtimes look for the CA of a registry, by its host and port. */
 export const certificatesFolder = '/etc/containers/certs.d';
 
-/** The name of our ConfigMap with the CA, if the site has none, and of our ImageDigestMirrorSet. */
-export const [authorityMapName, mirrorSetName] = ['oc-upgrade-bundle-mirror-ca', 'oc-upgrade-bundle'];
+/** The name of our ConfigMap with the CA, if the site has none. */
+export const authorityMapName = 'oc-upgrade-bundle-mirror-ca';
 
 /** The configuration of images, which names the ConfigMap with the CAs of registries. */
 export const imageConfig = {
@@ -50,7 +61,7 @@ export const imageConfig = {
 export const mirrorSet = {
   apiVersion: 'config.openshift.io/v1',
   kind: 'ImageDigestMirrorSet',
-  metadata: { name: mirrorSetName },
+  metadata: { name: ownMirrorSet },
 };
 
 /** Returns the mirrors with their ports. A control plane node asks itself first. */
@@ -152,8 +163,19 @@ export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
   return { ...mirrorSet, spec: { imageDigestMirrors } };
 }
 
+/** Reads the port and the addresses of our mirrors from our ImageDigestMirrorSet; undefined without one. */
+export function readMirrorSet(set: KubernetesObject | undefined): Pick<MirrorPlan, 'port' | 'addresses'> | undefined {
+  const entries = listOf(fieldsOf(set?.['spec'])['imageDigestMirrors']);
+  const hosts = entries.flatMap(({ mirrors }) => textsOf(mirrors)).map((mirror) => mirror.split('/')[0] ?? '');
+  const [, port] = hosts.flatMap((host) => /^localhost:(\d+)$/.exec(host) ?? []);
+  if (port === undefined) return undefined;
+  // Mirrors of a broader source of the site are behind ours.
+  const own = hosts.map((host) => host.split(':')).filter(([host = '', at]) => isIP(host) !== 0 && at === port);
+  return { port: Number(port), addresses: [...new Set(own.flatMap(([host]) => host ?? []))] };
+}
+
 /** Returns the site’s most precise mirrors for a source; undefined if there are none. */
-function findSiteMirror(mirrors: readonly SiteMirror[], source: string): SiteMirror | undefined {
+export function findSiteMirror(mirrors: readonly SiteMirror[], source: string): SiteMirror | undefined {
   return mirrors
     .filter((each) => source === each.source || source.startsWith(`${each.source}/`))
     .toSorted((a, b) => b.source.length - a.source.length)[0];

@@ -4,7 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { ServerCertificate } from '../../content/http/listener.ts';
-import { serveContent, type ServedResponse } from '../../content/server/server.ts';
+import { serveContent } from '../../content/server/server.ts';
+import { writeAtomically } from '../../content/files/atomicWrite.ts';
+import { MirrorRequests } from './mirrorRequests.ts';
 import { RetainedBundles, type RetainedFiles } from './retainedBundles.ts';
 import { RetainedContent } from './retainedContent.ts';
 
@@ -20,6 +22,8 @@ export interface MirrorServerOptions {
   readonly interval: number;
   /** The pause between two complete readings of the bundles, in milliseconds; by default a week. */
   readonly scrubInterval?: number;
+  /** The file for the state of the mirror; by default none is written. */
+  readonly stateFile?: string | undefined;
   /** Called when the server listens, with its URL. */
   readonly onListening?: (url: string) => void;
 }
@@ -29,8 +33,6 @@ const streams = { active: 8, waiting: 512, patience: 30_000 };
 // A busy connection takes up to 0.35 MB, an idle program 91 MB, and the unit has 150 MB. Refused clients ask the next mirror.
 const limits = { connections: 160, connectionsPerAddress: 64, idleTimeout: 30_000, minimumRate: 64 * 1024 };
 const week = 7 * 24 * 3600 * 1000;
-/** The number of missing references to remember. */
-const mostMissing = 1000;
 
 /**
  * Serves the retained bundles of a node to container runtimes, by TLS, until the signal is aborted. Read-only and by
@@ -39,11 +41,12 @@ const mostMissing = 1000;
  * `not-readable` without a certificate.
  */
 export async function runMirrorServer(options: MirrorServerOptions, context: Context): Promise<void> {
-  const { host, port, folder, certificates, interval, scrubInterval = week } = options;
+  const { host, port, folder, certificates, interval, stateFile, scrubInterval = week } = options;
   const bundles = new RetainedBundles(folder, context);
   let content = await RetainedContent.index((await bundles.refresh()) ?? nothing, undefined, context);
   let certificate = await readCertificate(certificates);
-  const onResponse = logMissing(context);
+  const requests = new MirrorRequests(context);
+  const onResponse = requests.count;
   const onCorrupt = (digest: Parameters<RetainedContent['withdraw']>[0]): void => content.withdraw(digest);
   const server = await serveContent(
     () => content,
@@ -53,9 +56,18 @@ export async function runMirrorServer(options: MirrorServerOptions, context: Con
   options.onListening?.(server.url);
   context.log('info', `serving ${bundles.paths.length} bundles of ${folder} at ${server.url}`);
   const isOver = (): boolean => context.signal.aborted;
+  let written = '';
+  const writeState = async (): Promise<void> => {
+    const text = JSON.stringify(requests.describe(bundles.versions, content));
+    if (stateFile === undefined || text === written) return;
+    written = text;
+    // Nodes need their images more than a report.
+    await writeAtomically(stateFile, text).catch((error: unknown) => context.log('warn', messageOf(error)));
+  };
   const scrubbing = scrub(() => content, scrubInterval, context);
   try {
     for (;;) {
+      await writeState();
       await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
       if (isOver()) break;
       const files = await bundles.refresh();
@@ -92,17 +104,6 @@ async function readCertificate(folder: string): Promise<ServerCertificate> {
       cause,
     });
   }
-}
-
-/** Returns a listener that logs each manifest once that was requested and is not retained. */
-function logMissing(context: Context): (response: ServedResponse) => void {
-  const logged = new Set<string>();
-  return ({ status, path, client }) => {
-    if (status !== 404 || !path.includes('/manifests/') || path.endsWith('.sig')) return;
-    if (logged.has(path) || logged.size >= mostMissing) return;
-    logged.add(path);
-    context.log('warn', `not retained: ${path}, requested by ${client}`);
-  };
 }
 
 /** Reads all blobs at intervals, slowly, and withdraws what is corrupt. */

@@ -1,66 +1,89 @@
 import { isIP } from 'node:net';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { PluginError } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
+import { lacksPullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { poolRoles } from '../../readiness/preflight/pinnedImageSets.ts';
+import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
 import { isOlder } from '../../release/version.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
-import { authorityMapName, imageConfig, mirrorSetName, type MirrorPlan, type SiteMirror } from './mirrorObjects.ts';
+import {
+  authorityMapName,
+  imageConfig,
+  isAuthorityConfig,
+  neverContact,
+  readMirrorSet,
+  type MirrorPlan,
+  type SiteMirror,
+} from './mirrorObjects.ts';
 
 /** The state of a cluster that matters for mirrors. */
 export interface MirrorSite extends Omit<MirrorPlan, 'port'> {
+  /** The version that the cluster runs; empty if it does not say. */
+  readonly version: string;
   /** Whether files change without a reboot or a drain (node disruption policies, OpenShift 4.17). */
   readonly hasPolicies: boolean;
   /** The networks of the machines, such as `192.0.2.0/24`. */
   readonly networks: readonly string[];
-  /** The properties that can keep mirrors from working, as sentences. */
-  readonly warnings: readonly string[];
+  /** Whether the pull secret of the machine config controller exists, or may not be read. */
+  readonly hasPullSecret: boolean;
+  readonly nodes: readonly StoredObject[];
+  readonly contentPolicies: readonly StoredObject[];
+  readonly proxies: readonly StoredObject[];
+  /** MachineConfigs that the machine config operator has not generated. */
+  readonly machineConfigs: readonly StoredObject[];
+  /** Pools whose operating system is built in the cluster. */
+  readonly builtSystems: readonly StoredObject[];
+  readonly imageConfig: StoredObject | undefined;
 }
 
 const config = 'config.openshift.io/v1';
+const machines = 'machineconfiguration.openshift.io/v1';
 const payload = ['quay.io/openshift-release-dev/ocp-release', 'quay.io/openshift-release-dev/ocp-v4.0-art-dev'];
 const firstWithPolicies = '4.17.0-0';
+/** The annotation of MachineConfigs that the machine config operator generates from templates and other objects. */
+const generated = 'machineconfiguration.openshift.io/generated-by-controller-version';
 
 /**
- * Reads the state of a cluster. `more`: repositories to mirror in addition to those of the release. Throws `unsupported`
- * for a cluster whose nodes have only IPv6 addresses, which mirror sets cannot name. Throws `conflict` if the site’s
- * mirror sets contradict each other, and `not-found` without the pull secret of the machine config controller.
+ * Reads the state of a cluster. `more`: repositories to mirror in addition to those of the release. Throws the errors of
+ * the cluster.
  */
 export async function readMirrorSite(cluster: Cluster, more: readonly string[]): Promise<MirrorSite> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
-  const [nodes, pools, sets, policies, [infrastructure], [proxy]] = await Promise.all([
+  const [nodes, pools, sets, tagSets, contentPolicies, [infrastructure], proxies, builtSystems] = await Promise.all([
     listServed(cluster, 'v1', 'Node'),
-    listServed(cluster, 'machineconfiguration.openshift.io/v1', 'MachineConfigPool'),
+    listServed(cluster, machines, 'MachineConfigPool'),
     listServed(cluster, config, 'ImageDigestMirrorSet'),
+    listServed(cluster, config, 'ImageTagMirrorSet'),
     listServed(cluster, 'operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
     listServed(cluster, config, 'Infrastructure'),
     listServed(cluster, config, 'Proxy'),
+    listServed(cluster, machines, 'MachineOSConfig'),
   ]);
-  const addresses = listAddresses(nodes);
-  if (addresses.length === 0) {
-    throw new PluginError('unsupported', 'the control plane nodes have no IPv4 address', {
-      hint: 'Mirror sets cannot name IPv6 addresses, so mirrors on the control plane need IPv4 or both.',
-    });
-  }
-  await requirePullSecret(cluster);
-  const siteMirrors = listSiteMirrors(sets, policies);
-  const name = textOf(fieldsAt(await cluster.read(imageConfig), 'spec', 'additionalTrustedCA')['name']);
+  const former = readMirrorSet(sets.find(isOwnMirrorSet));
+  const images = await cluster.read(imageConfig);
+  const name = textOf(fieldsAt(images, 'spec', 'additionalTrustedCA')['name']);
   const hasPolicies =
     version !== '' && !isOlder(version, firstWithPolicies) && (await cluster.read(disruptionPolicy)) !== undefined;
   return {
-    addresses: [...new Set([...listVips(infrastructure), ...addresses])],
+    ...{ version, nodes, contentPolicies, proxies, builtSystems, imageConfig: images, hasPolicies },
+    // Nodes are drained if an address goes, so one of a node that is gone stays, as the last.
+    addresses: [...new Set([...listVips(infrastructure), ...listAddresses(nodes), ...(former?.addresses ?? [])])],
     roles: poolRoles(pools),
     sources: [...new Set([...payload, ...more])].sort(),
-    siteMirrors,
+    siteMirrors: listSiteMirrors(
+      sets.filter((set) => !isOwnMirrorSet(set)),
+      tagSets,
+      contentPolicies,
+    ),
     trustedAuthorities: name === undefined || name === '' || name === authorityMapName ? undefined : name,
-    hasPolicies,
+    hasPullSecret: !(await lacksPullSecret(cluster)),
+    machineConfigs: await listOwnConfigs(cluster),
     networks: await readNetworks(cluster),
-    warnings: describeProxy(proxy),
   };
 }
 
@@ -86,35 +109,37 @@ function listVips(infrastructure: KubernetesObject | undefined): string[] {
     .filter((address) => isIP(address) === 4);
 }
 
-function listSiteMirrors(sets: readonly StoredObject[], policies: readonly StoredObject[]): SiteMirror[] {
-  const entries = [
-    ...sets
-      .filter(({ metadata }) => metadata.name !== mirrorSetName)
-      .flatMap(({ spec }) => listOf(fieldsOf(spec)['imageDigestMirrors'])),
-    ...policies.flatMap(({ spec }) => listOf(fieldsOf(spec)['repositoryDigestMirrors'])),
-  ];
-  const bySource = Map.groupBy(entries, ({ source }) => String(source));
-  return [...bySource].map(([source, group]) => {
-    const stated = new Set(group.flatMap((entry) => textOf(entry['mirrorSourcePolicy']) ?? []));
-    if (stated.size > 1) {
-      throw new PluginError(
-        'conflict',
-        `mirror sets of the site have different values of mirrorSourcePolicy for ${source}`,
-        {
-          hint: 'The machine config operator refuses all mirror sets until they agree: oc get imagedigestmirrorset -o yaml.',
-        },
-      );
-    }
-    return { source, mirrors: group.flatMap(({ mirrors }) => textsOf(mirrors)), policy: [...stated][0] };
+/** Runtimes have one entry for a source, from sets of all kinds. Without a policy, it may be asked. */
+function listSiteMirrors(...kinds: readonly (readonly StoredObject[])[]): SiteMirror[] {
+  const entries = kinds.flat().flatMap(({ metadata, spec }) => {
+    const { imageDigestMirrors, imageTagMirrors, repositoryDigestMirrors } = fieldsOf(spec);
+    return [
+      ...[...listOf(imageDigestMirrors), ...listOf(repositoryDigestMirrors)].map((entry) => ({ entry, isTag: false })),
+      ...listOf(imageTagMirrors).map((entry) => ({ entry, isTag: true })),
+    ].map((each) => ({ ...each, set: metadata.name }));
+  });
+  return [...Map.groupBy(entries, ({ entry }) => String(entry['source']))].map(([source, group]) => {
+    const never = group.filter(({ entry }) => entry['mirrorSourcePolicy'] === neverContact);
+    return {
+      source,
+      mirrors: group.flatMap(({ entry, isTag }) => (isTag ? [] : textsOf(entry['mirrors']))),
+      ...(never.length > 0 && { policy: neverContact }),
+      hasTagMirrors: group.some(({ isTag }) => isTag),
+      ...(never.length > 0 && never.length < group.length && { conflict: group.map(({ set }) => set) }),
+    };
   });
 }
 
-async function requirePullSecret(cluster: Cluster): Promise<void> {
-  const metadata = { name: 'pull-secret', namespace: 'openshift-config' };
-  if (await cluster.read({ apiVersion: 'v1', kind: 'Secret', metadata })) return;
-  throw new PluginError('not-found', 'there is no Secret openshift-config/pull-secret', {
-    hint: 'The machine config controller reads no image without it. An empty one suffices: {"auths":{}}',
-  });
+/** Reads the MachineConfigs of the site. Rendered ones are large, so of the others only the metadata is read. */
+async function listOwnConfigs(cluster: Cluster): Promise<StoredObject[]> {
+  if (!(await cluster.findKind(machines, 'MachineConfig'))) return [];
+  const own = (await cluster.listMetadata(machines, 'MachineConfig')).filter(
+    ({ metadata: { name, annotations } }) => fieldsOf(annotations)[generated] === undefined && !isAuthorityConfig(name),
+  );
+  const read = own.map(({ metadata: { name } }) =>
+    cluster.read({ apiVersion: machines, kind: 'MachineConfig', metadata: { name } }),
+  );
+  return (await Promise.all(read)).filter((each) => each !== undefined);
 }
 
 async function readNetworks(cluster: Cluster): Promise<string[]> {
@@ -124,12 +149,4 @@ async function readNetworks(cluster: Cluster): Promise<string[]> {
     /\n\s*machineNetwork:\s*\n((?:\s*-?\s*cidr:.*\n?)+)/.exec(textOf(fieldsAt(map, 'data')['install-config']) ?? '') ??
     [];
   return [...block.matchAll(/cidr:\s*["']?([0-9a-fA-F.:]+\/\d+)/g)].flatMap(([, network]) => network ?? []);
-}
-
-function describeProxy(proxy: KubernetesObject | undefined): string[] {
-  const { httpsProxy = '' } = fieldsAt(proxy, 'status');
-  if (httpsProxy === '') return [];
-  return [
-    'the cluster has a proxy: a machine config controller before August 2026 asks it for the mirrors too, and ignores noProxy',
-  ];
 }

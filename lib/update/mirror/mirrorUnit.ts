@@ -1,4 +1,5 @@
-import { executablePath, mirrorFolder, nodeStateFolder } from '../../node/machine/paths.ts';
+import { basename, dirname } from 'node:path/posix';
+import { executablePath, mirrorFolder, mirrorStateFile, nodeStateFolder } from '../../node/machine/paths.ts';
 
 /** The default port of the mirrors. Firewalls between OpenShift nodes leave 9000-9999 open for host services. */
 export const mirrorPort = 9690;
@@ -35,7 +36,9 @@ StartLimitIntervalSec=0
 [Service]
 # SHA-256 of the executable: ${executable}
 # SELinux does not let systemd itself run files of /var/lib, but it lets bash.
-ExecStart=/bin/bash -c 'exec ${executablePath} mirror-serve --listen=[::]:${port}'
+ExecStart=/bin/bash -c 'exec ${executablePath} mirror-serve --listen=[::]:${port} --state-file=${mirrorStateFile}'
+RuntimeDirectory=${basename(dirname(mirrorStateFile))}
+RuntimeDirectoryPreserve=restart
 Restart=always
 RestartSec=2
 MemoryHigh=150M

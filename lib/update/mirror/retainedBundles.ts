@@ -2,6 +2,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Bundle } from '../../bundle/bundle.ts';
 import { entryKindOf } from '../../bundle/entryKind.ts';
+import { splitReleases } from '../../bundle/metadata.ts';
 import { openBundle } from '../../bundle/open.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
@@ -48,6 +49,12 @@ export class RetainedBundles {
   /** The paths of the open bundles. */
   get paths(): string[] {
     return [...this.#opened.values()].map(({ bundle }) => bundle.path);
+  }
+
+  /** The versions of the open bundles, in the order of their names. */
+  get versions(): string[] {
+    const all = [...this.#opened.values()].flatMap(({ bundle: { metadata } }) => splitReleases(metadata));
+    return [...new Set(all.map(({ version }) => version))].sort();
   }
 
   /** Opens added bundles, and closes removed ones a few minutes later. Returns the files if they have changed. */

@@ -93,11 +93,15 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     return verifier.matches();
   }
 
+  /** Returns whether a complete manifest exists. */
+  has(reference: string): boolean {
+    return this.#find(reference) !== undefined;
+  }
+
   /** Returns a complete manifest by its digest, or by the tag of an attachment. Throws `not-found`. */
   resolve(reference: string): Promise<Descriptor> {
-    const digest = isDigest(reference) ? reference : this.#attachments.get(reference);
-    const manifest = digest === undefined ? undefined : this.#manifests.get(digest);
-    if (manifest && this.#isComplete(manifest.descriptor)) return Promise.resolve(manifest.descriptor);
+    const found = this.#find(reference);
+    if (found) return Promise.resolve(found);
     return Promise.reject(new PluginError('not-found', `${this.name} do not have ${reference}`));
   }
 
@@ -128,6 +132,12 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
 
   sizeOf(digest: Digest): Promise<number | undefined> {
     return Promise.resolve(this.#blobs.get(digest)?.size);
+  }
+
+  #find(reference: string): Descriptor | undefined {
+    const digest = isDigest(reference) ? reference : this.#attachments.get(reference);
+    const manifest = digest === undefined ? undefined : this.#manifests.get(digest);
+    return manifest && this.#isComplete(manifest.descriptor) ? manifest.descriptor : undefined;
   }
 
   #isComplete(descriptor: Descriptor, above: readonly Digest[] = []): boolean {

@@ -8,11 +8,15 @@ import type { Digest } from '../../content/oci/digest.ts';
 /** The largest part of a file system in use. Kubelets remove images from 85 % on. */
 const largestShare = 0.75;
 
+/** Returns whether at most three quarters of a file system would be in use with some bytes more. */
+export async function fitsShare(folder: string, bytes: number): Promise<boolean> {
+  const { blocks, bfree, bsize } = await statfs(folder);
+  return (blocks - bfree) * bsize + bytes <= blocks * bsize * largestShare;
+}
+
 /** Checks that a file system has space for some bytes more. Throws `disk-full`. */
 export async function requireShare(folder: string, bytes: number): Promise<void> {
-  const { blocks, bfree, bsize } = await statfs(folder);
-  const used = (blocks - bfree) * bsize + bytes;
-  if (used <= blocks * bsize * largestShare) return;
+  if (await fitsShare(folder, bytes)) return;
   throw new PluginError('disk-full', `${folder} would be more than 75 % full with the bundle for the mirror`, {
     hint: 'Mount a larger file system there. Above 85 %, the kubelet removes images.',
   });

@@ -68,6 +68,14 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(stdout.match(/^ {2}pull-policy +Set imagePullPolicy/gm)).to.have.length(1);
   });
 
+  it('checks with --mirror what mirrors on the control plane need', async () => {
+    const { code, stdout } = await preflight('--mirror');
+    expect(code).to.equal(1);
+    expect(stdout).to.match(
+      /\nblocker +mirrors +secret\/pull-secret -n openshift-config +does not exist, and the machine/,
+    );
+  });
+
   it('prints JSON, and reports a bundle that no trusted key signed', async () => {
     const { code, stdout } = await preflight(bundle.path, '-o', 'json');
     expect(code).to.equal(1);

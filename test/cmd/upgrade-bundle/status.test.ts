@@ -296,6 +296,21 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect((await run('status', '-o', 'yaml')).stdout).to.match(/^ {2}phase: Loading$/m);
   });
 
+  it('shows what mirrors serve and lack, also without an update', async () => {
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
+    const [progress] = nodes.map((each) => ({ ...each, phase: 'Loaded' as const }));
+    const mirror = { versions: ['4.19.3', '4.19.4'], requests: 57, lacking: ['a/b@sha256:c'] };
+    if (progress) server.put(formatNodeReport({ bundle: '', progress, mirror }));
+    const table =
+      'MIRROR    SERVES          IMAGES GIVEN  MESSAGE\n' +
+      'master-0  4.19.3, 4.19.4            57  lacks a/b@sha256:c\n';
+    expect((await run('status')).stdout).to.equal(table);
+    put('Loading', { nodes });
+    expect((await run('status')).stdout)
+      .to.match(/^4\.19\.4/)
+      .and.to.include(`\n\n${table}`);
+  });
+
   it('says first that no agent has reported, and why', async () => {
     put('Loading', { nodes });
     const silent = await run('status');

@@ -56,8 +56,23 @@ export class RolloutSite {
     );
     this.#mirrorFolder = dirname(authority.certificateFile);
     await writeFile(join(this.#mirrorFolder, 'port'), new URL(mirror.url).port);
+    this.configureMirror(authority.certificate);
     this.edit('Node', 'master-0', { status: { addresses: [{ type: 'InternalIP', address: '127.0.0.1' }] } });
     return mirror;
+  }
+
+  /** Configures the mirrors in the cluster as `install` and the machine config operator do. */
+  configureMirror(certificate: string): void {
+    const set = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet' };
+    this.server.put({ ...set, metadata: { name: 'oc-upgrade-bundle' }, spec: {} });
+    const data = Buffer.from(`# the CA\n${certificate}`).toString('base64');
+    const config = { apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'ControllerConfig' };
+    const spec = { imageRegistryBundleUserData: [{ file: 'localhost..9690', data }] };
+    this.server.put({ ...config, metadata: { name: 'machine-config-controller' }, spec });
+    for (const { metadata } of this.all('MachineConfigPool')) {
+      const source = [{ name: `98-${metadata.name}-oc-upgrade-bundle-mirror` }];
+      this.edit('MachineConfigPool', metadata.name, { status: { configuration: { source } } });
+    }
   }
 
   /** Starts a controller. The identity is the name of a node. */

@@ -355,7 +355,9 @@ export class UpdatingSite {
 
   #setPools(updated: 'True' | 'False'): void {
     for (const pool of this.#list('MachineConfigPool')) {
-      const status = {
+      const { configuration } = (pool['status'] ?? {}) as Json;
+      const status: Json = {
+        ...(configuration !== undefined && { configuration }),
         conditions: [condition('Updated', updated, ''), condition('Degraded', 'False', '')],
         ...{ machineCount: 2, updatedMachineCount: updated === 'True' ? 2 : 1 },
       };

@@ -159,6 +159,7 @@ export function openshiftKinds(release: string): ApiKind[] {
     { ...machines, kind: 'MachineConfig', resource: 'machineconfigs', status: false },
     { ...machines, kind: 'ControllerConfig', resource: 'controllerconfigs' },
     { ...machines, kind: 'ContainerRuntimeConfig', resource: 'containerruntimeconfigs' },
+    ...(minor >= 19 ? [{ ...machines, kind: 'MachineOSConfig', resource: 'machineosconfigs' }] : []),
     {
       ...{ group: 'operator.openshift.io', version: 'v1', kind: 'MachineConfiguration', namespaced: false },
       ...{ resource: 'machineconfigurations', status: true, custom: true, schema: machineConfiguration },

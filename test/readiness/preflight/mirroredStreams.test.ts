@@ -57,6 +57,14 @@ describe('checkMirroredStreams', () => {
     expect(await find()).to.deep.equal([]);
   });
 
+  it('asks only the mirrors of the site, which this machine may reach', async () => {
+    const mirrors = [`localhost:1/openshift-release-dev/ocp-release`];
+    const spec = { imageDigestMirrors: [{ source: 'quay.io/openshift-release-dev/ocp-release', mirrors }] };
+    const metadata = { name: 'oc-upgrade-bundle' };
+    connected.server.put({ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata, spec });
+    expect(await find()).to.deep.equal([]);
+  });
+
   it('names the images that the mirrors lack, and the command that pushes them', async () => {
     const { manifests } = repositoryOf(registry.content, release.componentRepository);
     manifests.delete(release.images.get('rhel-coreos-10')?.digest ?? release.digest);

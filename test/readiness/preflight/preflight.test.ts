@@ -618,4 +618,13 @@ describe('runPreflight', () => {
     await start({ tokens: new Map([['t', 'bob']]), allow: ({ resource }) => resource !== 'clusterversions' });
     expect((await failureOf(run(), 'denied')).message).to.contain('list clusterversions.config.openshift.io');
   });
+
+  it('leaves a quarter of the disk of a control plane node with a mirror free', async () => {
+    await start();
+    for (const name of ['master-0', 'worker-0']) setFree(server, name, 50);
+    const space = async () => (await find(plan)).filter((line) => line.includes(' space '));
+    expect(await space()).to.deep.equal([]);
+    server.put({ apiVersion: config, kind: 'ImageDigestMirrorSet', metadata: { name: 'oc-upgrade-bundle' }, spec: {} });
+    expect(await space()).to.deep.equal(['blocker space node/master-0']);
+  });
 });

@@ -188,7 +188,8 @@ async function create(made: {
   }
 }
 
-async function flipByte(path: string, digest: Digest): Promise<void> {
+/** Changes a byte in the middle of a blob or manifest in a tar. */
+export async function flipByte(path: string, digest: Digest): Promise<void> {
   const archive = await Archive.open(path, makeContext());
   const folder = `v2/${releaseRepository}`;
   const entry =

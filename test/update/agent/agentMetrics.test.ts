@@ -6,6 +6,7 @@ const token = '0123456789abcdef0123';
 const state: AgentState = {
   progress: { name: 'a', phase: 'Loading', imagesLoaded: 3, imagesTotal: 9, bytes: 5000, free: 2 ** 40 },
   reportAge: 1.5,
+  mirror: { versions: ['4.20.3', '4.20.8'], requests: 7, lacking: ['a/b@sha256:c'] },
 };
 
 describe('serveMetrics', () => {
@@ -45,6 +46,9 @@ describe('serveMetrics', () => {
       'upgrade_bundle_images_loaded 3',
       'upgrade_bundle_content_bytes 5000',
       'upgrade_bundle_free_bytes 1099511627776',
+      'upgrade_bundle_mirror_releases 2',
+      'upgrade_bundle_mirror_requests 7',
+      'upgrade_bundle_mirror_missing_images 1',
       'upgrade_bundle_report_age_seconds 1.5',
     ]);
   });

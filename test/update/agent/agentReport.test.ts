@@ -74,6 +74,13 @@ describe('AgentReport', () => {
     }
     expect(written() - before).to.equal(2);
     expect(report.state).to.deep.equal({ progress: entry, reportAge: 60 });
+    const mirror = { versions: ['4.20.3'], requests: 1, lacking: [] };
+    await report.propose(undefined, entry, mirror);
+    expect(written() - before).to.equal(3);
+    await report.propose(undefined, entry, { ...mirror, requests: 2 });
+    expect(written() - before).to.equal(3, 'a number alone can wait');
+    await report.propose(undefined, entry, { ...mirror, lacking: ['a/b@sha256:c'] });
+    expect(written() - before).to.equal(4);
   });
 
   it('tells of numbers the less often the more nodes there are', () => {

@@ -38,6 +38,19 @@ describe('controlRollout', () => {
   const signatures = (): number =>
     rollout.all('ConfigMap').filter(({ metadata }) => metadata.namespace === 'openshift-config-managed').length;
 
+  it('loads and keeps the bundle of the running release, and requests nothing', async () => {
+    await start();
+    const running = { version: '4.19.4', image: release };
+    const status = { desired: running, history: [{ state: 'Completed', ...running }] };
+    rollout.edit('ClusterVersion', 'version', { status });
+    await rollout.control();
+    put();
+    await rollout.untilPhase('Completed');
+    expect(rollout.phases).to.deep.equal(usual);
+    expect(rollout.site.requests).to.deep.equal([]);
+    expect(rollout.bundle()?.status?.nodesReady).to.equal('3/3');
+  });
+
   it('leads an update from an UpgradeBundle to the end', async () => {
     await start();
     const before = paused();

@@ -7,10 +7,7 @@ import { expect } from 'chai';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { digestIn } from '../../../lib/content/oci/reference.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
-import { MirrorControl } from '../../../lib/update/mirror/mirrorControl.ts';
 import { keepMirror } from '../../../lib/update/mirror/mirrorKeeper.ts';
-import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
-import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -21,18 +18,15 @@ const state = 'var/lib/oc-upgrade-bundle';
 describe('the mirror of a control plane node', () => {
   let made: TestBundle;
   let digest: Digest;
-  let authority: Authority;
   let folder: string;
   let end: AbortController;
 
   before(async () => {
     made = await makeBundle();
     digest = digestOf(await readFile(made.path));
-    authority = await makeAuthority();
   });
   after(async () => {
     await made.remove();
-    await authority.remove();
   });
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'mirror-'));
@@ -114,36 +108,5 @@ describe('the mirror of a control plane node', () => {
     } finally {
       process.env['PATH'] = PATH;
     }
-  });
-
-  it('holds the update until it has every image', async () => {
-    const { certificate, key } = await authority.issue();
-    await writeFile(join(folder, 'tls.crt'), certificate);
-    await writeFile(join(folder, 'tls.key'), key);
-    await writeFile(join(folder, 'ca.crt'), authority.certificate);
-    const context = { ...makeContext(), signal: end.signal };
-    let running: Promise<void> | undefined;
-    const url = await new Promise<string>((resolve) => {
-      const listen = { host: '127.0.0.1', port: 0, folder, certificates: folder, interval: 10 };
-      running = runMirrorServer({ ...listen, onListening: resolve }, context);
-    });
-    const addresses = [{ type: 'InternalIP', address: '127.0.0.1' }];
-    const metadata = { name: 'a', labels: { 'node-role.kubernetes.io/master': '' } };
-    const nodes = [{ apiVersion: 'v1', kind: 'Node', metadata, status: { addresses } }] as never;
-    const control = new MirrorControl(folder, context);
-    const cache = new BundleCache(folder, trust());
-    const verified = await cache.verify({ path: made.path, device: made.folder }, digest, context);
-    const ask = () => control.findLack(nodes, verified.facts.metadata);
-    expect(await ask()).to.equal(undefined, 'the cluster has no mirrors');
-    await writeFile(join(folder, 'port'), new URL(url).port);
-    expect(await ask()).to.include(`the mirror ${url} lacks quay.io/`);
-    const copy = await cache.keep(verified, context);
-    while ((await ask()) !== undefined) await sleep(10);
-    for (const each of [verified, copy]) await each?.bundle[Symbol.asyncDispose]();
-    end.abort();
-    await running;
-    expect(await new MirrorControl(folder, makeContext()).findLack(nodes, verified.facts.metadata)).to.include(
-      'does not answer',
-    );
   });
 });

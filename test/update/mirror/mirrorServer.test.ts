@@ -1,12 +1,13 @@
-import { copyFile, mkdtemp, readFile, rm, unlink, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readFile, rm, unlink, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { IncomingHttpHeaders } from 'node:http';
+import { isDeepStrictEqual } from 'node:util';
 import { expect } from 'chai';
 import { messageOf } from '../../../lib/errors.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
@@ -14,6 +15,9 @@ import { baseBlobsPath, replicaPath } from '../../../lib/node/replica.ts';
 import { serveBaseBlobs } from '../../../lib/node/baseBlobs.ts';
 import { openComplete } from '../../../lib/bundle/complete.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
+import { readMirrorState } from '../../../lib/update/mirrorStates.ts';
+import type { MirrorState } from '../../../lib/update/nodeReport.ts';
+import { mirrorStateFile } from '../../../lib/node/machine/paths.ts';
 import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
@@ -73,13 +77,23 @@ describe('runMirrorServer', () => {
 
   async function start(prepare: (folder: string) => Promise<unknown>, scrubInterval?: number): Promise<Mirror> {
     const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
+    await mkdir(dirname(join(folder, mirrorStateFile)), { recursive: true });
     await prepare(folder);
     await write(certificate, folder);
     const end = new AbortController();
     const context = { ...makeContext(), signal: end.signal };
     let done: Promise<void> | undefined;
     const url = await new Promise<string>((resolve, reject) => {
-      const options = { host: '127.0.0.1', port: 0, folder, certificates: folder, interval: 20, scrubInterval };
+      const stateFile = join(folder, mirrorStateFile);
+      const options = {
+        host: '127.0.0.1',
+        port: 0,
+        folder,
+        certificates: folder,
+        interval: 20,
+        scrubInterval,
+        stateFile,
+      };
       done = runMirrorServer({ ...options, onListening: resolve }, context);
       done.catch(reject);
     });
@@ -221,6 +235,32 @@ describe('runMirrorServer', () => {
     await mirror.until(path, (answer) => answer.serial !== serial);
     await unlink(copy);
     await mirror.until(path, ({ status }) => status === 404);
+  });
+
+  it('writes which images it gave, and which it lacks until they are retained', async () => {
+    await using mirror = await start(() => Promise.resolve());
+    const { digest } = made.release;
+    const untilState = async (wanted: MirrorState): Promise<void> => {
+      const host = { root: mirror.folder, environment: {} };
+      while (!isDeepStrictEqual(await readMirrorState(host), wanted)) await sleep(10);
+    };
+    await mirror.get(`${name}/manifests/${digest}`, { 'user-agent': 'cri-o/1.33' });
+    await mirror.get(`${name}/manifests/${digestOf('another')}`, { 'user-agent': 'oc-disconnected' });
+    const image = `openshift-release-dev/ocp-release@${digest}`;
+    await untilState({ versions: [], requests: 0, lacking: [image] });
+    await retain(mirror.folder, made.path, whole);
+    await untilState({ versions: [made.release.version], requests: 0, lacking: [] });
+    await mirror.get(`${name}/manifests/${digest}`);
+    await untilState({ versions: [made.release.version], requests: 1, lacking: [] });
+  });
+
+  it('serves on if the state cannot be written', async () => {
+    await using mirror = await start((folder) => retain(folder, made.path, whole));
+    await rm(dirname(join(mirror.folder, mirrorStateFile)), { recursive: true });
+    const path = `${name}/manifests/${made.release.digest}`;
+    await mirror.get(path);
+    while (!mirror.lines.some((line) => line.includes('state.json'))) await sleep(10);
+    expect((await mirror.get(path)).status).to.equal(200);
   });
 
   it('serves no bundle whose signature was not verified', async () => {

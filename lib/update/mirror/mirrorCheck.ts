@@ -1,0 +1,220 @@
+import { isIP } from 'node:net';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
+import type { Cluster } from '../../cluster/client.ts';
+import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
+import { nameSome } from '../../failures.ts';
+import { isByDigest } from '../../readiness/lint/image.ts';
+import { mayRunOn, readNode } from '../../readiness/preflight/node.ts';
+import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
+import { keyOf, readPodTemplate, type PodTemplate } from '../../readiness/preflight/podTemplate.ts';
+import { isOwnMirrorSet, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
+import { isOlder } from '../../release/version.ts';
+import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
+import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
+import { listAddresses, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
+
+/** The services of the host that use a port of each control plane node, and that no pod names. */
+const hostServices: ReadonlyMap<number, string> = new Map([
+  [9537, 'CRI-O'],
+  [10_250, 'the kubelet'],
+  [22_625, 'InternalReleaseImage'],
+  [22_626, 'InternalReleaseImage'],
+]);
+
+const advice = {
+  address: 'Mirror sets cannot name IPv6 addresses: mirrors on the control plane need IPv4, or both.',
+  secret: 'Create it, of the type kubernetes.io/dockerconfigjson. An empty one is enough: {"auths":{}}',
+  conflict:
+    'The machine config operator refuses all mirror sets until they agree. A set without mirrorSourcePolicy allows the source.',
+  port: 'Install the mirrors on another port, which is open between all nodes.',
+  tags: 'Add the source to an ImageTagMirrorSet, with the mirrors of the broader source: runtimes obey only the most precise source.',
+  policies: 'Update to 4.14.3 first: earlier releases do not support both kinds of mirror sets at a time.',
+  reboots:
+    'Plan it like an update: every node is drained and rebooted, one pool after the other, and again at removal.',
+  drop: 'Remove the file, or add the mirrors there: a file of a MachineConfig replaces what mirror sets configure.',
+  built: 'Keep its registry: the image of its operating system is in no bundle, and a node that joins pulls it.',
+  proxy:
+    'The controller of the agents describes the operating system streams, so that nothing is read through the proxy.',
+  scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
+  added: 'Install the mirrors again: the controller renews their certificate, but does not change mirror sets.',
+  silent:
+    'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.',
+  retain: 'Apply the bundle of the running release: the cluster loads and keeps it, and changes nothing else.',
+  lost: 'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a source.',
+};
+
+/**
+ * Finds what keeps mirrors on the control plane from working. `planned`: the port of mirrors that are not installed yet.
+ * Without it, finds nothing for a cluster without mirrors. Throws the errors of the cluster.
+ */
+export async function checkMirrors(
+  cluster: Cluster,
+  survey: Pick<ClusterSurvey, 'digestMirrors' | 'workloads'>,
+  planned: number | undefined,
+): Promise<Finding[]> {
+  const own = survey.digestMirrors.find(isOwnMirrorSet);
+  const entries = listOf(fieldsOf(own?.['spec'])['imageDigestMirrors']);
+  const installed = readMirrorSet(own);
+  const port = planned ?? installed?.port;
+  if (port === undefined) return [];
+  const site = await readMirrorSite(
+    cluster,
+    entries.map(({ source }) => String(source)),
+  );
+  const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
+  return [
+    ...checkMirrorSite(site, port, templates),
+    ...(installed ? checkNodes(site, installed.addresses) : []),
+    ...(installed ? checkRetained(site, await listMirrorStates(cluster)) : []),
+    ...checkLost(site, templates),
+  ];
+}
+
+/** Finds what keeps mirrors on a port from working. `templates`: those of the pods that can run on the control plane. */
+export function checkMirrorSite(site: MirrorSite, port: number, templates: readonly PodTemplate[]): Finding[] {
+  return [
+    ...checkAddresses(site),
+    ...checkPort(site, port, templates),
+    ...checkSets(site),
+    ...checkRegistries(site),
+    ...checkMachines(site),
+  ];
+}
+
+function find(severity: Severity, subject: Subject, message: string, advised: string): Finding {
+  return { check: 'mirrors', severity, subject, message, advice: advised };
+}
+
+function checkAddresses({ nodes, addresses }: MirrorSite): Finding[] {
+  const lacking = nodes.filter((node) => {
+    const known = listOf(fieldsOf(node['status'])['addresses']);
+    const hasAddress = known.some(({ type, address }) => type === 'InternalIP' && isIP(String(address)) === 4);
+    return isControlPlane(readNode(node)) && !hasAddress;
+  });
+  const severity = addresses.length === 0 ? 'blocker' : 'warning';
+  return lacking.map((node) => find(severity, subjectOf(node), 'has no IPv4 address for a mirror', advice.address));
+}
+
+function checkPort({ nodes }: MirrorSite, port: number, templates: readonly PodTemplate[]): Finding[] {
+  const controlPlane = nodes.map(readNode).filter(isControlPlane);
+  const service = hostServices.get(port);
+  const subject = { kind: 'Mirror', name: String(port) };
+  const users = templates.filter(({ containers, ...template }) => {
+    const ports = containers.flatMap(({ fields }) => listOf(fields['ports']));
+    const isUsed = ports.some(({ hostPort }) => hostPort === port);
+    return isUsed && controlPlane.some((node) => mayRunOn({ containers, ...template }, node));
+  });
+  return [
+    ...(service === undefined ? [] : [find('blocker', subject, `is the port of ${service}`, advice.port)]),
+    ...users.map((template) =>
+      find('blocker', template.subject, `uses port ${port} of control plane nodes`, advice.port),
+    ),
+  ];
+}
+
+function checkSets({ siteMirrors, sources, contentPolicies, version }: MirrorSite): Finding[] {
+  const [policy] = contentPolicies;
+  const isEarly = version !== '' && isOlder(version, '4.14.3');
+  return [
+    ...siteMirrors.flatMap(({ source, conflict }) =>
+      conflict
+        ? [find('blocker', setOf(source), `${nameSome(conflict)} differ in mirrorSourcePolicy for it`, advice.conflict)]
+        : [],
+    ),
+    ...sources.flatMap((source) => {
+      const site = findSiteMirror(siteMirrors, source);
+      if (!site?.hasTagMirrors || site.source === source) return [];
+      const message = `its mirrors for tags no longer count for ${source}`;
+      return [find('warning', setOf(site.source), message, advice.tags)];
+    }),
+    ...(policy && isEarly
+      ? [find('warning', subjectOf(policy), `${version} may ignore mirror sets beside it`, advice.policies)]
+      : []),
+  ];
+}
+
+function setOf(source: string): Subject {
+  return { kind: 'MirrorSet', name: source };
+}
+
+/** Mirrors do not help a source that is blocked or not allowed: policies are for the name of the image. */
+function checkRegistries({ imageConfig, sources, hasPullSecret, proxies }: MirrorSite): Finding[] {
+  const { allowedRegistries, blockedRegistries } = fieldsAt(imageConfig, 'spec', 'registrySources');
+  const [allowed, blocked] = [textsOf(allowedRegistries), textsOf(blockedRegistries)];
+  const isIn = (source: string, scopes: readonly string[]): boolean =>
+    scopes.some((scope) => source === scope || source.startsWith(`${scope}/`) || isBelow(source, scope));
+  const refused = sources.filter((source) => isIn(source, blocked) || (allowed.length > 0 && !isIn(source, allowed)));
+  const secret = { kind: 'Secret', name: 'pull-secret', namespace: 'openshift-config' };
+  const message = 'does not exist, and the machine config controller reads no mirror without it';
+  return [
+    ...(hasPullSecret ? [] : [find('blocker', secret, message, advice.secret)]),
+    ...(imageConfig && refused.length > 0
+      ? [find('warning', subjectOf(imageConfig), `does not allow images of ${nameSome(refused)}`, advice.scopes)]
+      : []),
+    ...proxies.flatMap((proxy) => {
+      if ((textOf(fieldsOf(proxy['status'])['httpsProxy']) ?? '') === '') return [];
+      const words = 'a machine config controller before August 2026 asks it for the mirrors, and ignores noProxy';
+      return [find('warning', subjectOf(proxy), words, advice.proxy)];
+    }),
+  ];
+}
+
+/** Returns whether the host of a source is in a domain: `*.example.com`. */
+function isBelow(source: string, scope: string): boolean {
+  return scope.startsWith('*.') && (source.split('/')[0] ?? '').endsWith(scope.slice(1));
+}
+
+function checkMachines({ hasPolicies, version, machineConfigs, builtSystems }: MirrorSite): Finding[] {
+  const cluster = { kind: 'ClusterVersion', name: 'version' };
+  const reboots = `${version} reboots every node when the CA of the mirrors changes`;
+  return [
+    ...(hasPolicies ? [] : [find('warning', cluster, reboots, advice.reboots)]),
+    ...machineConfigs.flatMap((config) => {
+      const files = listOf(fieldsAt(config, 'spec', 'config', 'storage')['files']).map(({ path }) => String(path));
+      const own = files.filter((path) => /^\/etc\/containers\/registries\.conf(?:$|\.d\/)/.test(path));
+      return own.length === 0 ? [] : [find('warning', subjectOf(config), `writes ${nameSome(own)}`, advice.drop)];
+    }),
+    ...builtSystems.map((each) => find('warning', subjectOf(each), 'builds an operating system', advice.built)),
+  ];
+}
+
+/** Finds control plane nodes that were added since the installation. */
+function checkNodes({ nodes }: MirrorSite, addresses: readonly string[]): Finding[] {
+  return nodes.flatMap((node) => {
+    const added = listAddresses([node]).filter((address) => !addresses.includes(address));
+    const message = `nodes do not pull from its mirror at ${nameSome(added)}`;
+    return added.length === 0 ? [] : [find('warning', subjectOf(node), message, advice.added)];
+  });
+}
+
+/**
+ * Finds nodes without a running mirror, and mirrors that lack the running release: the nodes of a cluster that was
+ * installed from elsewhere need it.
+ */
+function checkRetained({ version, nodes }: MirrorSite, states: readonly NodeMirror[]): Finding[] {
+  const hosts = nodes.filter((node) => isControlPlane(readNode(node)));
+  return hosts.flatMap((host) => {
+    const state = states.find(({ node }) => node === host.metadata.name);
+    if (!state) return [find('warning', subjectOf(host), 'its agent reports no mirror', advice.silent)];
+    if (state.versions.includes(version)) return [];
+    return [find('warning', subjectOf(host), `its mirror does not have ${version}`, advice.retain)];
+  });
+}
+
+/** Finds workloads with images that neither our mirrors nor those of the site give back to a node that lost them. */
+function checkLost({ sources, siteMirrors }: MirrorSite, templates: readonly PodTemplate[]): Finding[] {
+  const known = new Set(templates.map(({ subject }) => keyOf(subject)));
+  const covers = (source: string, image: string): boolean =>
+    image.startsWith(`${source}@`) || image.startsWith(`${source}/`);
+  const isKept = (image: string): boolean =>
+    // The registry of the cluster has its images in the storage of the cluster.
+    /^[^/]+\.svc(?::\d+)?\//.test(image) ||
+    (isByDigest(image) && sources.some((source) => covers(source, image))) ||
+    siteMirrors.some(({ source, mirrors }) => isByDigest(image) && mirrors.length > 0 && covers(source, image));
+  return templates.flatMap(({ subject, owner, idle, images }) => {
+    if (idle || (owner !== undefined && known.has(owner))) return [];
+    const lost = [...new Set(images.filter((image) => !isKept(image)))];
+    const message = `a node that loses its images does not get back ${nameSome(lost)}`;
+    return lost.length === 0 ? [] : [find('info', subject, message, advice.lost)];
+  });
+}

@@ -1,0 +1,36 @@
+import type { Context } from '../../context.ts';
+import type { ServedResponse } from '../../content/server/server.ts';
+import { mostReported, type MirrorState } from '../nodeReport.ts';
+import type { RetainedContent } from './retainedContent.ts';
+
+/** The largest number of requested images to remember. */
+const mostMissing = 1000;
+
+/** The requests to a mirror. Logs each image once that was requested and is not retained. */
+export class MirrorRequests {
+  readonly #context: Context;
+  readonly #missing = new Set<string>();
+  #answered = 0;
+
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  /** Counts a response. Requests of controllers do not count: they ask in advance. */
+  readonly count = ({ method, status, path, client }: ServedResponse): void => {
+    const [, repository = '', reference] = /^\/v2\/(.+)\/manifests\/([^/?]+)/.exec(path) ?? [];
+    if (reference === undefined || reference.endsWith('.sig') || client.startsWith('oc-disconnected')) return;
+    if (status === 200 && method === 'GET') this.#answered += 1;
+    const image = `${repository}${reference.includes(':') ? '@' : ':'}${reference}`;
+    if (status !== 404 || this.#missing.has(image) || this.#missing.size >= mostMissing) return;
+    this.#missing.add(image);
+    this.#context.log('warn', `not retained: ${image}, requested by ${client}`);
+  };
+
+  /** Returns the state of the mirror. Forgets images that are retained now. */
+  describe(versions: readonly string[], content: RetainedContent): MirrorState {
+    for (const image of this.#missing)
+      if (content.has(image.slice(image.indexOf('@') + 1))) this.#missing.delete(image);
+    return { versions, requests: this.#answered, lacking: [...this.#missing].slice(-mostReported) };
+  }
+}

@@ -1,0 +1,35 @@
+import { readFile } from 'node:fs/promises';
+import type { Cluster } from '../cluster/client.ts';
+import { isPluginError } from '../errors.ts';
+import { parseJson } from '../content/oci/syntax.ts';
+import { pathOnHost, type Host } from '../node/machine/host.ts';
+import { mirrorStateFile } from '../node/machine/paths.ts';
+import { parseMirrorState, parseReport, reportKind, type MirrorState } from './nodeReport.ts';
+
+/** The state of the mirror of a node. */
+export interface NodeMirror extends MirrorState {
+  readonly node: string;
+}
+
+/** Reads the state of the mirror of this node, which its server writes; undefined if it has none. */
+export async function readMirrorState(host: Host): Promise<MirrorState | undefined> {
+  try {
+    return parseMirrorState(parseJson(await readFile(pathOnHost(host, mirrorStateFile), 'utf8')));
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Lists the states of all mirrors from the reports of agents; none if the user may not read reports. Throws other errors
+ * of the cluster.
+ */
+export async function listMirrorStates(cluster: Cluster): Promise<NodeMirror[]> {
+  const { apiVersion, kind, ...options } = reportKind;
+  const leases = await cluster.list(apiVersion, kind, options).catch((error: unknown) => {
+    if (isPluginError(error, 'denied')) return [];
+    throw error;
+  });
+  const reports = leases.flatMap((lease) => parseReport(lease) ?? []);
+  return reports.flatMap(({ progress, mirror }) => (mirror ? [{ node: progress.name, ...mirror }] : []));
+}

@@ -1,0 +1,162 @@
+import { expect } from 'chai';
+import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
+import { checkMirrors } from '../../../lib/update/mirror/mirrorCheck.ts';
+import { digestMirrorSet } from '../../../lib/update/mirror/mirrorObjects.ts';
+import { readMirrorSite } from '../../../lib/update/mirror/mirrorSite.ts';
+import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
+import { furnish, node, pod, podSpec, workload } from '../../fakes/cluster/site.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+
+const config = 'config.openshift.io/v1';
+const machines = 'machineconfiguration.openshift.io/v1';
+const payload = 'quay.io/openshift-release-dev';
+
+describe('checkMirrors', () => {
+  let connected: StartedCluster;
+
+  const start = async (openshift = '4.20.3', address = '192.0.2.11'): Promise<void> => {
+    connected = await startCluster({ openshift });
+    furnish(connected.server);
+    put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
+    put(node('master-0', 'master', { addresses: [{ type: 'InternalIP', address }] }));
+    put({ apiVersion: 'v1', kind: 'Secret', metadata: { name: 'pull-secret', namespace: 'openshift-config' } });
+    if (!openshift.startsWith('4.14'))
+      put({ apiVersion: 'operator.openshift.io/v1', kind: 'MachineConfiguration', metadata: { name: 'cluster' } });
+  };
+  afterEach(() => connected.close());
+  const put = (object: Parameters<typeof connected.server.put>[0]): void => void connected.server.put(object);
+  const putSet = (kind: string, name: string, source: string, more: object = {}): void => {
+    const field = kind === 'ImageTagMirrorSet' ? 'imageTagMirrors' : 'imageDigestMirrors';
+    const spec = { [field]: [{ source, mirrors: ['registry.example.com/a'], ...more }] };
+    put({ apiVersion: config, kind, metadata: { name }, spec });
+  };
+  const report = (name: string, version: string): void => {
+    const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+    put(formatNodeReport({ bundle: '', progress, mirror: { versions: [version], requests: 0, lacking: [] } }));
+  };
+  const find = async (port: number | undefined): Promise<string[]> => {
+    const findings = await checkMirrors(connected.cluster, await surveyCluster(connected.cluster), port);
+    expect(new Set(findings.map(({ check }) => check)))
+      .to.have.property('size')
+      .at.most(1);
+    return findings.map(({ severity, subject, message }) => `${severity} ${subject.kind}/${subject.name} ${message}`);
+  };
+
+  it('finds nothing at a fitting site, and asks nothing of a cluster without mirrors', async () => {
+    await start();
+    expect(await find(9690)).to.deep.equal([]);
+    put(node('master-0', 'master'));
+    const survey = await surveyCluster(connected.cluster);
+    expect(await checkMirrors(connected.cluster, survey, undefined)).to.deep.equal([]);
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:22625/x'] });
+    expect(await find(undefined)).to.deep.equal([
+      'blocker Node/master-0 has no IPv4 address for a mirror',
+      'blocker Mirror/22625 is the port of InternalReleaseImage',
+      'warning Node/master-0 its agent reports no mirror',
+    ]);
+  });
+
+  it('blocks nodes with IPv6 only, a port in use, and a missing pull secret', async () => {
+    await start('4.20.3', 'fd00::11');
+    const ports = [{ containerPort: 9690, hostPort: 9690 }];
+    put(pod('agent-master-0', 'shop', { ...podSpec({ ports }), nodeName: 'master-0' }));
+    put(pod('agent-worker-0', 'shop', { ...podSpec({ ports }), nodeName: 'worker-0' }));
+    const kind = connected.server.kinds.find((each) => each.kind === 'Secret');
+    const place = { namespace: 'openshift-config', name: 'pull-secret' };
+    if (kind) connected.server.objects.delete({ kind, ...place }, {}, false);
+    expect(await find(9690)).to.deep.equal([
+      'blocker Node/master-0 has no IPv4 address for a mirror',
+      'blocker Pod/agent-master-0 uses port 9690 of control plane nodes',
+      'blocker Secret/pull-secret does not exist, and the machine config controller reads no mirror without it',
+    ]);
+  });
+
+  it('blocks sets of any kind that contradict each other, also if one of them has no policy', async () => {
+    await start();
+    putSet('ImageDigestMirrorSet', 'a', `${payload}/ocp-release`, { mirrorSourcePolicy: 'NeverContactSource' });
+    putSet('ImageTagMirrorSet', 'b', `${payload}/ocp-release`);
+    expect(await find(9690)).to.deep.equal([
+      `blocker MirrorSet/${payload}/ocp-release a, b differ in mirrorSourcePolicy for it`,
+    ]);
+  });
+
+  it('takes the policy of a set for tags, and says which mirrors for tags no longer count', async () => {
+    await start();
+    const policy = { mirrorSourcePolicy: 'NeverContactSource' };
+    putSet('ImageTagMirrorSet', 'same', `${payload}/ocp-release`, policy);
+    putSet('ImageTagMirrorSet', 'broader', 'quay.io');
+    const site = await readMirrorSite(connected.cluster, []);
+    const { spec } = digestMirrorSet({ ...site, port: 9690 });
+    const { imageDigestMirrors } = spec as { imageDigestMirrors: { source: string; mirrorSourcePolicy?: string }[] };
+    expect(imageDigestMirrors.map((each) => each.mirrorSourcePolicy)).to.deep.equal(['NeverContactSource', undefined]);
+    expect(await find(9690)).to.deep.equal([
+      `warning MirrorSet/quay.io its mirrors for tags no longer count for ${payload}/ocp-v4.0-art-dev`,
+    ]);
+  });
+
+  it('warns of what keeps nodes from the mirrors', async () => {
+    await start('4.14.1');
+    const files = [{ path: '/etc/containers/registries.conf.d/999-ours.conf' }, { path: '/etc/motd' }];
+    const written = { config: { storage: { files } } };
+    const annotations = { 'machineconfiguration.openshift.io/generated-by-controller-version': 'a' };
+    put({ apiVersion: machines, kind: 'MachineConfig', metadata: { name: '99-ours' }, spec: written });
+    put({ apiVersion: machines, kind: 'MachineConfig', metadata: { name: '01-base', annotations }, spec: written });
+    const policy = { apiVersion: 'operator.openshift.io/v1alpha1', kind: 'ImageContentSourcePolicy' };
+    put({ ...policy, metadata: { name: 'old' }, spec: {} });
+    const registrySources = { allowedRegistries: ['*.example.com', `${payload}/ocp-release`] };
+    put({ apiVersion: config, kind: 'Image', metadata: { name: 'cluster' }, spec: { registrySources } });
+    put({ apiVersion: config, kind: 'Proxy', metadata: { name: 'cluster' }, status: { httpsProxy: 'http://p:3128' } });
+    expect(await find(9690)).to.deep.equal([
+      'warning ImageContentSourcePolicy/old 4.14.1 may ignore mirror sets beside it',
+      `warning Image/cluster does not allow images of ${payload}/ocp-v4.0-art-dev`,
+      'warning Proxy/cluster a machine config controller before August 2026 asks it for the mirrors, and ignores noProxy',
+      'warning ClusterVersion/version 4.14.1 reboots every node when the CA of the mirrors changes',
+      'warning MachineConfig/99-ours writes /etc/containers/registries.conf.d/999-ours.conf',
+    ]);
+  });
+
+  it('warns of a node that was added, and keeps the address of one that is gone as the last', async () => {
+    await start();
+    const mirrors = ['localhost', '192.0.2.9', '192.0.2.11'].map((host) => `${host}:9690/x`);
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors });
+    put(node('master-1', 'master', { addresses: [{ type: 'InternalIP', address: '192.0.2.12' }] }));
+    report('master-0', '4.20.3');
+    report('master-1', '4.20.3');
+    expect(await find(undefined)).to.deep.equal([
+      'warning Node/master-1 nodes do not pull from its mirror at 192.0.2.12',
+    ]);
+    const { addresses } = await readMirrorSite(connected.cluster, []);
+    expect(addresses).to.have.members(['192.0.2.11', '192.0.2.12', '192.0.2.9']);
+    expect(addresses.at(-1)).to.equal('192.0.2.9');
+  });
+
+  it('warns of a mirror without the running release, and of a node without one', async () => {
+    await start();
+    const mirrors = ['localhost:9690/x', '192.0.2.11:9690/x'];
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors });
+    expect(await find(undefined)).to.deep.equal(['warning Node/master-0 its agent reports no mirror']);
+    report('master-0', '4.20.2');
+    expect(await find(undefined)).to.deep.equal(['warning Node/master-0 its mirror does not have 4.20.3']);
+    report('master-0', '4.20.3');
+    expect(await find(undefined)).to.deep.equal([]);
+  });
+
+  it('names the workloads whose images no mirror gives back', async () => {
+    await start();
+    const digest = `sha256:${'c'.repeat(64)}`;
+    const template = (image: string) => ({ template: { spec: podSpec({ image }) } });
+    put(workload('Deployment', 'tagged', 'shop', template('quay.io/shop/web:1')));
+    put(workload('Deployment', 'other', 'shop', template(`quay.io/shop/web@${digest}`)));
+    put(workload('Deployment', 'built', 'shop', template('image-registry.openshift-image-registry.svc:5000/shop/a:1')));
+    put(workload('Deployment', 'mirrored', 'shop', template(`registry.redhat.io/a/b@${digest}`)));
+    put(workload('Deployment', 'stopped', 'shop', { ...template('quay.io/shop/web:2'), replicas: 0 }));
+    putSet('ImageDigestMirrorSet', 'site', 'registry.redhat.io');
+    put({ apiVersion: machines, kind: 'MachineOSConfig', metadata: { name: 'infra' } });
+    const lost = 'a node that loses its images does not get back';
+    expect(await find(9690)).to.have.members([
+      'warning MachineOSConfig/infra builds an operating system',
+      `info Deployment/tagged ${lost} quay.io/shop/web:1`,
+      `info Deployment/other ${lost} quay.io/shop/web@${digest}`,
+    ]);
+  });
+});

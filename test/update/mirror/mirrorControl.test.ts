@@ -1,0 +1,170 @@
+import { X509Certificate } from 'node:crypto';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { get } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { text } from 'node:stream/consumers';
+import { expect } from 'chai';
+import type { StoredObject } from '../../../lib/cluster/fields.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { replicaPath } from '../../../lib/node/replica.ts';
+import { BundleCache, type CachedBundle } from '../../../lib/update/agent/bundleCache.ts';
+import { issueMirrorCertificates } from '../../../lib/update/mirror/mirrorCertificates.ts';
+import { MirrorControl } from '../../../lib/update/mirror/mirrorControl.ts';
+import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
+import { RolloutSite } from '../../fakes/cluster/rollout.ts';
+import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+
+const hosts = ['127.0.0.1', '127.0.0.2'];
+const day = 86_400_000;
+
+describe('MirrorControl', () => {
+  let site: RolloutSite;
+  let connected: ConnectedCluster;
+  let made: TestBundle;
+  let authority: Authority;
+  let secrets: string;
+  let end: AbortController;
+  let open: AsyncDisposableStack;
+
+  before(async () => {
+    made = await makeBundle();
+    authority = await makeAuthority();
+    const { certificate, key } = await authority.issue({ hosts });
+    secrets = await mkdtemp(join(tmpdir(), 'mirror-'));
+    const files = { 'tls.crt': certificate, 'tls.key': key, 'ca.crt': authority.certificate };
+    for (const [name, content] of Object.entries(files)) await writeFile(join(secrets, name), content);
+  });
+  after(async () => {
+    await made.remove();
+    await authority.remove();
+    await rm(secrets, { recursive: true });
+  });
+  beforeEach(async () => {
+    site = await RolloutSite.start();
+    connected = await connectTo(site.server);
+    end = new AbortController();
+    open = new AsyncDisposableStack();
+    open.defer(() => site.close());
+    open.defer(() => connected.close());
+  });
+  afterEach(async () => {
+    end.abort();
+    await open.disposeAsync();
+    await rm(join(secrets, 'port'), { force: true });
+  });
+  const nodes = (addresses: readonly string[] = hosts): StoredObject[] =>
+    addresses.map((address, index) => {
+      const metadata = { name: `cp-${index}`, labels: { 'node-role.kubernetes.io/master': '' } };
+      const status = { addresses: [{ type: 'InternalIP', address }] };
+      return { apiVersion: 'v1', kind: 'Node', metadata, status };
+    });
+
+  /** Starts the mirror of a node, and returns its folder and port. */
+  async function startMirror(host: string, port = 0): Promise<{ folder: string; port: number; done: Promise<void> }> {
+    const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
+    const context = { ...makeContext(), signal: end.signal };
+    return await new Promise((resolve) => {
+      const onListening = (url: string): void => resolve({ folder, port: Number(new URL(url).port), done });
+      const done = runMirrorServer({ host, port, folder, certificates: secrets, interval: 10, onListening }, context);
+      open.defer(async () => {
+        await done;
+        await rm(folder, { recursive: true });
+      });
+    });
+  }
+  /** Retains the bundle in a folder, as the agent of the node does. */
+  async function retain(folder: string): Promise<CachedBundle> {
+    const trust = {
+      ...{ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false },
+      fetchFile: () => Promise.resolve(undefined),
+    };
+    const cache = new BundleCache(folder, trust);
+    const digest = digestOf(await readFile(made.path));
+    const verified = await cache.verify({ path: made.path, device: made.folder }, digest, makeContext());
+    const copy = await cache.keep(verified, makeContext());
+    for (const each of [verified, copy]) if (each) open.use(each.bundle);
+    return verified;
+  }
+
+  it('holds an update until each mirror has every image and its signatures', async () => {
+    const first = await startMirror('127.0.0.1');
+    const second = await startMirror('127.0.0.2', first.port);
+    const urls = hosts.map((host) => `https://${host}:${first.port}`);
+    const { facts } = await retain(first.folder);
+    const control = new MirrorControl(secrets, makeContext());
+    const ask = () => control.findLack(connected.cluster, { nodes: nodes(), pools: [] }, facts.metadata);
+    site.configureMirror(authority.certificate);
+    expect(await ask()).to.equal(undefined, 'the cluster has no mirrors');
+    await writeFile(join(secrets, 'port'), String(first.port));
+    while ((await ask())?.includes(`${urls[0]} lacks quay.io/`)) await sleep(10);
+    expect(await ask()).to.match(
+      new RegExp(`^the mirror ${urls[1]} lacks quay.io/.*; .* lacks signatures of quay.io/`),
+    );
+    await retain(second.folder);
+    while ((await ask()) !== undefined) await sleep(10);
+
+    // A signature whose content is corrupt is withdrawn as soon as it is read.
+    const fetchText = (path: string): Promise<string> =>
+      new Promise((resolve, reject) => {
+        const asked = get(`${urls[1]}/v2/a/${path}`, { ca: authority.certificate, agent: false }, (response) => {
+          text(response).then(resolve, reject);
+        });
+        asked.on('error', reject);
+      });
+    const manifest = await fetchText(`manifests/${attachmentTag(made.release.digest)}`);
+    const [layer] = (JSON.parse(manifest) as { layers: { digest: Digest }[] }).layers;
+    const { digest } = layer ?? expect.fail();
+    await flipByte(replicaPath(second.folder, facts.digest), digest);
+    // The server opens the changed file again.
+    while ((await ask()) === undefined) await fetchText(`blobs/${digest}`).catch(() => '');
+    expect(await ask()).to.match(new RegExp(`^the mirror ${urls[1]} lacks signatures of quay.io/`));
+
+    end.abort();
+    await Promise.all([first.done, second.done]);
+    expect(await ask()).to.include(`the mirror ${urls[0]} does not answer`);
+  });
+
+  it('holds an update until the cluster is configured for the mirrors', async () => {
+    await writeFile(join(secrets, 'port'), '9690');
+    const control = new MirrorControl(secrets, makeContext());
+    const metadata = (site.facts ?? expect.fail()).metadata;
+    const ask = () =>
+      control.findLack(connected.cluster, { nodes: [], pools: site.all('MachineConfigPool') }, metadata);
+    expect(await ask()).to.equal(
+      'there is no ImageDigestMirrorSet oc-upgrade-bundle; the ControllerConfig lacks their CA; ' +
+        'nodes of the pools master, worker lack their CA',
+    );
+    site.configureMirror(authority.certificate);
+    expect(await ask()).to.equal(undefined);
+  });
+
+  it('renews the certificate in time, and when control plane nodes come or go', async () => {
+    site.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    const issued = { addresses: ['192.0.2.1'], networks: ['192.0.2.0/24'], port: 9690 };
+    const options = { mayCreate: true, now: new Date(Date.now() - 250 * day) };
+    await issueMirrorCertificates(connected.cluster, issued, options);
+    const context = makeContext();
+    const control = new MirrorControl(secrets, context);
+    const read = (): X509Certificate => {
+      const { data } = site.server.find('v1', 'Secret', 'mirror-serving', 'oc-upgrade-bundle') ?? expect.fail();
+      return new X509Certificate(Buffer.from((data as Record<string, string>)['tls.crt'] ?? '', 'base64'));
+    };
+    const old = read();
+    await control.renew(connected.cluster, nodes(['192.0.2.1']));
+    const renewed = read();
+    expect(renewed.validToDate.getTime()).to.be.greaterThan(old.validToDate.getTime() + 240 * day);
+    await control.renew(connected.cluster, nodes(['192.0.2.1']));
+    expect(read().serialNumber).to.equal(renewed.serialNumber);
+    await control.renew(connected.cluster, nodes(['192.0.2.1', '192.0.2.2', '198.51.100.1']));
+    expect(read().subjectAltName).to.include('192.0.2.2').and.not.to.include('198.51.100.1');
+    expect(context.lines.join('\n'))
+      .to.include('the CA of the mirrors does not permit 198.51.100.1')
+      .and.to.include('the control plane nodes have changed');
+  });
+});

@@ -1,0 +1,141 @@
+import { spawnSync } from 'node:child_process';
+import { mkdir, mkdtemp, readdir, readFile, rm, statfs, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { replicaPath } from '../../../lib/node/replica.ts';
+import { AgentImages } from '../../../lib/update/agent/agentImages.ts';
+import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
+import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
+import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
+import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { node } from '../../fakes/cluster/site.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+
+const token = '0123456789abcdef0123';
+const versions = ['4.19.2', '4.19.3', '4.19.4'];
+
+describe('the bundles that a node retains for its mirror', () => {
+  let connected: StartedCluster;
+  let bundles: (TestBundle & { readonly digest: Digest })[];
+  let folder: string;
+  let cache: BundleCache;
+
+  before(async () => {
+    bundles = [];
+    for (const version of versions) {
+      const made = await makeBundle({ version, layerSize: 100_000 });
+      bundles.push({ ...made, digest: digestOf(await readFile(made.path)) });
+    }
+  });
+  after(() => Promise.all(bundles.map((each) => each.remove())));
+  beforeEach(async () => {
+    connected = await startCluster({ openshift: '4.19.3' });
+    for (const name of ['oc-upgrade-bundle', 'oc-upgrade-bundle-reports'])
+      connected.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
+    connected.server.put(upgradeBundleDefinition());
+    connected.server.put(node('master-0', 'master'));
+    folder = await mkdtemp(join(tmpdir(), 'mirror-'));
+    const [first] = bundles;
+    const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+    const trust = { keyrings: [first?.keyFile ?? ''], fingerprints: [first?.key.fingerprint ?? ''] };
+    cache = new BundleCache(folder, { ...trust, allowUnsigned: false, fetchFile });
+  });
+  afterEach(async () => {
+    await connected.close();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  async function keep({ path, folder: device, digest }: (typeof bundles)[number]): Promise<void> {
+    const verified = await cache.verify({ path, device }, digest, makeContext());
+    try {
+      const copy = await cache.keep(verified, makeContext());
+      await copy?.bundle[Symbol.asyncDispose]();
+    } finally {
+      await verified.bundle[Symbol.asyncDispose]();
+    }
+  }
+  /** Lets the agent of the node check once. `history`: the releases of the cluster, the latest first. */
+  async function check(...history: readonly [version: string, state: string][]): Promise<void> {
+    const entries = history.map(([version, state]) => {
+      return { version, state, image: bundles[versions.indexOf(version)]?.release.pullspec };
+    });
+    const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };
+    connected.server.put({ ...reference, status: { history: entries } });
+    const context = makeContext();
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, context);
+    const connections = connectToPeers(token);
+    const host = { root: folder, environment: {} };
+    const tools = {
+      ...{ server, cache, images: new AgentImages(host, 0) },
+      peers: new AgentPeers(connected.cluster, 'master-0', connections),
+    };
+    const end = (): Promise<void> => {
+      context.interrupt();
+      return Promise.resolve();
+    };
+    const media = { find: () => Promise.resolve([]), wait: end };
+    const loop = new AgentLoop(connected.cluster, { node: 'master-0', media, tools, interval: 1 }, context);
+    try {
+      await loop.run();
+    } finally {
+      await loop.close();
+      await server.close();
+      connections.close();
+    }
+  }
+  const kept = async (): Promise<string[]> => {
+    const files = await readdir(folder);
+    return bundles.flatMap(({ digest, release }) => (files.includes(replicaPath('', digest)) ? [release.version] : []));
+  };
+  const addMirror = async (): Promise<void> => {
+    await mkdir(join(folder, 'mirror'));
+    await writeFile(join(folder, 'mirror/tls.crt'), '');
+  };
+
+  it('are those of the running and the previous release, and all while an update or a rollback runs', async () => {
+    await addMirror();
+    for (const bundle of bundles) await keep(bundle);
+    await check(['4.19.3', 'Partial'], ['4.19.4', 'Partial'], ['4.19.3', 'Completed'], ['4.19.2', 'Completed']);
+    expect(await kept()).to.deep.equal(versions);
+    await check(['4.19.4', 'Completed'], ['4.19.3', 'Completed'], ['4.19.2', 'Completed']);
+    expect(await kept()).to.deep.equal(['4.19.3', '4.19.4']);
+    await rm(join(folder, 'mirror'), { recursive: true });
+    await check(['4.19.4', 'Completed'], ['4.19.3', 'Completed']);
+    expect(await kept()).to.deep.equal([]);
+  });
+
+  it('are that of the running release alone if more would fill three quarters of the disk', async function () {
+    const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=40m', 'tmpfs', folder]);
+    if (mounted.status !== 0) return this.skip();
+    const filler = join(folder, 'filler');
+    try {
+      await addMirror();
+      const [, running, next] = bundles;
+      if (!running || !next) throw new Error('there are three bundles');
+      await keep(running);
+      await keep(next);
+      const { blocks, bsize } = await statfs(folder);
+      await writeFile(filler, Buffer.alloc(Math.ceil(blocks * bsize * 0.75)));
+      await check(['4.19.4', 'Completed'], ['4.19.3', 'Completed']);
+      expect(await kept()).to.deep.equal(['4.19.4']);
+      await failureOf(keep(running), 'disk-full');
+      const { bundle, facts } = await cache.verify(
+        { path: next.path, device: next.folder },
+        next.digest,
+        makeContext(),
+      );
+      await bundle[Symbol.asyncDispose]();
+      await failureOf(cache.requireShare(facts), 'disk-full');
+      await truncate(filler, 0);
+      await cache.requireShare(facts);
+    } finally {
+      spawnSync('umount', ['-l', folder]);
+    }
+  });
+});
