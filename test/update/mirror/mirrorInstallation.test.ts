@@ -277,14 +277,6 @@ describe('installMirror', () => {
     expect(server.find(config, 'Image', 'cluster')?.['spec']).not.to.have.nested.property('additionalTrustedCA.name');
   });
 
-  it('refuses a cluster without a pull secret, which the machine config controller needs', async () => {
-    await open();
-    const metadata = { name: 'pull-secret', namespace: 'openshift-config' };
-    await connected.cluster.delete({ apiVersion: 'v1', kind: 'Secret', metadata });
-    const attempt = installMirror(connected.cluster, options, choice, connected.context);
-    expect((await failureOf(attempt, 'not-found')).hint).to.contain('{"auths":{}}');
-  });
-
   it('changes no file of nodes while a pool is not healthy', async () => {
     await open();
     server.objects.off('change', onChange);
