@@ -8,7 +8,7 @@ import { RootFolder } from '../content/files/rootFolder.ts';
 import { isDigest, type Digest } from '../content/oci/digest.ts';
 import { readSmallFile } from '../content/files/smallFile.ts';
 import type { Bundle } from './bundle.ts';
-import { encodeMetadata, metadataPath, splitReleases, type BundleBase, type BundleMetadata } from './metadata.ts';
+import { splitReleases, type BundleBase, type BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { readBundledSignatures } from './bundledConfig.ts';
 import { checkSigned, type SignedBundle } from './signedBundle.ts';
@@ -77,20 +77,16 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
   return identity;
 }
 
-/** Reads a whole bundle, and returns its digest. Throws `invalid-bundle` if its metadata has changed since it was opened. */
+/** Reads a whole bundle, and returns its digest. Throws `digest-mismatch` if it has changed since it was opened. */
 async function readDigest(bundle: Bundle, context: Context): Promise<Digest> {
-  const { path, metadata, size, trailing } = bundle;
+  const { path, size, trailing } = bundle;
   context.log('debug', `computing the digest of ${path}`);
   context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size + trailing, present: 0 });
-  const read: Buffer[] = [];
-  const digests = await bundle.scan((part, chunk) => {
+  const digests = await bundle.scan((_, chunk) => {
     context.onEvent({ kind: 'bytes', digest: '', bytes: chunk.length });
-    if (typeof part === 'object' && part.path === metadataPath) read.push(Buffer.from(chunk));
   });
-  if (digests && Buffer.concat(read).equals(encodeMetadata(metadata))) return digests.digest;
-  throw new PluginError('invalid-bundle', `${path} has changed while it was read`, {
-    hint: 'Copy the bundle to another medium, and verify it there.',
-  });
+  if (digests) return digests.digest;
+  throw new PluginError('invalid-bundle', `${path} has no digest`);
 }
 
 /** Throws `digest-mismatch` if a file beside a bundle states another digest, version or release. */

@@ -1,3 +1,4 @@
+import { readFileSync, writeFileSync } from 'node:fs';
 import { appendFile, copyFile, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
@@ -112,11 +113,27 @@ describe('identifyBundle', () => {
     const path = join(bundle.folder, 'strange.yaml');
     await writeFile(path, 'kind: ConfigMap\napiVersion: v1\n');
     await failureOf(identify(path), 'invalid-file');
+    const yaml = await readFile(`${bundle.path}.yaml`, 'utf8');
+    await writeFile(path, yaml.replace(/digest: sha256:.*/, 'digest: sha256:short'));
+    await failureOf(identify(path), 'invalid-file');
     const named = join(bundle.folder, 'strange.tar.sha256');
     await writeFile(named, `${'a'.repeat(64)}  strange.tar\n`);
     await failureOf(identify(named), 'usage');
     await rename(named, join(bundle.folder, 'strange'));
     await failureOf(identify(join(bundle.folder, 'strange')), 'invalid-bundle');
+  });
+
+  it('refuses a bundle whose metadata changes while it is read', async () => {
+    const path = join(bundle.folder, 'changing.tar');
+    await copyFile(bundle.path, path);
+    const context = makeContext(({ kind }) => {
+      if (kind !== 'plan') return;
+      const bytes = readFileSync(path);
+      bytes.write('4.19.5', bytes.indexOf('4.19.4'));
+      writeFileSync(path, bytes);
+    });
+    const { message } = await failureOf(identify(path, context), 'digest-mismatch');
+    expect(message).to.contain('returned other bytes for metadata.json');
   });
 
   it('refuses a bundle without a trusted signature, and uses no network', async () => {

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
@@ -53,9 +54,11 @@ describe('backUpCluster', () => {
     }
     const { path } = await backUpCluster(host, request, makeContext());
     expect(await names()).to.deep.equal(['4.18.2-20250101T000000Z', path.split('/').at(-1)]);
-    // An unreadable record is no backup.
-    await writeFile(join(root, path, 'backup.json'), '{');
-    expect((await listBackups(host)).map(({ version }) => version)).to.deep.equal(['4.18.2']);
+    // An unreadable or incomplete record is no backup.
+    for (const text of ['{', '{"time":"2026-01-01T00:00:00Z","size":1,"digest":"sha256:1"}']) {
+      await writeFile(join(root, path, 'backup.json'), text);
+      expect((await listBackups(host)).map(({ version }) => version)).to.deep.equal(['4.18.2']);
+    }
   });
 
   it('copies it to a mounted drive, where it survives a power failure, and to no other folder', async () => {
@@ -112,11 +115,15 @@ describe('backUpCluster', () => {
   }
 
   it('keeps nothing if the snapshot is incomplete or corrupt', async () => {
-    for (const change of ['truncate -s -512', 'printf corrupt | dd conv=notrunc status=none of=']) {
+    const nothing = [...createHash('sha256').digest()].map((byte) => `\\${byte.toString(8).padStart(3, '0')}`).join('');
+    for (const change of [
+      'truncate -s -512 ',
+      'printf corrupt | dd conv=notrunc status=none of=',
+      `printf '${nothing}' >`,
+    ]) {
       await open();
       const script = join(root, 'usr/bin/cluster-backup.sh');
-      const target = change.endsWith('=') ? '' : ' ';
-      await writeFile(script, `${await readFile(script, 'utf8')}${change}${target}"$snapshot"\n`);
+      await writeFile(script, `${await readFile(script, 'utf8')}${change}"$snapshot"\n`);
       const { message } = await failureOf(backUpCluster(host, request, makeContext()), 'incomplete');
       expect(message).to.match(/^the snapshot of etcd is corrupt: /);
       expect(await names()).to.deep.equal([]);

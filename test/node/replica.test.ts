@@ -110,7 +110,7 @@ describe('fetchBundle', () => {
     return events.reduce((sum, event) => sum + (event.kind === 'bytes' ? event.bytes : 0), 0);
   };
 
-  it('brings a bundle, which can be served on', async () => {
+  it('fetches a bundle that other nodes can fetch from it', async () => {
     const path = await fetchFrom(await serve());
     expect(await readFile(path)).to.deep.equal(bytes);
     const second = join(folder, 'second');
@@ -119,7 +119,7 @@ describe('fetchBundle', () => {
     expect(basename(again)).to.match(/^bundle-[0-9a-f]{12}\.tar$/);
   });
 
-  it('brings a bundle that is whole after a power failure', async function () {
+  it('fetches a bundle that survives a power failure', async function () {
     // The fake disk reads open files through /proc.
     if (process.platform !== 'linux') this.skip();
     using disk = await ForgetfulDisk.open(folder);
@@ -127,14 +127,14 @@ describe('fetchBundle', () => {
     expect(disk.failPower().get(basename(path))?.equals(bytes)).to.equal(true);
   });
 
-  it('brings a bundle though an earlier run left a longer file', async () => {
+  it('fetches a bundle over a longer file of an earlier run', async () => {
     const path = await fetchFrom(await serve());
     await rm(path);
     await writeFile(`${path}.partial`, Buffer.concat([bytes, Buffer.from('more')]));
     expect(await readFile(await fetchFrom(await serve()))).to.deep.equal(bytes);
   });
 
-  it('asks for nothing when the bundle is there, and notices when that has been corrupt', async () => {
+  it('sends no request if the bundle exists, and detects a corrupt one', async () => {
     const path = await fetchFrom(await serve());
     const context = makeContext();
     expect(await fetchFrom(new URL('http://127.0.0.1:1'), context)).to.equal(path);
@@ -142,7 +142,7 @@ describe('fetchBundle', () => {
     await failureOf(fetchFrom(new URL('http://127.0.0.1:1'), context), 'digest-mismatch');
   });
 
-  it('needs the token, and does not say it', async () => {
+  it('needs the token, and shows it in no message', async () => {
     const url = await serve();
     for (const wrong of [undefined, 'another-token-0123456789']) {
       const source = { url, token: wrong, digest };

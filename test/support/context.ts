@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events';
 import type { Context, TransferEvent } from '../../lib/context.ts';
 
 /** A context that records log lines and events, and can be interrupted. */
@@ -5,6 +6,8 @@ export interface TestContext extends Context {
   readonly events: TransferEvent[];
   readonly lines: string[];
   interrupt(): void;
+  /** Waits for a log line that contains a text. */
+  untilLogged(text: string): Promise<void>;
 }
 
 /** Creates a context. `onEvent` also gets each event. */
@@ -12,9 +15,13 @@ export function makeContext(onEvent: (event: TransferEvent) => void = () => unde
   const controller = new AbortController();
   const events: TransferEvent[] = [];
   const lines: string[] = [];
+  const logged = new EventEmitter();
   return {
     signal: controller.signal,
-    log: (level, message) => lines.push(`${level}: ${message}`),
+    log: (level, message) => {
+      lines.push(`${level}: ${message}`);
+      logged.emit('line');
+    },
     onEvent: (event) => {
       events.push(event);
       onEvent(event);
@@ -23,6 +30,9 @@ export function makeContext(onEvent: (event: TransferEvent) => void = () => unde
     lines,
     interrupt: () => {
       controller.abort();
+    },
+    untilLogged: async (text) => {
+      while (!lines.some((line) => line.includes(text))) await once(logged, 'line');
     },
   };
 }

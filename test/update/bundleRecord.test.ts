@@ -36,7 +36,7 @@ describe('the record of a bundle', () => {
   const allow = (changes: Partial<Parameters<typeof allowBundle>[1]> = {}) =>
     allowBundle(connected.cluster, { name: '4.19.4-x86-64', digest, ...changes });
 
-  it('is made when a bundle is allowed, and stays when that is said again', async () => {
+  it('is created when a bundle is allowed, and stays when it is allowed again', async () => {
     expect(await allow({ hold: true, file: '/dev/sdb' })).to.include({ outcome: 'created' });
     expect((await find('4.19.4-x86-64')).spec).to.deep.equal({
       ...{ bundle: { digest, file: '/dev/sdb' }, hold: true },
@@ -85,7 +85,7 @@ describe('the record of a bundle', () => {
     await failureOf(resumeUpdate(connected.cluster, await find('held')), 'conflict');
   });
 
-  it('asks the controller to give up, and waits until it has', async () => {
+  it('aborts an update, and waits for the controller', async () => {
     put('going', 'Loading');
     await abortUpdate(connected.cluster, await find('going'));
     const { metadata, ...bundle } = await find('going');
@@ -98,7 +98,7 @@ describe('the record of a bundle', () => {
     await waiting;
   });
 
-  it('cannot be given up once the update itself has begun: it says what there is to do, and changes nothing', async () => {
+  it('cannot be aborted once the cluster updates, and says what to do instead', async () => {
     put('going', 'Upgrading');
     const { revision } = server.objects;
     const error = await failureOf(abortUpdate(connected.cluster, await find('going')), 'conflict');

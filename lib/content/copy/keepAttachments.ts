@@ -48,8 +48,6 @@ async function joinAttachment<Copied extends Image>(
   const stored = own && (await readStored(tag, destination));
   if (!stored) return image;
   if (stored.descriptor.digest === image.root.digest) return { ...image, tags: [] };
-  // A list cannot be joined with a manifest.
-  if (isIndex(stored.descriptor) !== isIndex(image.root)) return image;
   const field = isIndex(image.root) ? 'manifests' : 'layers';
   const [theirs, ours] = [stored, own].map(({ bytes }) => listOf(fieldsOf(parseJson(bytes.toString()))[field]));
   const there = await Promise.all((theirs ?? []).map((entry) => destination.exists(describe(entry))));
@@ -57,6 +55,7 @@ async function joinAttachment<Copied extends Image>(
   const known = new Set(left.map(keyOf));
   const added = (ours ?? []).filter((entry) => !known.has(keyOf(entry)));
   if (added.length === 0) return undefined;
+  // A list has no layers, so it is not joined with a manifest.
   if (left.length === 0) return image;
   const source = new Overlay(image.source.name, image.source);
   const entries = [...left, ...added];

@@ -121,7 +121,7 @@ export class ContentSender {
           reject(new PluginError('unreachable', 'the client does not take the answer in time'));
           response.destroy();
         },
-        Math.max(0, Math.min(time, 2 ** 31 - 1)),
+        Math.max(0, time),
       );
       response.once('close', settle);
       if (response.destroyed) settle();

@@ -71,7 +71,7 @@ function parsePins(text: string): Pins {
 }
 
 function formatPins(pins: Pins): string {
-  const groups = [...pins].filter(([, images]) => images.length > 0).sort(([a], [b]) => (a < b ? -1 : 1));
+  const groups = [...pins].filter(([, images]) => images.length > 0);
   if (groups.length === 0) return '';
   const lines = groups.flatMap(([release, images]) => [
     ...(release === '' ? [] : [`${mark}${release}\n`]),

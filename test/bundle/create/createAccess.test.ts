@@ -1,4 +1,4 @@
-import { mkdir, readFile, stat } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
@@ -7,7 +7,6 @@ import {
   expectFailure,
   openWorkshop,
   sign,
-  until,
   type Workshop,
   type WorkshopOptions,
 } from '../../support/content/creation.ts';
@@ -173,19 +172,6 @@ describe('create and credentials', () => {
     });
   }
 
-  it('renews a token that expires in the middle', async () => {
-    await open({ bearer: { username: 'ci', password }, release: { layerSize: 40_000 } });
-    const { registry } = workshop;
-    registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 60_000 });
-    const secret = await workshop.writePullSecret('ci', password);
-    const running = workshop.create({ 'pull-secret': secret, 'max-per-registry': '3' });
-    await until(() => registry.requests.filter(({ path }) => path.includes('/blobs/')).length > 5);
-    registry.revokeTokens();
-    const { code, stderr } = await running;
-    expect(code, stderr).to.equal(0);
-    expect(registry.requests.filter(({ status }) => status === 401).length).to.be.at.least(2);
-  });
-
   it('shows no secret, however much it tells', async () => {
     await open({ bearer: { username: 'ci', password } });
     const secret = await workshop.writePullSecret('ci', password);
@@ -196,32 +182,6 @@ describe('create and credentials', () => {
     }
     const tokens = workshop.registry.requests.map(({ headers }) => headers.authorization?.split(' ')[1] ?? '');
     for (const token of new Set(tokens.filter((each) => each !== ''))) expect(stdout + stderr).not.to.include(token);
-  });
-
-  it('names a pull secret that is malformed or absent', async () => {
-    await open({ basic: { username: 'ci', password } });
-    const malformed = await workshop.write('pull-secret.json', `{"auths": {"quay.io": {"auth": "${password}`);
-    await expectFailure(
-      await workshop.create({ 'pull-secret': malformed }),
-      workshop.output,
-      [/^error \([a-z-]+\): .*pull-secret\.json/m],
-      { secrets: [password] },
-    );
-    const noAuth = await workshop.write(
-      'auth.json',
-      JSON.stringify({ auths: { [workshop.registry.host]: { auth: '%%%' } } }),
-    );
-    await expectFailure(
-      await workshop.create({ 'pull-secret': noAuth }),
-      workshop.output,
-      [/^error \([a-z-]+\): .*auth\.json/m],
-      {
-        secrets: ['%%%'],
-      },
-    );
-    await expectFailure(await workshop.create({ 'pull-secret': 'nowhere.json' }), workshop.output, [
-      /^error \([a-z-]+\): .*nowhere\.json/m,
-    ]);
   });
 });
 
@@ -238,46 +198,11 @@ describe('create and TLS', function () {
     await open({ tls: { key, cert: certificate } });
   };
 
-  it('trusts an authority that is given', async () => {
-    await openSecure();
-    const path = await workshop.make({ insecure: undefined, 'certificate-authority': authority.certificateFile });
-    expect((await stat(path)).size).to.be.above(0);
-    expect(await readFile(`${path}.sha256`, 'utf8')).to.match(/^[0-9a-f]{64} {2}/);
-  });
-
   it('names the options for an authority that is not trusted', async () => {
     await openSecure();
     await expectFailure(await workshop.create({ insecure: undefined }), workshop.output, [
       /^error \([a-z-]+\): the certificate of 127\.0\.0\.1:\d+ is not trusted/m,
       /^try: --certificate-authority, --insecure/m,
     ]);
-  });
-
-  it('says when a certificate expired', async () => {
-    await openSecure(true);
-    const changes = { insecure: undefined, 'certificate-authority': authority.certificateFile };
-    await expectFailure(await workshop.create(changes), workshop.output, [
-      /^error \([a-z-]+\): the certificate of 127\.0\.0\.1:\d+ expired/m,
-      /^hint: /m,
-    ]);
-    await workshop.make();
-  });
-
-  it('names the option for a registry that speaks plain http', async () => {
-    await open();
-    await expectFailure(await workshop.create({ insecure: undefined }), workshop.output, [
-      /^error \([a-z-]+\): .* speaks http, not https/m,
-      /^try: --insecure/m,
-    ]);
-  });
-
-  it('names an authority file that cannot be used', async () => {
-    await open();
-    const file = await workshop.write('ca.pem', 'nothing');
-    await expectFailure(
-      await workshop.create({ insecure: undefined, 'certificate-authority': file }),
-      workshop.output,
-      [/^error \([a-z-]+\): .*ca\.pem/m],
-    );
   });
 });

@@ -66,11 +66,6 @@ describe('create against a registry that is wrong', () => {
       expect(repositories.size).to.equal(3);
     });
 
-    it('refuses a flipped configuration', async () => {
-      alterBlob(imageOf('machine-os-content').config, flip);
-      await fails(/^error \([a-z-]+\): machine-os-content: source: /m, /corrupt/);
-    });
-
     it('refuses a flipped manifest of a component', async () => {
       const { stored, digest } = imageOf('machine-os-content');
       stored.bytes = flip(stored.bytes);
@@ -104,23 +99,6 @@ describe('create against a registry that is wrong', () => {
       const [base = ''] = imageOf('release').layers;
       alterBlob(base, flip);
       await fails(/^error \([a-z-]+\): release(?:, [a-z0-9-]+){4}: source: /m, /corrupt/);
-    });
-
-    it('refuses other bytes in place of a blob, such as a page of a proxy', async () => {
-      const layer = ownLayerOf('machine-os-content');
-      workshop.registry.fault(new RegExp(`GET .*/blobs/${layer}`), {
-        answer: { status: 200, headers: { 'content-type': 'text/html' }, body: '<h1>Please log in</h1>' },
-      });
-      await fails(/^error \([a-z-]+\): machine-os-content: source: /m, /22 bytes/);
-    });
-
-    it('refuses a blob with more bytes than its manifest says', async () => {
-      const layer = ownLayerOf('machine-os-content');
-      workshop.registry.fault(new RegExp(`GET .*/blobs/${layer}`), {
-        chunked: true,
-        answer: { status: 200, body: generatedBody(1e9) },
-      });
-      await fails(/^error \([a-z-]+\): machine-os-content: source: /m, /more than the \d+ bytes/);
     });
 
     it('reads of an endless manifest no more than a manifest may have', async () => {
@@ -224,20 +202,6 @@ describe('create against a registry that is wrong', () => {
       expect(await digestOfFile(path)).to.match(/^sha256:/);
     });
 
-    it('waits as long as a registry asks it to, and asks each thing again once', async () => {
-      const layer = ownLayerOf('machine-os-content');
-      const times: number[] = [];
-      workshop.registry.fault(({ path }) => path.endsWith(layer) && times.push(Date.now()) > 0, {});
-      workshop.registry.fault(
-        new RegExp(layer),
-        { answer: { status: 429, headers: { 'retry-after': '1' } } },
-        { times: 1 },
-      );
-      await workshop.make();
-      expect(times).to.have.lengthOf(2);
-      expect((times[1] ?? 0) - (times[0] ?? 0)).to.be.at.least(1000);
-    });
-
     it('says how much came of blobs that are always cut short, of which images', async function () {
       this.timeout(300_000);
       const names = ['machine-os-content', 'machine-config-operator'];
@@ -257,26 +221,12 @@ describe('create against a registry that is wrong', () => {
       );
     });
 
-    it('stops if a registry requires too long a pause, and prints what to do', async () => {
-      workshop.registry.fault(/GET .*\/blobs\//, { answer: { status: 429, headers: { 'retry-after': '3600' } } });
-      await fails(
-        /^error \([a-z-]+\): .*429/m,
-        /asks to wait 60 min, longer than the limit of 10 min/,
-        /^hint: .*later/m,
-      );
-    });
-
     it('names the release and its repository if the network fails while the payload is read', async () => {
       const { host } = workshop.registry;
       const elsewhere = { status: 307, headers: { location: `https://${host}/` } };
       workshop.registry.fault(new RegExp(`GET .*/blobs/${ownLayerOf('release')}`), { answer: elsewhere });
       const said = `release: source ${host}/[a-z/-]+: sha256:[0-9a-f]{64}: ${host} speaks http, not https`;
       await fails(new RegExp(`^error \\([a-z-]+\\): ${said}`, 'm'), /^hint: /m);
-    });
-
-    it('names a registry that nothing listens at', async () => {
-      await workshop.registry.stop();
-      await fails(/^error \([a-z-]+\): 127\.0\.0\.1:\d+ cannot be reached: connection refused/m, /^hint: /m);
     });
 
     it('fetches nothing twice, even if several images share it', async () => {

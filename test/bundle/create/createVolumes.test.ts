@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { cp, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { cp, open, readdir, readFile, rm, truncate } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
@@ -166,59 +166,12 @@ describe('create --volume-size', () => {
     }
   });
 
-  it('resumes after a kill, and fetches only what is missing', async () => {
-    workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 1_000_000 });
-    const before = workshop.registry.requests.length;
-    const { child, outcome } = workshop.start(split);
-    await until(() => blobBytes(workshop.registry, before) > 4_000_000 || child.exitCode !== null);
-    child.kill('SIGKILL');
-    expect((await outcome).code).to.equal(null);
-    expect(await listVolumes(workshop.bundle)).to.deep.equal([]);
-    workshop.registry.clearFaults();
-    const from = workshop.registry.requests.length;
-    const { code, stderr } = await workshop.create(split);
-    expect(code, stderr).to.equal(0);
-    expect(stderr).to.match(/resuming /);
-    expect(blobBytes(workshop.registry, from, payloadBlobs(workshop.release))).to.be.below(joined.length - 1_000_000);
-    expect((await joinVolumes(workshop.bundle)).equals(joined)).to.equal(true);
-    await expectClean(workshop.bundle, 4);
-  });
-
   it('is recreated if a volume is missing', async () => {
     await workshop.make(split);
     await rm(`${workshop.bundle}.002`);
     const { stderr } = await workshop.create(split);
     expect(stderr).to.match(/the volume .*\.002 is missing; creating it again/);
     await expectClean(workshop.bundle, 4);
-  });
-
-  it('reports a full disk in the middle, and resumes if there is space', async function () {
-    const folder = join(workshop.folder, 'mounted');
-    try {
-      execFileSync('mkdir', ['-p', folder]);
-      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=20m', 'tmpfs', folder], { stdio: 'ignore' });
-    } catch {
-      console.error('SKIPPED “the disk fills up under volumes”: only root can mount a small file system');
-      this.skip();
-    }
-    try {
-      workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 2_000_000 });
-      const from = workshop.registry.requests.length;
-      const filling = workshop.create({ ...split, output: folder });
-      await until(() => blobBytes(workshop.registry, from) > 1_500_000);
-      await writeFile(join(folder, 'other'), Buffer.alloc(16 * 1024 ** 2)).catch(() => undefined);
-      await expectFailure(await filling, folder, [
-        /^error \([a-z-]+\): the disk is full/m,
-        /^hint: Free some space, then run/m,
-      ]);
-      expect(await listVolumes(join(folder, 'x'))).to.deep.equal([]);
-      await rm(join(folder, 'other'));
-      workshop.registry.clearFaults();
-      const path = await workshop.make({ ...split, output: folder });
-      expect((await joinVolumes(path)).equals(joined)).to.equal(true);
-    } finally {
-      execFileSync('umount', [folder]);
-    }
   });
 
   it('names the option that helps if a file system cannot hold a file of that size', async () => {

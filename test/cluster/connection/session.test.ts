@@ -307,11 +307,12 @@ describe('Session', () => {
     });
 
     it('ends it when the run is interrupted', async () => {
-      await plugin('sleeping', 'exec sleep 60');
+      await plugin('sleeping', 'echo sleeping >&2; exec sleep 60');
       const kubeconfig = await folder.write({ cluster: trusted(await start()), user: exec('./sleeping') });
       const context = makeContext();
       const asked = failureOf(ask(kubeconfig, { environment }, context), 'interrupted');
-      setTimeout(() => context.interrupt(), 100);
+      await context.untilLogged('sleeping');
+      context.interrupt();
       await asked;
     });
   });

@@ -128,23 +128,26 @@ describe('oc adm-upgrade-bundle lint', () => {
     expect((await lint('manifests --baseline=baseline.yaml')).stdout).to.contain(
       'has an entry without a finding: pull-always',
     );
-    // Rewriting the baseline keeps reasons.
-    await writeFile(
-      file,
-      stringify({ findings: findings.map((entry) => ({ ...entry, reason: 'known', until: '9999-12-31' })) }),
-    );
+  });
+
+  it('keeps the reasons of a baseline that it writes again', async () => {
+    const file = join(folder, 'baseline.yaml');
+    await lint('manifests --write-baseline=baseline.yaml');
+    const { findings } = parse(await readFile(file, 'utf8')) as { findings: Record<string, string>[] };
+    const known = findings.map((entry) => ({ ...entry, reason: 'known', until: '9999-12-31' }));
+    await writeFile(file, stringify({ findings: known }));
     await lint('manifests --fail-on=warning --baseline=baseline.yaml --write-baseline=baseline.yaml');
     const { findings: again } = parse(await readFile(file, 'utf8')) as { findings: Record<string, string>[] };
     expect(again.map(({ rule, reason }) => [rule, reason])).to.deep.equal([
       ['pull-always', 'known'],
       ['image-by-tag', ''],
     ]);
-    for (const text of [
-      'findings: x',
-      'findings: [{rule: x}]',
-      stringify({ findings: [{ ...findings[0], until: 'May' }] }),
-    ]) {
-      await writeFile(file, text);
+  });
+
+  it('refuses a file that is no baseline', async () => {
+    const invalidDay = 'findings: [{rule: a, object: b, field: c, value: d, reason: e, until: May}]';
+    for (const text of ['findings: x', 'findings: [{rule: x}]', invalidDay]) {
+      await writeFile(join(folder, 'baseline.yaml'), text);
       expect((await lint('manifests --baseline=baseline.yaml')).stderr).to.contain('is not a baseline: ');
     }
   });

@@ -88,14 +88,19 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       acknowledge: ['ack-4.20-x'],
     });
     expect((await run('apply', several.path, ...trust, '--acknowledge=x')).code).to.equal(1);
-    const risky = await repack(
-      several.path,
-      join(kubeconfigs.folder, 'upgrade-4.21.1-x86_64-via-4.20.3.tar'),
-      (made) => {
-        const risks = [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }];
-        made.metadata = { ...made.metadata, releases: made.metadata.releases?.map((each) => ({ ...each, risks })) };
-      },
-    );
+  });
+
+  it('warns of risks that the metadata of a bundle states, and accepts them by name', async () => {
+    await using several = await makeBundle({
+      version: '4.21.1',
+      earlier: [{ version: '4.20.3', previous: ['4.19.3'] }],
+    });
+    const trust = [`--signature-keyring=${several.keyFile}`, `--trust-fingerprint=${several.key.fingerprint}`];
+    const path = join(kubeconfigs.folder, 'upgrade-4.21.1-x86_64-via-4.20.3.tar');
+    const risky = await repack(several.path, path, (made) => {
+      const risks = [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }];
+      made.metadata = { ...made.metadata, releases: made.metadata.releases?.map((each) => ({ ...each, risks })) };
+    });
     const claim =
       'the bundle says, not covered by its signature: the update to 4.20.3 has the risk SlowDisks: Disks are slow.; ';
     expect((await runProgram(kubeconfigs.folder, 'verify', [risky, ...trust])).stderr).to.contain(

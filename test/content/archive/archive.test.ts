@@ -79,6 +79,13 @@ describe('Archive', () => {
     await failureOf(archive.read('v2/a/manifests/1.0'), 'not-found');
   });
 
+  it('lists the tags of one repository only', async () => {
+    const archive = await openTar(
+      await write(makeTarFile([...entries, { path: 'v2/b/manifests/2.0', target: digest }])),
+    );
+    expect(await archive.repository('a').tags()).to.deep.equal(['1.0']);
+  });
+
   it('streams many files at the same time, and continues if one of the readers stops', async () => {
     const archive = await openTar(await write(makeTarFile(entries)));
     const path = `v2/a/blobs/${digest}`;

@@ -226,6 +226,24 @@ describe('an archive in volumes', () => {
     }
   });
 
+  it('names the volume of a damaged header, and only the file if there are no volumes', async () => {
+    const damaged = Buffer.from(whole);
+    const { start } = layOutTar(entries).entries.at(-1) ?? expect.fail();
+    damaged.fill('x', start - 512, start);
+    const messageFor = async (size: number): Promise<string> => {
+      const parts = Array.from({ length: Math.ceil(damaged.length / size) }, (_, index) =>
+        damaged.subarray(index * size, (index + 1) * size),
+      );
+      for (const [index, part] of parts.entries())
+        await writeFile(parts.length === 1 ? path : volumeName(path, index), part);
+      return (await failureOf(Archive.open(path, context), 'invalid-bundle')).message;
+    };
+    expect(await messageFor(volumeSize)).to.contain(
+      `, which is in ${volumeName(path, Math.floor((start - 512) / volumeSize))}`,
+    );
+    expect(await messageFor(damaged.length)).not.to.contain('which is in');
+  });
+
   it('is read in place by any of its names', async () => {
     await make();
     for (const name of [path, volumeName(path, 0), volumeName(path, 2)]) {

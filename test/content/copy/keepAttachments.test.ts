@@ -1,11 +1,17 @@
 import { generateKeyPairSync, sign } from 'node:crypto';
+import { Readable } from 'node:stream';
 import { expect } from 'chai';
-import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
+import type { Image } from '../../../lib/content/copy/copy.ts';
+import { keepAttachments } from '../../../lib/content/copy/keepAttachments.ts';
+import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { Directory } from '../../../lib/content/store/directory.ts';
+import { makeContext } from '../../support/context.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { Mirroring } from '../../support/release/mirroring.ts';
 
 /** A manifest that a registry answered. */
@@ -13,6 +19,73 @@ interface Answered {
   readonly layers?: { digest: Digest; annotations?: Record<string, string> }[];
   readonly manifests?: { digest: Digest }[];
 }
+
+describe('keepAttachments', () => {
+  let folder: string;
+  let destination: Directory;
+  beforeEach(async () => {
+    folder = await makeFolder();
+    destination = new Directory(folder, 'a/b', {}, makeContext());
+  });
+  afterEach(() => removeFolder(folder));
+
+  const tag = attachmentTag(digestOf('image'));
+  const layerOf = (text: string) => ({ mediaType: 'text/plain', digest: digestOf(text), size: text.length });
+  const config = { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf('{}'), size: 2 };
+  const describeBytes = (mediaType: string, bytes: Buffer): Descriptor => {
+    return { mediaType, digest: digestOf(bytes), size: bytes.length };
+  };
+  const signatureOf = (text: string): Buffer =>
+    Buffer.from(
+      JSON.stringify({ schemaVersion: 2, mediaType: mediaTypes.ociManifest, config, layers: [layerOf(text)] }),
+    );
+  const attachment = (name = tag): Image => {
+    const bytes = signatureOf('ours');
+    const root = describeBytes(mediaTypes.ociManifest, bytes);
+    const manifests = new Map([[root.digest, { descriptor: root, bytes, manifest: parseManifest(bytes, 'ours') }]]);
+    return { name: 'ours', source: destination, root, manifests, tags: [name], isAttachment: true };
+  };
+  const store = async (mediaType: string, bytes: Buffer, name = tag): Promise<void> => {
+    const descriptor = describeBytes(mediaType, bytes);
+    await destination.push(descriptor, () => Promise.resolve(Readable.from([bytes])));
+    await destination.tag(descriptor, name);
+  };
+  const storeLayer = (text: string): Promise<void> =>
+    destination.push(layerOf(text), () => Promise.resolve(Readable.from([Buffer.from(text)])));
+
+  it('joins a signature with another one of the destination, which comes first', async () => {
+    await storeLayer('theirs');
+    await store(mediaTypes.ociManifest, signatureOf('theirs'));
+    const [joined] = await keepAttachments([attachment()], destination);
+    const { layers } = JSON.parse(String(joined?.manifests.get(joined.root.digest)?.bytes)) as Answered;
+    expect(layers?.map(({ digest }) => digest)).to.deep.equal([digestOf('theirs'), digestOf('ours')]);
+  });
+
+  it('leaves out a signature that the destination has', async () => {
+    await storeLayer('ours');
+    await storeLayer('theirs');
+    const both = JSON.parse(String(signatureOf('ours'))) as { layers: object[] };
+    both.layers.push(layerOf('theirs'));
+    await store(mediaTypes.ociManifest, Buffer.from(JSON.stringify(both)));
+    expect(await keepAttachments([attachment()], destination)).to.deep.equal([]);
+  });
+
+  it('replaces what it cannot join: a list, and a signature whose content is gone', async () => {
+    await storeLayer('theirs');
+    const list = { schemaVersion: 2, mediaType: mediaTypes.ociIndex, manifests: [] };
+    await store(mediaTypes.ociIndex, Buffer.from(JSON.stringify(list)));
+    expect(await keepAttachments([attachment()], destination)).to.deep.equal([attachment()]);
+    await store(mediaTypes.ociManifest, signatureOf('gone'));
+    expect(await keepAttachments([attachment()], destination)).to.deep.equal([attachment()]);
+  });
+
+  it('leaves an image alone whose tag is not one of an attachment', async () => {
+    await storeLayer('theirs');
+    await store(mediaTypes.ociManifest, signatureOf('theirs'), '1.0');
+    const images = [attachment('1.0'), attachment('other')];
+    expect(await keepAttachments(images, destination)).to.deep.equal(images);
+  });
+});
 
 describe('attachments that a target already has', function () {
   requirePeer(this, 'docker-registry', 'skopeo');

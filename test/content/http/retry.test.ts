@@ -41,7 +41,7 @@ async function failuresOf(options: RetryOptions, error: Error): Promise<number> 
 }
 
 describe('RetryBudget', () => {
-  it('endures transient errors for a number of attempts', async () => {
+  it('retries transient errors for a number of attempts', async () => {
     expect(await failuresOf({ ...fast, attempts: 4 }, unreachable)).to.equal(4);
     expect(await failuresOf({ ...fast, attempts: 4 }, busy())).to.equal(4);
     expect(await failuresOf({ ...fast, attempts: 4 }, busy(0))).to.equal(4);

@@ -92,7 +92,7 @@ describe('Sockets', () => {
     expect(server.peakActive).to.equal(5);
   });
 
-  it('hands over chunks in memory that it uses again', async () => {
+  it('passes chunks in memory that it reuses', async () => {
     const server = await start();
     server.fault(/./, { answer: { status: 200, body: generatedBody(3_000_000) } });
     const buffers = new Set<ArrayBufferLike>();
@@ -100,7 +100,7 @@ describe('Sockets', () => {
     expect(buffers.size).to.equal(1);
   });
 
-  it('says how a request looks that servers expect', async () => {
+  it('sends the request line and headers that servers expect', async () => {
     const server = await startRaw(['HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n']);
     const headers = { Authorization: 'Bearer x' };
     const options = {
@@ -203,7 +203,7 @@ describe('Sockets', () => {
     'an old version': 'HTTP/1.0 200 OK\r\nContent-Length: 5',
     'something else': 'SSH-2.0-OpenSSH_9.9',
   })) {
-    it(`leaves ${what} to others, and has handed nothing over`, async () => {
+    it(`throws UnsupportedResponse for ${what}, before it passes a byte`, async () => {
       const server = await startRaw([`${head}\r\n\r\nhello`]);
       let asked = 0;
       const error = await errorOf(get(server.url, () => void (asked += 1)));
@@ -213,7 +213,7 @@ describe('Sockets', () => {
     });
   }
 
-  it('asks again when the server has closed the idle connection', async () => {
+  it('repeats a request if the server has closed the idle connection', async () => {
     const server = await start();
     server.fault(/./, { answer: { status: 200, body: 'hello' } });
     await Promise.all([read(`${server.url}/x`), read(`${server.url}/x`)]);
@@ -232,7 +232,7 @@ describe('Sockets', () => {
     expect(await read(server.url)).to.equal('ok');
   });
 
-  it('does not ask again when a part of the answer had come', async () => {
+  it('does not repeat a request after a part of its response', async () => {
     const server = await startRaw(['HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'], ['HTTP/1.1 200', 'end']);
     await read(server.url);
     await failureOf(read(server.url), 'unreachable');
@@ -289,7 +289,7 @@ describe('Sockets', () => {
     expect(server.requests).to.have.length(4);
   });
 
-  it('gives up on a server that falls silent, before an answer and in the middle of it', async () => {
+  it('gives up on an idle server, before a response and in the middle of it', async () => {
     const server = await start();
     server.fault(/used/, { answer: { status: 200, body: 'hello' } });
     server.fault(/hold/, { noAnswer: 'hold' });
@@ -305,7 +305,7 @@ describe('Sockets', () => {
     expect(server.requests).to.have.length(4);
   });
 
-  it('does not blame the server when the thread itself was held up', async () => {
+  it('counts no idle time while its own thread is blocked', async () => {
     const server = await start();
     server.fault(/./, { answer: { status: 200, body: generatedBody(2_000_000) } });
     let held = false;

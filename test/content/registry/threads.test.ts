@@ -65,7 +65,7 @@ describe('DownloadThreads', () => {
   };
   const none = (): void => undefined;
 
-  it('brings many pieces of content into their places', async () => {
+  it('writes many blobs into their places', async () => {
     const registry = await start();
     const blobs = Array.from({ length: 12 }, (_, index) => addBlob(registry.content, String(index), 200_000 * index));
     const threads = await openThreads();
@@ -106,7 +106,7 @@ describe('DownloadThreads', () => {
     ]);
   });
 
-  it('goes to the next mirror when one has it wrong, or not at all', async () => {
+  it('continues with the next mirror if one has corrupt or no content', async () => {
     const [wrong, without, right] = [await start(), await start(), await start()];
     const { descriptor, bytes } = addBlob(right.content, 'mirrored', 900_000);
     wrong.content.blobs.set(descriptor.digest, bytes);
@@ -117,7 +117,7 @@ describe('DownloadThreads', () => {
     expect([wrong, without, right].map(({ requests }) => requests.length)).to.deep.equal([1, 1, 1]);
   });
 
-  it('names every place when all have it wrong', async () => {
+  it('names every registry if all have corrupt content', async () => {
     const registries = [await start(), await start()];
     const { descriptor, bytes } = addBlob({ blobs: new Map(), repositories: new Map() }, 'wrong', 100_000);
     for (const registry of registries) registry.content.blobs.set(descriptor.digest, bytes);
@@ -128,7 +128,7 @@ describe('DownloadThreads', () => {
     expect(message).to.contain(descriptor.digest);
   });
 
-  it('asks for one token for all threads, and for another when that is no longer accepted', async () => {
+  it('requests one token for all threads, and another one if it is refused', async () => {
     const registry = await start({ bearer: user });
     const blobs = Array.from({ length: 16 }, (_, index) => addBlob(registry.content, String(index), 100_000));
     const threads = await openThreads();
@@ -173,7 +173,7 @@ describe('DownloadThreads', () => {
     expect(registry.tokens?.requests).to.have.length(2);
   });
 
-  it('passes on that the user is refused', async () => {
+  it('reports that the credentials are refused', async () => {
     const registry = await start({ bearer: { ...user, password: 'another' } });
     const { descriptor } = addBlob(registry.content, 'refused', 1000);
     const error = await failureOf(
@@ -223,7 +223,7 @@ describe('DownloadThreads', () => {
     ]);
   });
 
-  it('says that the disk is full, without asking other places', async function () {
+  it('reports a full disk, without a request to other registries', async function () {
     const registry = await start();
     const { descriptor } = addBlob(registry.content, 'full', 100_000);
     let fd: number;
@@ -257,14 +257,15 @@ describe('DownloadThreads', () => {
     await expectBrought(other, bytes);
   });
 
-  it('is interrupted at once, what waits for its turn included', async () => {
+  it('interrupts running and waiting downloads', async () => {
     const registry = await start();
     registry.fault(/blobs/, { noAnswer: 'hold' });
     const { descriptor } = addBlob(registry.content, 'held', 1000);
     const threads = await openThreads(2);
     const waiting = await Promise.all([1, 2, 3, 4].map(() => plan(descriptor, [registry])));
+    const asked = registry.nextRequest();
     const failures = waiting.map((each) => failureOf(threads.download(each, none), 'interrupted'));
-    while (registry.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    await asked;
     context.interrupt();
     await Promise.all(failures);
     await failureOf(threads.download(await plan(descriptor, [registry]), none), 'interrupted');

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { mock } from 'node:test';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
@@ -230,7 +230,7 @@ describe('Transport', () => {
       await failureOf(sending, 'interrupted');
     });
 
-    it('asks a host that never answered only a few times', async () => {
+    it('asks a host that never responded three times at most', async () => {
       const server = await start();
       const transport = await open(server, { attempts: 6 });
       const request = get(server);
@@ -243,7 +243,7 @@ describe('Transport', () => {
       ['refuses everything', { answer: { status: 503 } }, 'server-error'],
       ['resets every connection', { noAnswer: 'reset' }, 'unreachable'],
     ] as const) {
-      it(`does not ask a host for a while that has given no answer, when it ${how}`, async () => {
+      it(`stops requests for a while to a host that ${how}`, async () => {
         const server = await start();
         const transport = await open(server, { attempts: 4, pause: 3_600_000 });
         await transport.send(get(server));
@@ -260,7 +260,7 @@ describe('Transport', () => {
       });
     }
 
-    it('asks a host again that was given up, once each time until it answers', async () => {
+    it('asks a failed registry once each time until it responds', async () => {
       const server = await start();
       const transport = await open(server, { attempts: 4, pause: 0 });
       server.fault(/./, { answer: { status: 503 } }, { times: 6 });
@@ -273,7 +273,7 @@ describe('Transport', () => {
       expect((await transport.send(get(server))).status).to.equal(200);
     });
 
-    it('does not give a host up for what it has not whole', async () => {
+    it('keeps asking a registry that has incomplete content', async () => {
       const server = await start();
       const transport = await open(server, { attempts: 3, pause: 3_600_000 });
       const cut = server.fault(/blobs/, { cut: { after: 1000, how: 'end' }, ignoreRange: true });
@@ -444,9 +444,14 @@ describe('Transport', () => {
     it('causes no warning if it is complete in time', async () => {
       const server = await start();
       const transport = await open(server, { slowAfter: 300 });
-      await transport.send(get(server));
-      await stream(transport, server);
-      await sleep(600);
+      mock.timers.enable({ apis: ['setTimeout'] });
+      try {
+        await transport.send(get(server));
+        await stream(transport, server);
+        mock.timers.tick(300);
+      } finally {
+        mock.timers.reset();
+      }
       expect(context.lines.filter((line) => line.startsWith('warn: '))).to.deep.equal([]);
     });
   });
@@ -532,10 +537,13 @@ describe('Transport', () => {
       });
 
       it('refuses at once a size that is not the descriptor’s', async () => {
-        const server = await start();
-        server.content.blobs.set(digest, Buffer.concat([bytes, bytes]));
-        await failureOf(read(await open(server), server), 'size-mismatch');
-        expect(server.requests).to.have.length(1);
+        for (const other of [Buffer.concat([bytes, bytes]), Buffer.from('<h1>Please log in</h1>')]) {
+          const server = await start();
+          server.content.blobs.set(digest, other);
+          const { message } = await failureOf(read(await open(server), server), 'size-mismatch');
+          expect(message).to.contain(`has ${other.length} bytes, not`);
+          expect(server.requests).to.have.length(1);
+        }
       });
 
       it('refuses more bytes than the descriptor’s if no size is announced', async () => {

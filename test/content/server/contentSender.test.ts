@@ -136,6 +136,35 @@ describe('ContentSender', () => {
     await failureOf(sent, 'unreachable');
   });
 
+  it('reads a small part first, and then large parts for sixteen clients at most', async () => {
+    const [small, large] = [128 * 1024, 16 * 1024 * 1024];
+    const parts: number[][] = [];
+    const begun = Promise.withResolvers<undefined>();
+    const sender = new ContentSender();
+    const clients = 18;
+    const first = await begin((response) => {
+      const own: number[] = [];
+      parts.push(own);
+      // A client that reads nothing leaves its response in the second part.
+      const read: ReadPart = (start, length) => {
+        own.push(length);
+        if (parts.filter((each) => each.length > 1).length === clients) begun.resolve(undefined);
+        return zeros(start, length);
+      };
+      return sender.send(read, size, response);
+    });
+    const { port } = server?.address() as AddressInfo;
+    for (let count = 1; count < clients; count++)
+      get({ host: '127.0.0.1', port, agent: false }, () => undefined).on('error', () => undefined);
+    await begun.promise;
+    expect(parts.map(([length]) => length)).to.deep.equal(Array.from({ length: clients }, () => small));
+    const second = parts.map(([, length]) => length);
+    expect(second.filter((length) => length === large)).to.have.length(16);
+    expect(second.filter((length) => length === small)).to.have.length(2);
+    expect((await buffer(first)).length).to.equal(size);
+    expect(parts[0]?.slice(2)).to.deep.equal([size - small - large]);
+  });
+
   it('tells content that ends early', async () => {
     await begin((response) => new ContentSender().send(() => Readable.from([Buffer.alloc(9)]), 10, response), 10);
     await failureOf(sent, 'size-mismatch');

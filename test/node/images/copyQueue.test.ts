@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { expect } from 'chai';
 import { PluginError } from '../../../lib/errors.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
@@ -17,7 +18,7 @@ describe('CopyQueue', () => {
   const alone = image('alone', 'other');
   const labelOf = async (taken: Promise<PlannedImage | undefined>): Promise<string | undefined> => (await taken)?.label;
   const isPending = async (taken: Promise<unknown>): Promise<boolean> =>
-    (await Promise.race([taken, Promise.resolve('pending')])) === 'pending';
+    (await Promise.race([taken, setImmediate('pending')])) === 'pending';
 
   it('lets images wait for a layer that another one brings, and not the others', async () => {
     const queue = new CopyQueue([etcd, console, alone], new Set());
@@ -85,15 +86,35 @@ describe('CopyQueue', () => {
       expect(error.message).to.match(/^2 of 3 images .*\n {2}etcd \(quay.*corrupt\n {2}console/);
     });
 
+    it('copies images together once their shared layer is stored', async () => {
+      let [running, most] = [0, 0];
+      const copy = async (): Promise<void> => {
+        most = Math.max(most, (running += 1));
+        await setImmediate();
+        running -= 1;
+      };
+      await copyAll([etcd, console, third], new Set(), { concurrency: 3 }, makeContext(), copy);
+      expect(most).to.equal(2);
+    });
+
+    it('copies nothing after an interruption', async () => {
+      const context = makeContext();
+      context.interrupt();
+      const copy = (): Promise<void> => Promise.reject(new Error('it copies'));
+      await failureOf(copyAll([etcd], new Set(), { concurrency: 1 }, context, copy), 'interrupted');
+    });
+
     it('pauses between two images, and not after the last one', async () => {
       const copied: string[] = [];
-      const copy = ({ label }: PlannedImage): Promise<void> => Promise.resolve(void copied.push(label));
+      const copy = ({ label }: PlannedImage): Promise<void> => {
+        copied.push(label);
+        // The pause begins before the next turn of the event loop.
+        void setImmediate().then(() => copied.length > 1 && context.interrupt());
+        return Promise.resolve();
+      };
       const limits = { concurrency: 1, pause: 3_600_000 };
       await copyAll([alone], new Set(), limits, makeContext(), copy);
       const context = makeContext();
-      setTimeout(() => {
-        context.interrupt();
-      }, 20);
       await failureOf(copyAll([etcd, console], new Set(), limits, context, copy), 'interrupted');
       expect(copied).to.deep.equal(['alone', 'etcd']);
     });

@@ -15,7 +15,7 @@ import { run } from '../../support/peers.ts';
 const host: Host = { root: '/', environment: { PATH: process.env['PATH'] } };
 
 describe('runProgram', () => {
-  it('gives what a program prints, and its exit code, be it good or bad', async () => {
+  it('returns the output and the exit code of a program', async () => {
     const result = await runProgram(host, 'sh', ['-c', 'echo out; echo err >&2; exit 3'], makeContext());
     expect(result).to.deep.equal({ code: 3, stdout: 'out\n', stderr: 'err\n' });
   });
@@ -72,7 +72,7 @@ describe('runProgram', () => {
     expect(stdout).to.equal('/\n');
   });
 
-  it('says that a program is not there, and where', async () => {
+  it('names a missing program and the host', async () => {
     const error = await failureOf(runProgram(host, 'no-such-program', [], makeContext()), 'not-found');
     expect(error.message).to.equal('this machine has no no-such-program');
     expect(await findProgram({ root: '/nowhere', environment: {} }, 'sh')).to.equal(undefined);

@@ -1,12 +1,12 @@
 import { existsSync } from 'node:fs';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, readlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { drillFile } from '../../../lib/node/machine/paths.ts';
 import { runDrill } from '../../../lib/node/runtime/drillRegistry.ts';
 import {
   bootUnitFile,
+  bootUnitLink,
   nextBootFile,
   requestsFile,
   startArguments,
@@ -30,7 +30,7 @@ describe('runDrill', () => {
   };
   const has = (path: string): boolean => existsSync(join(root, path));
   const untilThere = async (): Promise<string> => {
-    while (!has(drillFile)) await sleep(5);
+    await context.untilLogged('every registry is redirected');
     return readFile(join(root, drillFile), 'utf8');
   };
 
@@ -69,6 +69,7 @@ describe('runDrill', () => {
     const ask = async (rest: string): Promise<number> => (await fetch(`http://${host}/v2/${rest}`)).status;
     expect(await ask('')).to.equal(200);
     expect(await ask(`${path}/manifests/v1`)).to.equal(404);
+    expect(await ask('r999/manifests/v1')).to.equal(404);
     expect(await ask(`${path}/manifests/sha256:${'a'.repeat(64)}`)).to.equal(404);
     context.interrupt();
     expect(await running).to.equal('interrupted');
@@ -78,7 +79,7 @@ describe('runDrill', () => {
     expect(images).to.deep.equal(['quay.io/site/app:v1', `quay.io/site/app@sha256:${'a'.repeat(64)}`]);
   });
 
-  it('ends with its plan, and takes back the announcement of a reboot', async () => {
+  it('ends with its plan, and removes the announcement of a reboot', async () => {
     const running = start(plan(0));
     await untilThere();
     await put(nextBootFile, '');
@@ -104,6 +105,7 @@ describe('runDrill', () => {
     const running = start(plan(60, ['quay.io']));
     await untilThere();
     const text = await readFile(join(root, bootUnitFile), 'utf8');
+    expect(await readlink(join(root, bootUnitLink))).to.equal(bootUnitFile);
     context.interrupt();
     await running;
     expect(text).to.match(/^Before=crio.service kubelet.service$/m);

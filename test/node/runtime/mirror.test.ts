@@ -67,7 +67,7 @@ describe('startMirror', function () {
     expect(existsSync(join(root, mirrorFile))).to.equal(false);
   });
 
-  it('refuses to stand against a mirror of the same repository', async () => {
+  it('refuses a second mirror of the same repository', async () => {
     const path = '/etc/containers/registries.conf.d/010-site.conf';
     const text = `[[registry]]\nlocation = "quay.io/${made.release.releaseRepository}"\n`;
     await mkdir(dirname(join(root, path)), { recursive: true });

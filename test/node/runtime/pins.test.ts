@@ -45,7 +45,7 @@ describe('pinImages', () => {
     expect(await unpinImages(host(), 'all')).to.deep.include({ changed: false });
   });
 
-  it('knows for which releases they are, and lets those go that are for no other', async () => {
+  it('removes the pins of a release that no other release needs', async () => {
     const [three, four] = ['quay.io/a/b@sha256:3', 'quay.io/a/b@sha256:4'];
     await writePins(host(), [one]);
     await writePins(host(), [two, one], 'quay.io/r@sha256:old');
@@ -68,7 +68,7 @@ describe('pinImages', () => {
   });
 
   for (const name of ['crio.conf', 'crio.conf.d/00-site', 'crio.conf.d/50-pinned-images', 'crio.conf.d/99-late.conf']) {
-    it(`never stands against a list in ${name}`, async () => {
+    it(`refuses to pin images beside a list in ${name}`, async () => {
       const path = `/etc/crio/${name}`;
       await write(path, '[crio]\n[crio.image]\npause_image = "p"\npinned_images = [\n  "quay.io/x/*",\n]\n');
       const error = await failureOf(writePins(host(), [one]), 'conflict');
@@ -78,7 +78,7 @@ describe('pinImages', () => {
     });
   }
 
-  it('minds no list that is empty, commented out, or in no table', async () => {
+  it('ignores a list that is empty, commented out, or in no table', async () => {
     await write(
       '/etc/crio/crio.conf',
       'pinned_images = ["a"]\n[crio.image]\n# pinned_images = ["b"]\npinned_images = []\n',

@@ -1,4 +1,4 @@
-import { expect } from 'chai';
+import { AssertionError, expect } from 'chai';
 import { decompressBzip2 } from '../../../lib/release/signature/bzip2.ts';
 
 // Created by bzip2 1.0.8.
@@ -26,6 +26,24 @@ describe('decompressBzip2', () => {
     expect(decompress(blocks, 250_000)).to.have.length(250_000);
   });
 
+  it('refuses what bzip2 never writes: one table only, and codes of less than 1 or more than 20 bits', () => {
+    const bits = [...Buffer.from(short, 'base64')].map((byte) => byte.toString(2).padStart(8, '0')).join('');
+    const read = (text: string): string => {
+      const bytes = text.match(/.{8}/g) ?? [];
+      return decompressBzip2(Buffer.from(bytes.map((byte) => parseInt(byte, 2))), limit).toString();
+    };
+    const [countAt, firstAt, secondAt, secondEnd] = [201, 220, 256, 272];
+    const oneTable = `${bits.slice(0, countAt)}001${bits.slice(countAt + 3, secondAt)}${bits.slice(secondEnd)}`;
+    expect(() => read(oneTable)).to.throw('wrong number of tables');
+    /** Changes the length of the first code by some steps and back. */
+    const detour = (there: string, back: string, steps: number): string =>
+      bits.slice(0, firstAt + 5) + there.repeat(steps) + back.repeat(steps) + bits.slice(firstAt + 5);
+    const [longer, shorter] = ['10', '11'];
+    expect(read(detour(longer, shorter, 2))).to.equal('a release, a release, a release');
+    expect(() => read(detour(longer, shorter, 20))).to.throw('wrong code length');
+    expect(() => read(detour(shorter, longer, 20))).to.throw('wrong code length');
+  });
+
   it('refuses data that is truncated, followed by more, or corrupt in any bit', () => {
     const bytes = Buffer.from(short, 'base64');
     expect(() => decompressBzip2(Buffer.concat([bytes, Buffer.alloc(1)]), limit)).to.throw('trailing data');
@@ -33,17 +51,18 @@ describe('decompressBzip2', () => {
       expect(() => decompressBzip2(bytes.subarray(0, length), limit), String(length)).to.throw();
     }
     const original = decompress(short);
-    for (let bit = 32; bit < bytes.length * 8; bit++) {
+    const free: number[] = [];
+    for (let bit = 0; bit < bytes.length * 8; bit++) {
       const corrupt = Buffer.from(bytes);
       corrupt[bit >> 3] = (corrupt[bit >> 3] ?? 0) ^ (0x80 >> (bit & 7));
-      let output: Buffer | undefined;
       try {
-        output = decompressBzip2(corrupt, limit);
-      } catch {
-        continue;
+        expect(decompressBzip2(corrupt, limit).equals(original), String(bit)).to.equal(true);
+        free.push(bit);
+      } catch (error) {
+        if (error instanceof AssertionError) throw error;
       }
-      // Bits without a meaning: padding, and codes that no symbol uses.
-      expect(output.equals(original), String(bit)).to.equal(true);
     }
+    // Another size of blocks, and a table that nothing uses.
+    expect(free).to.deep.equal([28, 31, 256, 257, 259, 260, 263, 264]);
   });
 });

@@ -92,6 +92,12 @@ describe('verifySignature', () => {
     expect(verdict.keyId).to.equal(subkey?.getKeyID().toHex().toUpperCase());
   });
 
+  it('takes signatures on the curve with the longest numbers, P-521', async () => {
+    const userIDs = { name: 'P-521' };
+    const { privateKey, publicKey } = await generateKey({ type: 'ecc', curve: 'nistP521', userIDs, format: 'object' });
+    await good(await signWith(privateKey, statementOf(digest)), [publicKey]);
+  });
+
   it('rejects signatures of a key that was revoked', async () => {
     const { publicKey } = await revokeKey({ key: signer.privateKey, format: 'object' });
     expect(await reason(await signDigest(signer, digest), digest, [publicKey])).to.match(/cannot be used: .*revoked/);

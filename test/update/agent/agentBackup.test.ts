@@ -1,6 +1,6 @@
-import { readdir, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { backupFolder } from '../../../lib/node/machine/paths.ts';
 import { AgentBackup } from '../../../lib/update/agent/agentBackup.ts';
@@ -11,7 +11,7 @@ import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import { furnish } from '../../fakes/cluster/site.ts';
 import type { UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
-import { makeContext } from '../../support/context.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 describe('AgentBackup', () => {
@@ -19,9 +19,11 @@ describe('AgentBackup', () => {
   let server: TestApiServer;
   let connected: ConnectedCluster;
   const open: AgentBackup[] = [];
+  let context: TestContext;
 
   beforeEach(async () => {
     root = await makeFolder();
+    context = makeContext();
     server = await startApiServer({ openshift: '4.19.3' });
     furnish(server);
     connected = await connectTo(server);
@@ -34,7 +36,7 @@ describe('AgentBackup', () => {
   });
 
   const make = async (script?: string): Promise<AgentBackup> => {
-    const backup = new AgentBackup(connected.cluster, await makeBackupHost(root, script), makeContext());
+    const backup = new AgentBackup(connected.cluster, await makeBackupHost(root, script), context);
     open.push(backup);
     return backup;
   };
@@ -46,7 +48,7 @@ describe('AgentBackup', () => {
     for (;;) {
       const found = await backup.advance(bundle, 'master-0');
       if (found) return found;
-      await sleep(5);
+      if (!backup.ended.aborted) await once(backup.ended, 'abort');
     }
   };
 
@@ -59,6 +61,25 @@ describe('AgentBackup', () => {
     expect(await readdir(join(root, backupFolder))).to.have.length(1);
     // Another update needs another backup.
     expect(await again.advance(record('master-0', '4.20.1'), 'master-0')).to.equal(undefined);
+  });
+
+  it('makes another backup if the last one is old, or of another version than the cluster has', async () => {
+    const backup = await make();
+    const { made } = await until(backup);
+    const marker = join(root, made?.path ?? '', 'backup.json');
+    const noted = JSON.parse(await readFile(marker, 'utf8')) as object;
+    for (const change of [{ time: new Date(Date.now() - 7 * 3600_000).toISOString() }, { version: '4.19.2' }]) {
+      await writeFile(marker, JSON.stringify({ ...noted, ...change }));
+      expect(await (await make('#!/bin/sh\nexit 1\n')).advance(record('master-0'), 'master-0')).to.equal(undefined);
+    }
+  });
+
+  it('does nothing if the cluster has no version', async () => {
+    const found = server.find('config.openshift.io/v1', 'ClusterVersion', 'version') ?? expect.fail();
+    server.put({ ...found, status: {} });
+    const backup = await make();
+    expect(await backup.advance(record('master-0'), 'master-0')).to.equal(undefined);
+    expect(context.lines).to.deep.equal([]);
   });
 
   it('does nothing if another node is asked', async () => {

@@ -262,12 +262,49 @@ describe('installMirror', () => {
     expect(stated.map(({ object }) => object.kind)).not.to.include('MachineConfiguration');
   });
 
+  it('changes nothing in a dry run, neither of the installation nor of the removal', async () => {
+    await open();
+    const before = everything();
+    const dryRun = { ...options, dryRun: 'server' } as const;
+    await installMirror(connected.cluster, dryRun, choice, connected.context);
+    expect(everything()).to.deep.equal(before);
+    await installMirror(connected.cluster, options, choice, connected.context);
+    const installed = everything();
+    const gone = await removeMirror(connected.cluster, dryRun, choice, connected.context);
+    expect(gone.map(({ kind }) => kind)).to.include.members(['ImageDigestMirrorSet', 'MachineConfig', 'Secret']);
+    expect(everything()).to.deep.equal(installed);
+    await removeMirror(connected.cluster, {}, choice, connected.context);
+    expect(server.find(config, 'Image', 'cluster')?.['spec']).not.to.have.nested.property('additionalTrustedCA.name');
+  });
+
+  it('changes no file of nodes while a pool is not healthy', async () => {
+    await open();
+    server.objects.off('change', onChange);
+    const pool = server.find(machines, 'MachineConfigPool', 'master') ?? expect.fail();
+    const conditions = [{ type: 'Degraded', status: 'True', message: 'a disk is full' }];
+    server.put({ ...pool, status: { ...(pool['status'] as object), conditions } });
+    const before = everything();
+    const attempt = installMirror(connected.cluster, options, choice, connected.context);
+    expect((await failureOf(attempt, 'not-ready')).message).to.contain('a disk is full');
+    expect(everything()).to.deep.equal(before);
+  });
+
+  it('leaves the policy, without which nodes would reboot, if it does not wait for their removal', async () => {
+    await open();
+    await installMirror(connected.cluster, options, choice, connected.context);
+    const policy = (): unknown => server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster')?.['spec'];
+    const before = policy();
+    await removeMirror(connected.cluster, {}, undefined, connected.context);
+    expect(policy()).to.deep.equal(before);
+    expect(server.find('v1', 'Secret', 'mirror-ca', 'oc-upgrade-bundle')).to.equal(undefined);
+  });
+
   it('renews the certificate after two thirds of its time and for new addresses, and never the CA', async () => {
     await open();
-    const issue = (addresses: string[], days: number) =>
+    const issue = (addresses: string[], days: number, port = 9690) =>
       issueMirrorCertificates(
         connected.cluster,
-        { addresses, networks: ['192.0.2.0/24'], port: 9690 },
+        { addresses, networks: ['192.0.2.0/24'], port },
         { mayCreate: true, now: new Date(Date.now() + days * 86_400_000) },
       );
     const names = (issued: Awaited<ReturnType<typeof issue>>) => issued?.written.map(({ metadata }) => metadata.name);
@@ -279,5 +316,6 @@ describe('installMirror', () => {
     expect(names(other)).to.deep.equal(['mirror-serving']);
     expect(other?.forbidden).to.deep.equal(['198.51.100.1']);
     expect(other?.authority).to.equal(first?.authority);
+    expect(names(await issue(['192.0.2.11'], 246, 9691))).to.deep.equal(['mirror-serving']);
   });
 });

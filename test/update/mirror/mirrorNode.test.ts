@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -96,9 +97,13 @@ describe('the mirror of a control plane node', () => {
       expect(await readFile(join(root, unit), 'utf8')).to.include('mirror-serve --listen=[::]:9690');
       expect(await readFile(join(root, state, 'mirror/tls.key'), 'utf8')).to.equal('K');
       await rm(join(secrets, 'tls.crt'));
-      await until((calls) => calls.includes('disable --now') && calls.trim().endsWith('daemon-reload'));
+      await until(() => !existsSync(join(root, state, 'mirror')));
       end.abort();
       await done;
+      const name = 'oc-upgrade-bundle-mirror.service';
+      expect((await readFile(log, 'utf8')).trim().split('\n')).to.deep.equal([
+        ...['daemon-reload', `enable ${name}`, `restart ${name}`, `disable --now ${name}`, 'daemon-reload'],
+      ]);
       expect(await readFile(join(root, unit), 'utf8').catch(() => 'gone')).to.equal('gone');
     } finally {
       process.env['PATH'] = PATH;

@@ -181,6 +181,20 @@ describe('runMirrorServer', () => {
     expect(new Set(after.map(({ status }) => status))).to.deep.equal(new Set([200]));
   });
 
+  it('serves the other bundles if one cannot be read, and logs that once', async () => {
+    await using mirror = await start(() => Promise.resolve());
+    const truncated = replicaPath(mirror.folder, digestOf('truncated'));
+    await writeFile(truncated, (await readFile(made.path)).subarray(0, 2000));
+    await writeFile(truncated.replace(/tar$/, 'json'), '{}');
+    await retain(mirror.folder, made.path, whole);
+    const path = `${name}/manifests/${made.release.digest}`;
+    const { serial } = await mirror.until(path, ({ status }) => status === 200);
+    // The certificate is read after the folder.
+    await write(await authority.issue(), mirror.folder);
+    await mirror.until(path, (answer) => answer.serial !== serial);
+    expect(mirror.lines.filter((line) => line.includes('is not served'))).to.have.length(1);
+  });
+
   it('withdraws every image with a corrupt blob, and never sends all of the blob', async () => {
     const { digest } = made.release;
     await using mirror = await start((folder) => retain(folder, made.path, whole));
