@@ -28,7 +28,7 @@ import {
 import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
-import { mirrorImages, noteRepository, planCopies } from './copy.ts';
+import { mirrorImages, noteRepository, planCopies } from './imageCopies.ts';
 import { countArchitectures } from './configuration.ts';
 import { whileLocked } from './directoryLock.ts';
 import { importRelease } from './imageStream.ts';
