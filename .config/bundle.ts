@@ -7,7 +7,7 @@
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
-import { basename } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { build, transform, type BuildOptions, type Metafile, type Plugin } from 'esbuild';
@@ -66,14 +66,17 @@ export async function bundleWorkers(): Promise<Record<string, string>> {
 const usedClientModules: Plugin = {
   name: 'used client modules',
   setup(bundling) {
-    const inside = '@kubernetes/client-node';
+    const home = dirname(fileURLToPath(import.meta.resolve('@kubernetes/client-node')));
     bundling.onResolve({ filter: /^undici$/ }, ({ path }) => ({ path, namespace: 'absent', sideEffects: false }));
     bundling.onLoad({ filter: /.*/, namespace: 'absent' }, () => ({ contents: 'module.exports = {};' }));
-    bundling.onResolve({ filter: /.*/ }, async ({ path, importer, pluginData, ...place }) => {
-      if (pluginData === inside || ![path, importer].some((name) => name.includes(inside))) return undefined;
-      const found = await bundling.resolve(path, { ...place, importer, pluginData: inside });
-      return found.path.includes(inside) ? { ...found, sideEffects: false } : found;
-    });
+    // Its modules name each other by files. The resolver of esbuild takes 6 ms for each of 2000 imports.
+    bundling.onResolve({ filter: /^@kubernetes\/client-node$/ }, () => ({
+      path: `${home}/index.js`,
+      sideEffects: false,
+    }));
+    bundling.onResolve({ filter: /^\./ }, ({ path, resolveDir }) =>
+      resolveDir.startsWith(home) ? { path: join(resolveDir, path), sideEffects: false } : undefined,
+    );
   },
 };
 
