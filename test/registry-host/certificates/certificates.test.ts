@@ -82,11 +82,10 @@ describe('certificates', function () {
     const host = await install();
     const { status } = await host.read();
     expect(status.kind).to.equal('automatic');
-    expect(status.server).to.include({
-      daysLeft: 356,
-      key: 'rsa 2048',
-      file: `${host.fixture.quayRoot}/quay-config/ssl.cert`,
-    });
+    const file = `${host.fixture.quayRoot}/quay-config/ssl.cert`;
+    expect(status.server).to.include({ key: 'rsa 2048', file });
+    // Another file of tests in this process may have made it.
+    expect(status.server?.daysLeft).to.be.oneOf([355, 356]);
     expect(status.server?.hosts).to.deep.equal(['registry.example.com']);
     expect(status.server?.flaws).to.deep.equal(['it may sign certificates but is not a CA']);
     expect(status.problems).to.deep.equal([]);
