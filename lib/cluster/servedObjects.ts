@@ -8,3 +8,21 @@ export async function listServed(
 ): Promise<StoredObject[]> {
   return (await cluster.findKind(apiVersion, kind)) ? await cluster.list(apiVersion, kind, options) : [];
 }
+
+/**
+ * Reads the objects of a kind whose metadata match, and only the metadata of the others; none if the cluster does not
+ * serve the kind. Throws the errors of `Cluster.read`.
+ */
+export async function readMatching(
+  cluster: Cluster,
+  apiVersion: string,
+  kind: string,
+  matches: (object: StoredObject) => boolean,
+): Promise<StoredObject[]> {
+  if (!(await cluster.findKind(apiVersion, kind))) return [];
+  const found = (await cluster.listMetadata(apiVersion, kind)).filter(matches);
+  const read = found.map(({ metadata: { name, namespace } }) =>
+    cluster.read({ apiVersion, kind, metadata: { name, namespace } }),
+  );
+  return (await Promise.all(read)).filter((each) => each !== undefined);
+}

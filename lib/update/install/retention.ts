@@ -6,6 +6,7 @@ import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { referenceOf, type ObjectReference } from '../../cluster/discovery.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { readMatching } from '../../cluster/servedObjects.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import { formerStorePath, storageFile } from '../../node/machine/paths.ts';
 import { readConfigFile, retention } from '../../readiness/preflight/imageRetention.ts';
@@ -64,18 +65,13 @@ export async function hasStore(cluster: Cluster): Promise<boolean> {
  * by their metadata, because each rendered MachineConfig has megabytes.
  */
 async function listOwn(cluster: Cluster): Promise<StoredObject[]> {
-  const listNamed = async (kind: string, ownName: RegExp): Promise<(StoredObject | undefined)[]> => {
-    if (!(await cluster.findKind(machines, kind))) return [];
-    const all = await cluster.listMetadata(machines, kind);
-    return await Promise.all(
-      all.filter(({ metadata }) => ownName.test(metadata.name)).map((each) => cluster.read(each)),
-    );
-  };
   const found = await Promise.all([
-    listNamed('ContainerRuntimeConfig', /^oc-upgrade-bundle-store-/),
-    listNamed('MachineConfig', configName),
+    readMatching(cluster, machines, 'ContainerRuntimeConfig', ({ metadata }) =>
+      metadata.name.startsWith('oc-upgrade-bundle-store-'),
+    ),
+    readMatching(cluster, machines, 'MachineConfig', ({ metadata }) => configName.test(metadata.name)),
   ]);
-  return found.flat().filter((each) => each !== undefined);
+  return found.flat();
 }
 
 /**

@@ -151,7 +151,7 @@ export async function removeMirror(
     await cluster.apply(policy, { manager, force: true });
     await awaitThat(() => findMissingPolicy(cluster, policyPaths(policy)), wait, context);
   }
-  const configs = (await cluster.list(machines, 'MachineConfig')).filter(({ metadata }) =>
+  const configs = (await cluster.listMetadata(machines, 'MachineConfig')).filter(({ metadata }) =>
     isAuthorityConfig(metadata.name),
   );
   const files = [mirrorSet, ...configs].map(({ apiVersion, kind, metadata: { name } }) => {

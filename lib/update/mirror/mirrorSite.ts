@@ -3,7 +3,7 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
-import { listServed } from '../../cluster/servedObjects.ts';
+import { listServed, readMatching } from '../../cluster/servedObjects.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { lacksPullSecret } from '../../readiness/preflight/mirroredStreams.ts';
@@ -82,7 +82,7 @@ export async function readMirrorSite(cluster: Cluster, more: readonly string[]):
     ),
     trustedAuthorities: name === undefined || name === '' || name === authorityMapName ? undefined : name,
     hasPullSecret: !(await lacksPullSecret(cluster)),
-    machineConfigs: await listOwnConfigs(cluster),
+    machineConfigs: await readMatching(cluster, machines, 'MachineConfig', isOfSite),
     networks: await readNetworks(cluster),
   };
 }
@@ -130,16 +130,8 @@ function listSiteMirrors(...kinds: readonly (readonly StoredObject[])[]): SiteMi
   });
 }
 
-/** Reads the MachineConfigs of the site. Rendered ones are large, so of the others only the metadata is read. */
-async function listOwnConfigs(cluster: Cluster): Promise<StoredObject[]> {
-  if (!(await cluster.findKind(machines, 'MachineConfig'))) return [];
-  const own = (await cluster.listMetadata(machines, 'MachineConfig')).filter(
-    ({ metadata: { name, annotations } }) => fieldsOf(annotations)[generated] === undefined && !isAuthorityConfig(name),
-  );
-  const read = own.map(({ metadata: { name } }) =>
-    cluster.read({ apiVersion: machines, kind: 'MachineConfig', metadata: { name } }),
-  );
-  return (await Promise.all(read)).filter((each) => each !== undefined);
+function isOfSite({ metadata: { name, annotations } }: StoredObject): boolean {
+  return fieldsOf(annotations)[generated] === undefined && !isAuthorityConfig(name);
 }
 
 async function readNetworks(cluster: Cluster): Promise<string[]> {
