@@ -255,8 +255,13 @@ describe('runMirrorServer', () => {
   });
 
   it('serves on if the state cannot be written', async () => {
-    await using mirror = await start((folder) => retain(folder, made.path, whole));
-    await rm(dirname(join(mirror.folder, mirrorStateFile)), { recursive: true });
+    await using mirror = await start(async (folder) => {
+      await retain(folder, made.path, whole);
+      // The folder alone would be created again.
+      const place = dirname(join(folder, mirrorStateFile));
+      await rm(place, { recursive: true });
+      await writeFile(place, '');
+    });
     const path = `${name}/manifests/${made.release.digest}`;
     await mirror.get(path);
     while (!mirror.lines.some((line) => line.includes('state.json'))) await sleep(10);
