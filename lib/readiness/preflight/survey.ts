@@ -220,7 +220,8 @@ export function mirrorSetsOf(survey: DigestMirrors, which: 'site' | 'all' = 'sit
   return new MirrorSets(listRules(survey, which).map((rule) => ({ pulls: 'digest', contactSource: true, ...rule })));
 }
 
-type DigestMirrors = Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>;
+/** The objects of a cluster that name mirrors of images by digest. */
+export type DigestMirrors = Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>;
 
 function listRules(
   { digestMirrors, contentPolicies }: DigestMirrors,

@@ -13,9 +13,15 @@ import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/pr
 import { pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { LoadState } from './loadState.ts';
-import { featureSetOf, hasMirrors, isOwnMirrorSet, surveyedKinds } from '../../readiness/preflight/survey.ts';
+import {
+  featureSetOf,
+  hasMirrors,
+  isOwnMirrorSet,
+  surveyedKinds,
+  type DigestMirrors,
+} from '../../readiness/preflight/survey.ts';
 import { checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
-import { checkPath, checkState, type ImageSupply } from '../../readiness/preflight/versionCheck.ts';
+import { checkPath, checkState } from '../../readiness/preflight/versionCheck.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 
 /** The present objects of a cluster that decide about an update. */
@@ -44,17 +50,22 @@ export async function findObstacles(
   const { version, previous, images, blobs, base } = metadata;
   const target = { version, previous, pinsIn, arch: parseArchitecture(metadata.arch) };
   const isMinor = !isSameMinor(readClusterVersion(site.clusterVersion).version, version);
+  const [mirrors, featureSet, pinning] = await Promise.all([
+    readMirrors(cluster),
+    readFeatureSet(cluster),
+    cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind),
+  ]);
   const measured = (field: 'free' | 'database'): Map<string, number> =>
     new Map((load?.nodes ?? []).flatMap(({ name, [field]: bytes }) => (bytes === undefined ? [] : [[name, bytes]])));
   const knowledge = {
     ...{ imageLimits: [], pinned: new Map<string, Set<string>>() },
     ...{ free: measured('free'), databases: measured('database') },
-    retains: (await listServed(cluster, ...surveyedKinds.digestMirrors)).some(isOwnMirrorSet),
+    retains: mirrors.digestMirrors.some(isOwnMirrorSet),
   };
   const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
   // A node that begins the first of several updates needs the space for all.
   const needs = { ...target, images, size: bytes ?? sumSizes(needed) };
-  const supply = await readSupply(cluster, images);
+  const supply = { mirrored: hasMirrors({ images }, mirrors), pinsImages: pinning !== undefined, featureSet };
   const existing = site.osImageStreams.find(({ metadata: { name } }) => name === 'cluster');
   const findings = [
     ...checkPath(site.clusterVersion, target, supply),
@@ -116,18 +127,13 @@ export async function readFeatureSet(cluster: Cluster): Promise<string | undefin
  * the cluster.
  */
 export async function hasMirrorsOf(cluster: Cluster, images: readonly string[]): Promise<boolean> {
+  return hasMirrors({ images }, await readMirrors(cluster));
+}
+
+async function readMirrors(cluster: Cluster): Promise<DigestMirrors> {
   const [digestMirrors, contentPolicies] = await Promise.all([
     listServed(cluster, ...surveyedKinds.digestMirrors),
     listServed(cluster, ...surveyedKinds.contentPolicies),
   ]);
-  return hasMirrors({ images }, { digestMirrors, contentPolicies });
-}
-
-async function readSupply(cluster: Cluster, images: readonly string[]): Promise<ImageSupply> {
-  const [mirrored, featureSet, pinning] = await Promise.all([
-    hasMirrorsOf(cluster, images),
-    readFeatureSet(cluster),
-    cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind),
-  ]);
-  return { mirrored, pinsImages: pinning !== undefined, featureSet };
+  return { digestMirrors, contentPolicies };
 }
