@@ -126,10 +126,13 @@ function ruleOf(value: unknown, pulls: MirrorRule['pulls'], where: string, path:
   return { pulls, source, mirrors: mirrors.map(String), contactSource: policy !== 'NeverContactSource' };
 }
 
-/** Returns the length of the part of an image name that a source matches; undefined if it does not match. */
-function matchedBy(source: string, name: string): number | undefined {
+/**
+ * Returns the length of the part of an image name that a source matches: a host, a part of its repositories, or all hosts
+ * of a domain (`*.example.com`). Undefined if it does not match.
+ */
+export function matchedBy(source: string, name: string): number | undefined {
   if (!source.startsWith('*.')) return name === source || name.startsWith(`${source}/`) ? source.length : undefined;
-  const host = name.slice(0, name.indexOf('/'));
+  const [host = ''] = name.split('/', 1);
   return host.endsWith(source.slice(1)) ? host.length : undefined;
 }
 

@@ -10,7 +10,8 @@ import { SiteMirrors, type MirrorAccess } from './siteMirrors.ts';
 import { featureSetOf, hasMirrors, mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
 const check = 'streams' as const;
-const pullSecret = { kind: 'Secret', name: 'pull-secret', namespace: 'openshift-config' };
+/** The pull secret of a cluster. */
+export const pullSecret = { kind: 'Secret', name: 'pull-secret', namespace: 'openshift-config' };
 
 const advice = {
   secret:

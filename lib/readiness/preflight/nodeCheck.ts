@@ -38,8 +38,8 @@ const gibibyte = 1024 ** 3;
 const pinFloor = 16 * gibibyte;
 /** The part of the disk below which the kubelet evicts pods (`imagefs.available`). */
 const evictionShare = 0.15;
-/** The part of the disk that stays free on a node that keeps bundles for a mirror. */
-const retentionShare = 0.25;
+/** The part of the disk that stays free on a node that keeps bundles for a mirror. Kubelets remove images from 85 % on. */
+export const retentionShare = 0.25;
 /** Layers are compressed in a bundle, and about twice as large in a node’s storage. */
 const unpackedFactor = 2;
 

@@ -207,9 +207,12 @@ export function isOwnMirrorSet({ metadata }: StoredObject): boolean {
  */
 export function hasMirrors({ images }: { readonly images: readonly string[] }, survey: DigestMirrors): boolean {
   const sources = listRules(survey, 'site').flatMap(({ source, mirrors }) => (mirrors.length > 0 ? [source] : []));
-  return images.some((image) =>
-    sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
-  );
+  return images.some((image) => sources.some((source) => isImageOf(source, image)));
+}
+
+/** Returns whether an image by digest is in a repository, or below a part of a registry. */
+export function isImageOf(source: string, image: string): boolean {
+  return image.startsWith(`${source}@`) || image.startsWith(`${source}/`);
 }
 
 /**

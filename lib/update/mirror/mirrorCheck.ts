@@ -1,17 +1,17 @@
-import { isIP } from 'node:net';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
+import { matchedBy } from '../../content/registry/mirrors.ts';
 import { nameSome } from '../../failures.ts';
 import { isByDigest } from '../../readiness/lint/image.ts';
+import { pullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { mayRunOn, readNode } from '../../readiness/preflight/node.ts';
-import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { keyOf, readPodTemplate, type PodTemplate } from '../../readiness/preflight/podTemplate.ts';
-import { isOwnMirrorSet, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
+import { isImageOf, isOwnMirrorSet, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
 import { isOlder } from '../../release/version.ts';
 import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
-import { listAddresses, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
+import { listAddresses, listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The services of the host that use a port of each control plane node, and that no pod names. */
 const hostServices: ReadonlyMap<number, string> = new Map([
@@ -86,17 +86,13 @@ function find(severity: Severity, subject: Subject, message: string, advised: st
 }
 
 function checkAddresses({ nodes, addresses }: MirrorSite): Finding[] {
-  const lacking = nodes.filter((node) => {
-    const known = listOf(fieldsOf(node['status'])['addresses']);
-    const hasAddress = known.some(({ type, address }) => type === 'InternalIP' && isIP(String(address)) === 4);
-    return isControlPlane(readNode(node)) && !hasAddress;
-  });
+  const lacking = listControlPlane(nodes).filter((node) => listAddresses([node]).length === 0);
   const severity = addresses.length === 0 ? 'blocker' : 'warning';
   return lacking.map((node) => find(severity, subjectOf(node), 'has no IPv4 address for a mirror', advice.address));
 }
 
 function checkPort({ nodes }: MirrorSite, port: number, templates: readonly PodTemplate[]): Finding[] {
-  const controlPlane = nodes.map(readNode).filter(isControlPlane);
+  const controlPlane = listControlPlane(nodes).map(readNode);
   const service = hostServices.get(port);
   const subject = { kind: 'Mirror', name: String(port) };
   const users = templates.filter(({ containers, ...template }) => {
@@ -142,12 +138,11 @@ function checkRegistries({ imageConfig, sources, hasPullSecret, proxies }: Mirro
   const { allowedRegistries, blockedRegistries } = fieldsAt(imageConfig, 'spec', 'registrySources');
   const [allowed, blocked] = [textsOf(allowedRegistries), textsOf(blockedRegistries)];
   const isIn = (source: string, scopes: readonly string[]): boolean =>
-    scopes.some((scope) => source === scope || source.startsWith(`${scope}/`) || isBelow(source, scope));
+    scopes.some((scope) => matchedBy(scope, source) !== undefined);
   const refused = sources.filter((source) => isIn(source, blocked) || (allowed.length > 0 && !isIn(source, allowed)));
-  const secret = { kind: 'Secret', name: 'pull-secret', namespace: 'openshift-config' };
   const message = 'does not exist, and the machine config controller reads no mirror without it';
   return [
-    ...(hasPullSecret ? [] : [find('blocker', secret, message, advice.secret)]),
+    ...(hasPullSecret ? [] : [find('blocker', pullSecret, message, advice.secret)]),
     ...(imageConfig && refused.length > 0
       ? [find('warning', subjectOf(imageConfig), `does not allow images of ${nameSome(refused)}`, advice.scopes)]
       : []),
@@ -157,11 +152,6 @@ function checkRegistries({ imageConfig, sources, hasPullSecret, proxies }: Mirro
       return [find('warning', subjectOf(proxy), words, advice.proxy)];
     }),
   ];
-}
-
-/** Returns whether the host of a source is in a domain: `*.example.com`. */
-function isBelow(source: string, scope: string): boolean {
-  return scope.startsWith('*.') && (source.split('/')[0] ?? '').endsWith(scope.slice(1));
 }
 
 function checkMachines({ hasPolicies, version, machineConfigs, builtSystems }: MirrorSite): Finding[] {
@@ -192,8 +182,7 @@ function checkNodes({ nodes }: MirrorSite, addresses: readonly string[]): Findin
  * installed from elsewhere need it.
  */
 function checkRetained({ version, nodes }: MirrorSite, states: readonly NodeMirror[]): Finding[] {
-  const hosts = nodes.filter((node) => isControlPlane(readNode(node)));
-  return hosts.flatMap((host) => {
+  return listControlPlane(nodes).flatMap((host) => {
     const state = states.find(({ node }) => node === host.metadata.name);
     if (!state) return [find('warning', subjectOf(host), 'its agent reports no mirror', advice.silent)];
     if (state.versions.includes(version)) return [];
@@ -204,13 +193,11 @@ function checkRetained({ version, nodes }: MirrorSite, states: readonly NodeMirr
 /** Finds workloads with images that neither our mirrors nor those of the site give back to a node that lost them. */
 function checkLost({ sources, siteMirrors }: MirrorSite, templates: readonly PodTemplate[]): Finding[] {
   const known = new Set(templates.map(({ subject }) => keyOf(subject)));
-  const covers = (source: string, image: string): boolean =>
-    image.startsWith(`${source}@`) || image.startsWith(`${source}/`);
   const isKept = (image: string): boolean =>
     // The registry of the cluster has its images in the storage of the cluster.
     /^[^/]+\.svc(?::\d+)?\//.test(image) ||
-    (isByDigest(image) && sources.some((source) => covers(source, image))) ||
-    siteMirrors.some(({ source, mirrors }) => isByDigest(image) && mirrors.length > 0 && covers(source, image));
+    (isByDigest(image) && sources.some((source) => isImageOf(source, image))) ||
+    siteMirrors.some(({ source, mirrors }) => isByDigest(image) && mirrors.length > 0 && isImageOf(source, image));
   return templates.flatMap(({ subject, owner, idle, images }) => {
     if (idle || (owner !== undefined && known.has(owner))) return [];
     const lost = [...new Set(images.filter((image) => !isKept(image)))];

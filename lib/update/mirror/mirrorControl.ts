@@ -13,7 +13,7 @@ import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
 import { isOwnMirrorSet, ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { issueMirrorCertificates } from './mirrorCertificates.ts';
-import { isAuthorityConfig, mirrorSet } from './mirrorObjects.ts';
+import { hasAuthorityConfig, mirrorSet } from './mirrorObjects.ts';
 import { listAddresses } from './mirrorSite.ts';
 
 /** The pause between two checks of the certificate, in milliseconds. */
@@ -137,9 +137,7 @@ async function findUnconfigured(
   const trusted = listOf(fieldsAt(config, 'spec')['imageRegistryBundleUserData']).map(({ data }) =>
     Buffer.from(String(data), 'base64').toString(),
   );
-  const isWithout = ({ status }: StoredObject): boolean =>
-    !listOf(fieldsAt(status, 'configuration')['source']).some(({ name }) => isAuthorityConfig(String(name)));
-  const bare = pools.filter(isWithout).map(({ metadata }) => metadata.name);
+  const bare = pools.filter((pool) => !hasAuthorityConfig(pool)).map(({ metadata }) => metadata.name);
   return [
     ...(sets.some(isOwnMirrorSet) ? [] : [`there is no ImageDigestMirrorSet ${ownMirrorSet}`]),
     ...(trusted.some((each) => each.includes(authority.trim())) ? [] : ['the ControllerConfig lacks their CA']),

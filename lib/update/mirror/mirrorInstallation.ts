@@ -11,8 +11,6 @@ import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
 import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import { registriesFile } from '../../node/machine/paths.ts';
 import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
-import { readNode } from '../../readiness/preflight/node.ts';
-import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
@@ -31,6 +29,7 @@ import {
   authorityPath,
   certificatesFolder,
   digestMirrorSet,
+  hasAuthorityConfig,
   imageConfig,
   isAuthorityConfig,
   listMirrorHosts,
@@ -41,7 +40,7 @@ import {
   type MirrorPolicyOptions,
 } from './mirrorObjects.ts';
 import { checkMirrorSite } from './mirrorCheck.ts';
-import { readMirrorSite, type MirrorSite } from './mirrorSite.ts';
+import { listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The mirrors of an installation. */
 export interface MirrorChoice extends WaitOptions {
@@ -115,9 +114,10 @@ export async function installMirror(
 
 /** Logs the warnings about mirrors. Reads the pods of the control plane only. Throws `not-ready` with the blockers. */
 async function requireFitting(cluster: Cluster, site: MirrorSite, port: number, context: Context): Promise<void> {
-  const hosts = site.nodes.filter((node) => isControlPlane(readNode(node)));
   const pods = await Promise.all(
-    hosts.map(({ metadata: { name } }) => cluster.list('v1', 'Pod', { fieldSelector: `spec.nodeName=${name}` })),
+    listControlPlane(site.nodes).map(({ metadata: { name } }) =>
+      cluster.list('v1', 'Pod', { fieldSelector: `spec.nodeName=${name}` }),
+    ),
   );
   const templates = pods.flat().flatMap((pod) => readPodTemplate(pod) ?? []);
   const findings = checkMirrorSite(site, port, templates);
@@ -159,8 +159,7 @@ export async function removeMirror(
   });
   const removed: ObjectReference[] = await deleteObjects(cluster, files, { dryRun }, context);
   const isClean = (config: StoredObject, pool: StoredObject): boolean =>
-    !listOf(fieldsAt(pool['status'], 'configuration')['source']).some(({ name }) => isAuthorityConfig(String(name))) &&
-    !hasMirror(config, `localhost:${port}`);
+    !hasAuthorityConfig(pool) && !hasMirror(config, `localhost:${port}`);
   // Also if an earlier run has removed the files: its nodes may not be done.
   if (!dryRun && wait) await awaitThat(() => findUnconfigured(cluster, isClean), wait, context);
   if (!dryRun) await removeFields(cluster, wait !== undefined && hasPolicy);

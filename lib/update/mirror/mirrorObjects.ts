@@ -1,11 +1,11 @@
+import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
+import { fieldsAt, fieldsOf, listOf, textsOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
 import { ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
-import { isIP } from 'node:net';
-import { fieldsOf, listOf, textsOf } from '../../fields.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
 
 /** The mirrors that the site has for a repository or a part of a registry. */
@@ -141,6 +141,12 @@ export function authorityConfigs(plan: MirrorPlan, authority: string): Kubernete
 /** Returns whether a name is of one of `authorityConfigs`, also for a role that is gone. */
 export function isAuthorityConfig(name: string): boolean {
   return /^98-.+-oc-upgrade-bundle-mirror$/.test(name);
+}
+
+/** Returns whether the nodes of a pool have a MachineConfig with the CA, or get it now. */
+export function hasAuthorityConfig({ status }: KubernetesObject): boolean {
+  const sources = listOf(fieldsAt(status, 'configuration')['source']);
+  return sources.some(({ name }) => isAuthorityConfig(String(name)));
 }
 
 /**

@@ -87,10 +87,14 @@ export async function readMirrorSite(cluster: Cluster, more: readonly string[]):
   };
 }
 
+/** Returns the control plane nodes among some nodes. */
+export function listControlPlane<Node extends KubernetesObject>(nodes: readonly Node[]): Node[] {
+  return nodes.filter((node) => isControlPlane(readNode(node)));
+}
+
 /** Lists the IPv4 addresses of the control plane nodes, the newest node first: an old one may be gone. */
 export function listAddresses(nodes: readonly KubernetesObject[]): string[] {
-  return nodes
-    .filter((node) => isControlPlane(readNode(node)))
+  return listControlPlane(nodes)
     .toSorted((a, b) => createdAt(b).localeCompare(createdAt(a)))
     .flatMap(({ status }) => listOf(fieldsOf(status)['addresses']))
     .flatMap(({ type, address }) => (type === 'InternalIP' && isIP(String(address)) === 4 ? [String(address)] : []));

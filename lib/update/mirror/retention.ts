@@ -4,14 +4,12 @@ import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-
-/** The largest part of a file system in use. Kubelets remove images from 85 % on. */
-const largestShare = 0.75;
+import { retentionShare } from '../../readiness/preflight/nodeCheck.ts';
 
 /** Returns whether at most three quarters of a file system would be in use with some bytes more. */
 export async function fitsShare(folder: string, bytes: number): Promise<boolean> {
   const { blocks, bfree, bsize } = await statfs(folder);
-  return (blocks - bfree) * bsize + bytes <= blocks * bsize * largestShare;
+  return (blocks - bfree) * bsize + bytes <= blocks * bsize * (1 - retentionShare);
 }
 
 /** Checks that a file system has space for some bytes more. Throws `disk-full`. */
