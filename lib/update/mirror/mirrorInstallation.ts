@@ -83,7 +83,7 @@ export async function installMirror(
   const options = { overwrite, dryRun, manager };
   if (!dryRun) await requireHealthyPools(cluster);
   const issued = dryRun
-    ? { authority: '', written: [] }
+    ? { authority: (await readSecret(cluster, servingSecret))['ca.crt'], written: [] }
     : await issueMirrorCertificates(cluster, { ...site, port }, { mayCreate: true, now: new Date(), manager });
   const plan = { ...site, port };
   const authority = issued?.authority ?? '';
