@@ -109,22 +109,21 @@ export function formatJson(result: object, indent = 2): string {
   return JSON.stringify(withVersion(result), null, indent);
 }
 
-/** Formats a result for `-o json` or `-o yaml`; otherwise returns its words. */
-export async function formatResult(
-  output: 'json' | 'yaml' | undefined,
-  result: object,
-  words: string,
-): Promise<string> {
-  return output === undefined ? words : formatData(output, result);
+/** A form that every result has. */
+export type DataForm = 'json' | 'yaml';
+
+/** Returns whether a value of `--output` is the name of a form that every result has. */
+export function isDataForm(form: string | undefined): form is DataForm {
+  return form === 'json' || form === 'yaml';
 }
 
 /** Formats a result for `-o json` or `-o yaml`. */
-export async function formatData(output: 'json' | 'yaml', result: object): Promise<string> {
+export async function formatData(output: DataForm, result: object): Promise<string> {
   return output === 'json' ? formatJson(result) : (await formatYaml(withVersion(result))).trimEnd();
 }
 
 /** Returns a function that formats each event of a stream for `-o json`, as a line, or for `-o yaml`, as a document. */
-export async function openEventFormat(output: 'json' | 'yaml'): Promise<(event: object) => string> {
+export async function openEventFormat(output: DataForm): Promise<(event: object) => string> {
   if (output === 'json') return (event) => formatJson(event, 0);
   const { stringify } = await import('yaml');
   return (event) => `---\n${stringify(withVersion(event)).trimEnd()}`;

@@ -14,7 +14,7 @@ import { Registries } from '../../lib/content/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { checkImage, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatBytes, formatResult, formatData, formatTable } from '../cli/format.ts';
+import { formatBytes, formatTable } from '../cli/format.ts';
 import { checkPlace, formatOption, registryOptions } from '../cli/options.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
 import { digestOption, openReading, targetImages, targetOptions } from './target.ts';
@@ -81,29 +81,30 @@ export const command = defineCommand({
     if (args.digest !== undefined && action !== 'load') {
       throw new PluginError('usage', '--digest goes only with load');
     }
-    if (action !== 'create') {
-      if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
-      if (action !== 'push') {
-        const act = action === 'load' ? load : inspect;
-        terminal.print(await act(file, args, context, environment));
-        return;
-      }
-      if (args.to === undefined) throw new PluginError('usage', '--to is missing: REGISTRY/REPOSITORY');
-      const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
-      terminal.print(await push(file, args.to, args, pushing, environment));
-      return;
+    const print = ({ result, words }: Outcome): Promise<void> => terminal.printResult(args.format, result, words);
+    if (action === 'create') {
+      if (file !== undefined) throw new PluginError('usage', `“${file}” is an unexpected argument`);
+      return print(await create(args, { ...context, onEvent: terminal.transfer('Fetching') }, environment));
     }
-    if (file !== undefined) throw new PluginError('usage', `“${file}” is an unexpected argument`);
-    terminal.print(await create(args, { ...context, onEvent: terminal.transfer('Fetching') }, environment));
+    if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
+    if (action !== 'push') return print(await (action === 'load' ? load : inspect)(file, args, context, environment));
+    if (args.to === undefined) throw new PluginError('usage', '--to is missing: REGISTRY/REPOSITORY');
+    return print(await push(file, args.to, args, { ...context, onEvent: terminal.transfer('Pushing') }, environment));
   },
 });
+
+/** The result of an action as data, and in words. */
+interface Outcome {
+  readonly result: object;
+  readonly words: string;
+}
 
 async function create(
   args: Arguments<typeof options>,
   context: Context,
   environment: NodeJS.ProcessEnv,
-): Promise<string> {
-  const { version, arch, output, format } = args;
+): Promise<Outcome> {
+  const { version, arch, output } = args;
   if (version === undefined) throw new PluginError('usage', '--version is missing');
   const { quay, redis, pause } = targetImages(args);
   if (quay === undefined || redis === undefined || pause === undefined) {
@@ -118,8 +119,7 @@ async function create(
     origin,
     context,
   );
-  const words = `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}`;
-  return await formatResult(format, result, words);
+  return { result, words: `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}` };
 }
 
 async function push(
@@ -128,7 +128,7 @@ async function push(
   args: Arguments<typeof options>,
   context: Context,
   environment: NodeJS.ProcessEnv,
-): Promise<string> {
+): Promise<Outcome> {
   const reference = parseReference(to);
   await using bundle = await openBundle(path, context);
   const certificateAuthority = args.certificateAuthority ?? (await findOwnAuthority(args, reference, environment));
@@ -138,7 +138,7 @@ async function push(
   const { registry, repository } = reference;
   const image = formatReference({ registry, repository, tag });
   const words = `Pushed ${image}\n${digest}\nOn the host of the registry: oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
-  return await formatResult(args.format, { image, digest }, words);
+  return { result: { image, digest }, words };
 }
 
 /**
@@ -163,7 +163,7 @@ async function load(
   args: Arguments<typeof options>,
   context: Context,
   environment: NodeJS.ProcessEnv,
-): Promise<string> {
+): Promise<Outcome> {
   const programs = { podman: args.podman, systemctl: 'systemctl', environment, signal: context.signal };
   const commands = new HostCommands(programs, 'system');
   await using release = await openRegistryRelease(
@@ -176,7 +176,7 @@ async function load(
   const images = await loadReleaseImages(commands, release, expected, context);
   const notes = { present: ' (was there)', loaded: '', unnamed: ' (another image has its name: use the ID)' };
   const words = images.map(({ image, id, outcome }) => `${image}  ${id.slice(0, 12)}${notes[outcome]}`);
-  return await formatResult(args.format, { path: text, images }, ['podman has:', ...words].join('\n'));
+  return { result: { path: text, images }, words: ['podman has:', ...words].join('\n') };
 }
 
 async function inspect(
@@ -184,36 +184,26 @@ async function inspect(
   args: Arguments<typeof options>,
   context: Context,
   environment: NodeJS.ProcessEnv,
-): Promise<string> {
+): Promise<Outcome> {
   await using release = await openRegistryRelease(
     text,
     (reference) => openReading(args, reference, environment, context),
     context,
   );
-  return await (release.bundle
-    ? describeBundle(release.bundle, args.format, context)
-    : describeRegistryRelease(release, args.format));
+  return release.bundle ? await describeBundle(release.bundle, context) : describeRegistryRelease(release);
 }
 
-type Format = 'json' | 'yaml' | undefined;
-
 /** Describes a release that a registry has, whose images are not in a bundle. */
-async function describeRegistryRelease(
-  { name, version, arch, size, images }: RegistryRelease,
-  format: Format,
-): Promise<string> {
+function describeRegistryRelease({ name, version, arch, size, images }: RegistryRelease): Outcome {
   const rows = Object.entries(images).map(([component, image]) => ({ name: component, ...image }));
-  if (format) return formatData(format, { path: name, version, arch, size, verified: false, images: rows });
   const table = formatTable([['COMPONENT', 'IMAGE'], ...rows.map((row) => [row.name, row.image])]);
-  return [
-    `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`,
-    '',
-    table,
-  ].join('\n');
+  const title = `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`;
+  const result = { path: name, version, arch, size, verified: false, images: rows };
+  return { result, words: [title, '', table].join('\n') };
 }
 
 /** Describes a bundle with the size of each image and whether it is complete. */
-async function describeBundle(bundle: Bundle, format: Format, context: Context): Promise<string> {
+async function describeBundle(bundle: Bundle, context: Context): Promise<Outcome> {
   const { path, metadata } = bundle;
   const { images: found, totals, notes } = await inspectBundle(bundle, context);
   const { version, arch, size } = metadata;
@@ -221,7 +211,7 @@ async function describeBundle(bundle: Bundle, format: Format, context: Context):
     const { size: bytes = 0, complete = false } = found.find((each) => each.digest === digest) ?? {};
     return { name, image, digest, size: bytes, complete };
   });
-  if (format) return formatData(format, { path, version, arch, size, verified: false, images: rows, totals, notes });
+  const result = { path, version, arch, size, verified: false, images: rows, totals, notes };
   const cells = rows.map(({ name, image, size: bytes, complete }) => [
     name,
     image,
@@ -230,5 +220,5 @@ async function describeBundle(bundle: Bundle, format: Format, context: Context):
   ]);
   const table = formatTable([['COMPONENT', 'IMAGE', 'SIZE', ''], ...cells], ['SIZE']);
   const title = `Mirror registry ${version} for ${arch}, ${formatBytes(size)}, not verified`;
-  return [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n');
+  return { result, words: [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n') };
 }

@@ -90,7 +90,6 @@ export const command = defineCommand({
     const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { warnOfClaimedRisks } = await import('../cli/claimedRisks.ts');
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
@@ -121,7 +120,7 @@ export const command = defineCommand({
       ...listPolicies(evidence?.signed.policies ?? []),
       `${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`,
     ];
-    terminal.print(await formatResult(args.output, result, words.join('\n')));
+    await terminal.printResult(args.output, result, words.join('\n'));
   },
 });
 

@@ -1,7 +1,7 @@
 import type { BlobCount, ImageDiff, ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
 import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatFields, formatResult, formatTable } from '../cli/format.ts';
+import { formatBytes, formatFields, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 
 const side = {
@@ -47,10 +47,7 @@ export const command = defineCommand({
       sourceOf: registries.sourceOf.bind(registries),
     };
     const diff = await diffReleases([args.from, args.to], access, context);
-    const { output } = args;
-    const text =
-      output === 'html' ? formatDiffPage(diff, formatBytes) : await formatResult(output, diff, toWords(diff));
-    terminal.print(text.trimEnd());
+    await terminal.printResult(args.output, diff, { words: () => toWords(diff), html: () => formatDiffPage(diff) });
   },
 });
 

@@ -91,7 +91,6 @@ export const command = defineCommand({
     const { formatManifest } = await import('../../lib/config/manifest.ts');
     const { referenceOf } = await import('../../lib/cluster/discovery.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { formatObject } = await import('./objectLine.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
@@ -131,7 +130,7 @@ export const command = defineCommand({
     ];
     const objects = result.objects.map(({ object, outcome }) => ({ ...referenceOf(object), outcome }));
     const plain = { dryRun: dryRun !== 'none', ...result, objects };
-    terminal.print(await formatResult(output, plain, words.join('\n')));
+    await terminal.printResult(output, plain, words.join('\n'));
   },
 });
 

@@ -7,7 +7,7 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatCount, formatData, formatTable } from '../cli/format.ts';
+import { formatCount, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { warnOfRisksIn } from '../cli/claimedRisks.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
@@ -87,11 +87,12 @@ export const command = defineCommand({
       await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
       context.log('info', `wrote the report of the site to ${args.export}`);
     }
-    if (args.output === 'html') {
-      const { formatPreflightPage } = await import('./report/findingsPage.ts');
-      terminal.print(formatPreflightPage(report, { date: new Date(), tool }).trimEnd());
-    } else if (args.output) terminal.print(await formatData(args.output, report));
-    else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
+    const { formatPreflightPage } = await import('./report/findingsPage.ts');
+    const forms = {
+      words: () => toWords(report, terminal.width),
+      html: () => formatPreflightPage(report, { date: new Date(), tool }),
+    };
+    await terminal.printResult(args.output, report, forms, { blocker: 'bad', warning: 'doubtful', info: 'busy' });
     if (!report.ready) throw failureOf(report);
   },
 });

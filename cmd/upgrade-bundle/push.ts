@@ -109,9 +109,8 @@ export const command = defineCommand({
       : await pushBundle(bundle, signed, destination, options, pushing);
     const { applied = [], failure } = result;
     warnOfOutcomes(applied, context);
-    const { formatResult } = await import('../cli/format.ts');
     const words = formatPushed(result, signed, bundle, args);
-    terminal.print(await formatResult(args.output, toPlainPushed(result, signed), words));
+    await terminal.printResult(args.output, toPlainPushed(result, signed), words);
     if (failure) throw failure;
     checkOutcomes(applied, 'none');
   },

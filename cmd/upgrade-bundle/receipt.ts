@@ -2,7 +2,7 @@ import type { ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { checkFile, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatFields, formatResult } from '../cli/format.ts';
+import { formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 
 const options = {
@@ -48,7 +48,7 @@ export const command = defineCommand({
         hint: 'Get the receipt of this bundle, or verify the bundle itself.',
       });
     }
-    terminal.print(await formatResult(args.output, receipt, toWords(file, receipt)));
+    await terminal.printResult(args.output, receipt, toWords(file, receipt));
     if (receipt.predicate['good'] !== true) {
       throw new PluginError('incomplete', `${file} is about a bundle with problems`, {
         hint: 'Do not use the bundle.',

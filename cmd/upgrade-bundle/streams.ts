@@ -30,7 +30,7 @@ export const command = defineCommand({
     const { planOSImageStream, readStreamSite, writeOSImageStream } =
       await import('../../lib/update/osImageStreamWrite.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult, formatYaml } = await import('../cli/format.ts');
+    const { formatYaml } = await import('../cli/format.ts');
     const { version, images, streams } = await readStreams(args, context);
     if (!streams) {
       context.log('info', `${version} needs no operating system streams described in the cluster`);
@@ -66,16 +66,9 @@ export const command = defineCommand({
       });
     }
     const outcome = await writeOSImageStream(cluster, object);
-    const result = {
-      name: 'cluster',
-      version,
-      outcome,
-      commit: streams.commit ?? '',
-      commitSource: streams.commitSource,
-    };
-    terminal.print(
-      await formatResult(args.output, result, `osimagestream.machineconfiguration.openshift.io/cluster ${outcome}`),
-    );
+    const { commit = '', commitSource } = streams;
+    const words = `osimagestream.machineconfiguration.openshift.io/cluster ${outcome}`;
+    await terminal.printResult(args.output, { name: 'cluster', version, outcome, commit, commitSource }, words);
   },
 });
 

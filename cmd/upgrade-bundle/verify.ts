@@ -57,7 +57,8 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { formatVerified, toReceipt, verdictAccents } = await import('./verifyReport.ts');
+    const { formatAudit } = await import('./report/auditReport.ts');
+    const { toPlain, toReceipt, toWords, verdictAccents } = await import('./verifyReport.ts');
     const { verdictError, verdictOf } = await import('./report/verdict.ts');
     const { addBases } = await import('../../lib/bundle/complete.ts');
     const { openBundle } = await import('../../lib/bundle/open.ts');
@@ -65,7 +66,7 @@ export const command = defineCommand({
     const { verifyBundle } = await import('../../lib/bundle/verify/verify.ts');
     const { listOtherKeys, loadExpectedKeys } = await import('../../lib/release/sigstore/policyKeys.ts');
     const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../cli/access.ts');
+    const { openAccess, tool } = await import('../cli/access.ts');
     const { warnOfRisksIn } = await import('../cli/claimedRisks.ts');
     const { fetcherOf, trustOf } = await import('../cli/trust.ts');
     if (args.signKey !== undefined && args.output !== 'json') {
@@ -82,10 +83,12 @@ export const command = defineCommand({
     }
     const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
     const report = await verifyBundle(bundle, { trust, expected }, reading);
-    const text = signKey
-      ? toReceipt(report, expectedKeys, signKey)
-      : await formatVerified(report, expectedKeys, args.output);
-    terminal.print(text, args.output === undefined ? verdictAccents : undefined);
+    const forms = {
+      words: () => toWords(report, expectedKeys),
+      html: () => formatAudit(report, { date: new Date(), tool, keys: expectedKeys }),
+    };
+    if (signKey) terminal.print(toReceipt(report, expectedKeys, signKey));
+    else await terminal.printResult(args.output, toPlain(report, expectedKeys), forms, verdictAccents);
     for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
     for (const { message } of report.warnings) context.log('warn', message);
     warnOfRisksIn(bundle.metadata, context);

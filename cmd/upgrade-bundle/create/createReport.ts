@@ -3,7 +3,7 @@ import type { CreateResult } from '../../../lib/bundle/create/create.ts';
 import type { BundleBase, BundledRelease } from '../../../lib/bundle/metadata.ts';
 import type { ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
 import { shellWord } from '../../../lib/shellWord.ts';
-import { formatBytes, formatData, formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 import { describeStreams } from '../../cli/osImageStreams.ts';
@@ -19,15 +19,9 @@ export interface CreatedArguments {
   readonly device?: string;
 }
 
-/** Formats the result of `create`, as words or data. Words end with what to carry to the site. */
-export async function formatCreated(
-  result: CreateResult,
-  keys: ExpectedKeys,
-  args: CreatedArguments,
-  format: 'json' | 'yaml' | undefined,
-): Promise<string> {
+/** Formats the result of `create` for a person. It ends with what to carry to the site. */
+export function toWords(result: CreateResult, keys: ExpectedKeys, args: CreatedArguments): string {
   const { device, fromDir } = args;
-  if (format) return formatData(format, { ...toPlain(result, keys), device });
   const isWritten = device !== undefined && result.outcome !== 'planned';
   const isUnread = result.isRead === false && device === undefined;
   const next =
@@ -36,10 +30,11 @@ export async function formatCreated(
       : isUnread
         ? ['Verify every byte of it', `  ${formatVerify(shellWord(result.path), args, (file) => file)}`]
         : [];
-  return [toWords(result, keys, fromDir !== undefined), ...next].join('\n');
+  return [describe(result, keys, fromDir !== undefined), ...next].join('\n');
 }
 
-function toPlain(
+/** Returns the result of `create` as plain data. */
+export function toPlain(
   { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
 ): Record<string, unknown> {
@@ -63,7 +58,7 @@ function toPlainRelease({ version, release, risks, bytes }: BundledRelease): Rec
   return { version, release, risks, bytes };
 }
 
-function toWords(
+function describe(
   { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
   isLocal: boolean,

@@ -4,30 +4,15 @@ import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
 import { describeOrigin } from '../report/origin.ts';
-import { formatReport } from '../report/report.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
-import { formatBytes, formatFields, formatResult, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 
 /** The number of entries of each list that the text shows. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 
-/** Formats the contents of a bundle: as text, or in a format of `--output`. */
-export async function formatInspection(
-  inspection: ReleaseInspection,
-  form: 'json' | 'yaml' | 'wide' | 'html' | undefined,
-): Promise<string> {
-  switch (form) {
-    case 'html':
-      return formatReport(inspection, formatBytes);
-    case 'wide':
-      return toWords(inspection, true);
-    default:
-      return formatResult(form, inspection, toWords(inspection, false));
-  }
-}
-
-function toWords(inspection: ReleaseInspection, wide: boolean): string {
+/** Formats the contents of a bundle for a person; `wide` with all entries of each list. */
+export function toWords(inspection: ReleaseInspection, wide: boolean): string {
   const parts = [
     describe(inspection, wide),
     listReleases(inspection),

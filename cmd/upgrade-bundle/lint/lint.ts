@@ -4,7 +4,7 @@ import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
 import { tool } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatCount, formatResult, formatYaml } from '../../cli/format.ts';
+import { formatCount, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
 import { toJunit } from './junit.ts';
 import { toWords } from './lintWords.ts';
@@ -78,6 +78,7 @@ export const command = defineCommand({
     const { readManifestSets } = await import('../../../lib/readiness/lint/manifestSource.ts');
     const { Registries } = await import('../../../lib/content/registry/registries.ts');
     const { openAccess } = await import('../../cli/access.ts');
+    const { formatLintPage } = await import('../report/findingsPage.ts');
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
     await using registries = new Registries(await openAccess(args, environment), context);
     const access = {
@@ -91,31 +92,18 @@ export const command = defineCommand({
     const report = await read(args.target);
     const against = args.against === undefined ? undefined : await read(args.against);
     const result = judgeReport(report, against, entries, args.failOn);
-    terminal.print((await format(result, args.output)).trimEnd());
+    await terminal.printResult(args.output, result, {
+      words: () => toWords(result),
+      junit: () => toJunit(result),
+      sarif: () => JSON.stringify(toSarif(result), null, 2),
+      html: () => formatLintPage(result, { date: new Date(), tool }),
+    });
     if (args.writeBaseline !== undefined) {
       const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
       await writeAtomically(args.writeBaseline, await formatYaml({ findings }));
     } else if (!result.passed) throw failureOf(result);
   },
 });
-
-async function format(
-  result: LintResult,
-  form: 'json' | 'yaml' | 'junit' | 'sarif' | 'html' | undefined,
-): Promise<string> {
-  switch (form) {
-    case 'junit':
-      return toJunit(result);
-    case 'sarif':
-      return JSON.stringify(toSarif(result), null, 2);
-    case 'html': {
-      const { formatLintPage } = await import('../report/findingsPage.ts');
-      return formatLintPage(result, { date: new Date(), tool });
-    }
-    default:
-      return formatResult(form, result, toWords(result));
-  }
-}
 
 function failureOf({ target, version, failing }: LintResult): PluginError {
   const what = formatCount(failing, 'finding');

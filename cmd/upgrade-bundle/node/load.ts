@@ -9,7 +9,7 @@ import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { checkFile, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
-import { formatBytes, formatFields, formatResult, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, nameReleases } from '../../cli/format.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
@@ -120,7 +120,7 @@ export const command = defineCommand({
     const signed = await checkSigned(bundle, trust, loading);
     const result = await loadBundle(bundle, { storage, images, limits: { concurrency }, verify: args.verify }, loading);
     const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };
-    terminal.print(await formatResult(args.output, plain, toWords(result, signed, bundle)));
+    await terminal.printResult(args.output, plain, toWords(result, signed, bundle));
   },
 });
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatResult, formatTable } from '../../cli/format.ts';
+import { formatTable } from '../../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
@@ -69,7 +69,7 @@ export const command = defineCommand({
       await mirror.close();
     }
     const requests = mirror.requests();
-    terminal.print(await formatResult(args.output, requests, toWords(requests)));
+    await terminal.printResult(args.output, requests, toWords(requests));
   },
 });
 

@@ -2,7 +2,7 @@ import { conditionsOf } from '../../../lib/cluster/fields.ts';
 import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatData, formatJson, formatYaml } from '../../cli/format.ts';
+import { formatJson, formatYaml } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { recordArgument } from './record.ts';
 import { formatMirrors, formatStatus, formatTitleText } from './statusText.ts';
@@ -50,7 +50,7 @@ export const command = defineCommand({
       const { failureOfRestore, formatRestore } = await import('./restoreText.ts');
       const records = await listRecords(cluster);
       const plan = await planClusterRestore(cluster, chooseRecord(records, args.name), records);
-      terminal.print(args.output ? await formatData(args.output, plan) : formatRestore(plan, terminal.width));
+      await terminal.printResult(args.output, plan, formatRestore(plan, terminal.width));
       if (plan.obstacles.length > 0) throw failureOfRestore(plan);
       return;
     }
