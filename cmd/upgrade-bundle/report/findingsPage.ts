@@ -1,7 +1,6 @@
 import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { formatSubject } from '../../../lib/cluster/finding.ts';
 import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
-import { allRules } from '../../../lib/readiness/lint/rules.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { formatCount } from '../../cli/format.ts';
 import { markup, type Markup } from './markup.ts';
@@ -26,11 +25,11 @@ export function formatLintPage(result: LintResult, origin: PageOrigin): string {
   const { target, version = target, findings, failing, passed, objects, files } = result;
   const rows = findings
     .toSorted((a, b) => Number(a.status === 'known') - Number(b.status === 'known'))
-    .map(({ severity, rule, object, component, file, line, field, message, status }) => [
+    .map(({ severity, object, component, file, line, field, message, remedy, status }) => [
       severity,
       status,
       message,
-      allRules.find(({ id }) => id === rule)?.remedy ?? '',
+      remedy,
       object.kind === 'File' ? '' : `${formatSubject(object)} of ${component}`,
       `${file}:${line} ${field}`,
     ]);
