@@ -10,8 +10,7 @@ import { loadReleaseImages, type RegistryRelease } from '../../lib/registry-host
 import { openRegistryRelease } from '../../lib/registry-host/releases/registryRelease.ts';
 import { formatReference, parseReference, type Reference } from '../../lib/content/oci/reference.ts';
 import { architectures, parseArchitecture } from '../../lib/release/version.ts';
-import { Registries } from '../../lib/content/registry/registries.ts';
-import { openAccess, tool } from '../cli/access.ts';
+import { openAccess, openRegistries, tool } from '../cli/access.ts';
 import { checkImage, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes, formatTable } from '../cli/format.ts';
@@ -132,7 +131,7 @@ async function push(
   const reference = parseReference(to);
   await using bundle = await openBundle(path, context);
   const certificateAuthority = args.certificateAuthority ?? (await findOwnAuthority(args, reference, environment));
-  await using registries = new Registries(await openAccess({ ...args, certificateAuthority }, environment), context);
+  await using registries = await openRegistries({ ...args, certificateAuthority }, environment, context);
   const options = { tag: reference.tag, concurrency: args.maxPerRegistry };
   const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
   const { registry, repository } = reference;

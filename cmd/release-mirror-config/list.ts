@@ -54,14 +54,12 @@ export const command = defineCommand({
     const { namesWith, readArchivedChannels, readServedChannels, versionsOf } =
       await import('../../lib/release/graph/channels.ts');
     const { readStoredReleases } = await import('../../lib/mirroring/releases.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
     const { parseArchitecture } = await import('../../lib/release/version.ts');
-    const { openAccess } = await import('../cli/access.ts');
-    const { fetcherOf } = await import('../cli/trust.ts');
+    const { openRegistries } = await import('../cli/access.ts');
     const { what, channel, version, graphData, fromDir: folder } = args;
     checkOptions(args);
-    await using registries = new Registries(await openAccess(args, environment), context);
-    const options = { graphUrl: args.graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+    await using registries = await openRegistries(args, environment, context);
+    const options = { graphUrl: args.graphUrl, fetchFile: registries.fetchFile };
     const architecture = parseArchitecture(args.arch ?? 'x86_64');
     if (what === 'paths') {
       const ends = { from: args.pathFrom ?? '', to: args.toVersion ?? '' };

@@ -37,10 +37,9 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { diffReleases } = await import('../../lib/bundle/diff/diff.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../cli/access.ts');
+    const { openRegistries } = await import('../cli/access.ts');
     const { formatDiffPage } = await import('./report/diffReport.ts');
-    await using registries = new Registries(await openAccess(args, environment), context);
+    await using registries = await openRegistries(args, environment, context);
     const access = {
       arch: parseArchitecture(args.arch ?? 'x86_64'),
       repository: args.releaseRepository ?? usualRepository,

@@ -69,8 +69,7 @@ export const command = defineCommand({
     const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
     const { formatSiteText } = await import('../../lib/config/siteText.ts');
     const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess, tool } = await import('../cli/access.ts');
+    const { openRegistries, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     using cluster = await openCluster(args, environment, context);
@@ -79,7 +78,7 @@ export const command = defineCommand({
     const seen = await surveyCluster(cluster);
     const mirrored = await checkMirrors(cluster, seen, args.mirror ? mirrorPort : undefined);
     const survey = { ...seen, findings: [...seen.findings, ...mirrored] };
-    await using registries = new Registries(await openAccess(args, environment), context);
+    await using registries = await openRegistries(args, environment, context);
     const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
     const report = await runPreflight(cluster, plan, context, survey, mirrors);
     if (args.export !== undefined) {

@@ -65,10 +65,9 @@ export const command = defineCommand({
     const { readSigningKey } = await import('../../lib/bundle/verify/receipt.ts');
     const { verifyBundle } = await import('../../lib/bundle/verify/verify.ts');
     const { listOtherKeys, loadExpectedKeys } = await import('../../lib/release/sigstore/policyKeys.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess, tool } = await import('../cli/access.ts');
+    const { openRegistries, tool } = await import('../cli/access.ts');
     const { warnOfRisksIn } = await import('../cli/claimedRisks.ts');
-    const { fetcherOf, trustOf } = await import('../cli/trust.ts');
+    const { trustOf } = await import('../cli/trust.ts');
     if (args.signKey !== undefined && args.output !== 'json') {
       throw new PluginError('usage', '--sign-key needs -o json');
     }
@@ -76,12 +75,12 @@ export const command = defineCommand({
     const expectedKeys = await loadExpectedKeys(args.trustKey);
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
     await using bundle = await addBases(await openBundle(args.bundle, reading, { tolerant: true }), args.base, reading);
-    await using registries = new Registries(await openAccess(args, environment), reading);
+    await using registries = await openRegistries(args, environment, reading);
     const expected = await readExpected(args, bundle.path);
     if (bundle.form === 'directory' && expected.length > 0) {
       throw new PluginError('usage', `${args.bundle} is a directory, which has no digest to compare`);
     }
-    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
+    const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const report = await verifyBundle(bundle, { trust, expected }, reading);
     const forms = {
       words: () => toWords(report, expectedKeys),

@@ -2,7 +2,6 @@ import { resolve } from 'node:path';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
-import { fetchFile } from '../content/http/fetchFile.ts';
 import { openLocation, parseLocation } from '../location.ts';
 import { Registries } from '../content/registry/registries.ts';
 import type { ReachableRelease } from '../release/graph/archivedPath.ts';
@@ -33,10 +32,7 @@ export async function listReleases(
   if (!path && !range && minor === undefined) return expandBundles(releases, context);
   await using registries = new Registries(access.registries, context);
   const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
-  const options = {
-    ...{ graphUrl, cluster },
-    fetchFile: (url: URL, limit: number) => fetchFile(registries.connections, url, limit, context),
-  };
+  const options = { graphUrl, cluster, fetchFile: registries.fetchFile };
   if (minor !== undefined) await requirePatch(minor, arch ?? cluster?.arch ?? 'x86_64', options, context);
   const found = path
     ? await resolveUpdatePath(path, arch, options, context)

@@ -8,7 +8,6 @@ import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { readSmallFile } from '../../../lib/content/files/smallFile.ts';
-import { Registries } from '../../../lib/content/registry/registries.ts';
 import { requirePatch } from '../../../lib/release/graph/channels.ts';
 import {
   isVersion,
@@ -17,8 +16,8 @@ import {
   usualRepository,
   type Architecture,
 } from '../../../lib/release/version.ts';
-import { openAccess, tool } from '../../cli/access.ts';
-import { fetcherOf, trustOf } from '../../cli/trust.ts';
+import { openRegistries, tool } from '../../cli/access.ts';
+import { trustOf } from '../../cli/trust.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import { readChannelRange } from '../../release-mirror-config/channelRange.ts';
 import { requestOperators } from './catalogs.ts';
@@ -76,8 +75,8 @@ export async function checkPatch(
   const { version: text = args.release, fromDir, graphUrl } = args;
   const version = text?.split(',').find((each) => !isVersion(each));
   if (version === undefined || fromDir !== undefined) return;
-  await using registries = new Registries(await openAccess(args, environment), context);
-  const options = { graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+  await using registries = await openRegistries(args, environment, context);
+  const options = { graphUrl, fetchFile: registries.fetchFile };
   await requirePatch(version, architectureOf(args), options, context);
 }
 

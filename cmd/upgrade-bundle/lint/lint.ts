@@ -76,11 +76,10 @@ export const command = defineCommand({
     const { atLeast, lintSets } = await import('../../../lib/readiness/lint/lint.ts');
     const { judgeReport } = await import('../../../lib/readiness/lint/lintResult.ts');
     const { readManifestSets } = await import('../../../lib/readiness/lint/manifestSource.ts');
-    const { Registries } = await import('../../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../../cli/access.ts');
+    const { openRegistries } = await import('../../cli/access.ts');
     const { formatLintPage } = await import('../report/findingsPage.ts');
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
-    await using registries = new Registries(await openAccess(args, environment), context);
+    await using registries = await openRegistries(args, environment, context);
     const access = {
       arch: parseArchitecture(args.arch ?? 'x86_64'),
       repository: args.releaseRepository ?? usualRepository,

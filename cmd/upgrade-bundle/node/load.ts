@@ -14,7 +14,7 @@ import { baseOption, outputOption, registryOptions, signedImagesOption, trustOpt
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/values/token.ts';
-import { describePolicies, fetcherOf, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
+import { describePolicies, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
 import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
 
 /** `load`: loads the images of a bundle into the image store of a node. */
@@ -96,12 +96,11 @@ export const command = defineCommand({
     const { completeToLoad, loadBundle } = await import('../../../lib/node/images/load.ts');
     const { openRemoteBundle } = await import('../../../lib/node/remoteBundle.ts');
     const { checkBundleDigest, fetchBundle } = await import('../../../lib/node/replica.ts');
-    const { Registries } = await import('../../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../../cli/access.ts');
+    const { openRegistries } = await import('../../cli/access.ts');
     const { images, allowUnsigned, parallelImages: concurrency } = args;
     // All other programs of the machine have precedence.
     setPriority(constants.priority.PRIORITY_LOW);
-    await using registries = new Registries(await openAccess(args, environment), context);
+    await using registries = await openRegistries(args, environment, context);
     const digest = await readExpected(args);
     const server = await findServer(args);
     const loading = { ...context, onEvent: terminal.transfer('Loading') };
@@ -116,7 +115,7 @@ export const command = defineCommand({
     await using bundle = await completeToLoad(await open(), args.base, storage, loading);
     // fetchBundle has already checked this digest for a bundle from another machine.
     if (!server && digest) await checkBundleDigest(bundle, digest, loading);
-    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
+    const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const signed = await checkSigned(bundle, trust, loading);
     const result = await loadBundle(bundle, { storage, images, limits: { concurrency }, verify: args.verify }, loading);
     const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };

@@ -2,7 +2,7 @@ import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { fetchFile, type FetchFile } from '../../content/http/fetchFile.ts';
+import type { FetchFile } from '../../content/http/fetchFile.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { Reference } from '../../content/oci/reference.ts';
 import { Registries, type RegistryAccess } from '../../content/registry/registries.ts';
@@ -31,13 +31,14 @@ export interface Origin {
 /** Registries, with their mirrors. Separate threads fetch the blobs. */
 export class RegistryOrigin implements Origin {
   readonly signatures: SignaturesByDigest = new Map();
-  readonly fetchFile: FetchFile;
   readonly #registries: Registries;
 
   constructor(access: RegistryAccess, context: Context) {
-    const registries = new Registries(access, context);
-    this.#registries = registries;
-    this.fetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
+    this.#registries = new Registries(access, context);
+  }
+
+  get fetchFile(): FetchFile {
+    return this.#registries.fetchFile;
   }
 
   sourceOf(reference: Reference): ContentSource {

@@ -3,6 +3,7 @@ import { PluginError } from '../../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
 import type { Connections } from '../http/connections.ts';
+import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import type { Credentials } from './auth/credentials.ts';
 import { FallbackSource } from './fallbackSource.ts';
 import type { MirrorSets } from './mirrors.ts';
@@ -47,6 +48,9 @@ export class Registries {
   get connections(): Connections {
     return this.#session.connections;
   }
+
+  /** Gets a file that is not in a registry, with the errors of `fetchFile`. */
+  readonly fetchFile: FetchFile = (url, limit) => fetchFile(this.connections, url, limit, this.#context);
 
   /**
    * Returns the repository of an image for reading, with its mirrors first. Throws `not-found` if it must not be
