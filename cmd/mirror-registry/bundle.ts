@@ -16,7 +16,7 @@ import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes, formatTable } from '../cli/format.ts';
 import { checkPlace, formatOption, registryOptions } from '../cli/options.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
-import { digestOption, openReading, targetImages, targetOptions } from './target.ts';
+import { openReading, releaseDigestOption, targetImages, targetOptions } from './target.ts';
 import type { Bundle } from '../../lib/bundle/bundle.ts';
 import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 
@@ -46,7 +46,7 @@ const options = {
     describe: 'Destination of push: REGISTRY/REPOSITORY[:TAG] (default tag: the version)',
     check: checkImage,
   },
-  digest: digestOption,
+  digest: releaseDigestOption,
   ...imageOptions,
   ...podmanOption,
   ...formatOption(),

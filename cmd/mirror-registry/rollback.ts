@@ -4,7 +4,7 @@ import { timeOf, type UpgradeJournal } from '../../lib/registry-host/change/upgr
 import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
-import { digestOption, noTarget, openTarget, upgradeOptions } from './target.ts';
+import { noTarget, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 import { defaultRenewal, executionOptions, registryHostOptions, renewalOf, requestOf } from './options.ts';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
@@ -28,7 +28,7 @@ export const command = defineCommand({
       describe:
         'Old images that podman no longer has: a bundle of the release before the upgrade, in a form that upgrade takes',
     },
-    digest: digestOption,
+    digest: releaseDigestOption,
     ...yesOption('Remove the backups of --drop-backups instead of only showing them'),
     ...outputOption(),
     ...executionOptions,

@@ -8,7 +8,7 @@ import { openRegistryRelease, type OpenedRepository } from '../../lib/registry-h
 import { imagesOfVersion } from '../../lib/registry-host/versions.ts';
 import type { Reference } from '../../lib/content/oci/reference.ts';
 import { openRegistries } from '../cli/access.ts';
-import { checkImage, readDigest } from '../cli/values/checks.ts';
+import { checkImage, digestOption } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { registryOptions } from '../cli/options.ts';
 
@@ -63,11 +63,9 @@ export const noTarget = {
 } as const;
 
 /** The option with the expected digest of a release. */
-export const digestOption = {
-  type: 'string',
-  describe: 'Expected digest of the bundle, or of the list in a registry (sha256:<64 hex digits>)',
-  check: (text: string) => void readDigest(text),
-} as const;
+export const releaseDigestOption = digestOption(
+  'Expected digest of the bundle, or of the list in a registry (sha256:<64 hex digits>)',
+);
 
 function checkStorage(text: string): void {
   if (/^(?:\/[\w./-]+|[A-Za-z0-9][\w.-]*)$/.test(text)) return;

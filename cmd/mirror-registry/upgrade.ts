@@ -5,7 +5,7 @@ import { defineCommand } from '../cli/command.ts';
 import { dryRunOf } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
-import { digestOption, openTarget, upgradeOptions } from './target.ts';
+import { openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 
 /** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({
@@ -18,7 +18,7 @@ export const command = defineCommand({
   options: {
     ...dryRunOf('With client or server, only print the plan'),
     ...planOptions,
-    digest: digestOption,
+    digest: releaseDigestOption,
     ...upgradeOptions,
     ...renewalOptions,
     ...executionOptions,

@@ -9,7 +9,7 @@ import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/readiness/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
-import { readDigest } from '../cli/values/checks.ts';
+import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { fileOf, filenameOption } from '../cli/values/filename.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { clusterAccessOptions, outputOption, signedImagesOption } from '../cli/options.ts';
@@ -34,11 +34,7 @@ export const command = defineCommand({
   options: {
     ...filenameOption,
     device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
-    digest: {
-      type: 'string',
-      describe: 'Expected digest of the bundle (sha256:<64 hex digits>)',
-      check: (text) => void readDigest(text),
-    },
+    digest: digestOption('Expected digest of the bundle (sha256:<64 hex digits>)'),
     'hold-between': {
       type: 'boolean',
       describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',

@@ -1,6 +1,6 @@
 import type { ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { checkFile, readDigest } from '../cli/values/checks.ts';
+import { checkFile, digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -13,11 +13,7 @@ const options = {
     suggest: 'files',
     check: checkFile,
   },
-  digest: {
-    type: 'string',
-    describe: 'Expected digest of the bundle or release (sha256:<64 hex digits>)',
-    check: (text: string) => void readDigest(text),
-  },
+  digest: digestOption('Expected digest of the bundle or release (sha256:<64 hex digits>)'),
   ...outputOption(),
 } as const;
 

@@ -1,7 +1,7 @@
 import { findDigest } from '../../lib/bundle/sidecars.ts';
 import type { ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { checkFile, readDigest } from '../cli/values/checks.ts';
+import { checkFile, digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import {
   baseOption,
@@ -16,11 +16,7 @@ import {
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
 const options = {
-  digest: {
-    type: 'string',
-    describe: 'Expected digest of the whole file (sha256:<64 hex digits>)',
-    check: (text: string) => void readDigest(text),
-  },
+  digest: digestOption('Expected digest of the whole file (sha256:<64 hex digits>)'),
   sha256: {
     type: 'string',
     describe: 'File in the format of sha256sum with the expected digest of the whole file',

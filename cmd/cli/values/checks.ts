@@ -59,6 +59,11 @@ export function readDigest(text: string): Digest {
   );
 }
 
+/** Returns the record of a `--digest`. */
+export function digestOption(describe: string) {
+  return { type: 'string', describe, check: (text: string) => void readDigest(text) } as const;
+}
+
 /** Checks the address of a signature store: a folder, or an http, https or file URL. Throws `usage`. */
 export async function checkSignatureStore(text: string): Promise<void> {
   const hint = 'A signature store is an http, https or file URL, or a folder.';

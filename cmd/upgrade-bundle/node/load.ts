@@ -6,7 +6,7 @@ import type { LoadResult } from '../../../lib/node/images/load.ts';
 import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
 import { findDigest } from '../../../lib/bundle/sidecars.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
-import { checkFile, readDigest } from '../../cli/values/checks.ts';
+import { checkFile, digestOption, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
 import { formatBytes, formatFields, nameReleases } from '../../cli/format.ts';
@@ -50,11 +50,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Read all files of the loaded images, and compare them with the digests of the layers',
     },
-    digest: {
-      type: 'string',
-      describe: 'Expected digest of the whole bundle (sha256:<64 hex digits>)',
-      check: (text) => void readDigest(text),
-    },
+    digest: digestOption('Expected digest of the whole bundle (sha256:<64 hex digits>)'),
     sha256: {
       type: 'string',
       describe: 'File in the format of sha256sum with the expected digest of the whole bundle',
