@@ -25,7 +25,7 @@ export type OutputStream = NodeJS.WritableStream & {
 };
 
 /**
- * Returns the size of a terminal in characters, or 80 columns and 24 rows if it states none that a line fits into: serial
+ * Returns the size of a terminal in characters, or 80 columns and 24 rows if it states none that a line fits into. Serial
  * consoles, `script` and `expect` state 0 columns.
  */
 function screenSizeOf({ columns = 80, rows = 24 }: OutputStream) {
@@ -125,7 +125,7 @@ export class Terminal {
     forms: string | Readonly<Record<'words' | Form, () => string>>,
     accents?: Accents,
   ): Promise<void> {
-    if (isDataForm(form)) return this.print(await formatData(form, result));
+    if (isDataForm(form)) return void this.print(await formatData(form, result));
     const text = typeof forms === 'string' ? forms : forms[form ?? 'words']().trimEnd();
     this.print(text, form === undefined ? accents : undefined);
   }

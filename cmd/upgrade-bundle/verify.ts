@@ -54,7 +54,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { formatAudit } = await import('./report/auditReport.ts');
-    const { toPlain, toReceipt, toWords, verdictAccents } = await import('./verifyReport.ts');
+    const { toPlainVerified, toReceipt, formatVerified, verdictAccents } = await import('./verifyReport.ts');
     const { verdictError, verdictOf } = await import('./report/verdict.ts');
     const { addBases } = await import('../../lib/bundle/complete.ts');
     const { openBundle } = await import('../../lib/bundle/open.ts');
@@ -79,11 +79,11 @@ export const command = defineCommand({
     const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const report = await verifyBundle(bundle, { trust, expected }, reading);
     const forms = {
-      words: () => toWords(report, expectedKeys),
+      words: () => formatVerified(report, expectedKeys),
       html: () => formatAudit(report, { date: new Date(), tool, keys: expectedKeys }),
     };
     if (signKey) terminal.print(toReceipt(report, expectedKeys, signKey));
-    else await terminal.printResult(args.output, toPlain(report, expectedKeys), forms, verdictAccents);
+    else await terminal.printResult(args.output, toPlainVerified(report, expectedKeys), forms, verdictAccents);
     for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
     for (const { message } of report.warnings) context.log('warn', message);
     warnOfRisksIn(bundle.metadata, context);

@@ -26,12 +26,12 @@ export function toReceipt(report: VerifyReport, keys: ExpectedKeys, key: KeyObje
   const releases = (report.releases ?? [report]).map((each) => [each.release, digestIn(each.release)] as const);
   const subjects = [...(digest === undefined ? [] : [[basename(path), digest] as const]), ...releases];
   const subject = subjects.map(([name, of]) => ({ name, digest: { sha256: of.replace('sha256:', '') } }));
-  const predicate = { date: new Date().toISOString(), tool, ...toPlain(report, keys) };
+  const predicate = { date: new Date().toISOString(), tool, ...toPlainVerified(report, keys) };
   return signReceipt({ subject, predicate }, key).trimEnd();
 }
 
 /** Returns the result of `verify` as plain data. */
-export function toPlain(
+export function toPlainVerified(
   { signatures, policies, provenance, ...report }: VerifyReport,
   keys: ExpectedKeys,
 ): Record<string, unknown> {
@@ -60,7 +60,7 @@ function describeChanges({ changes }: VerifyReport): string[][] {
 }
 
 /** Formats the result of `verify` for a person. */
-export function toWords(report: VerifyReport, keys: ExpectedKeys): string {
+export function formatVerified(report: VerifyReport, keys: ExpectedKeys): string {
   const { path, arch, release, releases = [], digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
   const verdict = verdictOf(report);
   const all = images.whole === images.expected;

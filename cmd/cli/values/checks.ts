@@ -53,10 +53,8 @@ export async function checkFile(path: string): Promise<void> {
 export function readDigest(text: string): Digest {
   const digest = `sha256:${text.replace(/^sha256:/i, '').toLowerCase()}`;
   if (isDigest(digest)) return digest;
-  throw new PluginError(
-    'usage',
-    `“${text}” is not a digest: it needs 64 hex digits, with or without sha256: before them`,
-  );
+  const message = `“${text}” is not a digest: it needs 64 hex digits, with or without sha256: before them`;
+  throw new PluginError('usage', message);
 }
 
 /** Returns the record of a `--digest`. */

@@ -20,7 +20,7 @@ export interface CreatedArguments {
 }
 
 /** Formats the result of `create` for a person. It ends with what to carry to the site. */
-export function toWords(result: CreateResult, keys: ExpectedKeys, args: CreatedArguments): string {
+export function formatCreated(result: CreateResult, keys: ExpectedKeys, args: CreatedArguments): string {
   const { device, fromDir } = args;
   const isWritten = device !== undefined && result.outcome !== 'planned';
   const isUnread = result.isRead === false && device === undefined;
@@ -34,7 +34,7 @@ export function toWords(result: CreateResult, keys: ExpectedKeys, args: CreatedA
 }
 
 /** Returns the result of `create` as plain data. */
-export function toPlain(
+export function toPlainCreated(
   { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
 ): Record<string, unknown> {

@@ -28,7 +28,7 @@ export const command = defineCommand({
     const { inspectRelease } = await import('../../../lib/bundle/inspect/release.ts');
     const { openBundle } = await import('../../../lib/bundle/open.ts');
     const { tool } = await import('../../cli/access.ts');
-    const { toWords } = await import('./inspectReport.ts');
+    const { formatInspection } = await import('./inspectReport.ts');
     const { formatReport } = await import('../report/report.ts');
     await using bundle = await openBundle(args.bundle, context, { tolerant: true });
     if (args.sbom !== undefined) {
@@ -38,8 +38,8 @@ export const command = defineCommand({
     }
     const inspection = await inspectRelease(bundle, context);
     await terminal.printResult(args.output, inspection, {
-      words: () => toWords(inspection, false),
-      wide: () => toWords(inspection, true),
+      words: () => formatInspection(inspection, false),
+      wide: () => formatInspection(inspection, true),
       html: () => formatReport(inspection),
     });
   },

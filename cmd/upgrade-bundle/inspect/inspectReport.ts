@@ -12,7 +12,7 @@ import { listExtraImages } from '../../cli/extraImages.ts';
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 
 /** Formats the contents of a bundle for a person; `wide` with all entries of each list. */
-export function toWords(inspection: ReleaseInspection, wide: boolean): string {
+export function formatInspection(inspection: ReleaseInspection, wide: boolean): string {
   const parts = [
     describe(inspection, wide),
     listReleases(inspection),
