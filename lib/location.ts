@@ -84,10 +84,8 @@ export async function openLocation(
     case 'registry': {
       const { reference } = location;
       if (!options.openRegistry) {
-        throw new PluginError(
-          'usage',
-          `${formatReference(reference)} is in a registry; a file or a folder is needed here`,
-        );
+        const message = `${formatReference(reference)} is in a registry; a file or a folder is needed here`;
+        throw new PluginError('usage', message);
       }
       const source = await options.openRegistry(reference);
       return open(source.name, [reference.repository], () => source);

@@ -207,10 +207,8 @@ function chooseExtras(
   const digests = wanted.filter((each) => each !== 'all');
   const strange = digests.find((each) => !isDigest(each));
   if (strange !== undefined) {
-    throw new PluginError(
-      'usage',
-      `--allow-extra-images: ${strange} is neither “all” nor a digest (sha256:<64 hex digits>)`,
-    );
+    const message = `--allow-extra-images: ${strange} is neither “all” nor a digest (sha256:<64 hex digits>)`;
+    throw new PluginError('usage', message);
   }
   const chosen = [...(wanted.includes('all') ? (extras ?? []).map(digestIn) : []), ...digests].filter(isDigest);
   for (const image of extras ?? []) {

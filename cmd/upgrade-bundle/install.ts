@@ -146,15 +146,11 @@ function untilStored(terminal: Terminal): Context['onEvent'] {
 async function findItself(): Promise<string> {
   const { isSea } = await import('node:sea');
   if (isSea() && process.platform === 'linux') return process.execPath;
-  throw new PluginError(
-    'usage',
-    'nodes cannot run this program as it is here: give one that they can with --executable',
-    {
-      hint:
-        `It is in the archive oc-disconnected-${version}-linux-amd64.tar.gz (arm64 for such nodes). ` +
-        'A cluster is needed too, also to print the objects.',
-    },
-  );
+  const message = 'nodes cannot run this program as it is here: give one that they can with --executable';
+  const hint =
+    `It is in the archive oc-disconnected-${version}-linux-amd64.tar.gz (arm64 for such nodes). ` +
+    'A cluster is needed too, also to print the objects.';
+  throw new PluginError('usage', message, { hint });
 }
 
 function formatEnd({ nodes }: InstallResult, dryRun: string, access: string): string {

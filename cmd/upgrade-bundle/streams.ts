@@ -47,13 +47,9 @@ export const command = defineCommand({
       return;
     }
     if (!isDesired) {
-      throw new PluginError(
-        'not-ready',
-        `cannot describe the streams of ${version}: the cluster does not update to it`,
-        {
-          hint: `Request the update first: the controller of the running release would take the object for its own.`,
-        },
-      );
+      const message = `cannot describe the streams of ${version}: the cluster does not update to it`;
+      const hint = `Request the update first: the controller of the running release would take the object for its own.`;
+      throw new PluginError('not-ready', message, { hint });
     }
     if (!isServed) {
       throw new PluginError('not-served', `the cluster does not serve OSImageStream v1 yet`, {

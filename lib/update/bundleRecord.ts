@@ -256,13 +256,9 @@ function isSame(before: UpgradeBundle, after: UpgradeBundle): boolean {
 }
 
 function occupied({ metadata, ...bundle }: UpgradeBundle): PluginError {
-  return new PluginError(
-    'conflict',
-    `${metadata.name} is under way with another bundle: ${phaseOf({ metadata, ...bundle })}`,
-    {
-      hint: 'A cluster updates with one bundle at a time. Wait until it ends, or run oc adm-upgrade-bundle abort.',
-    },
-  );
+  const message = `${metadata.name} is under way with another bundle: ${phaseOf({ metadata, ...bundle })}`;
+  const hint = 'A cluster updates with one bundle at a time. Wait until it ends, or run oc adm-upgrade-bundle abort.';
+  return new PluginError('conflict', message, { hint });
 }
 
 function duplicate({ metadata: { name }, ...bundle }: UpgradeBundle): PluginError {
@@ -272,13 +268,9 @@ function duplicate({ metadata: { name }, ...bundle }: UpgradeBundle): PluginErro
 }
 
 function another({ metadata, spec }: UpgradeBundle): PluginError {
-  return new PluginError(
-    'conflict',
-    `${metadata.name} is allowed with another digest, version or release: ${JSON.stringify(spec.bundle)}`,
-    {
-      hint: 'Check which one is right. To allow the other one, abort and clean this update first.',
-    },
-  );
+  const message = `${metadata.name} is allowed with another digest, version or release: ${JSON.stringify(spec.bundle)}`;
+  const hint = 'Check which one is right. To allow the other one, abort and clean this update first.';
+  return new PluginError('conflict', message, { hint });
 }
 
 function ended(bundle: UpgradeBundle): PluginError {

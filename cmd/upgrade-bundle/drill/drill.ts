@@ -88,11 +88,8 @@ function failureOf(drills: readonly NodeDrill[], nodes: readonly string[]): Plug
   const last = drills.at(-1);
   const left = nodes.length - drills.length;
   const rest = left === 0 ? '' : `; ${left} more ${left === 1 ? 'node was' : 'nodes were'} not tried`;
-  return new PluginError(
-    'not-ready',
-    `${last?.node ?? ''} does not start without a registry: ${last?.message ?? ''}${rest}`,
-    {
-      hint: 'The node uses its registries again. Load or pin the images above, or set imagePullPolicy: IfNotPresent, then run this again.',
-    },
-  );
+  const message = `${last?.node ?? ''} does not start without a registry: ${last?.message ?? ''}${rest}`;
+  const hint =
+    'The node uses its registries again. Load or pin the images above, or set imagePullPolicy: IfNotPresent, then run this again.';
+  return new PluginError('not-ready', message, { hint });
 }

@@ -106,12 +106,7 @@ export const command = defineCommand({
 
 function failureOf({ target, version, failing }: LintResult): PluginError {
   const what = formatCount(failing, 'finding');
-  return new PluginError(
-    'needs-registry',
-    `${version ?? target} needs a registry: ${what} that ${failing === 1 ? 'is' : 'are'} not in a baseline`,
-    {
-      hint: 'Follow the advice above. Accept a finding with an entry in a baseline, with a reason and an end date.',
-      settings: ['baseline', 'writeBaseline'],
-    },
-  );
+  const message = `${version ?? target} needs a registry: ${what} that ${failing === 1 ? 'is' : 'are'} not in a baseline`;
+  const hint = 'Follow the advice above. Accept a finding with an entry in a baseline, with a reason and an end date.';
+  return new PluginError('needs-registry', message, { hint, settings: ['baseline', 'writeBaseline'] });
 }

@@ -131,10 +131,8 @@ async function digestWhole(
       checkInterrupted(context.signal);
       const length = await writer.read(buffer.subarray(0, to - at), at);
       if (length === 0) {
-        throw new PluginError(
-          'not-readable',
-          `${writer.name} is shorter than expected: another program may be writing it`,
-        );
+        const message = `${writer.name} is shorter than expected: another program may be writing it`;
+        throw new PluginError('not-readable', message);
       }
       for (const reader of readers) reader.update(buffer.subarray(0, length));
       at += length;

@@ -61,8 +61,6 @@ function parseProxy(text: string): URL {
   const url = URL.parse(text);
   if (url && /^(https?|socks[45]?[ah]?):$/.test(url.protocol)) return url;
   // The message omits the value, which may have a password.
-  throw new PluginError(
-    'invalid-file',
-    'The proxy-url of the kubeconfig is not the URL of an http, https or SOCKS proxy',
-  );
+  const message = 'The proxy-url of the kubeconfig is not the URL of an http, https or SOCKS proxy';
+  throw new PluginError('invalid-file', message);
 }

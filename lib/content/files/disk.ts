@@ -69,13 +69,9 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
   if (needed <= free) return;
   // A folder that is held open is named by its place in /proc.
   const named = await realpath(folder);
-  throw new PluginError(
-    'disk-full',
-    `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ${formatBytes(free)} free`,
-    {
-      hint: 'Choose another folder, or free some space.',
-    },
-  );
+  const message = `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ${formatBytes(free)} free`;
+  const hint = 'Choose another folder, or free some space.';
+  throw new PluginError('disk-full', message, { hint });
 }
 
 /** Returns the free bytes of the file system of a path, and the folder that was measured: the nearest that exists. */

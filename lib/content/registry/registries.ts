@@ -64,13 +64,9 @@ export class Registries {
       };
       return others.length === 0 ? first : new FallbackSource([first, ...others], warn);
     }
-    throw new PluginError(
-      'not-found',
-      `${formatReference(reference)} must not be pulled from its own registry, and has no mirror`,
-      {
-        hint: 'The mirror sets have NeverContactSource for it: add a mirror there.',
-      },
-    );
+    const message = `${formatReference(reference)} must not be pulled from its own registry, and has no mirror`;
+    const hint = 'The mirror sets have NeverContactSource for it: add a mirror there.';
+    throw new PluginError('not-found', message, { hint });
   }
 
   /**

@@ -131,13 +131,9 @@ async function removeFromRegistry(
   const find = (tagOrDigest: string | undefined): Promise<Descriptor | undefined> =>
     tagOrDigest === undefined ? Promise.resolve(undefined) : registry.resolve(tagOrDigest).catch(ignoreUnreadable);
   const fail = (what: string): never => {
-    throw new PluginError(
-      'unsupported',
-      `${registry.name} still has ${what}, although it answered that it deleted it`,
-      {
-        hint: 'Remove the releases with the tools of the registry.',
-      },
-    );
+    const message = `${registry.name} still has ${what}, although it answered that it deleted it`;
+    const hint = 'Remove the releases with the tools of the registry.';
+    throw new PluginError('unsupported', message, { hint });
   };
   const [first] = manifests;
   // A run that mirrors the same release may push it again at this moment.

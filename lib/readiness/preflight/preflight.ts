@@ -227,14 +227,9 @@ function runningImages(clusterVersion: StoredObject): string[] {
 function notOpenShift(cluster: Cluster, { findings }: ClusterSurvey): PluginError {
   const denied = findings.find(({ subject }) => subject.kind === 'ClusterVersion');
   if (denied) return new PluginError('denied', denied.message, { hint: denied.advice });
-  return new PluginError(
-    'unsupported',
-    `${cluster.name} (${cluster.server}) has no ClusterVersion: it is not OpenShift`,
-    {
-      hint: 'Choose another cluster.',
-      settings: ['context', 'kubeconfig'],
-    },
-  );
+  const message = `${cluster.name} (${cluster.server}) has no ClusterVersion: it is not OpenShift`;
+  const hint = 'Choose another cluster.';
+  return new PluginError('unsupported', message, { hint, settings: ['context', 'kubeconfig'] });
 }
 
 const advice = {

@@ -123,13 +123,9 @@ function adaptConfiguration({ detected, small, hostname }: RestoredFilesRequest,
 
 function requireSameKind({ database }: Installation, detected: DetectedInstallation, path: string): void {
   if (database === detected.installation.database) return;
-  throw new PluginError(
-    'invalid-file',
-    `the configuration in the backup (${path}) names a database of ${database === 'postgres' ? 'PostgreSQL' : 'SQLite'}`,
-    {
-      hint: 'The database in the backup is of another kind. Make a new backup.',
-    },
-  );
+  const message = `the configuration in the backup (${path}) names a database of ${database === 'postgres' ? 'PostgreSQL' : 'SQLite'}`;
+  const hint = 'The database in the backup is of another kind. Make a new backup.';
+  throw new PluginError('invalid-file', message, { hint });
 }
 
 /**

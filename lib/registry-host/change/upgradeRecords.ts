@@ -255,10 +255,8 @@ export class UpgradeRecords {
     const content = await this.#read(journal, `${index}.old`);
     const file = journal.files[index];
     if (file?.old?.sha256 === sha256Of(content)) return content;
-    throw new PluginError(
-      'invalid-file',
-      `the backup of ${file?.path ?? ''} in ${this.showFolder(journal)} is corrupt`,
-    );
+    const message = `the backup of ${file?.path ?? ''} in ${this.showFolder(journal)} is corrupt`;
+    throw new PluginError('invalid-file', message);
   }
 
   async #readJournal(name: string): Promise<UpgradeJournal | undefined> {

@@ -88,14 +88,9 @@ function untrusted(digest: Digest, findings: SignatureFindings, keyring: Keyring
   const [signature] = findings.untrusted;
   if (signature) {
     const { fingerprint, userId } = signature;
-    return new PluginError(
-      'untrusted',
-      `${digest} is signed by ${fingerprint} (${userId}), a key that is not trusted`,
-      {
-        hint: `Get the fingerprint from the owner of the key by another way. Trust ${fingerprint} only if all digits match.`,
-        settings: ['trustFingerprint'],
-      },
-    );
+    const message = `${digest} is signed by ${fingerprint} (${userId}), a key that is not trusted`;
+    const hint = `Get the fingerprint from the owner of the key by another way. Trust ${fingerprint} only if all digits match.`;
+    return new PluginError('untrusted', message, { hint, settings: ['trustFingerprint'] });
   }
   const reasons = [...new Set(findings.rejected.map(({ reason }) => `the signature ${reason}`))];
   return new PluginError('untrusted', `cannot verify ${digest}: ${reasons.join('; ')}`, {
