@@ -49,7 +49,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/bundle',
-    'bundle bundledConfig complete configCheck entryKind extraImages facts identity images metadata open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
+    'bundle bundledConfig complete configCheck entryKind extraImages identity images metadata metadataFacts open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
   ['lib/bundle/inspect', 'inspect inventory release'],

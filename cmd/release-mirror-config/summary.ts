@@ -1,4 +1,4 @@
-import { describeSignatures } from '../../lib/bundle/facts.ts';
+import { describeSignatures } from '../../lib/bundle/metadataFacts.ts';
 import { formatMirrorInstructions, mirrorSetManifests } from '../../lib/config/mirrorSets.ts';
 import { formatTrustInstructions, formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
 import type { WrittenFile } from '../../lib/mirroring/configFiles.ts';

@@ -1,5 +1,5 @@
 import type { BaseRequest } from '../../../lib/bundle/create/base.ts';
-import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
 import { planReleases } from '../../../lib/bundle/create/plannedReleases.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
@@ -84,7 +84,7 @@ export async function checkPatch(
 export async function createRequestOf(
   args: CreateArguments,
   { images, site }: { readonly images: readonly string[]; readonly site: SiteReport | undefined },
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<CreateRequest> {
   return {
@@ -105,7 +105,7 @@ export async function createRequestOf(
 async function requestReleases(
   args: CreateArguments,
   site: SiteReport | undefined,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<Pick<CreateRequest, 'releases' | 'risks'>> {
   const { release = '', version = release, arch, releaseImage, pathFrom, graphUrl, acceptRisk } = args;
@@ -123,7 +123,7 @@ function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {
   return parseArchitecture(arch);
 }
 
-function repositoryOf({ releaseRepository }: CreateArguments, origin: Origin): string {
+function repositoryOf({ releaseRepository }: CreateArguments, origin: BundleOrigin): string {
   return releaseRepository ?? origin.repository ?? usualRepository;
 }
 
@@ -135,7 +135,7 @@ function heldOf({ includeHeld, version, release, releaseImage }: CreateArguments
 }
 
 /** Returns the base of a delta bundle. A version is searched where the release is; other texts are paths. */
-function baseOf(base: string, args: CreateArguments, origin: Origin): BaseRequest {
+function baseOf(base: string, args: CreateArguments, origin: BundleOrigin): BaseRequest {
   if (!isVersion(base)) return { path: base };
   return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
 }

@@ -3,7 +3,7 @@ import type { InspectedImage } from '../../../lib/bundle/inspect/inspect.ts';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
-import { describeOrigin } from '../report/origin.ts';
+import { describeProvenance } from '../report/provenance.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
 import { formatBytes, formatFields, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
@@ -40,7 +40,7 @@ function describe(inspection: ReleaseInspection, wide: boolean): string {
     ['Size', `${formatBytes(size)} (${size} bytes)`],
     ...(digest === undefined ? [] : [['Digest', `${digest} (from the .sha256 file)`]]),
     ['Release', release],
-    ...describeOrigin(inspection),
+    ...describeProvenance(inspection),
     ...(signers.length === 0
       ? [['Signed by', 'the bundle names no signer']]
       : [...new Set(signers)].map((signer) => ['Signed by', `${signer}, not verified here`])),

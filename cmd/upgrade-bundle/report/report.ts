@@ -5,7 +5,7 @@ import { shellWord } from '../../../lib/shellWord.ts';
 import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type ImageClass } from './reportFigure.ts';
 import { formatFacts, formatPage, drawTable, linkTo, numberHead } from './page.ts';
-import { listVersions } from './origin.ts';
+import { listVersions } from './provenance.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
 import { formatBytes, nameReleases } from '../../cli/format.ts';
 

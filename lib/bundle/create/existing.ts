@@ -7,7 +7,7 @@ import type { ArchiveDigests } from '../../content/archive/volumeDigests.ts';
 import { findArchive } from '../../content/archive/volumes.ts';
 import type { Base } from './base.ts';
 import type { CreateRequest } from './request.ts';
-import { describeSignatures } from '../facts.ts';
+import { describeSignatures } from '../metadataFacts.ts';
 import { type BundleMetadata, splitReleases } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../sidecars.ts';

@@ -10,7 +10,7 @@ import type { ContentSource } from '../../content/store/store.ts';
 import type { StoredBlob } from './contents.ts';
 
 /** The source of a new bundle: registries, a mirror directory or another bundle. */
-export interface Origin {
+export interface BundleOrigin {
   /** Signatures that are stored with the content, not verified. */
   readonly signatures: SignaturesByDigest;
   /** The repository of the release, if the content names it. */
@@ -29,7 +29,7 @@ export interface Origin {
 }
 
 /** Registries, with their mirrors. Separate threads fetch the blobs. */
-export class RegistryOrigin implements Origin {
+export class RegistryOrigin implements BundleOrigin {
   readonly signatures: SignaturesByDigest = new Map();
   readonly #registries: Registries;
 

@@ -41,12 +41,12 @@ export async function collectSignatures(
   context: Context,
 ): Promise<SignatureFindings> {
   const { keyring, known = [], stores = [], fetchFile } = options;
-  const atHand = await judge(known, digest, keyring);
+  const atHand = await classifySignatures(known, digest, keyring);
   if (atHand.good.length > 0) return { ...atHand, answers: [] };
   const answers = await findSignatures(digest, stores, fetchFile, context);
   for (const { problem } of answers) if (problem) context.log('debug', `signature store: ${problem.message}`);
   const all = [...known, ...answers.flatMap(({ signatures }) => signatures)];
-  return { ...(await judge(all, digest, keyring)), answers };
+  return { ...(await classifySignatures(all, digest, keyring)), answers };
 }
 
 /**
@@ -64,7 +64,7 @@ export async function verifyRelease(
   throw unsigned(digest, findings.answers);
 }
 
-async function judge(
+async function classifySignatures(
   signatures: readonly Buffer[],
   digest: Digest,
   keyring: Keyring,
