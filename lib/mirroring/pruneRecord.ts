@@ -6,16 +6,13 @@ import { hideMachine, identifyProcess, processState, type ProcessIdentity } from
 import { mediaTypes, parseManifest, type Descriptor, type Manifest } from '../content/oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../content/oci/digest.ts';
 import { parseJson } from '../content/oci/syntax.ts';
+import type { RemovedContent } from '../content/store/directoryRemoval.ts';
 import { readContent, type ContentSource, type ContentStore } from '../content/store/store.ts';
 
 /** What a run removes from one repository. */
-export interface PruneRecord {
+export interface PruneRecord extends RemovedContent {
   /** The tags of the releases. */
   readonly releases: readonly string[];
-  /** The tags that lead to the manifests. */
-  readonly tags: readonly string[];
-  readonly manifests: readonly Digest[];
-  readonly blobs: readonly Digest[];
   /** The run; undefined in a directory, which has a lock. */
   readonly run?: PruneRun;
 }

@@ -84,7 +84,7 @@ async function readBundle(path: string, context: Context): Promise<ReachableRele
 
 async function readDirectory(path: string, arch: Architecture, context: Context): Promise<ReachableRelease[]> {
   const known = await readReleaseRepositories(new RootFolder(path));
-  await using opened = await openLocation({ kind: 'directory', path }, {}, context);
+  await using opened = await openLocation({ kind: 'directory', path }, context);
   const content = opened.repository(releaseRepository);
   const releases: ReachableRelease[] = [];
   for (const tag of (await content?.tags()) ?? []) {

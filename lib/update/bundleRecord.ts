@@ -121,11 +121,7 @@ export async function* followRecord(
  * Corrects a wrong digest until a bundle is verified. Keeps fields that are not requested. Throws `conflict` if another
  * update is running, or if the record belongs to another bundle.
  */
-export async function allowBundle(
-  cluster: Cluster,
-  request: BundleRequest,
-  { dryRun = false }: { readonly dryRun?: boolean } = {},
-): Promise<RecordChange> {
+export async function allowBundle(cluster: Cluster, request: BundleRequest): Promise<RecordChange> {
   const { name: wanted, digest, version, releaseDigest, file, ...settings } = request;
   const known = await listRecords(cluster);
   const active = activeBundle(known);
@@ -140,14 +136,13 @@ export async function allowBundle(
   const isWrong = Object.entries(stated).some(([field, value]) => (before[field] ?? value) !== value);
   if (found && isWrong && phaseOf(found) !== 'Detected') throw another(found);
   // What is allowed cannot be changed, so the record is created again.
-  if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } }, { dryRun });
+  if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } });
   const spec = withoutAbsent({ ...settings, bundle: withoutAbsent({ ...stated, file }) });
   const object = { apiVersion, kind, metadata: { name }, spec };
   if (!found || isWrong) {
-    const created = isWrong && dryRun ? object : await cluster.create(object, { dryRun });
-    return { bundle: created as UpgradeBundle, outcome: 'created' };
+    return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
   }
-  const after = await change(cluster, found, { spec }, { dryRun });
+  const after = await change(cluster, found, { spec });
   return { bundle: after, outcome: isSame(found, after) ? 'unchanged' : 'configured' };
 }
 
@@ -238,10 +233,9 @@ async function change(
   cluster: Cluster,
   { metadata }: UpgradeBundle,
   patch: Readonly<Record<string, unknown>>,
-  options: { readonly dryRun?: boolean } = {},
 ): Promise<UpgradeBundle> {
   const reference = { apiVersion, kind, metadata: { name: metadata.name } };
-  return (await cluster.patch(reference, patch, options)) as UpgradeBundle;
+  return (await cluster.patch(reference, patch)) as UpgradeBundle;
 }
 
 function versionOf({ metadata }: UpgradeBundle): string | undefined {

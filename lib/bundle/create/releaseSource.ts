@@ -61,10 +61,7 @@ export interface ReleaseSource {
   readonly isLocal: boolean;
   /** Images in addition to those of the release. The release signature does not cover them. */
   readonly extraImages: readonly LocalExtraImage[];
-  /**
-   * Returns the source of one image: with a reference if it is in a registry, and with the repository if it is in a
-   * directory or bundle.
-   */
+  /** Returns the source of one image, with its repository if it is in a directory or bundle. */
   sourceOf(name: string, reference: Reference): Promise<ImageSource>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -81,7 +78,6 @@ export interface LocalExtraImage {
 /** The source of one image of a release. */
 export interface ImageSource {
   readonly source: ContentSource;
-  readonly reference?: Reference;
   readonly repository?: string;
 }
 
@@ -128,7 +124,7 @@ export async function openReleaseSource(
     signatures: new Map(),
     isLocal: false,
     extraImages: [],
-    sourceOf: async (_name, reference) => ({ source: sourceOf(reference), reference }),
+    sourceOf: async (_name, reference) => ({ source: sourceOf(reference) }),
     [Symbol.asyncDispose]: async () => {},
   };
 }
@@ -148,7 +144,7 @@ async function openLocal(
 ): Promise<ReleaseSource> {
   const path = resolve(folder);
   const location = await parseLocation((await findSplit(path)) ?? path);
-  const opened = await openLocation(location, {}, context);
+  const opened = await openLocation(location, context);
   try {
     const content = opened.repository(name);
     if (!content) {

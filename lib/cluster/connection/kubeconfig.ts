@@ -25,7 +25,6 @@ export interface KubeconfigOptions {
   readonly clientCertificate?: string | undefined;
   readonly clientKey?: string | undefined;
   readonly tlsServerName?: string | undefined;
-  readonly proxyUrl?: string | undefined;
   /** The user to impersonate, its groups, its UID and its extra fields (`KEY=VALUE`). */
   readonly as?: string | undefined;
   readonly asGroup?: readonly string[] | undefined;
@@ -163,7 +162,6 @@ function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
       'certificate-authority-data': undefined,
     }),
     ...(options.tlsServerName && { 'tls-server-name': options.tlsServerName }),
-    ...(options.proxyUrl && { 'proxy-url': options.proxyUrl }),
     'insecure-skip-tls-verify': insecure || undefined,
   });
 }

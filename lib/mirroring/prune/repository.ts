@@ -5,15 +5,13 @@ import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import type { Registries } from '../../content/registry/registries.ts';
 import type { Place } from '../destination.ts';
 import { Directory } from '../../content/store/directory.ts';
-import { listManifests, removeEmptyFolders, removeFromDirectory } from '../../content/store/directoryRemoval.ts';
+import {
+  listManifests,
+  removeEmptyFolders,
+  removeFromDirectory,
+  type RemovedContent,
+} from '../../content/store/directoryRemoval.ts';
 import { readContent, type ContentStore } from '../../content/store/store.ts';
-
-/** Content to remove from a repository. */
-export interface RemovedContent {
-  readonly tags: readonly string[];
-  readonly manifests: readonly Digest[];
-  readonly blobs: readonly Digest[];
-}
 
 /** A manifest with its size in bytes. */
 export interface ReadManifest {

@@ -28,12 +28,7 @@ export interface RuntimeMirrorOptions {
 }
 
 /** A request to the mirror, and its count. */
-export interface RuntimeMirrorRequest {
-  readonly method: string;
-  readonly path: string;
-  readonly status: number;
-  /** The user agent of the client. */
-  readonly client: string;
+export interface RuntimeMirrorRequest extends ServedResponse {
   readonly count: number;
 }
 

@@ -78,7 +78,7 @@ describe('findTarget', () => {
     });
     const flags = {
       ...{ server: 'https://b', certificateAuthority: '/ca', namespace: 'other', token: 't', tlsServerName: 'name' },
-      ...{ insecureSkipTlsVerify: false, proxyUrl: 'http://p', as: 'carol', asGroup: ['g'] },
+      ...{ insecureSkipTlsVerify: false, as: 'carol', asGroup: ['g'] },
     };
     expect(await findTarget({ kubeconfig, environment: {}, ...flags })).to.deep.include({
       server: 'https://b',
@@ -87,7 +87,7 @@ describe('findTarget', () => {
         server: 'https://b',
         'certificate-authority': '/ca',
         'tls-server-name': 'name',
-        'proxy-url': 'http://p',
+        'proxy-url': 'http://own',
       },
       user: { token: 't', as: 'carol', 'as-groups': ['g'] },
     });
