@@ -18,9 +18,7 @@ export function formatCount(number: number, noun: string): string {
 export function formatDuration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   const pad = (value: number): string => String(value).padStart(2, '0');
-  if (whole < 60) {
-    return `${whole}s`;
-  }
+  if (whole < 60) return `${whole}s`;
   const minutes = Math.floor(whole / 60);
   return minutes < 60 ? `${minutes}m${pad(whole % 60)}s` : `${Math.floor(minutes / 60)}h${pad(minutes % 60)}m`;
 }

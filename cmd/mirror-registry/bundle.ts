@@ -77,9 +77,7 @@ export const command = defineCommand({
     ['load mirror-registry-2.0.7-x86_64.tar', 'Bring back images that podman no longer has'],
   ],
   async run({ action, file, ...args }, { context, terminal, environment }) {
-    if (args.digest !== undefined && action !== 'load') {
-      throw new PluginError('usage', '--digest goes only with load');
-    }
+    if (args.digest !== undefined && action !== 'load') throw new PluginError('usage', '--digest goes only with load');
     const print = ({ result, words }: Outcome): Promise<void> => terminal.printResult(args.format, result, words);
     if (action === 'create') {
       if (file !== undefined) throw new PluginError('usage', `“${file}” is an unexpected argument`);

@@ -50,9 +50,7 @@ export async function readBundleTags(
     else tags.set(tag, digest);
   }
   const others = [...files].filter((tag) => isTag(tag) && !expected.has(tag) && !attachedTo(tag)).sort();
-  if (others.length > 0) {
-    context.log('warn', `${nameSome(others)}: left out, because no signed release has such a tag`);
-  }
+  if (others.length > 0) context.log('warn', `${nameSome(others)}: left out, because no signed release has such a tag`);
   return tags;
 }
 

@@ -139,9 +139,7 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } });
   const spec = withoutAbsent({ ...settings, bundle: withoutAbsent({ ...stated, file }) });
   const object = { apiVersion, kind, metadata: { name }, spec };
-  if (!found || isWrong) {
-    return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
-  }
+  if (!found || isWrong) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
   const after = await change(cluster, found, { spec });
   return { bundle: after, outcome: isSame(found, after) ? 'unchanged' : 'configured' };
 }

@@ -73,9 +73,7 @@ export async function checkExisting(
       context.log('warn', `${path} is corrupt (${report.problems[0]?.message ?? ''}): creating it again`);
       return undefined;
     }
-    if (!dryRun) {
-      await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
-    }
+    if (!dryRun) await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
     return { metadata, digest: report.digest, isRead: true };
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;

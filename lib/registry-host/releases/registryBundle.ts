@@ -94,9 +94,7 @@ async function resolveImage(
   origin: BundleOrigin,
 ): Promise<BundleImage['reference']> {
   const { registry, repository, tag } = parseReference(image);
-  if (tag === undefined) {
-    throw new PluginError('usage', `${image} has no tag, which tells the version`);
-  }
+  if (tag === undefined) throw new PluginError('usage', `${image} has no tag, which tells the version`);
   const source = origin.sourceOf({ registry, repository });
   const descriptor = await source.resolve(tag);
   if (!isIndex(descriptor)) return { registry, repository, tag, digest: descriptor.digest };

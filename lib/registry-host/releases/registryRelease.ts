@@ -98,9 +98,7 @@ async function openListedRelease(
   const wanted = tagOrDigest ?? (await findNewest(content));
   const root = await content.resolve(wanted);
   const name = `${content.name}${wanted.includes(':') ? '@' : ':'}${wanted}`;
-  if (!isIndex(root)) {
-    throw invalidRelease(`${name} is a single image, not a release of the mirror registry`);
-  }
+  if (!isIndex(root)) throw invalidRelease(`${name} is a single image, not a release of the mirror registry`);
   const { version, arch, images } = readReleaseList(await readContent(content, root), name);
   return makeContentRelease({
     ...{ kind: 'list', name, version, arch, images, content, close },

@@ -67,14 +67,15 @@ describe('findTarget', () => {
   });
 
   it('lays flags over it', async () => {
+    const own = { 'certificate-authority-data': 'x', 'proxy-url': 'http://own', 'tls-server-name': 'own' };
     const kubeconfig = await folder.write({
-      cluster: { server: 'https://a', 'certificate-authority-data': 'x', 'proxy-url': 'http://own' },
+      cluster: { server: 'https://a', ...own },
       user: { exec: { command: 'a' } },
       context: { namespace: 'mine' },
     });
     expect(await findTarget({ kubeconfig, environment: {}, server: 'https://b' })).to.deep.include({
       namespace: 'mine',
-      cluster: { server: 'https://b', 'certificate-authority-data': 'x', 'proxy-url': 'http://own' },
+      cluster: { server: 'https://b', ...own },
     });
     const flags = {
       ...{ server: 'https://b', certificateAuthority: '/ca', namespace: 'other', token: 't', tlsServerName: 'name' },
