@@ -4,7 +4,7 @@ import type { MirroredSource } from '../config/mirrorSets.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { collectFailures } from '../failures.ts';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { ignoring, isPluginError, messageOf, PluginError } from '../errors.ts';
 import { formatReference, type Reference } from '../content/oci/reference.ts';
 import { formatPlace, formatTarget, releaseName, type Destination } from './destination.ts';
 import { buildGraphDataImage } from '../release/graph/graphData.ts';
@@ -95,10 +95,7 @@ export async function findGraphData(
     if (!source.isLocal) return undefined;
     const content = source.found.source;
     const tag = componentTag(release.version, release.arch, graphDataName);
-    const root = await content.resolve(tag).catch((error: unknown) => {
-      if (isPluginError(error, 'not-found')) return undefined;
-      throw error;
-    });
+    const root = await content.resolve(tag).catch(ignoring('not-found'));
     if (!root) return undefined;
     context.log(
       'warn',

@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { Readable } from 'node:stream';
-import { isPluginError, PluginError } from '../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../errors.ts';
 import { fieldsOf, textsOf, type Fields } from '../fields.ts';
 import { hideMachine, identifyProcess, processState, type ProcessIdentity } from '../content/files/process.ts';
 import { mediaTypes, parseManifest, type Descriptor, type Manifest } from '../content/oci/descriptor.ts';
@@ -117,9 +117,7 @@ async function readOne(
   digest: Digest,
 ): Promise<StoredRecord | undefined> {
   // A run that ends at this moment removes its record.
-  const root = await store.resolve(digest).catch((error: unknown) => {
-    if (!isPluginError(error, 'not-found')) throw error;
-  });
+  const root = await store.resolve(digest).catch(ignoring('not-found'));
   if (!root) return undefined;
   const manifest = parseManifest(await readContent(store, root), `${tag} in ${store.name}`);
   const [layer] = manifest.layers;

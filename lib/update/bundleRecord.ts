@@ -1,6 +1,6 @@
 import type { Context } from '../context.ts';
 import { fieldsOf, type Fields } from '../fields.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../content/oci/digest.ts';
 import type { Cluster } from '../cluster/client.ts';
 import { clusterVersionReference } from '../cluster/clusterVersion.ts';
@@ -88,10 +88,7 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
 export async function readElapsed(cluster: Cluster, bundle: UpgradeBundle): Promise<number | undefined> {
   const { release } = bundle.status ?? {};
   if (phaseOf(bundle) !== 'Upgrading' || release === undefined) return undefined;
-  const version = await cluster.read(clusterVersionReference).catch((error: unknown) => {
-    if (!isPluginError(error, 'denied')) throw error;
-    return undefined;
-  });
+  const version = await cluster.read(clusterVersionReference).catch(ignoring('denied'));
   const start = version && readStart(version, release);
   return start && (Date.now() - start.getTime()) / 1000;
 }

@@ -1,5 +1,5 @@
 import { createReadStream } from 'node:fs';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { awaitDone } from '../../waiting.ts';
 import { readDump } from '../migration/postgresDump.ts';
@@ -88,10 +88,7 @@ export async function checkDumpVersion(
   if (dumped === undefined) return false;
   const query = ['--no-psqlrc', '--no-align', '--tuples-only', '--command=SHOW server_version'];
   const words = ['exec', container, 'psql', ...query, `--username=${user}`, `--dbname=${database}`];
-  const present = await commands.podman(words).catch((error: unknown) => {
-    if (isPluginError(error, 'command-failed')) return undefined;
-    throw error;
-  });
+  const present = await commands.podman(words).catch(ignoring('command-failed'));
   if (present === undefined) return false;
   if (majorOf(dumped) <= majorOf(present)) return true;
   throw new PluginError(

@@ -1,5 +1,5 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { RequestLimiter } from '../../content/http/requestLimiter.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
@@ -170,12 +170,7 @@ export function finderIn(
 }
 
 async function ifPresent<Value>(read: () => Promise<Value>): Promise<Value | undefined> {
-  try {
-    return await read();
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
+  return await read().catch(ignoring('not-found'));
 }
 
 async function listInstances(image: NamedImage, reader: ImageReader): Promise<readonly Digest[]> {
