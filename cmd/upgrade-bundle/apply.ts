@@ -149,10 +149,8 @@ async function readRequest(
   }
   if (own && !own.evidence) {
     const stated = [own.version, own.digest].filter((each) => each !== undefined).join(', ');
-    context.log(
-      'warn',
-      `nothing is verified: ${String(bundle)} only states ${stated}. Give the bundle itself to check it`,
-    );
+    const message = `nothing is verified: ${String(bundle)} only states ${stated}. Give the bundle itself to check it`;
+    context.log('warn', message);
   }
   const hold = args.hold ? true : undefined;
   const holdBetween = args.holdBetween ? true : undefined;

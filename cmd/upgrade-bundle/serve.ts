@@ -71,10 +71,8 @@ export const command = defineCommand({
     warnOfExtraImages(signed.extraImages, context);
     context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
     const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
-    context.log(
-      'info',
-      `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`,
-    );
+    const message = `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`;
+    context.log('info', message);
     // An interruption is the normal end of a server, and not a failure.
     if (!context.signal.aborted) await once(context.signal, 'abort');
     await server.close();

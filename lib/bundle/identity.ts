@@ -98,7 +98,7 @@ async function compareSidecars(path: string, own: BundleIdentity): Promise<void>
     [`${path}.yaml`, manifest ? parseIdentity(String(manifest), `${path}.yaml`) : {}],
   ];
   for (const [file, stated] of noted)
-    for (const [field, what] of facts) {
+    for (const [field, what] of identityFields) {
       const [wanted, actual] = [stated[field], own[field]];
       if (wanted === undefined || wanted === actual) continue;
       const message = `${file} states the ${what} ${wanted}, and ${path} has ${actual ?? ''}`;
@@ -107,7 +107,8 @@ async function compareSidecars(path: string, own: BundleIdentity): Promise<void>
     }
 }
 
-const facts = [
+/** The fields that identify a bundle, with their names in messages. */
+export const identityFields = [
   ['digest', 'digest'],
   ['version', 'version'],
   ['releaseDigest', 'release digest'],

@@ -97,10 +97,8 @@ export async function findGraphData(
     const tag = componentTag(release.version, release.arch, graphDataName);
     const root = await content.resolve(tag).catch(ignoring('not-found'));
     if (!root) return undefined;
-    context.log(
-      'warn',
-      `the graph-data image ${root.digest} in ${content.name} is not covered by the release signature`,
-    );
+    const message = `the graph-data image ${root.digest} in ${content.name} is not covered by the release signature`;
+    context.log('warn', message);
     return { name: graphDataName, digest: root.digest, source: content, target };
   }
   const cli = release.images.get('cli');
@@ -126,10 +124,8 @@ export async function describeUpdateService(
   if (place.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
   const releases = formatPlace(place);
   if (formatPlace(destination('cli', release).place) === releases) {
-    context.log(
-      'warn',
-      `the update service reads every image in ${releases}; a separate repository for the release image avoids that`,
-    );
+    const message = `the update service reads every image in ${releases}; a separate repository for the release image avoids that`;
+    context.log('warn', message);
   }
   return {
     releases,

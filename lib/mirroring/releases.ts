@@ -41,10 +41,8 @@ export async function listReleases(
   const { steps, channels } = found;
   const isPath = path !== undefined || range?.shortestPath === true;
   const versions = steps.map(({ version }) => version).join(isPath ? ' → ' : ', ');
-  context.log(
-    'info',
-    `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`,
-  );
+  const message = `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`;
+  context.log('info', message);
   return steps.map(({ pullspec }) => ({ release: pullspec }));
 }
 

@@ -131,10 +131,8 @@ async function assignOperators(
 /** Warns of images by tag: a node that has an image by its digest does not find it by a tag. */
 function warnOfTags(images: readonly string[], context: Context): void {
   for (const image of images.filter((each) => parseReference(each).digest === undefined)) {
-    context.log(
-      'warn',
-      `an operator names ${image} by tag: nodes without a registry do not find it in their image store`,
-    );
+    const message = `an operator names ${image} by tag: nodes without a registry do not find it in their image store`;
+    context.log('warn', message);
   }
 }
 

@@ -134,11 +134,9 @@ export async function checkFolderCreatable(path: string): Promise<void> {
     const described = describeWriteError(error, path);
     if (isPluginError(described, 'disk-full')) throw described;
     const [, reason = messageOf(error)] = /^E\w+: ([^,]+), mkdtemp/.exec(messageOf(error)) ?? [];
-    throw new PluginError(
-      'not-writable',
-      `the folder ${path} cannot be created: ${isMissing(error) ? 'its file system allows no new folders' : reason}`,
-      { hint: 'Choose another folder.', settings: ['output'], cause: error },
-    );
+    const message = `the folder ${path} cannot be created: ${isMissing(error) ? 'its file system allows no new folders' : reason}`;
+    const hint = 'Choose another folder.';
+    throw new PluginError('not-writable', message, { hint, settings: ['output'], cause: error });
   }
 }
 

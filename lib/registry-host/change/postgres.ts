@@ -91,11 +91,10 @@ export async function checkDumpVersion(
   const present = await commands.podman(words).catch(ignoring('command-failed'));
   if (present === undefined) return false;
   if (majorOf(dumped) <= majorOf(present)) return true;
-  throw new PluginError(
-    'unsupported',
-    `the database in the backup is of PostgreSQL ${dumped}, which is newer than ${present.trim()} of this host`,
-    { hint: 'Nothing was changed. Install the mirror-registry release of the backup on this host, and restore again.' },
-  );
+  const message = `the database in the backup is of PostgreSQL ${dumped}, which is newer than ${present.trim()} of this host`;
+  const hint =
+    'Nothing was changed. Install the mirror-registry release of the backup on this host, and restore again.';
+  throw new PluginError('unsupported', message, { hint });
 }
 
 /** Returns the major version of PostgreSQL as a number: 10 of `10.23`, 9.6 of `9.6.24`. */

@@ -111,10 +111,8 @@ export function requireVerified(
   const unchecked = results.filter(({ outcome }) => outcome === 'unchecked');
   for (const [{ name }, own] of Map.groupBy(unchecked, ({ policy }) => policy)) {
     const reasons = [...new Set(own.flatMap((each) => each.reasons))].join('; ');
-    log(
-      'warn',
-      `${where}: the image policy ${name} of the release is not checked for ${own.length} images: ${reasons}`,
-    );
+    const message = `${where}: the image policy ${name} of the release is not checked for ${own.length} images: ${reasons}`;
+    log('warn', message);
   }
   if (error) log('warn', `${error.message}; continuing because unsigned releases are allowed`);
 }
