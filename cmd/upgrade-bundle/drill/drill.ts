@@ -42,8 +42,7 @@ export const command = defineCommand({
     const { drillNode, endDrill } = await import('../../../lib/readiness/drill/drill.ts');
     const { listPool } = await import('../../../lib/readiness/drill/nodePool.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
-    const { formatDrillJunit } = await import('./drillJunit.ts');
-    const { formatDrills } = await import('./drillWords.ts');
+    const { formatDrillJunit, formatDrills } = await import('./drillText.ts');
     const { formatDrillPage } = await import('../report/findingsPage.ts');
     const { tool } = await import('../../cli/access.ts');
     if ((node === undefined) === (pool === undefined)) {
