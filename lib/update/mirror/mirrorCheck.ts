@@ -1,3 +1,4 @@
+import type { Context } from '../../context.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
@@ -11,6 +12,7 @@ import { isImageOf, isOwnMirrorSet, type ClusterSurvey } from '../../readiness/p
 import { isOlder } from '../../release/version.ts';
 import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
+import { probeMirrors } from './mirrorProbe.ts';
 import { listAddresses, listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The services of the host that use a port of each control plane node, and that no pod names. */
@@ -44,18 +46,20 @@ const advice = {
 };
 
 /**
- * Finds what keeps mirrors on the control plane from working. `planned`: the port of mirrors that are not installed yet.
- * Without it, finds nothing for a cluster without mirrors. Throws the errors of the cluster.
+ * Finds what keeps mirrors on the control plane from working. `planned`: the port of mirrors that are not installed yet;
+ * installed ones are asked from this machine. Without it, finds nothing for a cluster without mirrors. Throws the errors
+ * of the cluster.
  */
 export async function checkMirrors(
   cluster: Cluster,
   survey: Pick<ClusterSurvey, 'digestMirrors' | 'workloads'>,
   planned: number | undefined,
+  context: Pick<Context, 'signal'>,
 ): Promise<Finding[]> {
   const own = survey.digestMirrors.find(isOwnMirrorSet);
   const entries = listOf(fieldsOf(own?.['spec'])['imageDigestMirrors']);
   const installed = readMirrorSet(own);
-  const port = planned ?? installed?.port;
+  const port = installed?.port ?? planned;
   if (port === undefined) return [];
   const site = await readMirrorSite(
     cluster,
@@ -66,6 +70,7 @@ export async function checkMirrors(
     ...checkMirrorSite(site, port, templates),
     ...(installed ? checkNodes(site, installed.addresses) : []),
     ...(installed ? checkRetained(site, await listMirrorStates(cluster)) : []),
+    ...(installed && planned !== undefined ? await probeMirrors(cluster, site, port, context) : []),
     ...checkLost(site, templates),
   ];
 }
