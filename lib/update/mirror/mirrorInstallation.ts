@@ -45,6 +45,8 @@ import { listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.
 /** The mirrors of an installation. */
 export interface MirrorChoice extends WaitOptions {
   readonly port: number;
+  /** The bytes that the retained bundles may take on a node; undefined for no quota. */
+  readonly quota?: number | undefined;
   /** Repositories to mirror in addition to those of the release. */
   readonly sources: readonly string[];
   /** Whether nodes may be drained or rebooted, which OpenShift before 4.17 does. */
@@ -71,7 +73,7 @@ export async function installMirror(
   choice: MirrorChoice,
   context: Context,
 ): Promise<readonly AppliedObject[]> {
-  const { port } = choice;
+  const { port, quota } = choice;
   const site = await readMirrorSite(cluster, choice.sources);
   await requireFitting(cluster, site, port, context);
   if (!site.hasPolicies && !choice.mayDisrupt) {
@@ -84,7 +86,7 @@ export async function installMirror(
   if (!dryRun) await requireHealthyPools(cluster);
   const issued = dryRun
     ? { authority: '', written: [] }
-    : await issueMirrorCertificates(cluster, { ...site, port }, { mayCreate: true, now: new Date(), manager });
+    : await issueMirrorCertificates(cluster, { ...site, port, quota }, { mayCreate: true, now: new Date(), manager });
   const plan = { ...site, port };
   const authority = issued?.authority ?? '';
   const trust = [

@@ -4,7 +4,7 @@ import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { registriesFile } from '../../../lib/node/machine/paths.ts';
 import { readConfigFile } from '../../../lib/readiness/preflight/imageRetention.ts';
-import { issueMirrorCertificates } from '../../../lib/update/mirror/mirrorCertificates.ts';
+import { issueMirrorCertificates, readSecret, servingSecret } from '../../../lib/update/mirror/mirrorCertificates.ts';
 import { installMirror, removeMirror } from '../../../lib/update/mirror/mirrorInstallation.ts';
 import * as objects from '../../../lib/update/mirror/mirrorObjects.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
@@ -297,6 +297,18 @@ describe('installMirror', () => {
     await removeMirror(connected.cluster, {}, undefined, connected.context);
     expect(policy()).to.deep.equal(before);
     expect(server.find('v1', 'Secret', 'mirror-ca', 'oc-upgrade-bundle')).to.equal(undefined);
+  });
+
+  it('takes the quota of the latest installation, and keeps it when the certificate is renewed', async () => {
+    await open();
+    const read = async () => (await readSecret(connected.cluster, servingSecret))['quota'];
+    await installMirror(connected.cluster, options, { ...choice, quota: 5e10 }, connected.context);
+    expect(await read()).to.equal('50000000000');
+    const renewal = { mayCreate: false, now: new Date(Date.now() + 250 * 86_400_000) };
+    await issueMirrorCertificates(connected.cluster, { addresses: ['192.0.2.11'], networks: [] }, renewal);
+    expect(await read()).to.equal('50000000000');
+    await installMirror(connected.cluster, options, choice, connected.context);
+    expect(await read()).to.equal('');
   });
 
   it('renews the certificate after two thirds of its time and for new addresses, and never the CA', async () => {
