@@ -151,15 +151,15 @@ export function hasAuthorityConfig({ status }: KubernetesObject): boolean {
 
 /**
  * Returns the ImageDigestMirrorSet. Runtimes obey only the most precise source of an image. So a source gets the
- * mirrors and the policy of a broader source of the site, too.
+ * mirrors and the policy of a broader source of the site, too. It gets those of the same source, because the machine
+ * config operator merges the lists of all sets in their common order: otherwise it would mix them.
  */
 export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
   const imageDigestMirrors = plan.sources.map((source) => {
     const path = source.replace(/^[^/]+/, '');
     const own = listMirrorHosts(plan).map((host) => `${host}${path}`);
     const site = findSiteMirror(plan.siteMirrors, source);
-    const rest = site?.source === source ? [] : (site?.mirrors ?? []);
-    const added = rest.map((mirror) => `${mirror}${source.slice(site?.source.length)}`);
+    const added = (site?.mirrors ?? []).map((mirror) => `${mirror}${source.slice(site?.source.length)}`);
     return {
       source,
       mirrors: [...new Set([...own, ...added])],

@@ -40,6 +40,20 @@ describe('the objects of mirrors', () => {
   });
 });
 
+describe('digestMirrorSet', () => {
+  it('keeps the mirrors of the site for the same source behind ours, so that no merge puts them between', () => {
+    const [source = ''] = plan.sources;
+    const siteMirrors = [{ source, mirrors: ['10.0.0.5:5000/a', 'registry.example.com/b'] }];
+    const { spec } = objects.digestMirrorSet({ ...plan, siteMirrors });
+    const path = 'openshift-release-dev/ocp-release';
+    const own = ['localhost', ...plan.addresses].map((host) => `${host}:9690/${path}`);
+    expect(spec).to.have.deep.nested.property('imageDigestMirrors[0]', {
+      source,
+      mirrors: [...own, '10.0.0.5:5000/a', 'registry.example.com/b'],
+    });
+  });
+});
+
 describe('installMirror', () => {
   let server: TestApiServer;
   let connected: ConnectedCluster;
