@@ -38,7 +38,8 @@ const advice = {
   proxy:
     'The controller of the agents describes the operating system streams, so that nothing is read through the proxy.',
   scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
-  added: 'Install the mirrors again: the controller renews their certificate, but does not change mirror sets.',
+  added:
+    'From OpenShift 4.17 on, the controller adds it once all pools are up to date. If it does not, install the mirrors again.',
   silent:
     'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.',
   retain: 'Apply the bundle of the running release: the cluster loads and keeps it, and changes nothing else.',
@@ -57,14 +58,10 @@ export async function checkMirrors(
   context: Pick<Context, 'signal'>,
 ): Promise<Finding[]> {
   const own = survey.digestMirrors.find(isOwnMirrorSet);
-  const entries = listOf(fieldsOf(own?.['spec'])['imageDigestMirrors']);
   const installed = readMirrorSet(own);
   const port = installed?.port ?? planned;
   if (port === undefined) return [];
-  const site = await readMirrorSite(
-    cluster,
-    entries.map(({ source }) => String(source)),
-  );
+  const site = await readMirrorSite(cluster, installed?.sources ?? []);
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
   return [
     ...checkMirrorSite(site, port, templates),

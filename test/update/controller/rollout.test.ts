@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
-import { agentAccess, userOf } from '../../../lib/update/install/agentAccess.ts';
+import { userOf } from '../../../lib/update/accountAccess.ts';
+import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
 import { abortUpdate, awaitAbort } from '../../../lib/update/bundleRecord.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
