@@ -103,7 +103,7 @@ export async function formatYaml(value: unknown): Promise<string> {
 export const outputVersion = 1;
 
 /** Formats a result for `-o json`, in one line if `indent` is 0. */
-export function formatJson(result: object, indent = 2): string {
+function formatJson(result: object, indent = 2): string {
   return JSON.stringify(withVersion(result), null, indent);
 }
 

@@ -5,6 +5,7 @@ import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
+import { parseSize } from '../cli/values/size.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
 
@@ -45,6 +46,11 @@ export const command = defineCommand({
       default: mirrorPort,
       range: [1024, 65_535],
       describe: 'Port of the mirrors on the control plane nodes',
+    },
+    'mirror-quota': {
+      type: 'string',
+      describe: 'Space for retained bundles on each control plane node (default: 75 % of the file system may be full)',
+      check: (text: string) => void parseSize(text),
     },
     'mirror-source': {
       type: 'string',
@@ -94,6 +100,7 @@ export const command = defineCommand({
     const { formatObject } = await import('./objectLine.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
+    if (args.mirrorQuota !== undefined && !args.mirror) throw new PluginError('usage', '--mirror-quota needs --mirror');
     if ((args.keepImages || args.mirror) && !wait && dryRun === 'none') {
       const option = args.mirror ? '--mirror' : '--keep-images';
       throw new PluginError('usage', `${option} needs --wait: otherwise the nodes would be rebooted`);
@@ -108,7 +115,8 @@ export const command = defineCommand({
     const startup = wait ? time : undefined;
     const retention = args.keepImages ? time : undefined;
     const { mirrorPort: port, mirrorSource: sources, yes: mayDisrupt } = args;
-    const mirror = args.mirror ? { ...time, port, sources, mayDisrupt } : undefined;
+    const quota = args.mirrorQuota === undefined ? undefined : parseSize(args.mirrorQuota);
+    const mirror = args.mirror ? { ...time, port, quota, sources, mayDisrupt } : undefined;
     const options = { executables, admission, trust, metrics, overwrite, startup, retention, mirror, version };
     if (output === 'yaml' && mirror)
       throw new PluginError(

@@ -31,7 +31,8 @@ const options = {
   },
   mirror: {
     type: 'boolean',
-    describe: 'Also check what install --mirror needs (always checked if it is installed)',
+    describe:
+      'Also check what install --mirror needs (always checked if it is installed), and ask each installed mirror',
   },
   ...outputOption('html'),
   ...offlineTrustOptions,
@@ -76,7 +77,7 @@ export const command = defineCommand({
     const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, trust, context);
     const seen = await surveyCluster(cluster);
-    const mirrored = await checkMirrors(cluster, seen, args.mirror ? mirrorPort : undefined);
+    const mirrored = await checkMirrors(cluster, seen, args.mirror ? mirrorPort : undefined, context);
     const survey = { ...seen, findings: [...seen.findings, ...mirrored] };
     await using registries = await openRegistries(args, environment, context);
     const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
