@@ -15,6 +15,50 @@ import { defineCommand, type Arguments } from '../cli/command.ts';
 import { clusterAccessOptions, outputOption, signedImagesOption } from '../cli/options.ts';
 import { listPolicies, offlineTrustOf, offlineTrustOptions, toPlainPolicies } from '../cli/trust.ts';
 
+const options = {
+  ...filenameOption,
+  device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
+  digest: digestOption('Expected digest of the bundle (sha256:<64 hex digits>)'),
+  'hold-between': {
+    type: 'boolean',
+    describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
+  },
+  'control-plane-only': {
+    type: 'boolean',
+    describe:
+      'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
+  },
+  hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
+  backup: {
+    type: 'string',
+    choices: backupModes,
+    describe: 'Back up etcd on a control plane node before each update (default: on)',
+  },
+  'backup-to': {
+    type: 'string',
+    describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
+  },
+  'allow-extra-images': {
+    type: 'string',
+    repeatable: true,
+    describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
+  },
+  acknowledge: {
+    type: 'string',
+    repeatable: true,
+    describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
+  },
+  'accept-risk': {
+    type: 'string',
+    repeatable: true,
+    describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
+  },
+  ...outputOption(),
+  ...offlineTrustOptions,
+  ...signedImagesOption,
+  ...clusterAccessOptions,
+} as const;
+
 /** `apply`: allows the bundle that the cluster updates with. */
 export const command = defineCommand({
   details:
@@ -31,49 +75,7 @@ export const command = defineCommand({
       describe: 'Bundle on this machine, or the .yaml or .sha256 file beside it',
     },
   },
-  options: {
-    ...filenameOption,
-    device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
-    digest: digestOption('Expected digest of the bundle (sha256:<64 hex digits>)'),
-    'hold-between': {
-      type: 'boolean',
-      describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
-    },
-    'control-plane-only': {
-      type: 'boolean',
-      describe:
-        'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
-    },
-    hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
-    backup: {
-      type: 'string',
-      choices: backupModes,
-      describe: 'Back up etcd on a control plane node before each update (default: on)',
-    },
-    'backup-to': {
-      type: 'string',
-      describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
-    },
-    'allow-extra-images': {
-      type: 'string',
-      repeatable: true,
-      describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
-    },
-    acknowledge: {
-      type: 'string',
-      repeatable: true,
-      describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
-    },
-    'accept-risk': {
-      type: 'string',
-      repeatable: true,
-      describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
-    },
-    ...outputOption(),
-    ...offlineTrustOptions,
-    ...signedImagesOption,
-    ...clusterAccessOptions,
-  },
+  options,
   examples: [
     ['upgrade-4.19.4-x86_64.tar.yaml', 'Allow a bundle by the .yaml file beside it'],
     ['upgrade-4.19.4-x86_64.tar --hold', 'Load it on all nodes, and wait for resume'],
@@ -120,22 +122,8 @@ export const command = defineCommand({
   },
 });
 
-interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImagesOption> {
-  readonly bundle: string | undefined;
-  readonly device: string | undefined;
-  readonly digest: string | undefined;
-  readonly hold: boolean;
-  readonly holdBetween: boolean;
-  readonly controlPlaneOnly: boolean;
-  readonly backup: BundleRequest['backup'];
-  readonly backupTo: string | undefined;
-  readonly allowExtraImages: readonly string[];
-  readonly acknowledge: readonly string[];
-  readonly acceptRisk: readonly string[];
-}
-
 async function readRequest(
-  args: Asked,
+  args: Arguments<typeof options> & { readonly bundle: string | undefined },
   trust: VerifyTrust,
   context: Context,
 ): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
@@ -160,12 +148,12 @@ async function readRequest(
   const acknowledge = args.acknowledge.length === 0 ? undefined : [...new Set(args.acknowledge)];
   const controlPlaneOnly = args.controlPlaneOnly ? true : undefined;
   const acceptRisks = args.acceptRisk.length === 0 ? undefined : [...new Set(args.acceptRisk)];
-  const options = {
+  const settings = {
     ...{ hold, holdBetween, controlPlaneOnly, backup, backupTo },
     ...{ allowExtraImages, acknowledge, acceptRisks },
   };
   const { name, version, releaseDigest } = own ?? {};
-  const request = { name, digest: allowed, version, releaseDigest, file, ...options };
+  const request = { name, digest: allowed, version, releaseDigest, file, ...settings };
   return { request, evidence: own?.evidence };
 }
 

@@ -19,8 +19,8 @@ import { awaitDone, type WaitOptions } from '../waiting.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
-/** A request to update with a bundle. */
-export interface BundleRequest {
+/** A request to update with a bundle. A field of `spec` that is undefined is kept. */
+export interface BundleRequest extends Partial<Omit<UpgradeBundle['spec'], 'bundle'>> {
   /** The name of the UpgradeBundle; by default that of the record with the digest, or the first digits of the digest. */
   readonly name?: string;
   /** The digest of the whole bundle, which the request allows. */
@@ -30,18 +30,6 @@ export interface BundleRequest {
   readonly releaseDigest?: Digest;
   /** A device or a file on any node. */
   readonly file?: string;
-  /** As in `spec` of UpgradeBundle. Undefined keeps the field. */
-  readonly hold?: boolean;
-  readonly holdBetween?: boolean;
-  readonly controlPlaneOnly?: boolean;
-  readonly backup?: UpgradeBundle['spec']['backup'];
-  readonly backupTo?: string;
-  /** Digests of the extra images to load. Undefined keeps the field. */
-  readonly allowExtraImages?: readonly Digest[];
-  /** Names of the acknowledgements to give to the cluster. Undefined keeps the field. */
-  readonly acknowledge?: readonly string[];
-  /** Names of the known risks that the cluster may accept. Undefined keeps the field. */
-  readonly acceptRisks?: readonly string[];
 }
 
 /** The result of a request. */
