@@ -85,6 +85,11 @@ export function ignoring(...codes: readonly ErrorCode[]): (error: unknown) => un
   };
 }
 
+/** Returns undefined in place of any error of this program but `interrupted`, and throws any other, as `ignoring` does. */
+export function passOver(error: unknown): undefined {
+  if (!isPluginError(error) || error.code === 'interrupted') throw error;
+}
+
 /** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

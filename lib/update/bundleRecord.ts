@@ -1,5 +1,5 @@
 import type { Context } from '../context.ts';
-import { fieldsOf, type Fields } from '../fields.ts';
+import { fieldsOf, withoutAbsent } from '../fields.ts';
 import { ignoring, isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../content/oci/digest.ts';
 import type { Cluster } from '../cluster/client.ts';
@@ -127,10 +127,6 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   if (!found || isWrong) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
   const after = await change(cluster, found, { spec });
   return { bundle: after, outcome: isSame(found, after) ? 'unchanged' : 'configured' };
-}
-
-function withoutAbsent(fields: Fields): Fields {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }
 
 /** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended. */

@@ -1,7 +1,7 @@
 import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import { findArchive } from '../../content/archive/volumes.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import { isPluginError, passOver } from '../../errors.ts';
 import { formatBytes } from '../../byteSize.ts';
 
 import { RequestLimiter } from '../../content/http/requestLimiter.ts';
@@ -103,8 +103,4 @@ export async function reuseBundle(
   }
   await bundle[Symbol.asyncDispose]();
   return undefined;
-}
-
-function passOver(error: unknown): undefined {
-  if (!isPluginError(error) || error.code === 'interrupted') throw error;
 }

@@ -7,6 +7,7 @@ import {
   removeFile,
   removePartial,
   replaceFile,
+  sha256Of,
   type FileChange,
   type FileCopy,
 } from '../fileChange.ts';
@@ -22,7 +23,7 @@ import {
   type UpgradeJournal,
   type UpgradePhase,
 } from './upgradeJournal.ts';
-import { noteWritten, readWritten, sha256Of } from './writtenFiles.ts';
+import { noteWritten, readWritten } from './writtenFiles.ts';
 
 const journalName = 'journal.json';
 
