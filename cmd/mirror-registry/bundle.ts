@@ -12,7 +12,7 @@ import { formatReference, parseReference, type Reference } from '../../lib/conte
 import { architectures, parseArchitecture } from '../../lib/release/version.ts';
 import { openAccess, openRegistries, tool } from '../cli/access.ts';
 import { checkImage, readDigest } from '../cli/values/checks.ts';
-import { defineCommand, type Arguments } from '../cli/command.ts';
+import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
 import { formatBytes, formatTable } from '../cli/format.ts';
 import { checkPlace, formatOption, registryOptions } from '../cli/options.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
@@ -79,16 +79,24 @@ export const command = defineCommand({
   async run({ action, file, ...args }, { context, terminal, environment }) {
     if (args.digest !== undefined && action !== 'load') throw new PluginError('usage', '--digest goes only with load');
     const print = ({ result, words }: Outcome): Promise<void> => terminal.printResult(args.format, result, words);
+    const showing = (label: string): Session => ({
+      context: { ...context, onEvent: terminal.transfer(label) },
+      environment,
+    });
     if (action === 'create') {
       if (file !== undefined) throw new PluginError('usage', `“${file}” is an unexpected argument`);
-      return print(await create(args, { ...context, onEvent: terminal.transfer('Fetching') }, environment));
+      return print(await create(args, showing('Fetching')));
     }
     if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
-    if (action !== 'push') return print(await (action === 'load' ? load : inspect)(file, args, context, environment));
+    if (action !== 'push')
+      return print(await (action === 'load' ? load : inspect)(file, args, { context, environment }));
     if (args.to === undefined) throw new PluginError('usage', '--to is missing: REGISTRY/REPOSITORY');
-    return print(await push(file, args.to, args, { ...context, onEvent: terminal.transfer('Pushing') }, environment));
+    return print(await push(file, args.to, args, showing('Pushing')));
   },
 });
+
+type BundleArguments = Arguments<typeof options>;
+type Session = Pick<CommandSession, 'context' | 'environment'>;
 
 /** The result of an action as data, and in words. */
 interface Outcome {
@@ -96,11 +104,7 @@ interface Outcome {
   readonly words: string;
 }
 
-async function create(
-  args: Arguments<typeof options>,
-  context: Context,
-  environment: NodeJS.ProcessEnv,
-): Promise<Outcome> {
+async function create(args: BundleArguments, { context, environment }: Session): Promise<Outcome> {
   const { version, arch, output } = args;
   if (version === undefined) throw new PluginError('usage', '--version is missing');
   const { quay, redis, pause } = targetImages(args);
@@ -122,9 +126,8 @@ async function create(
 async function push(
   path: string,
   to: string,
-  args: Arguments<typeof options>,
-  context: Context,
-  environment: NodeJS.ProcessEnv,
+  args: BundleArguments,
+  { context, environment }: Session,
 ): Promise<Outcome> {
   const reference = parseReference(to);
   await using bundle = await openBundle(path, context);
@@ -155,12 +158,7 @@ async function findOwnAuthority(
   }
 }
 
-async function load(
-  text: string,
-  args: Arguments<typeof options>,
-  context: Context,
-  environment: NodeJS.ProcessEnv,
-): Promise<Outcome> {
+async function load(text: string, args: BundleArguments, { context, environment }: Session): Promise<Outcome> {
   const programs = { podman: args.podman, systemctl: 'systemctl', environment, signal: context.signal };
   const commands = new HostCommands(programs, 'system');
   await using release = await openRegistryRelease(
@@ -176,12 +174,7 @@ async function load(
   return { result: { path: text, images }, words: ['podman has:', ...words].join('\n') };
 }
 
-async function inspect(
-  text: string,
-  args: Arguments<typeof options>,
-  context: Context,
-  environment: NodeJS.ProcessEnv,
-): Promise<Outcome> {
+async function inspect(text: string, args: BundleArguments, { context, environment }: Session): Promise<Outcome> {
   await using release = await openRegistryRelease(
     text,
     (reference) => openReading(args, reference, environment, context),
