@@ -12,7 +12,7 @@ import { isImageOf, isOwnMirrorSet, type ClusterSurvey } from '../../readiness/p
 import { isOlder } from '../../release/version.ts';
 import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
-import { probeMirrors } from './mirrorProbe.ts';
+import { probeMirrors, probeSiteMirrors } from './mirrorProbe.ts';
 import { listAddresses, listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The services of the host that use a port of each control plane node, and that no pod names. */
@@ -68,6 +68,7 @@ export async function checkMirrors(
     ...(installed ? checkNodes(site, installed.addresses) : []),
     ...(installed ? checkRetained(site, await listMirrorStates(cluster)) : []),
     ...(installed && planned !== undefined ? await probeMirrors(cluster, site, port, context) : []),
+    ...(planned !== undefined ? await probeSiteMirrors(site, context) : []),
     ...checkLost(site, templates),
   ];
 }

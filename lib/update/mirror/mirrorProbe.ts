@@ -5,7 +5,7 @@ import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
 import { Connections } from '../../content/http/connections.ts';
-import { authorityMapName } from './mirrorObjects.ts';
+import { authorityMapName, findSiteMirror } from './mirrorObjects.ts';
 import { listAddresses, listControlPlane, type MirrorSite } from './mirrorSite.ts';
 
 /** Short limits, in milliseconds: the network of the nodes may be another one than that of this machine. */
@@ -16,6 +16,7 @@ const advice = {
   authority: 'Install the mirrors again: the machine config controller trusts them by this key.',
   unreachable:
     'Nodes and pods need this port, this machine does not. The controller asks each mirror before an update begins.',
+  slow: 'Start it, or remove it from the mirror set: a pull that comes to it waits up to 30 s, also in the machine config controller.',
   other:
     'Another service or machine answers there, or the certificate was not renewed: see journalctl -u oc-upgrade-bundle-mirror on the node.',
 };
@@ -61,6 +62,33 @@ export async function probeMirrors(
   try {
     const asked = listControlPlane(nodes).flatMap((node) => listAddresses([node]).map((each) => probe(node, each)));
     return (await Promise.all(asked)).flat();
+  } finally {
+    connections.close();
+  }
+}
+
+/** Finds mirrors of the site for our sources that do not answer this machine. Throws `interrupted`. */
+export async function probeSiteMirrors(
+  { siteMirrors, sources }: Pick<MirrorSite, 'siteMirrors' | 'sources'>,
+  { signal }: Pick<Context, 'signal'>,
+): Promise<Finding[]> {
+  const mirrors = sources.flatMap((source) => findSiteMirror(siteMirrors, source)?.mirrors ?? []);
+  const hosts = [...new Set(mirrors.map((mirror) => mirror.split('/')[0] ?? ''))];
+  const connections = new Connections({ certificates: { for: () => Promise.resolve({}) }, ...limits });
+  const probe = async (host: string): Promise<Finding[]> => {
+    try {
+      const url = new URL(`https://${host}/v2/`);
+      (await connections.exchange({ method: 'GET', url, headers: {}, signal })).body.destroy();
+      return [];
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      // A certificate that this machine does not trust is an answer too.
+      if (error.code !== 'unreachable') return [];
+      return [find('warning', { kind: 'Mirror', name: host }, `does not answer: ${messageOf(error)}`, advice.slow)];
+    }
+  };
+  try {
+    return (await Promise.all(hosts.map(probe))).flat();
   } finally {
     connections.close();
   }

@@ -21,6 +21,9 @@ const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';
 const payload = 'quay.io/openshift-release-dev';
 
+const silent =
+  'warning Mirror/127.0.0.1:1 does not answer: 127.0.0.1:1 cannot be reached: connection refused; nothing listens on that port';
+
 describe('checkMirrors', () => {
   let connected: StartedCluster;
 
@@ -37,7 +40,7 @@ describe('checkMirrors', () => {
   const put = (object: Parameters<typeof connected.server.put>[0]): void => void connected.server.put(object);
   const putSet = (kind: string, name: string, source: string, more: object = {}): void => {
     const field = kind === 'ImageTagMirrorSet' ? 'imageTagMirrors' : 'imageDigestMirrors';
-    const spec = { [field]: [{ source, mirrors: ['registry.example.com/a'], ...more }] };
+    const spec = { [field]: [{ source, mirrors: ['127.0.0.1:1/a'], ...more }] };
     put({ apiVersion: config, kind, metadata: { name }, spec });
   };
   const report = (name: string, version: string): void => {
@@ -115,7 +118,18 @@ describe('checkMirrors', () => {
     putSet('ImageTagMirrorSet', 'b', `${payload}/ocp-release`);
     expect(await find(9690)).to.deep.equal([
       `blocker MirrorSet/${payload}/ocp-release a, b differ in mirrorSourcePolicy for it`,
+      silent,
     ]);
+  });
+
+  it('warns of mirrors of the site that do not answer, but not for their certificates', async () => {
+    await start();
+    await using authority = await makeAuthority();
+    await using mirror = await serve('127.0.0.1', 0, authority);
+    const mirrors = [`127.0.0.1:${mirror.port}/a`, '127.0.0.1:1/a'];
+    putSet('ImageDigestMirrorSet', 'site', payload, { mirrors });
+    putSet('ImageDigestMirrorSet', 'other', 'quay.io/other', { mirrors: ['127.0.0.1:2/a'] });
+    expect(await find(9690)).to.deep.equal([silent]);
   });
 
   it('takes the policy of a set for tags, and says which mirrors for tags no longer count', async () => {
