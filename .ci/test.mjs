@@ -57,10 +57,9 @@ finish();
 
 /** Builds the executables, and returns the variable with their folder. If that fails, test/build.test.ts tells why. */
 function buildExecutables() {
-  if (!existsSync('.config/build.ts')) return {};
-  const folder = join(cache, 'executables');
-  const { status } = spawnSync(process.execPath, ['.config/build.ts', folder], { stdio: 'ignore' });
-  return status === 0 ? { TEST_EXECUTABLES: join(folder, 'bin') } : {};
+  if (!existsSync('.config/executables.ts')) return {};
+  const { status, stdout } = spawnSync(process.execPath, ['.config/executables.ts'], { encoding: 'utf8' });
+  return status === 0 ? { TEST_EXECUTABLES: join(stdout.trim(), 'bin') } : {};
 }
 
 /**

@@ -31,7 +31,8 @@ const written = {
   keepNames: true,
 } as const satisfies BuildOptions;
 
-function findCommit(): string {
+/** Returns the commit of the sources, with a `+` if files differ from it; empty outside of a repository. */
+export function findCommit(): string {
   try {
     const options: ExecFileSyncOptionsWithStringEncoding = {
       ...{ cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] },
