@@ -95,7 +95,7 @@ async function build(folder: string): Promise<void> {
     const outfile = join(folder, 'bin', name);
     const inputs = await bundle(`cmd/${name}.ts`, outfile);
     const other = inputs.find(
-      (path) => !/^node_modules\/|:/.test(path) && !sources.some((each) => matchesGlob(path, each)),
+      (path) => !/(?:^|\/)node_modules\/|:/.test(path) && !sources.some((each) => matchesGlob(path, each)),
     );
     if (other !== undefined) throw new Error(`${other} is part of ${name}, and no source of executables.ts`);
     await chmod(outfile, 0o755);
