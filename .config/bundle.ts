@@ -7,7 +7,7 @@
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
-import { basename, dirname } from 'node:path';
+import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { build, transform, type BuildOptions, type Metafile, type Plugin } from 'esbuild';
@@ -61,16 +61,13 @@ export async function bundleWorkers(): Promise<Record<string, string>> {
 }
 
 /**
- * Includes only the used modules of @kubernetes/client-node: its index names a thousand types of objects and clients of
- * APIs, which no command uses. Its requests by undici are replaced by nothing, because no command sends them.
+ * Includes only the used modules of @kubernetes/client-node. Its requests by undici are replaced by nothing, because no
+ * command sends them.
  */
 const usedClientModules: Plugin = {
   name: 'used client modules',
   setup(bundling) {
-    bundling.onLoad({ filter: /client-node\/dist\/gen\/index\.js$/ }, ({ path }) => ({
-      contents: `export { createConfiguration } from './configuration.js'; export * from './servers.js';`,
-      resolveDir: dirname(path),
-    }));
+    bundling.onResolve({ filter: /^\.\/gen\/index\.js$/ }, () => ({ path: `${root}.config/clientIndex.ts` }));
     bundling.onResolve({ filter: /^undici$/ }, ({ path }) => ({ path, namespace: 'absent', sideEffects: false }));
     bundling.onLoad({ filter: /.*/, namespace: 'absent' }, () => ({ contents: 'module.exports = {};' }));
   },

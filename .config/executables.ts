@@ -14,7 +14,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 /** All that executables are made of. The last file has the digests of the installed packages. */
 const sources = [
-  ...['{cmd,lib}/**/*.ts', '.config/{bundle,executables}.ts', 'docs/troubleshooting.md', 'package.json'],
+  ...['{cmd,lib}/**/*.ts', '.config/{bundle,clientIndex,executables}.ts', 'docs/troubleshooting.md', 'package.json'],
   ...['tsconfig.json', 'node_modules/.package-lock.json'],
 ];
 
