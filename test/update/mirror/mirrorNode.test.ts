@@ -48,8 +48,8 @@ describe('the mirror of a control plane node', () => {
     const copy = await cache.keep(verified, context);
     expect(digestOf(await readFile(copy?.bundle.path ?? ''))).to.equal(digest);
     const release = digestIn(verified.facts.metadata.release);
-    expect(await cache.findCopies(new Set([release]), context)).to.deep.equal([digest]);
-    expect(await cache.findCopies(new Set([digestOf('another')]), context)).to.deep.equal([]);
+    expect((await cache.chooseCopies([release], 0, context)).digests).to.deep.equal([digest]);
+    expect((await cache.chooseCopies([digestOf('another')], 0, context)).digests).to.deep.equal([]);
     for (const each of [verified, copy]) await each?.bundle[Symbol.asyncDispose]();
   });
 
@@ -79,7 +79,13 @@ describe('the mirror of a control plane node', () => {
       mode: 0o755,
     });
     await writeFile(join(root, 'usr/bin/systemctl'), '', { mode: 0o755 });
-    for (const [name, text] of Object.entries({ 'tls.crt': 'C', 'tls.key': 'K', 'ca.crt': 'A', port: '9690' }))
+    for (const [name, text] of Object.entries({
+      'tls.crt': 'C',
+      'tls.key': 'K',
+      'ca.crt': 'A',
+      port: '9690',
+      quota: '5',
+    }))
       await writeFile(join(secrets, name), text);
     const { PATH } = process.env;
     process.env['PATH'] = `${bin}:${PATH ?? ''}`;
@@ -96,6 +102,7 @@ describe('the mirror of a control plane node', () => {
       await until((calls) => calls.includes('restart oc-upgrade-bundle-mirror.service'));
       expect(await readFile(join(root, unit), 'utf8')).to.include('mirror-serve --listen=[::]:9690');
       expect(await readFile(join(root, state, 'mirror/tls.key'), 'utf8')).to.equal('K');
+      expect(await readFile(join(root, state, 'mirror/quota'), 'utf8')).to.equal('5');
       await rm(join(secrets, 'tls.crt'));
       await until(() => !existsSync(join(root, state, 'mirror')));
       end.abort();
