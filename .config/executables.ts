@@ -3,7 +3,7 @@
  * folder, if it is run.
  */
 import { createHash } from 'node:crypto';
-import { globSync } from 'node:fs';
+import { existsSync, globSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join, matchesGlob } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -24,13 +24,13 @@ const lifetime = 24 * 3_600_000;
 /** The sources of a build, the commit that it tells, and the folder of all builds. */
 interface Place {
   readonly top: string;
-  readonly commit: string;
+  readonly commit: () => string;
   readonly cache: string;
 }
 
 /** Returns the folder with `bin`, and with `workers.json`, from which tests start worker threads. */
 export function buildExecutables(): Promise<string> {
-  return makeOnce({ top: root, commit: findCommit(), cache: join(root, 'node_modules/.cache/executables') }, build);
+  return makeOnce({ top: root, commit: findCommit, cache: join(root, 'node_modules/.cache/executables') }, build);
 }
 
 /**
@@ -63,7 +63,7 @@ export async function makeOnce(place: Place, make: (folder: string) => Promise<v
 
 /** Returns a digest of the sources and of the commit. */
 async function digestOf({ top, commit }: Place): Promise<string> {
-  const hash = createHash('sha256').update(commit);
+  const hash = createHash('sha256').update(commit());
   for (const path of globSync(sources, { cwd: top }).sort()) {
     const content = createHash('sha256').update(await readFile(join(top, path)));
     hash.update(`\n${path} ${content.digest('hex')}`);
@@ -71,13 +71,11 @@ async function digestOf({ top, commit }: Place): Promise<string> {
   return hash.digest('hex').slice(0, 16);
 }
 
-/** Notes that a folder is used. Returns whether it exists. */
-function touch(folder: string): Promise<boolean> {
+/** Notes that a folder is used, if this user may. Returns whether it exists. */
+async function touch(folder: string): Promise<boolean> {
   const now = new Date();
-  return utimes(folder, now, now).then(
-    () => true,
-    () => false,
-  );
+  await utimes(folder, now, now).catch(() => undefined);
+  return existsSync(folder);
 }
 
 async function removeUnused(cache: string): Promise<void> {
