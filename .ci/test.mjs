@@ -1,8 +1,8 @@
 // Runs test files from one queue, the longest first, in three processes more than there are processors, because many
-// tests only wait. worker.mjs is such a process. `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs
-// system` only those, and `node .ci/test.mjs FILE...` some. Files that use loop devices run one after the other. With
-// `--shuffle`, files, suites and tests run in random order, which TEST_SEED repeats. The last line is the total:
-// `N passed, N failed, N skipped`.
+// tests only wait. Those of whole systems wait longer, so they have two more. worker.mjs is such a process.
+// `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs system` only those, and `node .ci/test.mjs FILE...`
+// some. Files that use loop devices run one after the other. With `--shuffle`, files, suites and tests run in random
+// order, which TEST_SEED repeats. The last line is the total: `N passed, N failed, N skipped`.
 import { fork, spawnSync } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
@@ -19,8 +19,6 @@ const cache = join(root, 'node_modules/.cache');
 const timesFile = join(cache, 'test-times.json');
 /** The durations of the longest files, for a machine without an earlier run. */
 const usualTimes = fileURLToPath(new URL('times.json', import.meta.url));
-/** The number of processes. */
-const places = Number(process.env.TEST_PROCESSES ?? availableParallelism() + 3);
 const workerFile = fileURLToPath(new URL('worker.mjs', import.meta.url));
 /**
  * The time limit of a file, in milliseconds. Mocha ends each test that takes too long, unless it blocks the process.
@@ -30,6 +28,8 @@ const limit = Number(process.env.TEST_LIMIT ?? 45 * 60_000);
 process.chdir(root);
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { shuffle: { type: 'boolean' } } });
 const isSystem = positionals[0] === 'system';
+/** The number of processes. */
+const places = Number(process.env.TEST_PROCESSES ?? availableParallelism() + (isSystem ? 5 : 3));
 /** The seed of a random order. The reporter of the tests takes it from the environment too. */
 const seed = values.shuffle ? (process.env.TEST_SEED ?? String(Date.now())) : undefined;
 const environment = {
@@ -57,10 +57,9 @@ finish();
 
 /** Builds the executables, and returns the variable with their folder. If that fails, test/build.test.ts tells why. */
 function buildExecutables() {
-  if (!existsSync('.config/build.ts')) return {};
-  const folder = join(cache, 'executables');
-  const { status } = spawnSync(process.execPath, ['.config/build.ts', folder], { stdio: 'ignore' });
-  return status === 0 ? { TEST_EXECUTABLES: join(folder, 'bin') } : {};
+  if (!existsSync('.config/executables.ts')) return {};
+  const { status, stdout } = spawnSync(process.execPath, ['.config/executables.ts'], { encoding: 'utf8' });
+  return status === 0 ? { TEST_EXECUTABLES: join(stdout.trim(), 'bin') } : {};
 }
 
 /**

@@ -7,7 +7,7 @@
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { build, transform, type BuildOptions, type Metafile, type Plugin } from 'esbuild';
@@ -31,7 +31,8 @@ const written = {
   keepNames: true,
 } as const satisfies BuildOptions;
 
-function findCommit(): string {
+/** Returns the commit of the sources, with a `+` if files differ from it; empty outside of a repository. */
+export function findCommit(): string {
   try {
     const options: ExecFileSyncOptionsWithStringEncoding = {
       ...{ cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] },
@@ -60,23 +61,15 @@ export async function bundleWorkers(): Promise<Record<string, string>> {
 }
 
 /**
- * Includes only the used modules of @kubernetes/client-node: its package does not state that loading them changes
- * nothing. Its requests by undici are replaced by nothing, because no command sends them.
+ * Includes only the used modules of @kubernetes/client-node. Its requests by undici are replaced by nothing, because no
+ * command sends them.
  */
 const usedClientModules: Plugin = {
   name: 'used client modules',
   setup(bundling) {
-    const home = dirname(fileURLToPath(import.meta.resolve('@kubernetes/client-node')));
+    bundling.onResolve({ filter: /^\.\/gen\/index\.js$/ }, () => ({ path: `${root}.config/clientIndex.ts` }));
     bundling.onResolve({ filter: /^undici$/ }, ({ path }) => ({ path, namespace: 'absent', sideEffects: false }));
     bundling.onLoad({ filter: /.*/, namespace: 'absent' }, () => ({ contents: 'module.exports = {};' }));
-    // Its modules name each other by files. The resolver of esbuild takes 6 ms for each of 2000 imports.
-    bundling.onResolve({ filter: /^@kubernetes\/client-node$/ }, () => ({
-      path: `${home}/index.js`,
-      sideEffects: false,
-    }));
-    bundling.onResolve({ filter: /^\./ }, ({ path, resolveDir }) =>
-      resolveDir.startsWith(home) ? { path: join(resolveDir, path), sideEffects: false } : undefined,
-    );
   },
 };
 

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { copyFile, cp, mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -33,10 +33,7 @@ describe('npm run build', () => {
   let folder: string;
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'oc-disconnected-'));
-    const built = process.env['TEST_EXECUTABLES'];
-    // .ci/test.mjs has built them from the same sources.
-    if (built !== undefined) await cp(join(built, '..'), join(folder, 'dist'), { recursive: true });
-    else await execute(process.execPath, ['.config/build.ts', `${folder}/dist`], { cwd: root });
+    await execute(process.execPath, ['.config/build.ts', `${folder}/dist`], { cwd: root });
   });
   after(() => rm(folder, { recursive: true, force: true }));
 

@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process';
-import { cp, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { readdir, readFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { TestRegistry } from '../fakes/registry/registry.ts';
 import {
@@ -13,9 +12,8 @@ import {
 } from '../support/content/creation.ts';
 import { TestContent } from '../support/content/image.ts';
 import { putImage } from '../support/content/smallImage.ts';
+import { copyAtEachStep } from '../support/program/crashStates.ts';
 import { extraImage } from '../support/release/extraImage.ts';
-
-const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
 
 describe('create, killed at each rename and removal', () => {
   let workshop: Workshop;
@@ -31,15 +29,13 @@ describe('create, killed at each rename and removal', () => {
     const extra = { 'extra-image': image.pullspec };
     // Another bundle already has the name.
     await workshop.make();
-    const other = join(workshop.folder, 'other');
-    await rename(workshop.output, other);
-    let kills = 0;
-    for (let at = 0, killed = true; killed; at += 1) {
-      await rm(workshop.output, { recursive: true, force: true });
-      await cp(other, workshop.output, { recursive: true, preserveTimestamps: true });
-      const { code } = await workshop.start(extra, { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` }).outcome;
-      killed = code === null;
-      if (killed) kills += 1;
+    const start = (env: NodeJS.ProcessEnv): Running => workshop.start(extra, env);
+    const states = await copyAtEachStep(start, workshop.output, join(workshop.folder, 'states'));
+    // Four renames and four removals.
+    expect(states).to.have.length.of.at.least(8);
+    for (const [at, state] of states.entries()) {
+      await rm(workshop.output, { recursive: true });
+      await rename(state, workshop.output);
       const names = await readdir(workshop.output);
       const noted = await readFile(`${workshop.bundle}.sha256`, 'utf8').catch(() => '');
       if (noted !== '')
@@ -51,8 +47,6 @@ describe('create, killed at each rename and removal', () => {
       );
       expect(await readFile(`${path}.sha256`, 'utf8')).to.include((await digestOfFile(path)).slice(7));
     }
-    // Four renames and four removals, each before and after.
-    expect(kills).to.be.at.least(12);
   });
 
   it('never leaves the digest of another bundle of a mirror registry', async function () {
@@ -74,19 +68,13 @@ describe('create, killed at each rename and removal', () => {
     put('1-1');
     put('1-2');
     expect((await start('1-1').outcome).code).to.equal(0);
-    const other = join(folder, 'otherRegistry');
-    await rename(output, other);
-    let kills = 0;
-    for (let at = 0, killed = true; killed; at += 1) {
-      await rm(output, { recursive: true, force: true });
-      await cp(other, output, { recursive: true, preserveTimestamps: true });
-      const { code } = await start('1-2', { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` }).outcome;
-      killed = code === null;
-      if (killed) kills += 1;
-      const noted = await readFile(`${path}.sha256`, 'utf8').catch(() => '');
-      if (noted !== '') expect(noted, String(at)).to.include((await digestOfFile(path)).slice(7));
+    const states = await copyAtEachStep((env) => start('1-2', env), output, join(folder, 'states'));
+    expect(states).to.have.length.of.at.least(5);
+    for (const [at, state] of states.entries()) {
+      const noted = await readFile(join(state, `${basename(path)}.sha256`), 'utf8').catch(() => '');
+      if (noted !== '')
+        expect(noted, String(at)).to.include((await digestOfFile(join(state, basename(path)))).slice(7));
     }
-    expect(kills).to.be.at.least(6);
     expect((await readdir(output)).sort()).to.deep.equal(['', '.sha256'].map((suffix) => basename(path) + suffix));
   });
 });
@@ -118,14 +106,12 @@ describe('create --volume-size, killed at renames and removals', () => {
     for (const [first, former] of [{}, { 'volume-size': '5M' }].entries()) {
       await rm(workshop.output, { recursive: true });
       await workshop.make(former);
-      const made = join(workshop.folder, `former-${first}`);
-      await rename(workshop.output, made);
-      for (let at = first, killed = true; killed; at += 5) {
-        await rm(workshop.output, { recursive: true, force: true });
-        await cp(made, workshop.output, { recursive: true, preserveTimestamps: true });
-        const { code } = await workshop.start(split, { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` })
-          .outcome;
-        killed = code === null;
+      const start = (env: NodeJS.ProcessEnv): Running => workshop.start(split, env);
+      const states = await copyAtEachStep(start, workshop.output, join(workshop.folder, 'states'));
+      for (const [at, state] of states.entries()) {
+        if (at % 3 !== first) continue;
+        await rm(workshop.output, { recursive: true });
+        await rename(state, workshop.output);
         if ((await readdir(workshop.output)).includes(`${basename(workshop.bundle)}.sha256`)) checkDigests();
         await workshop.make(split);
         checkDigests();

@@ -8,6 +8,7 @@ import { installCertificates } from '../fakes/mirror-registry/mirrorRegistryCert
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { PodmanHost } from '../fakes/mirror-registry/podmanHost.ts';
+import { interpreter } from '../fakes/mirror-registry/standInImage.ts';
 import { makeStandInReleases, type StandInReleases } from '../fakes/mirror-registry/standInReleases.ts';
 import { executableOf } from '../support/program/executables.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
@@ -16,7 +17,7 @@ const executable = executableOf('oc-adm_mirror_registry');
 
 // The command lines of the units, run by podman, with images that stand in for those of Red Hat.
 describe('a mirror registry under podman', function () {
-  requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl');
+  requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl', 'python3');
   this.timeout(700_000);
   let host: PodmanHost;
   let fixture: Fixture;
@@ -30,7 +31,7 @@ describe('a mirror registry under podman', function () {
     ({ fresh: images, bundle } = await makeStandInReleases(host.folder, (archive) =>
       host.runSuccessfully('podman', ['load', '--quiet', '-i', archive]),
     ));
-    const probe = await host.run('podman', ['run', '--rm', '--entrypoint=/bin/node', old.quay, '--version']);
+    const probe = await host.run('podman', ['run', '--rm', `--entrypoint=${interpreter}`, old.quay, '--version']);
     if (probe.code !== 0) {
       console.error(`SKIPPED “a mirror registry under podman”: podman runs no containers here: ${probe.stderr}`);
       this.skip();

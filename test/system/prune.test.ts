@@ -1,14 +1,20 @@
-import { cp, readdir, rm } from 'node:fs/promises';
-import { fileURLToPath } from 'node:url';
+import { cp, readdir, rename, rm } from 'node:fs/promises';
 import { expect } from 'chai';
-import { addRelease, openWorkshop, startExecutable, type Outcome, type Workshop } from '../support/content/creation.ts';
+import {
+  addRelease,
+  openWorkshop,
+  startExecutable,
+  runExecutable,
+  type Outcome,
+  type Running,
+  type Workshop,
+} from '../support/content/creation.ts';
+import { copyAtEachStep } from '../support/program/crashStates.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { requirePeer } from '../support/peers.ts';
 import { startChangeProxy } from '../support/changeProxy.ts';
 import { listTags, Mirroring, readTagLinks } from '../support/release/mirroring.ts';
 import type { TestRelease } from '../support/release/release.ts';
-
-const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
 
 describe('oc adm-release-mirror-config prune, killed at many steps', () => {
   let workshop: Workshop;
@@ -23,15 +29,11 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
   after(() => workshop.close());
 
   const both = (): string => `${old.pullspec},${workshop.release.pullspec}`;
-  const prune = (target: string, env: NodeJS.ProcessEnv = {}) =>
-    startExecutable(
-      'oc-adm_release_mirror_config',
-      workshop.folder,
-      ['prune', '--insecure', target, '--keep=4.12.4', '--yes'],
-      env,
-    );
+  const words = (target: string): string[] => ['prune', '--insecure', target, '--keep=4.12.4', '--yes'];
+  const prune = (target: string, env: NodeJS.ProcessEnv = {}): Running =>
+    startExecutable('oc-adm_release_mirror_config', workshop.folder, words(target), env);
   const finish = async (target: string): Promise<void> => {
-    const { code, stderr } = await prune(target).outcome;
+    const { code, stderr } = await runExecutable('oc-adm_release_mirror_config', workshop.folder, words(target));
     expect(code, stderr).to.equal(0);
   };
   /** Checks that the kept release is complete, and that the other one has its tag only if it is complete too. */
@@ -49,19 +51,18 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
     const tagsOf = async (root: string): Promise<string[]> => [...(await readTagLinks(mirroring.path(root))).keys()];
     const contentOf = async (root: string): Promise<string[]> =>
       (await readdir(mirroring.path(root, 'v2'), { recursive: true })).sort();
-    let outcome: Pick<Outcome, 'code'> = { code: null };
-    let kills = 0;
-    for (let at = 0; outcome.code === null; at = Math.ceil(at * 1.7) + 3) {
-      await rm(mirroring.path('mirror'), { recursive: true, force: true });
-      await cp(mirroring.path('full'), mirroring.path('mirror'), { recursive: true, verbatimSymlinks: true });
-      const target = '--to-dir=mirror';
-      outcome = await prune(target, { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` }).outcome;
-      if (outcome.code === null) kills += 1;
+    const target = '--to-dir=mirror';
+    await cp(mirroring.path('full'), mirroring.path('mirror'), { recursive: true, verbatimSymlinks: true });
+    const start = (env: NodeJS.ProcessEnv): Running => prune(target, env);
+    const states = await copyAtEachStep(start, mirroring.path('mirror'), mirroring.path('states'));
+    for (let at = 0; at < states.length; at = Math.ceil(at * 1.7) + 2) {
+      await rm(mirroring.path('mirror'), { recursive: true });
+      await rename(states[at] ?? '', mirroring.path('mirror'));
       await checkTarget(target, await tagsOf('mirror'), at);
       await finish(target);
       expect(await contentOf('mirror'), `killed at ${at}`).to.deep.equal(await contentOf('alone'));
     }
-    expect(kills).to.be.at.least(6);
+    expect(states).to.have.length.of.at.least(20);
   });
 
   it('serves the kept release from a registry, and the next run removes the rest', async function () {

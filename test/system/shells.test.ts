@@ -2,15 +2,13 @@ import { chmod, cp, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promi
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { buildExecutables } from '../../.config/executables.ts';
 import { hookOf } from '../../cmd/upgrade-bundle/shell-hook/shellHook.ts';
 import { upgradeBundleKind } from '../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
-
-const root = fileURLToPath(new URL('../..', import.meta.url));
 
 /** Each shell with the completion of oc and kubectl, and with the hook. */
 const shells = {
@@ -34,13 +32,6 @@ const shells = {
   },
 };
 
-/** Builds the executables into a folder, unless `.ci/test.mjs` did. */
-async function addExecutables(folder: string): Promise<void> {
-  const built = process.env['TEST_EXECUTABLES'];
-  if (built === undefined) await runSuccessfully(process.execPath, [join(root, '.config/build.ts'), folder]);
-  else await cp(dirname(built), folder, { recursive: true });
-}
-
 for (const [shell, { file, command, before: first, after: last }] of Object.entries(shells)) {
   describe(`completion in ${shell}`, function () {
     requirePeer(this, 'tmux', 'kubectl', shell as keyof typeof shells);
@@ -53,7 +44,7 @@ for (const [shell, { file, command, before: first, after: last }] of Object.entr
       server = await startApiServer({ openshift: '4.19.3' });
       server.put(upgradeBundleDefinition());
       server.put({ ...upgradeBundleKind, metadata: { name: '4.19.4-x86-64' }, spec: { bundle: {} } });
-      await addExecutables(home);
+      await cp(await buildExecutables(), home, { recursive: true });
       // The code of oc that completes plugins is that of kubectl, which asks for other names.
       await writeFile(join(home, 'bin/oc'), '#!/bin/sh\nexec kubectl "$@"\n');
       await chmod(join(home, 'bin/oc'), 0o755);

@@ -1,3 +1,4 @@
+import '../../support/clientIndex.ts';
 import { drillNode } from '../../../lib/readiness/drill/drill.ts';
 import { Cluster, connectCluster } from '../../../lib/cluster/client.ts';
 import { hasty } from '../../support/cluster.ts';

@@ -1,3 +1,4 @@
+import '../../support/clientIndex.ts';
 import { connectCluster } from '../../../lib/cluster/client.ts';
 import { controlRollout } from '../../../lib/update/controller/rollout.ts';
 import { hasty } from '../../support/cluster.ts';

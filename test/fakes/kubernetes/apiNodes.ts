@@ -133,7 +133,7 @@ export class TestKubelets {
 
   async #work(): Promise<void> {
     while (!this.#stopped) {
-      await sleep(20);
+      await sleep(50);
       await this.#look();
     }
   }

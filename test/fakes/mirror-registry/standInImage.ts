@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { tmpdir } from 'node:os';
-import { gunzipSync } from 'node:zlib';
+import { gzipSync } from 'node:zlib';
 import { makeBlob, type TestLayer } from '../../support/content/layers.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 
@@ -10,84 +10,116 @@ import { runSuccessfully } from '../../support/peers.ts';
 // mounted certificate. It is healthy only with the Redis of the pod and its password. It changes the
 // database when it starts, and refuses a database that a newer version has changed. As a stand-in for
 // Redis it checks the password of its secret, and as a stand-in for the pod’s own container it waits.
+// In Python, because Node.js is ten times as large, and podman moves all of it often.
 const program = `
-const { createServer } = require('node:https');
-const { connect, createServer: createPlain } = require('node:net');
-const { existsSync, readFileSync } = require('node:fs');
-process.on('SIGTERM', () => process.exit(0));
-setInterval(() => {}, 1e9);
-const [, , version, command] = process.argv;
-const numbers = (text) => (text.match(/\\d+/g) ?? []).map(Number);
-const isNewer = (one, other) => {
-  const [left, right] = [numbers(one), numbers(other)];
-  const place = left.findIndex((number, index) => number !== right[index]);
-  return place >= 0 && left[place] > right[place];
-};
-function migrate() {
-  const { DatabaseSync } = require('node:sqlite');
-  const database = new DatabaseSync('/sqlite/quay_sqlite.db');
-  database.exec('CREATE TABLE IF NOT EXISTS migration (image TEXT)');
-  const newer = database.prepare('SELECT image FROM migration').all().find(({ image }) => isNewer(image, version));
-  if (newer) throw new Error("Can't locate revision identified by '" + newer.image + "'");
-  database.prepare('INSERT INTO migration VALUES (?)').run(version);
-  database.close();
-}
-function askRedis(password) {
-  return new Promise((resolve) => {
-    const socket = connect(6379, 'localhost', () => socket.write('AUTH ' + password + '\\r\\n'));
-    socket.on('data', (answer) => (socket.destroy(), resolve(String(answer).startsWith('+OK'))));
-    socket.on('error', () => resolve(false));
-  });
-}
-if (process.env.REDIS_PASSWORD !== undefined) {
-  createPlain((socket) => {
-    socket.on('error', () => socket.destroy());
-    socket.on('data', (asked) => {
-      const isGood = String(asked) === 'AUTH ' + process.env.REDIS_PASSWORD + '\\r\\n';
-      socket.end(isGood ? '+OK\\r\\n' : '-WRONGPASS invalid password\\r\\n');
-    });
-  }).listen(6379);
-}
-if (command === 'registry') {
-  if (process.getuid() !== 1001) throw new Error('not the user of Quay');
-  migrate();
-  const stack = '/quay-registry/conf/stack/';
-  const password = /BUILDLOGS_REDIS:[^]*?password: (\\S+)/.exec(readFileSync(stack + 'config.yaml', 'utf8'))[1];
-  const tls = { cert: readFileSync(stack + 'ssl.cert'), key: readFileSync(stack + 'ssl.key') };
-  createServer(tls, async (request, response) => {
-    const services = { auth: true, database: true, registry_gunicorn: true, redis: await askRedis(password) };
-    const isIll = existsSync(stack + 'ill-' + version) || !services.redis;
-    response.writeHead(request.url === '/health/instance' && isIll ? 503 : 200);
-    response.end(request.url === '/v2/' ? '{}' : JSON.stringify({ data: { services } }));
-  }).listen(8443);
-}
+import encodings.idna, json, os, re, signal, socket, sqlite3, ssl, sys, threading
+
+def numbers(text):
+    return [int(number) for number in re.findall('[0-9]+', text)]
+
+def migrate(version):
+    database = sqlite3.connect('/sqlite/quay_sqlite.db')
+    database.execute('CREATE TABLE IF NOT EXISTS migration (image TEXT)')
+    for (image,) in database.execute('SELECT image FROM migration').fetchall():
+        if numbers(image) > numbers(version):
+            raise Exception("Can't locate revision identified by '" + image + "'")
+    database.execute('INSERT INTO migration VALUES (?)', (version,))
+    database.commit()
+    database.close()
+
+def listen(port, answer):
+    server = socket.create_server(('', port), backlog=128)
+    def guard(connection):
+        try:
+            answer(connection)
+        except OSError:
+            pass
+        finally:
+            connection.close()
+    def accept():
+        while True:
+            connection, _ = server.accept()
+            threading.Thread(target=guard, args=(connection,), daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
+
+def ask_redis(password):
+    try:
+        with socket.create_connection(('127.0.0.1', 6379), 5) as redis:
+            redis.sendall(('AUTH ' + password + '\\r\\n').encode())
+            return redis.recv(100).startswith(b'+OK')
+    except OSError:
+        return False
+
+def answer_as_redis(connection):
+    is_good = connection.recv(1000).decode() == 'AUTH ' + os.environ['REDIS_PASSWORD'] + '\\r\\n'
+    connection.sendall(b'+OK\\r\\n' if is_good else b'-WRONGPASS invalid password\\r\\n')
+
+def serve(version):
+    if os.getuid() != 1001:
+        raise Exception('not the user of Quay')
+    migrate(version)
+    stack = '/quay-registry/conf/stack/'
+    with open(stack + 'config.yaml') as config:
+        password = re.search('BUILDLOGS_REDIS:.*?password: ([^\\\\s]+)', config.read(), re.DOTALL)[1]
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(stack + 'ssl.cert', stack + 'ssl.key')
+    def answer(connection):
+        with context.wrap_socket(connection, server_side=True) as secure:
+            request = b''
+            while b'\\r\\n\\r\\n' not in request:
+                request += secure.recv(65536) or b'\\r\\n\\r\\n'
+            path = (request.split() + [b'', b''])[1]
+            services = {'auth': True, 'database': True, 'registry_gunicorn': True, 'redis': ask_redis(password)}
+            is_ill = os.path.exists(stack + 'ill-' + version) or not services['redis']
+            state = '503 Ill' if path == b'/health/instance' and is_ill else '200 OK'
+            body = '{}' if path == b'/v2/' else json.dumps({'data': {'services': services}})
+            head = ['HTTP/1.1 ' + state, 'Content-Length: ' + str(len(body)), 'Connection: close', '', body]
+            secure.sendall('\\r\\n'.join(head).encode())
+    listen(8443, answer)
+
+if sys.argv[1:] == ['files']:
+    for module in list(sys.modules.values()):
+        for name in ['__file__', '__cached__']:
+            path = getattr(module, name, None)
+            if path and os.path.exists(path) and path != __file__:
+                print(path)
+    sys.exit()
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+if 'REDIS_PASSWORD' in os.environ:
+    listen(6379, answer_as_redis)
+if sys.argv[2:3] == ['registry']:
+    serve(sys.argv[1])
+while True:
+    signal.pause()
 `;
 
+/** The path of Python, here and in the images. */
+export const interpreter = '/usr/bin/python3';
+
 /**
- * Creates the only layer of an image that stands in for all images of a mirror registry: this Node.js, its libraries,
- * and a program.
+ * Creates the only layer of an image that stands in for all images of a mirror registry: Python, its libraries, and
+ * a program.
  */
 export async function makeStandInLayer(): Promise<TestLayer> {
   const folder = await mkdtemp(join(tmpdir(), 'stand-in-'));
   try {
-    const libraries = await runSuccessfully('ldd', [process.execPath]);
-    const files = [...libraries.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => [path, path] as const);
-    for (const [from, to] of [...files, [process.execPath, '/bin/node'] as const]) {
-      await mkdir(dirname(join(folder, 'root', to)), { recursive: true });
-      await copyFile(from, join(folder, 'root', to));
-      await chmod(join(folder, 'root', to), 0o755);
-    }
-    await writeFile(join(folder, 'root/main.js'), program);
+    await mkdir(join(folder, 'root'));
+    await writeFile(join(folder, 'root/main.py'), program);
+    const python = ['-SB', join(folder, 'root/main.py'), 'files'];
+    const own = [interpreter, ...(await runSuccessfully(interpreter, python)).trim().split('\n')];
+    const objects = [interpreter, ...own.filter((path) => path.endsWith('.so'))];
+    const linked = (await runSuccessfully('ldd', objects)).matchAll(/^\t(?:.* => )?(\/\S+)/gm);
+    const files = new Set([...own, ...[...linked].map(([, path = '']) => path)]);
+    await runSuccessfully('cp', ['--parents', '--dereference', ...files, join(folder, 'root')]);
     const tar = join(folder, 'layer.tar');
     await runSuccessfully('tar', ['-C', join(folder, 'root'), '--owner=0', '--group=0', '-cf', tar, '.']);
     // A new volume gets the owner of the folder where it is mounted first.
     for (const name of ['sqlite', 'datastorage']) await mkdir(join(folder, 'volumes', name), { recursive: true });
     const owned = ['-C', join(folder, 'volumes'), '--owner=1001', '--group=0', '--mode=0775', '-rf', tar];
     await runSuccessfully('tar', [...owned, './sqlite', './datastorage']);
-    await runSuccessfully('gzip', ['-1', tar]);
-    const bytes = await readFile(`${tar}.gz`);
-    const diffId = `sha256:${createHash('sha256').update(gunzipSync(bytes)).digest('hex')}` as const;
-    return { ...makeBlob(bytes), diffId };
+    const content = await readFile(tar);
+    const diffId = `sha256:${createHash('sha256').update(content).digest('hex')}` as const;
+    return { ...makeBlob(gzipSync(content, { level: 1 })), diffId };
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
@@ -97,5 +129,5 @@ export async function makeStandInLayer(): Promise<TestLayer> {
  * Returns the entry point of its containers. Quay is not healthy if `ill-<version>` exists beside its configuration.
  */
 export function standInEntrypoint(version: string): string[] {
-  return ['/bin/node', '/main.js', version];
+  return [interpreter, '-SB', '/main.py', version];
 }

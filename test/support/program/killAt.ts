@@ -2,16 +2,13 @@ import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { basename } from 'node:path';
 
-// Loaded before a program. Ends it as `kill -9` does. KILL_AT is a number, or words such as `rename
-// config.yaml` or `rm journal.json`. A number ends it right before or after it renames or removes a
-// file for the KILL_AT-th time: lower numbers are earlier, and every step counts twice. Words end it
-// right after a file got that name or was removed, or with `before` in front right before.
+// Loaded before a program. Ends it as `kill -9` does, at a step: right after a file got a name or was removed, or with
+// `before` in front right before. KILL_AT names the step, such as `rename config.yaml` or `rm journal.json`. `each` only
+// stops the program, before and after each file that it renames or removes, until it gets SIGCONT.
 const wanted = process.env['KILL_AT'] ?? '';
-let left = /^\d+$/.test(wanted) ? Number(wanted) : Infinity;
 
 function step(): void {
-  left -= 1;
-  if (left < 0) process.kill(process.pid, 'SIGKILL');
+  if (wanted === 'each') process.kill(process.pid, 'SIGSTOP');
 }
 
 function end(what: string, path: unknown): void {

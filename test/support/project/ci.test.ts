@@ -19,7 +19,13 @@ describe('.ci', () => {
     root = await mkdtemp(join(tmpdir(), 'ci-'));
     for (const folder of ['.ci', 'bin', 'test/system', 'test/support', 'node_modules'])
       await mkdir(join(root, folder), { recursive: true });
-    for (const name of ['.ci/test.mjs', '.ci/worker.mjs', '.ci/run', 'test/support/environment.ts'])
+    for (const name of [
+      '.ci/test.mjs',
+      '.ci/worker.mjs',
+      '.ci/run',
+      'test/support/environment.ts',
+      'test/support/clientIndex.ts',
+    ])
       await copyFile(join(project, name), join(root, name));
     for (const name of ['test/support/reporter.ts', '.mocharc.json', 'package.json'])
       await copyFile(join(project, name), join(root, name));

@@ -17,7 +17,7 @@ const volumes = 'home/quay/.local/share/containers/storage/volumes';
 
 // A user’s own registry: real podman with subordinate users, and the user’s systemd.
 describe('a mirror registry under rootless podman', function () {
-  requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl', 'newuidmap', 'slirp4netns');
+  requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl', 'newuidmap', 'slirp4netns', 'python3');
   this.timeout(300_000);
   let host: PodmanHost;
   let user: HostUser;
