@@ -61,7 +61,10 @@ export interface ReleaseSource {
   readonly isLocal: boolean;
   /** Images in addition to those of the release. The release signature does not cover them. */
   readonly extraImages: readonly LocalExtraImage[];
-  /** Returns the source of one image, with its repository if it is in a directory or bundle. */
+  /**
+   * Returns the source of one image: with a reference if it is in a registry, and with the repository if it is in a
+   * directory or bundle.
+   */
   sourceOf(name: string, reference: Reference): Promise<ImageSource>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -78,6 +81,7 @@ export interface LocalExtraImage {
 /** The source of one image of a release. */
 export interface ImageSource {
   readonly source: ContentSource;
+  readonly reference?: Reference;
   readonly repository?: string;
 }
 
@@ -124,7 +128,7 @@ export async function openReleaseSource(
     signatures: new Map(),
     isLocal: false,
     extraImages: [],
-    sourceOf: async (_name, reference) => ({ source: sourceOf(reference) }),
+    sourceOf: async (_name, reference) => ({ source: sourceOf(reference), reference }),
     [Symbol.asyncDispose]: async () => {},
   };
 }
