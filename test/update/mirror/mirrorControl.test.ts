@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { text } from 'node:stream/consumers';
+import { mock } from 'node:test';
 import { expect } from 'chai';
 import type { StoredObject } from '../../../lib/cluster/fields.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
@@ -13,11 +14,12 @@ import { BundleCache, type CachedBundle } from '../../../lib/update/agent/bundle
 import { issueMirrorCertificates } from '../../../lib/update/mirror/mirrorCertificates.ts';
 import { MirrorControl } from '../../../lib/update/mirror/mirrorControl.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
+import type { ApiObject } from '../../fakes/kubernetes/apiObjects.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 
 const hosts = ['127.0.0.1', '127.0.0.2'];
@@ -144,27 +146,68 @@ describe('MirrorControl', () => {
     expect(await ask()).to.equal(undefined);
   });
 
-  it('renews the certificate in time, and when control plane nodes come or go', async () => {
-    site.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
-    const issued = { addresses: ['192.0.2.1'], networks: ['192.0.2.0/24'], port: 9690 };
-    const options = { mayCreate: true, now: new Date(Date.now() - 250 * day) };
-    await issueMirrorCertificates(connected.cluster, issued, options);
-    const context = makeContext();
-    const control = new MirrorControl(secrets, context);
+  describe('and the certificate', () => {
+    const address = '192.0.2.1';
+    let context: TestContext;
+    let control: MirrorControl;
+    beforeEach(async () => {
+      site.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+      const issued = { addresses: [address], networks: ['192.0.2.0/24'], port: 9690 };
+      // Two thirds of its time are over.
+      const options = { mayCreate: true, now: new Date(Date.now() - 250 * day) };
+      await issueMirrorCertificates(connected.cluster, issued, options);
+      context = makeContext();
+      control = new MirrorControl(secrets, context);
+    });
+    afterEach(() => mock.reset());
+    const secret = (): ApiObject =>
+      site.server.find('v1', 'Secret', 'mirror-serving', 'oc-upgrade-bundle') ?? expect.fail('there is no Secret');
     const read = (): X509Certificate => {
-      const { data } = site.server.find('v1', 'Secret', 'mirror-serving', 'oc-upgrade-bundle') ?? expect.fail();
-      return new X509Certificate(Buffer.from((data as Record<string, string>)['tls.crt'] ?? '', 'base64'));
+      const { 'tls.crt': certificate = '' } = secret()['data'] as Record<string, string>;
+      return new X509Certificate(Buffer.from(certificate, 'base64'));
     };
-    const old = read();
-    await control.renew(connected.cluster, nodes(['192.0.2.1']));
-    const renewed = read();
-    expect(renewed.validToDate.getTime()).to.be.greaterThan(old.validToDate.getTime() + 240 * day);
-    await control.renew(connected.cluster, nodes(['192.0.2.1']));
-    expect(read().serialNumber).to.equal(renewed.serialNumber);
-    await control.renew(connected.cluster, nodes(['192.0.2.1', '192.0.2.2', '198.51.100.1']));
-    expect(read().subjectAltName).to.include('192.0.2.2').and.not.to.include('198.51.100.1');
-    expect(context.lines.join('\n'))
-      .to.include('the CA of the mirrors does not permit 198.51.100.1')
-      .and.to.include('the control plane nodes have changed');
+    const renew = (...addresses: string[]): Promise<void> => control.renew(connected.cluster, nodes(addresses));
+
+    it('renews it in time, which it checks once an hour', async () => {
+      const old = secret();
+      const { serialNumber, validToDate } = read();
+      await renew(address);
+      expect(read().validToDate.getTime()).to.be.greaterThan(validToDate.getTime() + 240 * day);
+      expect(context.lines).to.deep.equal(['info: the certificate of the mirrors was renewed']);
+      site.server.put(old);
+      await renew(address);
+      expect(read().serialNumber).to.equal(serialNumber);
+      const later = performance.now() + 3601_000;
+      mock.method(performance, 'now', () => later);
+      await renew(address);
+      expect(read().serialNumber).not.to.equal(serialNumber);
+    });
+
+    it('renews it when control plane nodes come or go, within its networks', async () => {
+      await renew(address);
+      const { serialNumber } = read();
+      const before = context.lines.length;
+      await renew(address, '192.0.2.2', '198.51.100.1');
+      expect(read().subjectAltName).to.include('192.0.2.2').and.not.to.include('198.51.100.1');
+      expect(read().serialNumber).not.to.equal(serialNumber);
+      expect(context.lines.slice(before)).to.deep.equal([
+        'info: the certificate of the mirrors was renewed',
+        'warn: the CA of the mirrors does not permit 198.51.100.1',
+        'warn: the control plane nodes have changed: install the mirrors again to add their addresses',
+      ]);
+      await renew(address);
+      expect(context.lines).to.have.length(before + 4);
+    });
+
+    it('renews nothing without nodes, for a cluster without mirrors, and after their removal', async () => {
+      const { serialNumber } = read();
+      await renew();
+      await new MirrorControl(join(secrets, 'none'), context).renew(connected.cluster, nodes([address]));
+      expect(read().serialNumber).to.equal(serialNumber);
+      site.remove('Secret', 'mirror-ca', 'oc-upgrade-bundle');
+      await renew(address);
+      expect(site.all('Secret').map(({ metadata }) => metadata.name)).not.to.include('mirror-ca');
+      expect(context.lines).to.deep.equal([]);
+    });
   });
 });
