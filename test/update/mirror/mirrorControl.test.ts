@@ -16,6 +16,7 @@ import { MirrorControl } from '../../../lib/update/mirror/mirrorControl.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import type { ApiObject } from '../../fakes/kubernetes/apiObjects.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
@@ -132,12 +133,41 @@ describe('MirrorControl', () => {
     expect(await ask()).to.include(`the mirror ${urls[0]} does not answer`);
   });
 
+  it('holds an update while a mirror fails at a signature, which ends the pull of a runtime', async () => {
+    const { certificate: cert, key } = await authority.issue({ hosts });
+    const mirror = await startRegistry({ tls: { cert, key } });
+    open.defer(() => mirror.stop());
+    await writeFile(join(secrets, 'port'), new URL(mirror.url).port);
+    mirror.fault(/manifests\/sha256:/, { answer: { status: 200 } });
+    mirror.fault(/manifests\/sha256-/, { answer: { status: 500 } });
+    site.configureMirror(authority.certificate);
+    const { metadata } = site.facts ?? expect.fail('there are no facts');
+    const control = new MirrorControl(secrets, makeContext());
+    expect(await control.findLack(connected.cluster, { nodes: nodes(['127.0.0.1']), pools: [] }, metadata)).to.equal(
+      `the mirror ${mirror.url.replace('localhost', '127.0.0.1')} responds with 500 for the signature of ${metadata.release}`,
+    );
+  });
+
   it('holds an update until the cluster is configured for the mirrors', async () => {
     await writeFile(join(secrets, 'port'), '9690');
     const control = new MirrorControl(secrets, makeContext());
     const metadata = (site.facts ?? expect.fail()).metadata;
     const ask = () =>
       control.findLack(connected.cluster, { nodes: [], pools: site.all('MachineConfigPool') }, metadata);
+    const spec = {
+      imageRegistryBundleUserData: [{ file: 'r.example.com', data: Buffer.from('another CA').toString('base64') }],
+    };
+    const metadataOf = (name: string) => ({ metadata: { name } });
+    const [set, config] = [
+      { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', ...metadataOf('site'), spec: {} },
+      {
+        apiVersion: 'machineconfiguration.openshift.io/v1',
+        kind: 'ControllerConfig',
+        ...metadataOf('machine-config-controller'),
+        spec,
+      },
+    ];
+    for (const each of [set, config]) site.server.put(each);
     expect(await ask()).to.equal(
       'there is no ImageDigestMirrorSet oc-upgrade-bundle; the ControllerConfig lacks their CA; ' +
         'nodes of the pools master, worker lack their CA',
