@@ -142,6 +142,8 @@ describe('the OSImageStream of an update', () => {
     begin();
     await rollout.until(() => notes() !== undefined);
     expect(find()?.['status']).to.equal(undefined);
+    await rollout.until(() => condition().startsWith('False NotWritten'));
+    await rollout.until(() => rollout.condition('Stalled').startsWith('True Failing: the OSImageStream of 5.0.1'));
     first.crash();
     rollout.server.clearFaults();
     await rollout.control('worker-0');
