@@ -5,7 +5,7 @@ import { PluginError } from '../lib/errors.ts';
 import type { Arguments, Command, Program } from './cli/command.ts';
 import type { commonOptions } from './cli/commonOptions.ts';
 import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';
-import { parse, respell, type Run } from './cli/program.ts';
+import { parse, respell, type RunCommand } from './cli/program.ts';
 import { Terminal, type OutputStream } from './cli/terminal.ts';
 
 /** The word that requests completion, as in programs with cobra. */
@@ -54,7 +54,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   io.listenToPackages?.((text) => void terminal.log('debug', text));
   let exitCode = 0;
   let running: Command | undefined;
-  const run: Run = async (command, args) => {
+  const run: RunCommand = async (command, args) => {
     running = command;
     const { quiet, verbose, color, logFormat } = args as Arguments<typeof commonOptions>;
     terminal = await Terminal.open({

@@ -74,6 +74,22 @@ export function isPluginError(error: unknown, code?: ErrorCode): error is Plugin
   return error instanceof PluginError && (code === undefined || error.code === code);
 }
 
+/**
+ * Returns undefined in place of an error with one of some codes, and throws any other, for the `catch` of a promise:
+ * `.catch(ignoring('not-found'))`.
+ */
+export function ignoring(...codes: readonly ErrorCode[]): (error: unknown) => undefined {
+  return (error) => {
+    if (!codes.some((code) => isPluginError(error, code))) throw error;
+    return undefined;
+  };
+}
+
+/** Returns undefined in place of any error of this program but `interrupted`, and throws any other, as `ignoring` does. */
+export function passOver(error: unknown): undefined {
+  if (!isPluginError(error) || error.code === 'interrupted') throw error;
+}
+
 /** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

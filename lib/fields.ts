@@ -31,6 +31,11 @@ export function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
+/** Returns a mapping without its undefined values. */
+export function withoutAbsent<Given extends Fields>(fields: Given): Partial<Given> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<Given>;
+}
+
 /** A test of a value that nothing has checked. */
 export type Test = (value: unknown) => boolean;
 

@@ -4,7 +4,7 @@ import type { Context } from './context.ts';
 import { PluginError } from './errors.ts';
 import { formatReference, parseReference, type Reference } from './content/oci/reference.ts';
 import { openArchive } from './content/archive/archive.ts';
-import { Directory, type DirectoryOptions } from './content/store/directory.ts';
+import { Directory } from './content/store/directory.ts';
 import { isMissing, describeReadError } from './content/files/fileContent.ts';
 import { listRepositories } from './content/store/repositories.ts';
 import type { ContentSource } from './content/store/store.ts';
@@ -18,18 +18,11 @@ export type Location =
 
 /** Repositories that are opened together. */
 export interface OpenedLocation {
-  readonly name: string;
-  /** The names of the repositories, sorted; for a registry only the named one. */
+  /** The names of the repositories, sorted. */
   readonly repositories: readonly string[];
   /** Returns the content of one repository; undefined if it does not exist. */
   repository(name: string): ContentSource | undefined;
   [Symbol.asyncDispose](): Promise<void>;
-}
-
-/** Options of opening a location. */
-export interface OpenOptions extends DirectoryOptions {
-  /** Opens a registry’s repository. Without it, a location in a registry is refused. */
-  readonly openRegistry?: (reference: Reference) => ContentSource | Promise<ContentSource>;
 }
 
 /**
@@ -54,19 +47,14 @@ export async function parseLocation(text: string): Promise<Location> {
 }
 
 /**
- * Opens a location for reading. Throws `not-found` for a folder that is not a mirror directory, `invalid-bundle` for a
- * file or device that is not an archive, and the errors of `openRegistry`.
+ * Opens a location on this machine for reading. Throws `not-found` for a folder that is not a mirror directory,
+ * `invalid-bundle` for a file or device that is not an archive, and `usage` for a location in a registry.
  */
-export async function openLocation(
-  location: Location,
-  options: OpenOptions,
-  context: Context,
-): Promise<OpenedLocation> {
+export async function openLocation(location: Location, context: Context): Promise<OpenedLocation> {
   switch (location.kind) {
     case 'archive': {
       const archive = await openArchive(location.path, context);
       return open(
-        location.path,
         archive.repositories(),
         (name) => archive.repository(name),
         () => archive.close(),
@@ -79,30 +67,21 @@ export async function openLocation(
           hint: `Name the folder that holds v2/, or a bundle by its file: ${join(location.path, 'upgrade-….tar')}.`,
         });
       }
-      return open(location.path, names, (name) => new Directory(location.path, name, options, context));
+      return open(names, (name) => new Directory(location.path, name, {}, context));
     }
     case 'registry': {
-      const { reference } = location;
-      if (!options.openRegistry) {
-        throw new PluginError(
-          'usage',
-          `${formatReference(reference)} is in a registry; a file or a folder is needed here`,
-        );
-      }
-      const source = await options.openRegistry(reference);
-      return open(source.name, [reference.repository], () => source);
+      const name = formatReference(location.reference);
+      throw new PluginError('usage', `${name} is in a registry; a file or a folder is needed here`);
     }
   }
 }
 
 function open(
-  name: string,
   repositories: readonly string[],
   repository: (name: string) => ContentSource,
   close: () => Promise<void> = () => Promise.resolve(),
 ): OpenedLocation {
   return {
-    name,
     repositories,
     repository: (wanted) => (repositories.includes(wanted) ? repository(wanted) : undefined),
     [Symbol.asyncDispose]: close,

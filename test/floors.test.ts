@@ -49,7 +49,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/bundle',
-    'bundle bundledConfig complete configCheck entryKind extraImages identity images metadata open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
+    'bundle bundledConfig complete configCheck entryKind extraImages identity images metadata metadataFacts open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
   ['lib/bundle/inspect', 'inspect inventory release'],
@@ -183,7 +183,7 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
 /** Files of lib that pass options to other programs, or name such options in hints. */
 const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [
-    /^lib\/node\/(images\/(copyImage|layerCheck|recount)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
+    /^lib\/node\/(images\/(copyImage|layerCheck|load)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
     'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],

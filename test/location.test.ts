@@ -76,7 +76,7 @@ describe('openLocation', () => {
 
   for (const name of ['mirror', 'mirror.tar']) {
     it(`opens ${name}`, async () => {
-      await using opened = await openLocation(await parseLocation(join(folder, name)), {}, context);
+      await using opened = await openLocation(await parseLocation(join(folder, name)), context);
       expect(opened.repositories).to.deep.equal([sample.repository]);
       expect(opened.repository('other/place')).to.equal(undefined);
       const source = opened.repository(sample.repository);
@@ -86,20 +86,13 @@ describe('openLocation', () => {
     });
   }
 
-  it('opens a repository in a registry by the means it is given', async () => {
-    const opened = await openLocation(await parseLocation(join(folder, 'mirror')), {}, context);
-    const source = opened.repository(sample.repository);
-    if (!source) throw new Error('it is not there');
-    const location = await parseLocation('registry.example.com:5000/openshift/release:1.0-multi');
-    const registry = await openLocation(location, { openRegistry: () => source }, context);
-    expect(registry.repositories).to.deep.equal(['openshift/release']);
-    expect(registry.repository('openshift/release')).to.equal(source);
-    await failureOf(openLocation(location, {}, context), 'usage');
-  });
-
-  it('refuses a folder that is no mirror directory, and a file that is no archive', async () => {
-    await failureOf(openLocation(await parseLocation(folder), {}, context), 'not-found');
+  it('refuses a folder that is no mirror directory, a file that is no archive, and a registry', async () => {
+    await failureOf(
+      openLocation(await parseLocation('registry.example.com:5000/openshift/release:1.0'), context),
+      'usage',
+    );
+    await failureOf(openLocation(await parseLocation(folder), context), 'not-found');
     await writeFile(join(folder, 'text'), 'x'.repeat(1024));
-    await failureOf(openLocation(await parseLocation(join(folder, 'text')), {}, context), 'invalid-bundle');
+    await failureOf(openLocation(await parseLocation(join(folder, 'text')), context), 'invalid-bundle');
   });
 });

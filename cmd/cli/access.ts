@@ -1,7 +1,8 @@
 import manifest from '../../package.json' with { type: 'json' };
 import { Credentials } from '../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets, readMirrorSets } from '../../lib/content/registry/mirrors.ts';
-import type { RegistryAccess } from '../../lib/content/registry/registries.ts';
+import type { Registries, RegistryAccess } from '../../lib/content/registry/registries.ts';
+import type { Context } from '../../lib/context.ts';
 import type { Arguments } from './command.ts';
 import { parseDuration } from './values/duration.ts';
 import { registryOptions } from './options.ts';
@@ -26,6 +27,16 @@ export async function openAccess(
     credentials,
     mirrors: idmsFile === undefined ? new MirrorSets() : await readMirrorSets(idmsFile),
   };
+}
+
+/** Opens the registries that the registry options of a command describe. Throws `bad-credentials-file`. */
+export async function openRegistries(
+  args: Parameters<typeof openAccess>[0],
+  environment: NodeJS.ProcessEnv,
+  context: Context,
+): Promise<Registries> {
+  const { Registries } = await import('../../lib/content/registry/registries.ts');
+  return new Registries(await openAccess(args, environment), context);
 }
 
 function pickProxies(environment: NodeJS.ProcessEnv): Record<string, string | undefined> {

@@ -13,9 +13,7 @@ export function firstFailure(error: unknown): unknown {
 
 /** Adds a hint to a usage error that names the help to read. */
 export function withPointer(error: unknown, program: Program, argv: readonly string[]): unknown {
-  if (!isPluginError(error, 'usage') || error.hint !== undefined) {
-    return error;
-  }
+  if (!isPluginError(error, 'usage') || error.hint !== undefined) return error;
   const named = argv.flatMap((word) => program.commands.find((each) => commandNameOf(each) === word) ?? []);
   const entry = named[0] ?? defaultOf(program);
   const hint =

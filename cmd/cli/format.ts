@@ -18,9 +18,7 @@ export function formatCount(number: number, noun: string): string {
 export function formatDuration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   const pad = (value: number): string => String(value).padStart(2, '0');
-  if (whole < 60) {
-    return `${whole}s`;
-  }
+  if (whole < 60) return `${whole}s`;
   const minutes = Math.floor(whole / 60);
   return minutes < 60 ? `${minutes}m${pad(whole % 60)}s` : `${Math.floor(minutes / 60)}h${pad(minutes % 60)}m`;
 }
@@ -105,26 +103,25 @@ export async function formatYaml(value: unknown): Promise<string> {
 export const outputVersion = 1;
 
 /** Formats a result for `-o json`, in one line if `indent` is 0. */
-export function formatJson(result: object, indent = 2): string {
+function formatJson(result: object, indent = 2): string {
   return JSON.stringify(withVersion(result), null, indent);
 }
 
-/** Formats a result for `-o json` or `-o yaml`; otherwise returns its words. */
-export async function formatResult(
-  output: 'json' | 'yaml' | undefined,
-  result: object,
-  words: string,
-): Promise<string> {
-  return output === undefined ? words : formatData(output, result);
+/** A form that every result has. */
+export type DataForm = 'json' | 'yaml';
+
+/** Returns whether a value of `--output` is the name of a form that every result has. */
+export function isDataForm(form: string | undefined): form is DataForm {
+  return form === 'json' || form === 'yaml';
 }
 
 /** Formats a result for `-o json` or `-o yaml`. */
-export async function formatData(output: 'json' | 'yaml', result: object): Promise<string> {
+export async function formatData(output: DataForm, result: object): Promise<string> {
   return output === 'json' ? formatJson(result) : (await formatYaml(withVersion(result))).trimEnd();
 }
 
 /** Returns a function that formats each event of a stream for `-o json`, as a line, or for `-o yaml`, as a document. */
-export async function openEventFormat(output: 'json' | 'yaml'): Promise<(event: object) => string> {
+export async function openEventFormat(output: DataForm): Promise<(event: object) => string> {
   if (output === 'json') return (event) => formatJson(event, 0);
   const { stringify } = await import('yaml');
   return (event) => `---\n${stringify(withVersion(event)).trimEnd()}`;

@@ -27,13 +27,13 @@ export function respell(given: readonly string[]): string[] {
 }
 
 /** Runs a command with its arguments. */
-export type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
+export type RunCommand = (command: Command, args: Record<string, unknown>) => Promise<void>;
 
 /** Runs the command that the words name. Returns the help or the version if the words ask for one. */
 export async function parse(
   program: Program,
   words: readonly string[],
-  run: Run,
+  run: RunCommand,
   width: number = defaultWidth,
   stdin: AsyncIterable<Buffer> = Readable.from([]),
 ): Promise<string> {

@@ -3,7 +3,7 @@ import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
 import type { ErrorCode } from '../../lib/errors.ts';
 import { escapeControlCharacters, showsUnicode, toAscii } from './ascii.ts';
-import { defaultWidth } from './format.ts';
+import { defaultWidth, formatData, isDataForm, type DataForm } from './format.ts';
 import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
 import { Progress, type ProgressCounts } from './progress.ts';
 
@@ -24,16 +24,11 @@ export type OutputStream = NodeJS.WritableStream & {
   readonly rows?: number;
 };
 
-/** The size of a terminal, in characters. */
-interface ScreenSize {
-  readonly columns: number;
-  readonly rows: number;
-  /** Whether the terminal states a usable size. Serial consoles, `script` and `expect` state 0 columns. */
-  readonly isKnown: boolean;
-}
-
-/** Returns the size of a terminal, or 80 columns and 24 rows if it states none that a line fits into. */
-function screenSizeOf({ columns = 80, rows = 24 }: OutputStream): ScreenSize {
+/**
+ * Returns the size of a terminal in characters, or 80 columns and 24 rows if it states none that a line fits into. Serial
+ * consoles, `script` and `expect` state 0 columns.
+ */
+function screenSizeOf({ columns = 80, rows = 24 }: OutputStream) {
   const isKnown = columns >= fewestColumns && rows >= fewestRows;
   return isKnown ? { columns, rows, isKnown } : { columns: 80, rows: 24, isKnown };
 }
@@ -121,6 +116,18 @@ export class Terminal {
     this.close();
     this.#drawn = 0;
     this.#options.stdout.write(`${this.#paint(this.#spell(text, this.#options.stdout), accents)}\n`);
+  }
+
+  /** Prints a result as `--output` says: as data, in another form of the command, or as words, which may have colors. */
+  async printResult<Form extends string = never>(
+    form: Form | DataForm | undefined,
+    result: object,
+    forms: string | Readonly<Record<'words' | Form, () => string>>,
+    accents?: Accents,
+  ): Promise<void> {
+    if (isDataForm(form)) return void this.print(await formatData(form, result));
+    const text = typeof forms === 'string' ? forms : forms[form ?? 'words']().trimEnd();
+    this.print(text, form === undefined ? accents : undefined);
   }
 
   /** Whether results go to a terminal, where they can be overwritten. */

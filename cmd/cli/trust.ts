@@ -1,8 +1,5 @@
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
-import type { Context } from '../../lib/context.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import { fetchFile, type FetchFile } from '../../lib/content/http/fetchFile.ts';
-import type { Connections } from '../../lib/content/http/connections.ts';
 import type { Arguments } from './command.ts';
 import { trustOptions } from './options.ts';
 import { nameKey, releaseKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
@@ -33,11 +30,6 @@ export function trustOf(args: TrustArguments): Omit<VerifyTrust, 'fetchFile'> {
 /** Returns the trust for a bundle, from `offlineTrustOptions`. */
 export function offlineTrustOf(args: Omit<TrustArguments, 'signatureStore'>): VerifyTrust {
   return { ...trustOf({ ...args, signatureStore: undefined }), fetchFile: () => Promise.resolve(undefined) };
-}
-
-/** Returns a function that fetches files of signature stores over some connections. */
-export function fetcherOf(connections: Connections, context: Context): FetchFile {
-  return (url, limit) => fetchFile(connections, url, limit, context);
 }
 
 /** Returns the signers of a release as text. */

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BackupPlan } from '../../lib/registry-host/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatCount, formatResult } from '../cli/format.ts';
+import { formatBytes, formatCount } from '../cli/format.ts';
 import { checkPlace, dryRunOf, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
@@ -50,14 +50,14 @@ export const command = defineCommand({
     const request = { ...(await requestOf(execution, environment, context.signal)), output, withImages };
     if (dryRun !== 'none') {
       const plan = await planBackup(request);
-      terminal.print(await formatResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan)));
+      await terminal.printResult(args.format, { outcome: 'planned', ...plan }, describePlan(plan));
       return;
     }
     const { files, ...facts } = await backUpRegistry(request, context);
     const size = sumSizes(files);
     const result = { outcome: 'written', output, ...facts, fileCount: files.length, size };
     const words = `Wrote ${output}: ${formatCount(files.length, 'file')}, ${formatBytes(size)}. It has all keys and passwords of the registry.`;
-    terminal.print(await formatResult(args.format, result, words));
+    await terminal.printResult(args.format, result, words);
   },
 });
 

@@ -10,14 +10,13 @@ import { loadReleaseImages, type RegistryRelease } from '../../lib/registry-host
 import { openRegistryRelease } from '../../lib/registry-host/releases/registryRelease.ts';
 import { formatReference, parseReference, type Reference } from '../../lib/content/oci/reference.ts';
 import { architectures, parseArchitecture } from '../../lib/release/version.ts';
-import { Registries } from '../../lib/content/registry/registries.ts';
-import { openAccess, tool } from '../cli/access.ts';
+import { openAccess, openRegistries, tool } from '../cli/access.ts';
 import { checkImage, readDigest } from '../cli/values/checks.ts';
-import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatBytes, formatResult, formatData, formatTable } from '../cli/format.ts';
+import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
+import { formatBytes, formatTable } from '../cli/format.ts';
 import { checkPlace, formatOption, registryOptions } from '../cli/options.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
-import { digestOption, openReading, targetImages, targetOptions } from './target.ts';
+import { openReading, releaseDigestOption, targetImages, targetOptions } from './target.ts';
 import type { Bundle } from '../../lib/bundle/bundle.ts';
 import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 
@@ -47,7 +46,7 @@ const options = {
     describe: 'Destination of push: REGISTRY/REPOSITORY[:TAG] (default tag: the version)',
     check: checkImage,
   },
-  digest: digestOption,
+  digest: releaseDigestOption,
   ...imageOptions,
   ...podmanOption,
   ...formatOption(),
@@ -78,32 +77,35 @@ export const command = defineCommand({
     ['load mirror-registry-2.0.7-x86_64.tar', 'Bring back images that podman no longer has'],
   ],
   async run({ action, file, ...args }, { context, terminal, environment }) {
-    if (args.digest !== undefined && action !== 'load') {
-      throw new PluginError('usage', '--digest goes only with load');
+    if (args.digest !== undefined && action !== 'load') throw new PluginError('usage', '--digest goes only with load');
+    const print = ({ result, words }: Outcome): Promise<void> => terminal.printResult(args.format, result, words);
+    const showing = (label: string): Session => ({
+      context: { ...context, onEvent: terminal.transfer(label) },
+      environment,
+    });
+    if (action === 'create') {
+      if (file !== undefined) throw new PluginError('usage', `“${file}” is an unexpected argument`);
+      return print(await create(args, showing('Fetching')));
     }
-    if (action !== 'create') {
-      if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
-      if (action !== 'push') {
-        const act = action === 'load' ? load : inspect;
-        terminal.print(await act(file, args, context, environment));
-        return;
-      }
-      if (args.to === undefined) throw new PluginError('usage', '--to is missing: REGISTRY/REPOSITORY');
-      const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
-      terminal.print(await push(file, args.to, args, pushing, environment));
-      return;
-    }
-    if (file !== undefined) throw new PluginError('usage', `“${file}” is an unexpected argument`);
-    terminal.print(await create(args, { ...context, onEvent: terminal.transfer('Fetching') }, environment));
+    if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
+    if (action !== 'push')
+      return print(await (action === 'load' ? load : inspect)(file, args, { context, environment }));
+    if (args.to === undefined) throw new PluginError('usage', '--to is missing: REGISTRY/REPOSITORY');
+    return print(await push(file, args.to, args, showing('Pushing')));
   },
 });
 
-async function create(
-  args: Arguments<typeof options>,
-  context: Context,
-  environment: NodeJS.ProcessEnv,
-): Promise<string> {
-  const { version, arch, output, format } = args;
+type BundleArguments = Arguments<typeof options>;
+type Session = Pick<CommandSession, 'context' | 'environment'>;
+
+/** The result of an action as data, and in words. */
+interface Outcome {
+  readonly result: object;
+  readonly words: string;
+}
+
+async function create(args: BundleArguments, { context, environment }: Session): Promise<Outcome> {
+  const { version, arch, output } = args;
   if (version === undefined) throw new PluginError('usage', '--version is missing');
   const { quay, redis, pause } = targetImages(args);
   if (quay === undefined || redis === undefined || pause === undefined) {
@@ -118,27 +120,25 @@ async function create(
     origin,
     context,
   );
-  const words = `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}`;
-  return await formatResult(format, result, words);
+  return { result, words: `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}` };
 }
 
 async function push(
   path: string,
   to: string,
-  args: Arguments<typeof options>,
-  context: Context,
-  environment: NodeJS.ProcessEnv,
-): Promise<string> {
+  args: BundleArguments,
+  { context, environment }: Session,
+): Promise<Outcome> {
   const reference = parseReference(to);
   await using bundle = await openBundle(path, context);
   const certificateAuthority = args.certificateAuthority ?? (await findOwnAuthority(args, reference, environment));
-  await using registries = new Registries(await openAccess({ ...args, certificateAuthority }, environment), context);
+  await using registries = await openRegistries({ ...args, certificateAuthority }, environment, context);
   const options = { tag: reference.tag, concurrency: args.maxPerRegistry };
   const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
   const { registry, repository } = reference;
   const image = formatReference({ registry, repository, tag });
   const words = `Pushed ${image}\n${digest}\nOn the host of the registry: oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
-  return await formatResult(args.format, { image, digest }, words);
+  return { result: { image, digest }, words };
 }
 
 /**
@@ -158,12 +158,7 @@ async function findOwnAuthority(
   }
 }
 
-async function load(
-  text: string,
-  args: Arguments<typeof options>,
-  context: Context,
-  environment: NodeJS.ProcessEnv,
-): Promise<string> {
+async function load(text: string, args: BundleArguments, { context, environment }: Session): Promise<Outcome> {
   const programs = { podman: args.podman, systemctl: 'systemctl', environment, signal: context.signal };
   const commands = new HostCommands(programs, 'system');
   await using release = await openRegistryRelease(
@@ -176,44 +171,29 @@ async function load(
   const images = await loadReleaseImages(commands, release, expected, context);
   const notes = { present: ' (was there)', loaded: '', unnamed: ' (another image has its name: use the ID)' };
   const words = images.map(({ image, id, outcome }) => `${image}  ${id.slice(0, 12)}${notes[outcome]}`);
-  return await formatResult(args.format, { path: text, images }, ['podman has:', ...words].join('\n'));
+  return { result: { path: text, images }, words: ['podman has:', ...words].join('\n') };
 }
 
-async function inspect(
-  text: string,
-  args: Arguments<typeof options>,
-  context: Context,
-  environment: NodeJS.ProcessEnv,
-): Promise<string> {
+async function inspect(text: string, args: BundleArguments, { context, environment }: Session): Promise<Outcome> {
   await using release = await openRegistryRelease(
     text,
     (reference) => openReading(args, reference, environment, context),
     context,
   );
-  return await (release.bundle
-    ? describeBundle(release.bundle, args.format, context)
-    : describeRegistryRelease(release, args.format));
+  return release.bundle ? await describeBundle(release.bundle, context) : describeRegistryRelease(release);
 }
 
-type Format = 'json' | 'yaml' | undefined;
-
 /** Describes a release that a registry has, whose images are not in a bundle. */
-async function describeRegistryRelease(
-  { name, version, arch, size, images }: RegistryRelease,
-  format: Format,
-): Promise<string> {
+function describeRegistryRelease({ name, version, arch, size, images }: RegistryRelease): Outcome {
   const rows = Object.entries(images).map(([component, image]) => ({ name: component, ...image }));
-  if (format) return formatData(format, { path: name, version, arch, size, verified: false, images: rows });
   const table = formatTable([['COMPONENT', 'IMAGE'], ...rows.map((row) => [row.name, row.image])]);
-  return [
-    `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`,
-    '',
-    table,
-  ].join('\n');
+  const title = `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`;
+  const result = { path: name, version, arch, size, verified: false, images: rows };
+  return { result, words: [title, '', table].join('\n') };
 }
 
 /** Describes a bundle with the size of each image and whether it is complete. */
-async function describeBundle(bundle: Bundle, format: Format, context: Context): Promise<string> {
+async function describeBundle(bundle: Bundle, context: Context): Promise<Outcome> {
   const { path, metadata } = bundle;
   const { images: found, totals, notes } = await inspectBundle(bundle, context);
   const { version, arch, size } = metadata;
@@ -221,7 +201,7 @@ async function describeBundle(bundle: Bundle, format: Format, context: Context):
     const { size: bytes = 0, complete = false } = found.find((each) => each.digest === digest) ?? {};
     return { name, image, digest, size: bytes, complete };
   });
-  if (format) return formatData(format, { path, version, arch, size, verified: false, images: rows, totals, notes });
+  const result = { path, version, arch, size, verified: false, images: rows, totals, notes };
   const cells = rows.map(({ name, image, size: bytes, complete }) => [
     name,
     image,
@@ -230,5 +210,5 @@ async function describeBundle(bundle: Bundle, format: Format, context: Context):
   ]);
   const table = formatTable([['COMPONENT', 'IMAGE', 'SIZE', ''], ...cells], ['SIZE']);
   const title = `Mirror registry ${version} for ${arch}, ${formatBytes(size)}, not verified`;
-  return [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n');
+  return { result, words: [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n') };
 }

@@ -51,25 +51,21 @@ export const command = defineCommand({
       await import('../../lib/registry-host/certificates/certificates.ts');
     const { findRenewals, renewCertificates } = await import('../../lib/registry-host/certificates/renewal.ts');
     const { formatTrust } = await import('../../lib/registry-host/certificates/trust.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { describeRenewal, describeStatus, describeAuthorities } = await import('./certsReport.ts');
     const { action, output, newCa, force } = args;
     const dryRun = args.dryRun !== 'none';
     const options = { ...(await renewalOf(args, new Date())), force, newAuthority: newCa };
     const { installation, files } = await findInstallation(args, environment);
-    const print = async (result: object, words: string): Promise<void> => {
-      terminal.print(await formatResult(output, result, words));
-    };
     const certificates = await readCertificates(files, installation, options.now);
     const { status } = certificates;
     if (action === 'status') {
       const renew = findRenewals(certificates, installation, options);
-      await print({ ...status, renew }, describeStatus(status, renew));
+      await terminal.printResult(output, { ...status, renew }, describeStatus(status, renew));
       return;
     }
     if (action === 'trust') {
       const trust = formatTrust(trustedAuthorities(certificates), installation);
-      await print(trust, describeAuthorities(trust, installation));
+      await terminal.printResult(output, trust, describeAuthorities(trust, installation));
       return;
     }
     const renewal = dryRun
@@ -79,7 +75,8 @@ export const command = defineCommand({
     // A renewal fixes the problems.
     if (dryRun || server.length === 0) for (const problem of status.problems) context.log('warn', problem);
     const result = { server, authority, key, files: changes.map(({ path }) => path), trusted };
-    await print(result, describeRenewal(renewal, status, installation, { ...args, dryRun }));
+    const words = describeRenewal(renewal, status, installation, { ...args, dryRun });
+    await terminal.printResult(output, result, words);
   },
 });
 

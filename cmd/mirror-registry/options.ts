@@ -211,9 +211,7 @@ export async function requestOf(
   signal: AbortSignal,
 ): Promise<ExecutionRequest> {
   const { root, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
-  if (root !== '/' && systemctl === undefined && restart) {
-    throw missingSystemctl(', or use --no-restart');
-  }
+  if (root !== '/' && systemctl === undefined && restart) throw missingSystemctl(', or use --no-restart');
   const { files, ...detected } = await findInstallation(args, environment);
   const { installation } = detected;
   await requireOwner(files, installation);

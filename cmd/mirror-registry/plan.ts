@@ -1,7 +1,7 @@
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
 import { findInstallation, registryHostOptions, podmanOption, renewalOptions } from './options.ts';
-import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
+import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { upgradeOptions } from './target.ts';
 
 /** `plan`: shows the changes of an upgrade. */
@@ -36,6 +36,6 @@ export const command = defineCommand({
     }
     const { plan, unfinished, forecast } = await makePlan(args, environment, context);
     if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));
-    terminal.print(await formatPlan(plan, args, {}, forecast));
+    await terminal.printResult(args.output, toPlainPlan(plan, forecast), formatPlan(plan, args.diff, forecast));
   },
 });

@@ -6,7 +6,7 @@ import { canAskPodman } from '../../lib/registry-host/releases/images.ts';
 import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/registry-host/change/survey.ts';
 import { formatUnifiedDiff } from '../../lib/registry-host/change/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
-import { formatBytes, formatDuration, formatResult, formatTable } from '../cli/format.ts';
+import { formatBytes, formatDuration, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import {
   executionOptions,
@@ -72,20 +72,17 @@ export function exitCodeOf(
   return isUpToDate(plan) && plan.due.length === 0 && !unfinished ? 0 : changesExitcode;
 }
 
-/** Formats a plan in the requested format. `more` comes before its data. */
-export function formatPlan(
-  plan: UpgradePlan,
-  { output, diff }: Pick<Arguments<typeof planOptions>, 'output' | 'diff'>,
-  more: object = {},
-  forecast?: Forecast,
-): Promise<string> {
-  const { units, ...rest } = plan;
+/** Returns a plan as plain data. */
+export function toPlainPlan({ units, ...rest }: UpgradePlan, forecast?: Forecast): object {
   const changes = units.map(({ path, before, after, reasons }) => {
     return { path, reasons, diff: formatUnifiedDiff(path, before, after) };
   });
-  const result = { ...more, ...rest, units: changes, forecast };
-  const answers = forecast ? `\n\n${describeForecast(forecast)}` : '';
-  return formatResult(output, result, describePlan(plan, diff) + answers);
+  return { ...rest, units: changes, forecast };
+}
+
+/** Formats a plan for a person. */
+export function formatPlan(plan: UpgradePlan, diff: boolean, forecast?: Forecast): string {
+  return [describePlan(plan, diff), ...(forecast ? [describeForecast(forecast)] : [])].join('\n\n');
 }
 
 function describePlan(plan: UpgradePlan, diff: boolean): string {

@@ -2,7 +2,7 @@ import type { RestorePlan } from '../../lib/registry-host/backup/restore.ts';
 import { isHost } from '../../lib/registry-host/certificates/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatResult } from '../cli/format.ts';
+import { formatBytes } from '../cli/format.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 
@@ -48,7 +48,7 @@ export const command = defineCommand({
     const outcome = dryRun ? 'planned' : plan ? 'restored' : 'resumed';
     const describe = dryRun ? describePlan : describeDone;
     const words = plan ? describe(plan) : 'Done: the restore of an earlier run is complete.';
-    terminal.print(await formatResult(output, { outcome, ...plan }, words));
+    await terminal.printResult(output, { outcome, ...plan }, words);
   },
 });
 

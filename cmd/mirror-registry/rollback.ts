@@ -4,7 +4,7 @@ import { timeOf, type UpgradeJournal } from '../../lib/registry-host/change/upgr
 import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
-import { digestOption, noTarget, openTarget, upgradeOptions } from './target.ts';
+import { noTarget, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 import { defaultRenewal, executionOptions, registryHostOptions, renewalOf, requestOf } from './options.ts';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
@@ -28,7 +28,7 @@ export const command = defineCommand({
       describe:
         'Old images that podman no longer has: a bundle of the release before the upgrade, in a form that upgrade takes',
     },
-    digest: digestOption,
+    digest: releaseDigestOption,
     ...yesOption('Remove the backups of --drop-backups instead of only showing them'),
     ...outputOption(),
     ...executionOptions,
@@ -42,7 +42,6 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { abandonChange, dropBackups, planRollback, rollBackRegistry } =
       await import('../../lib/registry-host/change/rollback.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { yes, abandon, dropBackups: isDropping, output } = args;
     const dryRun = args.dryRun !== 'none';
     if (abandon && (dryRun || isDropping)) {
@@ -54,11 +53,9 @@ export const command = defineCommand({
     const expectedDigest = args.digest === undefined ? undefined : readDigest(args.digest);
     const renewal = await renewalOf(defaultRenewal, host.now);
     const request = { ...host, release, expectedDigest, renewal };
-    const print = async (result: object, words: string): Promise<void> =>
-      terminal.print(await formatResult(output, result, words));
     if (dryRun && !isDropping) {
       const plan = await planRollback(request, context);
-      await print({ outcome: 'planned', ...plan }, describePlan(plan));
+      await terminal.printResult(output, { outcome: 'planned', ...plan }, describePlan(plan));
       return;
     }
     if (isDropping) {
@@ -67,7 +64,8 @@ export const command = defineCommand({
       const verb = isDropped ? 'Removed' : 'Would remove';
       const lines = backups.map((change) => `${verb} the backup of ${nameOf(change)}.`);
       const words = lines.length === 0 ? ['There are no backups.'] : isDropped ? lines : [...lines, askForYes];
-      await print({ outcome: isDropped ? 'dropped' : 'planned', backups }, words.join('\n'));
+      const outcome = isDropped ? 'dropped' : 'planned';
+      await terminal.printResult(output, { outcome, backups }, words.join('\n'));
       return;
     }
     if (abandon) {
@@ -76,14 +74,12 @@ export const command = defineCommand({
         `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.`,
         "The registry may be stopped: see 'systemctl status quay-app.service'.",
       ];
-      await print({ outcome: 'abandoned', ...changeOf(journal), backup }, words.join('\n'));
+      await terminal.printResult(output, { outcome: 'abandoned', ...changeOf(journal), backup }, words.join('\n'));
       return;
     }
     const plan = await rollBackRegistry(request, context);
-    await print(
-      { outcome: 'reverted', ...plan },
-      `Done: the registry is as it was before ${nameOf(plan)}.${describeRenewals(plan)}`,
-    );
+    const words = `Done: the registry is as it was before ${nameOf(plan)}.${describeRenewals(plan)}`;
+    await terminal.printResult(output, { outcome: 'reverted', ...plan }, words);
   },
 });
 

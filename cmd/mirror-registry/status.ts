@@ -1,7 +1,7 @@
 import type { Inherited, Installation } from '../../lib/registry-host/installation.ts';
 import type { Revertible } from '../../lib/registry-host/change/rollback.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult, formatTable } from '../cli/format.ts';
+import { formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished } from './planReport.ts';
@@ -38,7 +38,7 @@ export const command = defineCommand({
       ...(rollback ? [describeRevertible(rollback)] : []),
     ];
     const words = describeInstallation(installation, lastUpgrade, changedUnits, notes);
-    terminal.print(await formatResult(args.output, result, words));
+    await terminal.printResult(args.output, result, words);
   },
 });
 

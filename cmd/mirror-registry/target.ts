@@ -7,9 +7,8 @@ import type { RegistryRelease, TargetImages } from '../../lib/registry-host/rele
 import { openRegistryRelease, type OpenedRepository } from '../../lib/registry-host/releases/registryRelease.ts';
 import { imagesOfVersion } from '../../lib/registry-host/versions.ts';
 import type { Reference } from '../../lib/content/oci/reference.ts';
-import { Registries } from '../../lib/content/registry/registries.ts';
-import { openAccess } from '../cli/access.ts';
-import { checkImage, readDigest } from '../cli/values/checks.ts';
+import { openRegistries } from '../cli/access.ts';
+import { checkImage, digestOption } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { registryOptions } from '../cli/options.ts';
 
@@ -64,11 +63,9 @@ export const noTarget = {
 } as const;
 
 /** The option with the expected digest of a release. */
-export const digestOption = {
-  type: 'string',
-  describe: 'Expected digest of the bundle, or of the list in a registry (sha256:<64 hex digits>)',
-  check: (text: string) => void readDigest(text),
-} as const;
+export const releaseDigestOption = digestOption(
+  'Expected digest of the bundle, or of the list in a registry (sha256:<64 hex digits>)',
+);
 
 function checkStorage(text: string): void {
   if (/^(?:\/[\w./-]+|[A-Za-z0-9][\w.-]*)$/.test(text)) return;
@@ -113,11 +110,11 @@ export async function openTarget(
 
 /** Opens a repository for reading. Throws `bad-credentials-file`. */
 export async function openReading(
-  args: Parameters<typeof openAccess>[0],
+  args: Parameters<typeof openRegistries>[0],
   reference: Reference,
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<OpenedRepository> {
-  const registries = new Registries(await openAccess(args, environment), context);
+  const registries = await openRegistries(args, environment, context);
   return { content: registries.repository(reference), close: () => registries[Symbol.asyncDispose]() };
 }

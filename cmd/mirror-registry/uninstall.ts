@@ -27,7 +27,6 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { planUninstall, uninstallRegistry } = await import('../../lib/registry-host/change/uninstall.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { removeData, output } = args;
     const isUnconfirmed = removeData && !args.yes;
     const dryRun = args.dryRun !== 'none' || isUnconfirmed;
@@ -35,7 +34,7 @@ export const command = defineCommand({
     const plan = dryRun ? await planUninstall(request) : await uninstallRegistry(request, removeData, context);
     const words = describe(plan, dryRun, removeData);
     const asked = isUnconfirmed ? `${words}\n\n${askForYes}` : words;
-    terminal.print(await formatResult(output, { dryRun, removeData, ...plan }, asked));
+    await terminal.printResult(output, { dryRun, removeData, ...plan }, asked);
   },
 });
 

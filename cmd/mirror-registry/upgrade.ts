@@ -4,8 +4,8 @@ import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOf } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
-import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
-import { digestOption, openTarget, upgradeOptions } from './target.ts';
+import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
+import { openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 
 /** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({
@@ -18,7 +18,7 @@ export const command = defineCommand({
   options: {
     ...dryRunOf('With client or server, only print the plan'),
     ...planOptions,
-    digest: digestOption,
+    digest: releaseDigestOption,
     ...upgradeOptions,
     ...renewalOptions,
     ...executionOptions,
@@ -39,7 +39,8 @@ export const command = defineCommand({
     if (args.dryRun !== 'none') {
       const { plan, unfinished, forecast } = await makePlan(args, environment, context);
       if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));
-      terminal.print(await formatPlan(plan, args, { outcome: 'planned' }, forecast));
+      const planned = { outcome: 'planned', ...toPlainPlan(plan, forecast) };
+      await terminal.printResult(args.output, planned, formatPlan(plan, args.diff, forecast));
       return;
     }
     const renewal = await renewalOf(args, new Date());
@@ -57,8 +58,8 @@ export const command = defineCommand({
       upgraded: [args.restart ? 'Done: the registry is healthy.' : describeRestart(plan, installation)],
       resumed: ['Done: the change of an earlier run is complete.'],
     }[outcome];
-    if (args.output !== undefined) terminal.print(await formatPlan(plan, args, { outcome }));
-    else terminal.print([await formatPlan(plan, args), ...done, ...describeTrust(plan)].join('\n\n'));
+    const words = [formatPlan(plan, args.diff), ...done, ...describeTrust(plan)].join('\n\n');
+    await terminal.printResult(args.output, { outcome, ...toPlainPlan(plan) }, words);
   },
 });
 

@@ -42,11 +42,9 @@ export function checkOutcomes(outcomes: readonly ApplyOutcome[], dryRun: DryRun)
   const names = failed.map(({ manifest, outcome }) => `${formatObjectName(manifest.object)} ${outcome}`);
   const were = dryRun === 'none' ? 'were not' : 'would not be';
   const others = dryRun === 'none' && failed.length < outcomes.length ? 'The rest is done. ' : '';
-  throw new PluginError(
-    'partial',
-    `${failed.length} of ${outcomes.length} objects ${were} applied: ${names.join(', ')}`,
-    { hint: `${others}Fix what the warnings name, and run the same command again.` },
-  );
+  const message = `${failed.length} of ${outcomes.length} objects ${were} applied: ${names.join(', ')}`;
+  const hint = `${others}Fix what the warnings name, and run the same command again.`;
+  throw new PluginError('partial', message, { hint });
 }
 
 /** Returns the suffix for a line of a dry run. */

@@ -32,6 +32,12 @@ export function runWords(args: MirrorArguments): string {
   return `${release}${formatOptions(args, mirrorOptions)}`;
 }
 
+/** Returns the command that updates a cluster to a release image, which may be in a private registry. */
+export function upgradeCommand(image: string): string {
+  // Such an image is not among the recommended updates, so the update must be explicit.
+  return `oc adm upgrade --allow-explicit-upgrade --to-image=${image}`;
+}
+
 /** Returns the options that differ from their defaults, with a space before each; empty if there are none. */
 function formatOptions(args: RunArguments, options: OptionRecord): string {
   const given = Object.entries(options).flatMap(([name, option]) => {

@@ -1,7 +1,7 @@
 import { PluginError } from '../../lib/errors.ts';
 import { nameRisks, resolveUpdatePath, type UpdatePath } from '../../lib/release/graph/updatePath.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatResult, formatTable } from '../cli/format.ts';
+import { formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
 
@@ -54,17 +54,13 @@ export const command = defineCommand({
     const { namesWith, readArchivedChannels, readServedChannels, versionsOf } =
       await import('../../lib/release/graph/channels.ts');
     const { readStoredReleases } = await import('../../lib/mirroring/releases.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
     const { parseArchitecture } = await import('../../lib/release/version.ts');
-    const { openAccess } = await import('../cli/access.ts');
-    const { fetcherOf } = await import('../cli/trust.ts');
+    const { openRegistries } = await import('../cli/access.ts');
     const { what, channel, version, graphData, fromDir: folder } = args;
     checkOptions(args);
-    await using registries = new Registries(await openAccess(args, environment), context);
-    const options = { graphUrl: args.graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+    await using registries = await openRegistries(args, environment, context);
+    const options = { graphUrl: args.graphUrl, fetchFile: registries.fetchFile };
     const architecture = parseArchitecture(args.arch ?? 'x86_64');
-    const print = async (plain: object, text: string): Promise<void> =>
-      terminal.print(await formatResult(args.output, plain, text));
     if (what === 'paths') {
       const ends = { from: args.pathFrom ?? '', to: args.toVersion ?? '' };
       const path =
@@ -77,7 +73,7 @@ export const command = defineCommand({
               context,
             )
           : await resolveUpdatePath(ends, architecture, options, context);
-      await print(path, formatPath(path));
+      await terminal.printResult(args.output, path, formatPath(path));
       return;
     }
     const channels =
@@ -85,7 +81,7 @@ export const command = defineCommand({
         ? await readServedChannels({ channel, version }, architecture, options, context)
         : await readArchivedChannels(graphData, options, context);
     const lines = what === 'channels' ? namesWith(channels, version) : versionsOf(channels, channel);
-    await print(lines, lines.join('\n'));
+    await terminal.printResult(args.output, lines, lines.join('\n'));
   },
 });
 

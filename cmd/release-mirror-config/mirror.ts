@@ -36,7 +36,6 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment, stdin }) {
     const { openAccess } = await import('../cli/access.ts');
     const { clusterOpener } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
     const { FilledRepositories } = await import('../../lib/mirroring/filledRepositories.ts');
     const { MirrorReport } = await import('./summary.ts');
@@ -60,7 +59,7 @@ export const command = defineCommand({
       const pairs: (readonly [source: string, target: string])[] = [];
       for (const release of releases) pairs.push(...(await listMapping({ ...request, ...release }, access, mirroring)));
       const mapping = pairs.map(([source, target]) => ({ source, target }));
-      terminal.print(await formatResult(args.output, { mapping }, pairs.map((pair) => pair.join(' ')).join('\n')));
+      await terminal.printResult(args.output, { mapping }, pairs.map((pair) => pair.join(' ')).join('\n'));
       return;
     }
     const filled = new FilledRepositories();

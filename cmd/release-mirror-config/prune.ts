@@ -47,7 +47,6 @@ export const command = defineCommand({
     const { parseDestination } = await import('../../lib/mirroring/destination.ts');
     const { openAccess } = await import('../cli/access.ts');
     const { clusterOpener } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { formatPruned, toPlainPruned } = await import('./pruneReport.ts');
     const { configFolderOf } = await import('./request.ts');
     const keep = args.keep.flatMap((each) => each.split(',')).filter((each) => each !== '');
@@ -75,6 +74,6 @@ export const command = defineCommand({
       },
       context,
     );
-    terminal.print(await formatResult(args.output, toPlainPruned(outcome), formatPruned(outcome)));
+    await terminal.printResult(args.output, toPlainPruned(outcome), formatPruned(outcome));
   },
 });

@@ -1,3 +1,4 @@
+import { describeSignatures } from '../../lib/bundle/metadataFacts.ts';
 import { formatMirrorInstructions, mirrorSetManifests } from '../../lib/config/mirrorSets.ts';
 import { formatTrustInstructions, formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
 import type { WrittenFile } from '../../lib/mirroring/configFiles.ts';
@@ -12,7 +13,7 @@ import { formatBytes, formatData } from '../cli/format.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes, type DryRun } from './applyReport.ts';
-import { clusterWords, runWords, trustWords } from './carriedOptions.ts';
+import { clusterWords, runWords, trustWords, upgradeCommand } from './carriedOptions.ts';
 import { configFolderOf, type MirrorArguments } from './request.ts';
 import { formatUpload } from './upload.ts';
 
@@ -116,14 +117,9 @@ function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): ob
     digest,
     release: pullspec,
     updateImage: updateImageOf(outcome),
-    command: upgradeCommand(outcome),
+    command: upgradeCommand(updateImageOf(outcome)),
     dryRun: args.dryRun,
-    signatures: Object.fromEntries(
-      [...signed.signatures].map(([signedDigest, good]) => [
-        signedDigest,
-        good.map(({ fingerprint, userId }) => ({ fingerprint, signer: userId })),
-      ]),
-    ),
+    signatures: describeSignatures(signed.signatures),
     sigstore: toPlainPolicies(policies),
     ...(result && { blobs: result.blobs, bytes: result.bytes, attachments: result.attachments }),
     images: images.map((image) => ({
@@ -177,7 +173,7 @@ function formatUpgrade(outcomes: readonly MirrorOutcome[], args: MirrorArguments
   const unsigned = isSigned ? '' : ' (add --force: the release is not signed, so the cluster refuses it otherwise)';
   const commands = copied.map((outcome) => {
     const version = copied.length === 1 ? '' : ` # ${outcome.signed.release.version}`;
-    return `    ${upgradeCommand(outcome)}${clusterWords(args)}${version}`;
+    return `    ${upgradeCommand(updateImageOf(outcome))}${clusterWords(args)}${version}`;
   });
   const run = copied.length === 1 ? 'run' : 'run one of these commands';
   return `To update a cluster that finds the images there, ${run}${unsigned}:\n\n${commands.join('\n')}`;
@@ -190,11 +186,6 @@ function formatUpgrade(outcomes: readonly MirrorOutcome[], args: MirrorArguments
 function updateImageOf({ signed, images }: MirrorOutcome): string {
   const own = images.find(({ digest }) => digest === signed.release.digest);
   return own?.target.place.kind === 'registry' ? formatTarget(own.target, own.digest) : signed.release.pullspec;
-}
-
-// A release image in a private registry is not among the recommended updates, so the update must be explicit.
-function upgradeCommand(outcome: MirrorOutcome): string {
-  return `oc adm upgrade --allow-explicit-upgrade --to-image=${updateImageOf(outcome)}`;
 }
 
 /** Returns whether the cluster has the mirror set. */

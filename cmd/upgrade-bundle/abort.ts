@@ -21,7 +21,6 @@ export const command = defineCommand({
     const { describeSilence } = await import('../../lib/update/install/agentSilence.ts');
     const { phaseOf } = await import('../../lib/update/upgradeBundle.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     using cluster = await openCluster(args, environment, context);
     const chosen = chooseRecord(await listRecords(cluster), args.name);
     context.log('info', `${chosen.metadata.name} is ${phaseOf(chosen)}`);
@@ -33,6 +32,6 @@ export const command = defineCommand({
     }
     const { name } = bundle.metadata;
     const words = `upgradebundle/${name} ${args.wait ? 'aborted' : 'is being aborted'}`;
-    terminal.print(await formatResult(args.output, { name, aborted: args.wait }, words));
+    await terminal.printResult(args.output, { name, aborted: args.wait }, words);
   },
 });

@@ -9,11 +9,55 @@ import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/readiness/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
-import { readDigest } from '../cli/values/checks.ts';
+import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { fileOf, filenameOption } from '../cli/values/filename.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { clusterAccessOptions, outputOption, signedImagesOption } from '../cli/options.ts';
 import { listPolicies, offlineTrustOf, offlineTrustOptions, toPlainPolicies } from '../cli/trust.ts';
+
+const options = {
+  ...filenameOption,
+  device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
+  digest: digestOption('Expected digest of the bundle (sha256:<64 hex digits>)'),
+  'hold-between': {
+    type: 'boolean',
+    describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
+  },
+  'control-plane-only': {
+    type: 'boolean',
+    describe:
+      'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
+  },
+  hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
+  backup: {
+    type: 'string',
+    choices: backupModes,
+    describe: 'Back up etcd on a control plane node before each update (default: on)',
+  },
+  'backup-to': {
+    type: 'string',
+    describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
+  },
+  'allow-extra-images': {
+    type: 'string',
+    repeatable: true,
+    describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
+  },
+  acknowledge: {
+    type: 'string',
+    repeatable: true,
+    describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
+  },
+  'accept-risk': {
+    type: 'string',
+    repeatable: true,
+    describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
+  },
+  ...outputOption(),
+  ...offlineTrustOptions,
+  ...signedImagesOption,
+  ...clusterAccessOptions,
+} as const;
 
 /** `apply`: allows the bundle that the cluster updates with. */
 export const command = defineCommand({
@@ -31,53 +75,7 @@ export const command = defineCommand({
       describe: 'Bundle on this machine, or the .yaml or .sha256 file beside it',
     },
   },
-  options: {
-    ...filenameOption,
-    device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
-    digest: {
-      type: 'string',
-      describe: 'Expected digest of the bundle (sha256:<64 hex digits>)',
-      check: (text) => void readDigest(text),
-    },
-    'hold-between': {
-      type: 'boolean',
-      describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
-    },
-    'control-plane-only': {
-      type: 'boolean',
-      describe:
-        'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
-    },
-    hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
-    backup: {
-      type: 'string',
-      choices: backupModes,
-      describe: 'Back up etcd on a control plane node before each update (default: on)',
-    },
-    'backup-to': {
-      type: 'string',
-      describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
-    },
-    'allow-extra-images': {
-      type: 'string',
-      repeatable: true,
-      describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
-    },
-    acknowledge: {
-      type: 'string',
-      repeatable: true,
-      describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
-    },
-    'accept-risk': {
-      type: 'string',
-      repeatable: true,
-      describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
-    },
-    ...outputOption(),
-    ...offlineTrustOptions,
-    ...signedImagesOption,
-    ...clusterAccessOptions,
-  },
+  options,
   examples: [
     ['upgrade-4.19.4-x86_64.tar.yaml', 'Allow a bundle by the .yaml file beside it'],
     ['upgrade-4.19.4-x86_64.tar --hold', 'Load it on all nodes, and wait for resume'],
@@ -90,7 +88,6 @@ export const command = defineCommand({
     const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { warnOfClaimedRisks } = await import('../cli/claimedRisks.ts');
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
@@ -121,26 +118,12 @@ export const command = defineCommand({
       ...listPolicies(evidence?.signed.policies ?? []),
       `${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`,
     ];
-    terminal.print(await formatResult(args.output, result, words.join('\n')));
+    await terminal.printResult(args.output, result, words.join('\n'));
   },
 });
 
-interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImagesOption> {
-  readonly bundle: string | undefined;
-  readonly device: string | undefined;
-  readonly digest: string | undefined;
-  readonly hold: boolean;
-  readonly holdBetween: boolean;
-  readonly controlPlaneOnly: boolean;
-  readonly backup: BundleRequest['backup'];
-  readonly backupTo: string | undefined;
-  readonly allowExtraImages: readonly string[];
-  readonly acknowledge: readonly string[];
-  readonly acceptRisk: readonly string[];
-}
-
 async function readRequest(
-  args: Asked,
+  args: Arguments<typeof options> & { readonly bundle: string | undefined },
   trust: VerifyTrust,
   context: Context,
 ): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
@@ -154,10 +137,8 @@ async function readRequest(
   }
   if (own && !own.evidence) {
     const stated = [own.version, own.digest].filter((each) => each !== undefined).join(', ');
-    context.log(
-      'warn',
-      `nothing is verified: ${String(bundle)} only states ${stated}. Give the bundle itself to check it`,
-    );
+    const message = `nothing is verified: ${String(bundle)} only states ${stated}. Give the bundle itself to check it`;
+    context.log('warn', message);
   }
   const hold = args.hold ? true : undefined;
   const holdBetween = args.holdBetween ? true : undefined;
@@ -167,12 +148,12 @@ async function readRequest(
   const acknowledge = args.acknowledge.length === 0 ? undefined : [...new Set(args.acknowledge)];
   const controlPlaneOnly = args.controlPlaneOnly ? true : undefined;
   const acceptRisks = args.acceptRisk.length === 0 ? undefined : [...new Set(args.acceptRisk)];
-  const options = {
+  const settings = {
     ...{ hold, holdBetween, controlPlaneOnly, backup, backupTo },
     ...{ allowExtraImages, acknowledge, acceptRisks },
   };
   const { name, version, releaseDigest } = own ?? {};
-  const request = { name, digest: allowed, version, releaseDigest, file, ...options };
+  const request = { name, digest: allowed, version, releaseDigest, file, ...settings };
   return { request, evidence: own?.evidence };
 }
 
@@ -212,10 +193,8 @@ function chooseExtras(
   const digests = wanted.filter((each) => each !== 'all');
   const strange = digests.find((each) => !isDigest(each));
   if (strange !== undefined) {
-    throw new PluginError(
-      'usage',
-      `--allow-extra-images: ${strange} is neither “all” nor a digest (sha256:<64 hex digits>)`,
-    );
+    const message = `--allow-extra-images: ${strange} is neither “all” nor a digest (sha256:<64 hex digits>)`;
+    throw new PluginError('usage', message);
   }
   const chosen = [...(wanted.includes('all') ? (extras ?? []).map(digestIn) : []), ...digests].filter(isDigest);
   for (const image of extras ?? []) {

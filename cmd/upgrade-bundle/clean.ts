@@ -18,12 +18,11 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { cleanRecords } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     using cluster = await openCluster(args, environment, context);
     const dryRun = args.dryRun !== 'none';
     const names = await cleanRecords(cluster, args.name, { dryRun });
     const lines = names.map((name) => `upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
     const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
-    terminal.print(await formatResult(args.output, { dryRun, removed: names }, words));
+    await terminal.printResult(args.output, { dryRun, removed: names }, words);
   },
 });

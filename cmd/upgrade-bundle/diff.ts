@@ -1,7 +1,7 @@
 import type { BlobCount, ImageDiff, ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
 import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatFields, formatResult, formatTable } from '../cli/format.ts';
+import { formatBytes, formatFields, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 
 const side = {
@@ -37,20 +37,16 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { diffReleases } = await import('../../lib/bundle/diff/diff.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../cli/access.ts');
+    const { openRegistries } = await import('../cli/access.ts');
     const { formatDiffPage } = await import('./report/diffReport.ts');
-    await using registries = new Registries(await openAccess(args, environment), context);
+    await using registries = await openRegistries(args, environment, context);
     const access = {
       arch: parseArchitecture(args.arch ?? 'x86_64'),
       repository: args.releaseRepository ?? usualRepository,
       sourceOf: registries.sourceOf.bind(registries),
     };
     const diff = await diffReleases([args.from, args.to], access, context);
-    const { output } = args;
-    const text =
-      output === 'html' ? formatDiffPage(diff, formatBytes) : await formatResult(output, diff, toWords(diff));
-    terminal.print(text.trimEnd());
+    await terminal.printResult(args.output, diff, { words: () => toWords(diff), html: () => formatDiffPage(diff) });
   },
 });
 

@@ -1,5 +1,5 @@
 import { defineCommand } from '../cli/command.ts';
-import { formatFields, formatResult } from '../cli/format.ts';
+import { formatFields } from '../cli/format.ts';
 import { clusterOptions, outputOption, trustOptions } from '../cli/options.ts';
 import { checkFile } from '../cli/values/checks.ts';
 import type { Diagnosis, FoundProgram } from './diagnosis.ts';
@@ -34,7 +34,7 @@ export const command = defineCommand({
   async run(args, session) {
     const { diagnose } = await import('./diagnosis.ts');
     const diagnosis = await diagnose(args, session);
-    session.terminal.print(await formatResult(args.output, diagnosis, describe(diagnosis)));
+    await session.terminal.printResult(args.output, diagnosis, describe(diagnosis));
   },
 });
 

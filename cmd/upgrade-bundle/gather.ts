@@ -30,7 +30,7 @@ export const command = defineCommand({
     const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
     const { gatherState } = await import('../../lib/update/gatherState.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatCount, formatResult } = await import('../cli/format.ts');
+    const { formatCount } = await import('../cli/format.ts');
     using cluster = await openCluster(args, environment, context);
     const time = new Date().toISOString().replace(/[-:]|\.\d+/g, '');
     const folder = args.destDir ?? `upgrade-bundle-gather-${time}`;
@@ -56,8 +56,7 @@ export const command = defineCommand({
     if (args.tar) await writeAtomically(output, encodeTar(entries));
     if (failures.length > 0)
       context.log('warn', `${formatCount(failures.length, 'part')} could not be read: see failures.txt`);
-    terminal.print(
-      await formatResult(args.output, { output, files, failures }, `wrote ${formatCount(files, 'file')} to ${output}`),
-    );
+    const words = `wrote ${formatCount(files, 'file')} to ${output}`;
+    await terminal.printResult(args.output, { output, files, failures }, words);
   },
 });

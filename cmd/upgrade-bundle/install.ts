@@ -5,6 +5,7 @@ import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
+import { parseSize } from '../cli/values/size.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
 
@@ -45,6 +46,11 @@ export const command = defineCommand({
       default: mirrorPort,
       range: [1024, 65_535],
       describe: 'Port of the mirrors on the control plane nodes',
+    },
+    'mirror-quota': {
+      type: 'string',
+      describe: 'Space for retained bundles on each control plane node (default: 75 % of the file system may be full)',
+      check: (text: string) => void parseSize(text),
     },
     'mirror-source': {
       type: 'string',
@@ -91,10 +97,10 @@ export const command = defineCommand({
     const { formatManifest } = await import('../../lib/config/manifest.ts');
     const { referenceOf } = await import('../../lib/cluster/discovery.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { formatObject } = await import('./objectLine.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
+    if (args.mirrorQuota !== undefined && !args.mirror) throw new PluginError('usage', '--mirror-quota needs --mirror');
     if ((args.keepImages || args.mirror) && !wait && dryRun === 'none') {
       const option = args.mirror ? '--mirror' : '--keep-images';
       throw new PluginError('usage', `${option} needs --wait: otherwise the nodes would be rebooted`);
@@ -109,7 +115,8 @@ export const command = defineCommand({
     const startup = wait ? time : undefined;
     const retention = args.keepImages ? time : undefined;
     const { mirrorPort: port, mirrorSource: sources, yes: mayDisrupt } = args;
-    const mirror = args.mirror ? { ...time, port, sources, mayDisrupt } : undefined;
+    const quota = args.mirrorQuota === undefined ? undefined : parseSize(args.mirrorQuota);
+    const mirror = args.mirror ? { ...time, port, quota, sources, mayDisrupt } : undefined;
     const options = { executables, admission, trust, metrics, overwrite, startup, retention, mirror, version };
     if (output === 'yaml' && mirror)
       throw new PluginError(
@@ -131,7 +138,7 @@ export const command = defineCommand({
     ];
     const objects = result.objects.map(({ object, outcome }) => ({ ...referenceOf(object), outcome }));
     const plain = { dryRun: dryRun !== 'none', ...result, objects };
-    terminal.print(await formatResult(output, plain, words.join('\n')));
+    await terminal.printResult(output, plain, words.join('\n'));
   },
 });
 
@@ -147,15 +154,11 @@ function untilStored(terminal: Terminal): Context['onEvent'] {
 async function findItself(): Promise<string> {
   const { isSea } = await import('node:sea');
   if (isSea() && process.platform === 'linux') return process.execPath;
-  throw new PluginError(
-    'usage',
-    'nodes cannot run this program as it is here: give one that they can with --executable',
-    {
-      hint:
-        `It is in the archive oc-disconnected-${version}-linux-amd64.tar.gz (arm64 for such nodes). ` +
-        'A cluster is needed too, also to print the objects.',
-    },
-  );
+  const message = 'nodes cannot run this program as it is here: give one that they can with --executable';
+  const hint =
+    `It is in the archive oc-disconnected-${version}-linux-amd64.tar.gz (arm64 for such nodes). ` +
+    'A cluster is needed too, also to print the objects.';
+  throw new PluginError('usage', message, { hint });
 }
 
 function formatEnd({ nodes }: InstallResult, dryRun: string, access: string): string {

@@ -1,15 +1,14 @@
 import { agentNamespace } from '../../lib/update/upgradeBundle.ts';
 import type { ObjectReference } from '../../lib/cluster/discovery.ts';
 import { formatObjectName } from '../../lib/cluster/compatibility.ts';
-
-const suffixes = { none: '', client: ' (dry run)', server: ' (server dry run)' } as const;
+import { suffixOf, type DryRun } from '../release-mirror-config/applyReport.ts';
 
 /**
  * Formats the line for an object, in the words of kubectl. Adds its namespace if it is not our own:
  * `role/oc-upgrade-bundle -n openshift-config-managed created`.
  */
-export function formatObject(object: ObjectReference, outcome: string, dryRun: keyof typeof suffixes): string {
+export function formatObject(object: ObjectReference, outcome: string, dryRun: DryRun): string {
   const { namespace = agentNamespace } = object.metadata;
   const place = namespace === agentNamespace ? '' : ` -n ${namespace}`;
-  return `${formatObjectName(object)}${place} ${outcome}${suffixes[dryRun]}`;
+  return `${formatObjectName(object)}${place} ${outcome}${suffixOf(dryRun)}`;
 }

@@ -7,7 +7,7 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatCount, formatData, formatTable } from '../cli/format.ts';
+import { formatCount, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { warnOfRisksIn } from '../cli/claimedRisks.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
@@ -31,7 +31,8 @@ const options = {
   },
   mirror: {
     type: 'boolean',
-    describe: 'Also check what install --mirror needs (always checked if it is installed)',
+    describe:
+      'Also check what install --mirror needs (always checked if it is installed), and ask each installed mirror',
   },
   ...outputOption('html'),
   ...offlineTrustOptions,
@@ -69,17 +70,16 @@ export const command = defineCommand({
     const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
     const { formatSiteText } = await import('../../lib/config/siteText.ts');
     const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess, tool } = await import('../cli/access.ts');
+    const { openRegistries, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     using cluster = await openCluster(args, environment, context);
     const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, trust, context);
     const seen = await surveyCluster(cluster);
-    const mirrored = await checkMirrors(cluster, seen, args.mirror ? mirrorPort : undefined);
+    const mirrored = await checkMirrors(cluster, seen, args.mirror ? mirrorPort : undefined, context);
     const survey = { ...seen, findings: [...seen.findings, ...mirrored] };
-    await using registries = new Registries(await openAccess(args, environment), context);
+    await using registries = await openRegistries(args, environment, context);
     const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
     const report = await runPreflight(cluster, plan, context, survey, mirrors);
     if (args.export !== undefined) {
@@ -87,11 +87,12 @@ export const command = defineCommand({
       await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
       context.log('info', `wrote the report of the site to ${args.export}`);
     }
-    if (args.output === 'html') {
-      const { formatPreflightPage } = await import('./report/findingsPage.ts');
-      terminal.print(formatPreflightPage(report, { date: new Date(), tool }).trimEnd());
-    } else if (args.output) terminal.print(await formatData(args.output, report));
-    else terminal.print(toWords(report, terminal.width), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
+    const { formatPreflightPage } = await import('./report/findingsPage.ts');
+    const forms = {
+      words: () => toWords(report, terminal.width),
+      html: () => formatPreflightPage(report, { date: new Date(), tool }),
+    };
+    await terminal.printResult(args.output, report, forms, { blocker: 'bad', warning: 'doubtful', info: 'busy' });
     if (!report.ready) throw failureOf(report);
   },
 });

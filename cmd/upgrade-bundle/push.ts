@@ -77,19 +77,17 @@ export const command = defineCommand({
     const { pushBundle } = await import('../../lib/bundle/deliver/push.ts');
     const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
     const { pushAndApply } = await import('../../lib/mirroring/pushedBundle.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../cli/access.ts');
+    const { openRegistries } = await import('../cli/access.ts');
     const { clusterOpener } = await import('../cli/clusterAccess.ts');
-    const { fetcherOf, trustOf } = await import('../cli/trust.ts');
+    const { trustOf } = await import('../cli/trust.ts');
     const { checkOutcomes, warnOfOutcomes } = await import('../release-mirror-config/applyReport.ts');
     const { formatPushed, toPlainPushed } = await import('./pushReport.ts');
     const to = parseRepository(args.to);
     const mountFrom = args.mountFrom.map((text) => parseNeighbour(text, to.registry));
-    const access = await openAccess(args, environment);
     const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
+    await using registries = await openRegistries(args, environment, pushing);
     await using bundle = await openComplete(args.bundle, { bases: args.base }, pushing);
-    await using registries = new Registries(access, pushing);
-    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, pushing) };
+    const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const signed = await checkSigned(bundle, trust, pushing);
     const destination = registries.repository(to);
     const options = {
@@ -109,9 +107,8 @@ export const command = defineCommand({
       : await pushBundle(bundle, signed, destination, options, pushing);
     const { applied = [], failure } = result;
     warnOfOutcomes(applied, context);
-    const { formatResult } = await import('../cli/format.ts');
     const words = formatPushed(result, signed, bundle, args);
-    terminal.print(await formatResult(args.output, toPlainPushed(result, signed), words));
+    await terminal.printResult(args.output, toPlainPushed(result, signed), words);
     if (failure) throw failure;
     checkOutcomes(applied, 'none');
   },

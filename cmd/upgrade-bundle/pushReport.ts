@@ -7,7 +7,7 @@ import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 import { describePolicies, nameSigners, toPlainPolicies } from '../cli/trust.ts';
 import { formatOutcome, toPlainOutcome } from '../release-mirror-config/applyReport.ts';
-import { clusterWords, registryWords, trustWords } from '../release-mirror-config/carriedOptions.ts';
+import { clusterWords, registryWords, trustWords, upgradeCommand } from '../release-mirror-config/carriedOptions.ts';
 
 /** The result of a push, and what was applied to the cluster if that was requested. */
 export type PushOutcome = PushResult & Partial<Applied>;
@@ -25,7 +25,7 @@ export function toPlainPushed(outcome: PushOutcome, { signatures, policies }: Si
     .flat()
     .map(({ digest, fingerprint, userId }) => ({ digest, fingerprint, signer: userId }));
   const sigstore = toPlainPolicies(policies);
-  const plain = { ...result, signatures: signers, sigstore, command: upgradeCommand(result) };
+  const plain = { ...result, signatures: signers, sigstore, command: upgradeCommand(result.release) };
   return { ...plain, ...(applied && { applied: applied.map(toPlainOutcome), error: failure?.message }) };
 }
 
@@ -51,7 +51,7 @@ export function formatPushed(
   const bases = args.base.map((base) => ` --base=${shellWord(base)}`).join('');
   const again = `${shellWord(path)} --to=${shellWord(args.to)}${bases}${registryWords(args)}${trustWords(args)}`;
   const updates = (outcome.releases ?? [outcome.release]).map(
-    (release) => `  ${upgradeCommand({ release })}${clusterWords(args)}`,
+    (release) => `  ${upgradeCommand(release)}${clusterWords(args)}`,
   );
   const steps = [
     ...(applied
@@ -70,9 +70,4 @@ export function formatPushed(
     ...(applied ?? []).map((each) => formatOutcome(each, 'none')),
     ...steps,
   ].join('\n');
-}
-
-// A release image in a private registry is not among the recommended updates, so the update must be explicit.
-function upgradeCommand({ release }: Pick<PushResult, 'release'>): string {
-  return `oc adm upgrade --allow-explicit-upgrade --to-image=${release}`;
 }

@@ -1,8 +1,8 @@
 import type { ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { checkFile, readDigest } from '../cli/values/checks.ts';
+import { checkFile, digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { formatFields, formatResult } from '../cli/format.ts';
+import { formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 
 const options = {
@@ -13,11 +13,7 @@ const options = {
     suggest: 'files',
     check: checkFile,
   },
-  digest: {
-    type: 'string',
-    describe: 'Expected digest of the bundle or release (sha256:<64 hex digits>)',
-    check: (text: string) => void readDigest(text),
-  },
+  digest: digestOption('Expected digest of the bundle or release (sha256:<64 hex digits>)'),
   ...outputOption(),
 } as const;
 
@@ -48,7 +44,7 @@ export const command = defineCommand({
         hint: 'Get the receipt of this bundle, or verify the bundle itself.',
       });
     }
-    terminal.print(await formatResult(args.output, receipt, toWords(file, receipt)));
+    await terminal.printResult(args.output, receipt, toWords(file, receipt));
     if (receipt.predicate['good'] !== true) {
       throw new PluginError('incomplete', `${file} is about a bundle with problems`, {
         hint: 'Do not use the bundle.',

@@ -13,11 +13,10 @@ export const command = defineCommand({
     const { chooseRecord, listRecords, resumeUpdate } = await import('../../lib/update/bundleRecord.ts');
     const { phaseOf } = await import('../../lib/update/upgradeBundle.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     using cluster = await openCluster(args, environment, context);
     const { bundle, outcome } = await resumeUpdate(cluster, chooseRecord(await listRecords(cluster), args.name));
     const result = { name: bundle.metadata.name, outcome, phase: phaseOf(bundle) };
     const words = outcome === 'unchanged' ? 'is not held' : 'is no longer held';
-    terminal.print(await formatResult(args.output, result, `upgradebundle/${result.name} ${words}: ${result.phase}`));
+    await terminal.printResult(args.output, result, `upgradebundle/${result.name} ${words}: ${result.phase}`);
   },
 });

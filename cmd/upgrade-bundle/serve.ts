@@ -45,18 +45,17 @@ export const command = defineCommand({
     const { serveBundle } = await import('../../lib/bundle/deliver/serve.ts');
     const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
     const { releaseRepository } = await import('../../lib/content/store/directory.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../cli/access.ts');
+    const { openRegistries } = await import('../cli/access.ts');
     const { parseListen } = await import('../cli/values/listen.ts');
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { readToken } = await import('../cli/values/token.ts');
-    const { fetcherOf, nameSigners, trustOf } = await import('../cli/trust.ts');
+    const { nameSigners, trustOf } = await import('../cli/trust.ts');
     const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);
     const place = parseListen(args.listen);
     const listen = { ...place, token, names: [...args.host, ...(isLoopback(place.host) ? [] : ownNames())] };
     await using bundle = await openComplete(args.bundle, { bases: args.base }, context);
-    await using registries = new Registries(await openAccess(args, environment), context);
-    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
+    await using registries = await openRegistries(args, environment, context);
+    const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const signed = await checkSigned(bundle, trust, context);
     const server = await serveBundle(bundle, { ...listen, tags: signed.tags }, context);
     const { host: address } = new URL(server.url);
@@ -72,10 +71,8 @@ export const command = defineCommand({
     warnOfExtraImages(signed.extraImages, context);
     context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
     const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
-    context.log(
-      'info',
-      `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`,
-    );
+    const message = `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`;
+    context.log('info', message);
     // An interruption is the normal end of a server, and not a failure.
     if (!context.signal.aborted) await once(context.signal, 'abort');
     await server.close();

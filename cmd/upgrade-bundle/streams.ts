@@ -30,7 +30,7 @@ export const command = defineCommand({
     const { planOSImageStream, readStreamSite, writeOSImageStream } =
       await import('../../lib/update/osImageStreamWrite.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult, formatYaml } = await import('../cli/format.ts');
+    const { formatYaml } = await import('../cli/format.ts');
     const { version, images, streams } = await readStreams(args, context);
     if (!streams) {
       context.log('info', `${version} needs no operating system streams described in the cluster`);
@@ -47,13 +47,9 @@ export const command = defineCommand({
       return;
     }
     if (!isDesired) {
-      throw new PluginError(
-        'not-ready',
-        `cannot describe the streams of ${version}: the cluster does not update to it`,
-        {
-          hint: `Request the update first: the controller of the running release would take the object for its own.`,
-        },
-      );
+      const message = `cannot describe the streams of ${version}: the cluster does not update to it`;
+      const hint = `Request the update first: the controller of the running release would take the object for its own.`;
+      throw new PluginError('not-ready', message, { hint });
     }
     if (!isServed) {
       throw new PluginError('not-served', `the cluster does not serve OSImageStream v1 yet`, {
@@ -66,16 +62,9 @@ export const command = defineCommand({
       });
     }
     const outcome = await writeOSImageStream(cluster, object);
-    const result = {
-      name: 'cluster',
-      version,
-      outcome,
-      commit: streams.commit ?? '',
-      commitSource: streams.commitSource,
-    };
-    terminal.print(
-      await formatResult(args.output, result, `osimagestream.machineconfiguration.openshift.io/cluster ${outcome}`),
-    );
+    const { commit = '', commitSource } = streams;
+    const words = `osimagestream.machineconfiguration.openshift.io/cluster ${outcome}`;
+    await terminal.printResult(args.output, { name: 'cluster', version, outcome, commit, commitSource }, words);
   },
 });
 

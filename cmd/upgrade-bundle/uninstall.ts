@@ -34,7 +34,6 @@ export const command = defineCommand({
     const { uninstallAgents } = await import('../../lib/update/install/uninstall.ts');
     const { removeMirror } = await import('../../lib/update/mirror/mirrorInstallation.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatResult } = await import('../cli/format.ts');
     const { formatObject } = await import('./objectLine.ts');
     const { nodeStateFolder } = await import('../../lib/node/machine/paths.ts');
     const { force, removePins } = args;
@@ -50,7 +49,7 @@ export const command = defineCommand({
     const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
     if (isUnconfirmed) lines.push(askForYes);
     const words = gone.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
-    terminal.print(await formatResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words));
+    await terminal.printResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words);
     const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
     if (unpinned && dryRun === 'none')
       context.log('warn', 'nothing keeps kubelets that need space from removing images any more');

@@ -1,7 +1,7 @@
 import { findDigest } from '../../lib/bundle/sidecars.ts';
 import type { ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { checkFile, readDigest } from '../cli/values/checks.ts';
+import { checkFile, digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import {
   baseOption,
@@ -16,11 +16,7 @@ import {
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
 const options = {
-  digest: {
-    type: 'string',
-    describe: 'Expected digest of the whole file (sha256:<64 hex digits>)',
-    check: (text: string) => void readDigest(text),
-  },
+  digest: digestOption('Expected digest of the whole file (sha256:<64 hex digits>)'),
   sha256: {
     type: 'string',
     describe: 'File in the format of sha256sum with the expected digest of the whole file',
@@ -57,17 +53,17 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { formatVerified, toReceipt, verdictAccents } = await import('./verifyReport.ts');
+    const { formatAudit } = await import('./report/auditReport.ts');
+    const { toPlainVerified, toReceipt, formatVerified, verdictAccents } = await import('./verifyReport.ts');
     const { verdictError, verdictOf } = await import('./report/verdict.ts');
     const { addBases } = await import('../../lib/bundle/complete.ts');
     const { openBundle } = await import('../../lib/bundle/open.ts');
     const { readSigningKey } = await import('../../lib/bundle/verify/receipt.ts');
     const { verifyBundle } = await import('../../lib/bundle/verify/verify.ts');
     const { listOtherKeys, loadExpectedKeys } = await import('../../lib/release/sigstore/policyKeys.ts');
-    const { Registries } = await import('../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../cli/access.ts');
+    const { openRegistries, tool } = await import('../cli/access.ts');
     const { warnOfRisksIn } = await import('../cli/claimedRisks.ts');
-    const { fetcherOf, trustOf } = await import('../cli/trust.ts');
+    const { trustOf } = await import('../cli/trust.ts');
     if (args.signKey !== undefined && args.output !== 'json') {
       throw new PluginError('usage', '--sign-key needs -o json');
     }
@@ -75,17 +71,19 @@ export const command = defineCommand({
     const expectedKeys = await loadExpectedKeys(args.trustKey);
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
     await using bundle = await addBases(await openBundle(args.bundle, reading, { tolerant: true }), args.base, reading);
-    await using registries = new Registries(await openAccess(args, environment), reading);
+    await using registries = await openRegistries(args, environment, reading);
     const expected = await readExpected(args, bundle.path);
     if (bundle.form === 'directory' && expected.length > 0) {
       throw new PluginError('usage', `${args.bundle} is a directory, which has no digest to compare`);
     }
-    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
+    const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const report = await verifyBundle(bundle, { trust, expected }, reading);
-    const text = signKey
-      ? toReceipt(report, expectedKeys, signKey)
-      : await formatVerified(report, expectedKeys, args.output);
-    terminal.print(text, args.output === undefined ? verdictAccents : undefined);
+    const forms = {
+      words: () => formatVerified(report, expectedKeys),
+      html: () => formatAudit(report, { date: new Date(), tool, keys: expectedKeys }),
+    };
+    if (signKey) terminal.print(toReceipt(report, expectedKeys, signKey));
+    else await terminal.printResult(args.output, toPlainVerified(report, expectedKeys), forms, verdictAccents);
     for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
     for (const { message } of report.warnings) context.log('warn', message);
     warnOfRisksIn(bundle.metadata, context);

@@ -8,8 +8,7 @@ import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { tool } from '../cli/access.ts';
 import type { Accents } from '../cli/colors.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
-import { formatBytes, formatFields, formatResult, nameReleases } from '../cli/format.ts';
-import { formatAudit } from './report/auditReport.ts';
+import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { describeStreams } from '../cli/osImageStreams.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
 import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
@@ -21,27 +20,18 @@ export const verdictAccents = {
   ...{ unsigned: 'bad', untrusted: 'bad' },
 } as const satisfies Accents;
 
-/** Formats the result of `verify`: as words, data, or a page for auditors. */
-export async function formatVerified(
-  report: VerifyReport,
-  keys: ExpectedKeys,
-  form: 'json' | 'yaml' | 'html' | undefined,
-): Promise<string> {
-  if (form === 'html') return formatAudit(report, { date: new Date(), tool, keys }).trimEnd();
-  return formatResult(form, toPlain(report, keys), toWords(report, keys));
-}
-
 /** Returns the report as a signed statement about the bundle and its release. */
 export function toReceipt(report: VerifyReport, keys: ExpectedKeys, key: KeyObject): string {
   const { path, digest } = report;
   const releases = (report.releases ?? [report]).map((each) => [each.release, digestIn(each.release)] as const);
   const subjects = [...(digest === undefined ? [] : [[basename(path), digest] as const]), ...releases];
   const subject = subjects.map(([name, of]) => ({ name, digest: { sha256: of.replace('sha256:', '') } }));
-  const predicate = { date: new Date().toISOString(), tool, ...toPlain(report, keys) };
+  const predicate = { date: new Date().toISOString(), tool, ...toPlainVerified(report, keys) };
   return signReceipt({ subject, predicate }, key).trimEnd();
 }
 
-function toPlain(
+/** Returns the result of `verify` as plain data. */
+export function toPlainVerified(
   { signatures, policies, provenance, ...report }: VerifyReport,
   keys: ExpectedKeys,
 ): Record<string, unknown> {
@@ -69,7 +59,8 @@ function describeChanges({ changes }: VerifyReport): string[][] {
   return [['Changes', `since ${changes.version}: ${counts.join(', ')}`]];
 }
 
-function toWords(report: VerifyReport, keys: ExpectedKeys): string {
+/** Formats the result of `verify` for a person. */
+export function formatVerified(report: VerifyReport, keys: ExpectedKeys): string {
   const { path, arch, release, releases = [], digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
   const verdict = verdictOf(report);
   const all = images.whole === images.expected;

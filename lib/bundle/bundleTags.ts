@@ -1,5 +1,5 @@
 import type { Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { isPluginError, passOver, PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import { attachedTo } from '../content/oci/attachment.ts';
 import type { Digest } from '../content/oci/digest.ts';
@@ -50,20 +50,13 @@ export async function readBundleTags(
     else tags.set(tag, digest);
   }
   const others = [...files].filter((tag) => isTag(tag) && !expected.has(tag) && !attachedTo(tag)).sort();
-  if (others.length > 0) {
-    context.log('warn', `${nameSome(others)}: left out, because no signed release has such a tag`);
-  }
+  if (others.length > 0) context.log('warn', `${nameSome(others)}: left out, because no signed release has such a tag`);
   return tags;
 }
 
 /** Returns the digest of a tag file; undefined if its image cannot be read. */
 async function resolveTag(content: Bundle['content'], tag: string): Promise<Digest | undefined> {
-  try {
-    return (await content.resolve(tag)).digest;
-  } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    return undefined;
-  }
+  return (await content.resolve(tag).catch(passOver))?.digest;
 }
 
 async function findFault(content: Bundle['content'], digest: Digest): Promise<PluginError | undefined> {

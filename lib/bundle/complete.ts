@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { passOver, PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import type { Descriptor } from '../content/oci/descriptor.ts';
 import type { ContentSource, LocalContent } from '../content/store/store.ts';
@@ -160,10 +160,6 @@ async function listNeighbours({ path, form, volumes }: Bundle): Promise<string[]
 async function hasAny(content: ContentSource, { base }: BundleMetadata): Promise<boolean> {
   for (const blob of base?.blobs ?? []) if (await content.exists(descriptorOf(blob))) return true;
   return false;
-}
-
-function passOver(error: unknown): undefined {
-  if (!isPluginError(error) || error.code === 'interrupted') throw error;
 }
 
 /** The content of a store. Content that it lacks is read from other stores. */

@@ -82,10 +82,8 @@ export function describedSubject(metadata: BundleMetadata): ConfigSubject {
 /** Logs the registries in the configuration that no signature covers. */
 export function announceMirrors({ mirrors }: ConfigVerdict, context: Context): void {
   for (const { manifest, registries } of mirrors) {
-    context.log(
-      'info',
-      `${manifest.path} names ${registries.join(', ')}, which is not covered by the release signature`,
-    );
+    const message = `${manifest.path} names ${registries.join(', ')}, which is not covered by the release signature`;
+    context.log('info', message);
   }
 }
 

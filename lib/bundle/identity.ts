@@ -98,20 +98,17 @@ async function compareSidecars(path: string, own: BundleIdentity): Promise<void>
     [`${path}.yaml`, manifest ? parseIdentity(String(manifest), `${path}.yaml`) : {}],
   ];
   for (const [file, stated] of noted)
-    for (const [field, what] of facts) {
+    for (const [field, what] of identityFields) {
       const [wanted, actual] = [stated[field], own[field]];
       if (wanted === undefined || wanted === actual) continue;
-      throw new PluginError(
-        'digest-mismatch',
-        `${file} states the ${what} ${wanted}, and ${path} has ${actual ?? ''}`,
-        {
-          hint: `One of the two belongs to another bundle, or is corrupt. Use neither before you know which.`,
-        },
-      );
+      const message = `${file} states the ${what} ${wanted}, and ${path} has ${actual ?? ''}`;
+      const hint = `One of the two belongs to another bundle, or is corrupt. Use neither before you know which.`;
+      throw new PluginError('digest-mismatch', message, { hint });
     }
 }
 
-const facts = [
+/** The fields that identify a bundle, with their names in messages. */
+export const identityFields = [
   ['digest', 'digest'],
   ['version', 'version'],
   ['releaseDigest', 'release digest'],
@@ -129,13 +126,9 @@ function parseIdentity(text: string, path: string): BundleIdentity {
       releaseDigest: release !== undefined && isDigest(release) ? release : undefined,
     };
   }
-  throw new PluginError(
-    'invalid-file',
-    `${path} does not have exactly one UpgradeBundle with a digest, as create writes it beside a bundle`,
-    {
-      hint: 'Give the bundle, or the .yaml or .sha256 file beside it.',
-    },
-  );
+  const message = `${path} does not have exactly one UpgradeBundle with a digest, as create writes it beside a bundle`;
+  const hint = 'Give the bundle, or the .yaml or .sha256 file beside it.';
+  throw new PluginError('invalid-file', message, { hint });
 }
 
 /**

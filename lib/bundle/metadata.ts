@@ -168,7 +168,7 @@ function findContradiction(value: Fields): string | undefined {
 }
 
 /** The form of a value in metadata.json. */
-interface Form {
+interface Shape {
   readonly isValid: (value: unknown) => boolean;
   /** Returns a value with the known keys only, in the order in which `create` writes them. */
   readonly arrange: (value: unknown) => unknown;
@@ -176,12 +176,12 @@ interface Form {
   readonly paths: readonly string[];
 }
 
-function single(isValid: (value: unknown) => boolean): Form {
+function single(isValid: (value: unknown) => boolean): Shape {
   return { isValid, arrange: (value) => value, paths: [''] };
 }
 
 /** `identify`: entries must differ in what it returns. */
-function list(entry: Form, identify?: (value: unknown) => unknown): Form {
+function list(entry: Shape, identify?: (value: unknown) => unknown): Shape {
   return {
     isValid: (value) =>
       Array.isArray(value) &&
@@ -192,7 +192,7 @@ function list(entry: Form, identify?: (value: unknown) => unknown): Form {
   };
 }
 
-function mapping(isKey: (key: unknown) => boolean, entry: Form): Form {
+function mapping(isKey: (key: unknown) => boolean, entry: Shape): Shape {
   return {
     isValid: (value) =>
       isFields(value) && Object.entries(value).every(([key, each]) => isKey(key) && entry.isValid(each)),
@@ -206,10 +206,10 @@ function mapping(isKey: (key: unknown) => boolean, entry: Form): Form {
 
 /** `optional`: the fields that may be absent. */
 function record<Key extends string>(
-  fields: Readonly<Record<Key, Form>>,
+  fields: Readonly<Record<Key, Shape>>,
   optional: readonly Key[] = [],
-): Form & { findFault(value: Fields): string | undefined } {
-  const all = Object.entries<Form>(fields);
+): Shape & { findFault(value: Fields): string | undefined } {
+  const all = Object.entries<Shape>(fields);
   const isPresent = (value: Fields, name: string): boolean =>
     value[name] !== undefined || !optional.some((each) => each === name);
   const findFault = (value: Fields): string | undefined =>
@@ -238,23 +238,23 @@ const components = mapping(matches(/^[0-9A-Za-z][\w.-]{0,127}$/), pullspec);
 // Texts of a bundle are printed on a terminal, so they must not have control characters.
 const text = single((value) => typeof value === 'string' && value.length <= 1000 && !/\p{Cc}/u.test(value));
 const size = single((value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0);
-const blob: Record<keyof BlobRecord, Form> = { digest, size };
+const blob: Record<keyof BlobRecord, Shape> = { digest, size };
 const blobs = list(record(blob), (each) => fieldsOf(each)['digest']);
-const risks = list(record({ name: text, message: text, url: text } satisfies Record<keyof UpdateRisk, Form>));
-const signature: Record<keyof SignatureRecord, Form> = { fingerprint: text, signer: text };
-const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Form> = {
+const risks = list(record({ name: text, message: text, url: text } satisfies Record<keyof UpdateRisk, Shape>));
+const signature: Record<keyof SignatureRecord, Shape> = { fingerprint: text, signer: text };
+const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Shape> = {
   name: single((value) => text.isValid(value) && /^[^/]+\.tar\.\d{3}$/.test(String(value))),
   size,
 };
-const base: Record<keyof BundleBase, Form> = {
+const base: Record<keyof BundleBase, Shape> = {
   ...{ version, arch, release: pullspec, blobs, images: mapping(isPullspec, list(digest, itself)) },
 };
-const release: Record<keyof BundledRelease, Form> = {
+const release: Record<keyof BundledRelease, Shape> = {
   ...{ version, release: pullspec, components, osImages: list(pullspec), previous: list(version), risks, bytes: size },
 };
 
 /** The form of metadata.json, with its keys in the order in which `create` writes them. */
-const fields: Record<keyof BundleMetadata, Form> = {
+const fields: Record<keyof BundleMetadata, Shape> = {
   formatVersion: single((value) => value === 1 || value === 2),
   ...{ version, arch, release: pullspec, images: list(pullspec, itself), components },
   ...{ extraImages: list(pullspec, itself), osImages: list(pullspec), previous: list(version) },

@@ -5,7 +5,7 @@ import type { Digest } from '../content/oci/digest.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { entryKindOf } from './entryKind.ts';
-import { describeRelease } from './facts.ts';
+import { describeRelease } from './metadataFacts.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';

@@ -10,7 +10,7 @@ import { directoryLock } from '../content/store/directoryNames.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import { SameBytes } from '../content/archive/sameBytes.ts';
 import { parseVolumeName } from '../content/archive/volumes.ts';
-import { describeReleases } from './facts.ts';
+import { describeReleases } from './metadataFacts.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
 import type { Bundle, BundleFile, OpenBundleOptions, Scanner } from './bundle.ts';
 import { comparedName, entryKindOf } from './entryKind.ts';

@@ -1,4 +1,4 @@
-import { isPluginError } from '../errors.ts';
+import { ignoring } from '../errors.ts';
 import type { RootFolder } from '../content/files/rootFolder.ts';
 import { isDigest, type Digest } from '../content/oci/digest.ts';
 import { formatReference, parseReference, parseRepository, type Reference } from '../content/oci/reference.ts';
@@ -50,10 +50,7 @@ export function formatReleaseRepositories(repositories: ReadonlyMap<Digest, stri
 
 /** Reads a file of names. A missing or invalid file has no names, because they only describe. */
 async function readNames<T>(folder: RootFolder, path: string, none: T, parse: (names: unknown) => T): Promise<T> {
-  const bytes = await folder.read(path, sizeLimit).catch((error: unknown) => {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  });
+  const bytes = await folder.read(path, sizeLimit).catch(ignoring('not-found'));
   if (!bytes) return none;
   try {
     return parse(parseJson(bytes.toString()));

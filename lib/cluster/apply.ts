@@ -197,28 +197,19 @@ async function missingNamespace(cluster: Cluster, object: KubernetesObject): Pro
 }
 
 function noNamespace(object: KubernetesObject, namespace: string): PluginError {
-  return new PluginError(
-    'not-found',
-    `${formatObjectName(object)} needs the namespace “${namespace}”, which does not exist`,
-    {
-      hint: namespace.startsWith('openshift-')
-        ? `An operator usually creates this namespace: check that it is installed. Or run oc create namespace ${namespace}`
-        : `Create it: oc create namespace ${namespace}`,
-    },
-  );
+  const message = `${formatObjectName(object)} needs the namespace “${namespace}”, which does not exist`;
+  const hint = namespace.startsWith('openshift-')
+    ? `An operator usually creates this namespace: check that it is installed. Or run oc create namespace ${namespace}`
+    : `Create it: oc create namespace ${namespace}`;
+  return new PluginError('not-found', message, { hint });
 }
 
 function explain(error: unknown, object: KubernetesObject): PluginError {
   if (!isPluginError(error)) return new PluginError('internal', messageOf(error), { cause: error });
   if (error instanceof ApiError && error.reason === 'Conflict') {
-    return new PluginError(
-      'conflict',
-      `${formatObjectName(object)} is being changed by another client: ${error.message}`,
-      {
-        hint: 'To see which client changes it: oc get -o yaml --show-managed-fields. Then apply again.',
-        cause: error,
-      },
-    );
+    const message = `${formatObjectName(object)} is being changed by another client: ${error.message}`;
+    const hint = 'To see which client changes it: oc get -o yaml --show-managed-fields. Then apply again.';
+    return new PluginError('conflict', message, { hint, cause: error });
   }
   return error;
 }

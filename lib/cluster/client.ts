@@ -1,8 +1,9 @@
+import { ignoring } from '../errors.ts';
 import { fieldsOf, listOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
-import { Discovery, orUndefined, type ObjectReference, type ServedKind } from './discovery.ts';
+import { Discovery, type ObjectReference, type ServedKind } from './discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
 import type { StoredObject } from './fields.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
@@ -106,7 +107,7 @@ export class Cluster {
   /** Reads an object; undefined if it does not exist. */
   async read(reference: ObjectReference): Promise<StoredObject | undefined> {
     const path = await this.#kinds.pathOf(reference);
-    return await orUndefined(this.#exchange.send({ method: 'GET', path }) as Promise<StoredObject>);
+    return await (this.#exchange.send({ method: 'GET', path }) as Promise<StoredObject>).catch(ignoring('not-found'));
   }
 
   /** Reads all objects of a kind in pages. Restarts if the list has expired (410). */
@@ -201,7 +202,7 @@ export class Cluster {
     const preconditions = { ...(uid && { uid }), ...(resourceVersion && { resourceVersion }) };
     // API servers ignore the query if there is a body: a dryRun in the query would really delete.
     const body = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions, ...(dryRun && { dryRun: ['All'] }) };
-    return (await orUndefined(this.#exchange.send({ method: 'DELETE', path, body }))) !== undefined;
+    return (await this.#exchange.send({ method: 'DELETE', path, body }).catch(ignoring('not-found'))) !== undefined;
   }
 
   /**
@@ -212,7 +213,7 @@ export class Cluster {
     const path = `${await this.#kinds.pathOf(pod)}/eviction`;
     const deleteOptions = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions: { uid } };
     const body = { apiVersion: 'policy/v1', kind: 'Eviction', metadata: { name, namespace }, deleteOptions };
-    await orUndefined(this.#exchange.send({ method: 'POST', path, body }));
+    await this.#exchange.send({ method: 'POST', path, body }).catch(ignoring('not-found'));
   }
 
   /** Returns how the cluster serves a kind; undefined if it does not. Caches served kinds. */

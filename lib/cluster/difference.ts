@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { isFields, type Fields } from '../fields.ts';
+import { isFields, withoutAbsent, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { StoredObject } from './fields.ts';
 
@@ -50,7 +50,7 @@ export function overlay(stored: StoredObject, manifest: KubernetesObject): Store
   const { labels, annotations } = manifest.metadata;
   const stated = comparable({
     ...manifest,
-    metadata: { name: manifest.metadata.name, ...pick({ labels, annotations }) },
+    metadata: { name: manifest.metadata.name, ...withoutAbsent({ labels, annotations }) },
   });
   const exact = exactFields(manifest.kind);
   const kept = Object.entries(stored).filter(([field]) => !exact.includes(field));
@@ -166,8 +166,4 @@ function formatValue(value: unknown, path: Path, kind: string): string {
   const text = JSON.stringify(value);
   if (text.length <= longest) return text;
   return `${text.slice(0, longest / 2)}…${text.slice(-longest / 2)} (${text.length} characters)`;
-}
-
-function pick<T extends Fields>(fields: T): Partial<T> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
 }

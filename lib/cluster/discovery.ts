@@ -1,5 +1,5 @@
 import { isFields, type Fields } from '../fields.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { ignoring, PluginError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
 
@@ -83,7 +83,7 @@ export class Discovery {
   }
 
   async #discover(apiVersion: string): Promise<ServedKind[]> {
-    const answer = await orUndefined(this.#exchange.send({ method: 'GET', path: rootOf(apiVersion) }));
+    const answer = await this.#exchange.send({ method: 'GET', path: rootOf(apiVersion) }).catch(ignoring('not-found'));
     const { resources } = isFields(answer) ? answer : {};
     return (Array.isArray(resources) ? resources : [])
       .filter(isFields)
@@ -104,14 +104,4 @@ function checkSegment(part: unknown, kind: string): void {
 
 function rootOf(apiVersion: string): string {
   return `${apiVersion.includes('/') ? '/apis' : '/api'}/${apiVersion}`;
-}
-
-/** Waits for a response; undefined if the object does not exist. */
-export async function orUndefined<T>(answer: Promise<T>): Promise<T | undefined> {
-  try {
-    return await answer;
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
 }

@@ -143,7 +143,7 @@ export class Exchange {
     }
     const { requestTimeout = 60_000 } = this.#options;
     const idle = new AbortController();
-    const giveUp = (words: string): void => {
+    const abandon = (words: string): void => {
       idle.abort(new Timeout(words));
     };
     const timers = [
@@ -151,11 +151,11 @@ export class Exchange {
         this.#context.log('info', `waiting for ${url.host}, the cluster ${this.#target.name}`);
       }, noticeDelay),
       ...(requestTimeout > 0
-        ? [setTimeout(giveUp, requestTimeout, `did not answer within ${requestTimeout / 1000} s`)]
+        ? [setTimeout(abandon, requestTimeout, `did not answer within ${requestTimeout / 1000} s`)]
         : []),
     ];
     try {
-      const response = await this.#send(request, url, access, AbortSignal.any([signal, idle.signal]), giveUp);
+      const response = await this.#send(request, url, access, AbortSignal.any([signal, idle.signal]), abandon);
       const { statusCode: status = 0, headers } = response;
       this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${status}`);
       this.#passOn(headers.warning);
@@ -200,7 +200,7 @@ export class Exchange {
     url: URL,
     access: Access,
     signal: AbortSignal,
-    giveUp: (words: string) => void,
+    abandon: (words: string) => void,
   ): Promise<IncomingMessage> {
     const { method, body, contentType = 'application/json', accept = 'application/json' } = request;
     const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
@@ -221,7 +221,7 @@ export class Exchange {
       let incoming: IncomingMessage | undefined;
       // requestTimeout limits the time until the response.
       const limits = { connectTimeout, idleTimeout: Infinity };
-      const unwatch = watchIdleTime(outgoing, () => incoming, limits, giveUp);
+      const unwatch = watchIdleTime(outgoing, () => incoming, limits, abandon);
       outgoing.once('close', unwatch).once('error', reject);
       outgoing.once('response', (response) => {
         incoming = response;

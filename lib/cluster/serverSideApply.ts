@@ -100,15 +100,10 @@ function explain(error: unknown, object: KubernetesObject): unknown {
   const causes = error instanceof ApiError ? listOf(error.details['causes']) : [];
   const owned = causes.filter(({ reason }) => reason === 'FieldManagerConflict').map(({ field }) => String(field));
   if (owned.length > 0) {
-    return new PluginError(
-      'conflict',
-      `${formatObjectName(object)} was changed by another manager: ${owned.join(', ')}`,
-      {
-        hint: 'To see which manager: oc get -o yaml --show-managed-fields. Overwrite its values if they are not needed.',
-        settings: ['overwrite'],
-        cause: error,
-      },
-    );
+    const message = `${formatObjectName(object)} was changed by another manager: ${owned.join(', ')}`;
+    const hint =
+      'To see which manager: oc get -o yaml --show-managed-fields. Overwrite its values if they are not needed.';
+    return new PluginError('conflict', message, { hint, settings: ['overwrite'], cause: error });
   }
   return new PluginError(error.code, `${formatObjectName(object)}: ${error.message}`, {
     hint: error.hint,

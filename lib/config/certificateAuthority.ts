@@ -76,13 +76,9 @@ export function keepAuthorities(
 function keyOf(registry: string): string {
   const key = registry.replace(/:(?=\d+$)/, '..');
   if (/^[\w.-]+$/.test(key)) return key;
-  throw new PluginError(
-    'usage',
-    `a cluster cannot trust a certificate authority for ${registry}: it is not a host name`,
-    {
-      hint: 'Give the registry a name and use that.',
-    },
-  );
+  const message = `a cluster cannot trust a certificate authority for ${registry}: it is not a host name`;
+  const hint = 'Give the registry a name and use that.';
+  throw new PluginError('usage', message, { hint });
 }
 
 function normalizeCertificates(text: string): string {

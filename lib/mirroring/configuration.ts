@@ -14,7 +14,6 @@ import type { Cluster } from '../cluster/client.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { Registries } from '../content/registry/registries.ts';
-import { fetchFile, type FetchFile } from '../content/http/fetchFile.ts';
 import { parseReleaseTag } from '../release/version.ts';
 import { Directory, releaseRepository } from '../content/store/directory.ts';
 import { parseLocation } from '../location.ts';
@@ -80,8 +79,7 @@ async function readChecked(
   context: Context,
 ): Promise<readonly ConfigManifest[]> {
   await using registries = new Registries(access.registries, context);
-  const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
-  const checking = { ...trust, fetchFile: fetch };
+  const checking = { ...trust, fetchFile: registries.fetchFile };
   if (text === undefined) return await readConfiguration(path, checking, context);
   return await checkTexts([{ path, file: path, text }], path, checking, context);
 }

@@ -4,7 +4,7 @@ import type { MirroredSource } from '../config/mirrorSets.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { collectFailures } from '../failures.ts';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { ignoring, isPluginError, messageOf, PluginError } from '../errors.ts';
 import { formatReference, type Reference } from '../content/oci/reference.ts';
 import { formatPlace, formatTarget, releaseName, type Destination } from './destination.ts';
 import { buildGraphDataImage } from '../release/graph/graphData.ts';
@@ -95,15 +95,10 @@ export async function findGraphData(
     if (!source.isLocal) return undefined;
     const content = source.found.source;
     const tag = componentTag(release.version, release.arch, graphDataName);
-    const root = await content.resolve(tag).catch((error: unknown) => {
-      if (isPluginError(error, 'not-found')) return undefined;
-      throw error;
-    });
+    const root = await content.resolve(tag).catch(ignoring('not-found'));
     if (!root) return undefined;
-    context.log(
-      'warn',
-      `the graph-data image ${root.digest} in ${content.name} is not covered by the release signature`,
-    );
+    const message = `the graph-data image ${root.digest} in ${content.name} is not covered by the release signature`;
+    context.log('warn', message);
     return { name: graphDataName, digest: root.digest, source: content, target };
   }
   const cli = release.images.get('cli');
@@ -129,10 +124,8 @@ export async function describeUpdateService(
   if (place.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
   const releases = formatPlace(place);
   if (formatPlace(destination('cli', release).place) === releases) {
-    context.log(
-      'warn',
-      `the update service reads every image in ${releases}; a separate repository for the release image avoids that`,
-    );
+    const message = `the update service reads every image in ${releases}; a separate repository for the release image avoids that`;
+    context.log('warn', message);
   }
   return {
     releases,

@@ -18,7 +18,7 @@ import type { MirrorResult } from './plan.ts';
 import type { MirrorImage } from './mirrorGroup.ts';
 import { usualRepository } from '../release/version.ts';
 import type { NamedResult } from '../release/sigstore/releaseCheck.ts';
-import { fetchFile, type FetchFile } from '../content/http/fetchFile.ts';
+import type { FetchFile } from '../content/http/fetchFile.ts';
 import {
   findAdditionalImages,
   listAdditionalMirrors,
@@ -58,7 +58,6 @@ export interface MirrorOutcome extends Applied {
 /** A release whose signature is checked, and the connections to its source. */
 interface OpenedRelease {
   readonly registries: Registries;
-  readonly fetchFile: FetchFile;
   readonly source: ReleaseSource;
   readonly signed: SignedRelease;
 }
@@ -112,22 +111,20 @@ async function withRelease<R>(
   use: (opened: OpenedRelease) => Promise<R>,
 ): Promise<R> {
   await using registries = new Registries(access.registries, context);
-  const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
-  await using source = await openSource(request, access, registries, fetch, context);
-  const signed = await load(request, source, fetch, context);
-  return await use({ registries, fetchFile: fetch, source, signed });
+  await using source = await openSource(request, access, registries, context);
+  const signed = await load(request, source, registries.fetchFile, context);
+  return await use({ registries, source, signed });
 }
 
 function openSource(
   { graphUrl, ...request }: ReleaseSearch,
   access: MirroringAccess,
   registries: Registries,
-  fetchFile: FetchFile,
   context: Context,
 ): Promise<ReleaseSource> {
   const resolve = async (version: string): Promise<string> => {
     const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
-    const options = { graphUrl, cluster, fetchFile };
+    const options = { graphUrl, cluster, fetchFile: registries.fetchFile };
     return resolveVersion(version, request.arch, options, context).catch(async (error: unknown) => {
       if (graphUrl !== undefined || !isPluginError(error) || error.code === 'interrupted') throw error;
       const tagged = { version, arch: request.arch ?? cluster?.arch ?? 'x86_64', repository: usualRepository } as const;
@@ -228,13 +225,13 @@ async function findContent(
   destination: Destination,
   kind: MirrorSetKind | undefined,
   request: Pick<MirroringRequest, 'skipReleaseImage' | 'graphData' | 'additionalImages' | 'certificateAuthority'>,
-  { registries, fetchFile, source, signed }: OpenedRelease,
+  { registries, source, signed }: OpenedRelease,
   context: Context,
 ): Promise<Pick<MirrorOutcome, 'images' | 'mirrors' | 'updateService'> & { additional: readonly AdditionalImage[] }> {
   const { skipReleaseImage, additionalImages: names, certificateAuthority } = request;
   const { release } = signed;
   const own = await listMirrorImages(signed, source, destination, skipReleaseImage, context);
-  const graphData = await findGraphData(request.graphData, signed, source, destination, fetchFile, context);
+  const graphData = await findGraphData(request.graphData, signed, source, destination, registries.fetchFile, context);
   const additional = await findAdditionalImages(names, source, { release, destination }, registries, context);
   const mirrors = kind && describeMirrors(kind, destination, additional, signed, context);
   const updateService =

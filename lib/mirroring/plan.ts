@@ -39,7 +39,6 @@ export interface MirrorOptions {
 
 /** The result of a mirror run. */
 export interface MirrorResult extends CopyCounts {
-  readonly images: number;
   readonly attachments: number;
   /** The images that have sigstore attachments. */
   readonly attached: ReadonlySet<MirrorImage>;
@@ -123,7 +122,6 @@ export async function runMirror(
   );
   const all = groups.flatMap(({ images }) => images);
   return {
-    images: all.length,
     attachments: all.reduce((sum, { graph }) => sum + graph.attachments.size, 0),
     attached: new Set(all.flatMap(({ image, graph }) => (graph.attachments.size > 0 ? [image] : []))),
     hasLists: all.some(({ graph }) => isIndex(graph.root)),

@@ -33,13 +33,9 @@ export function guardCopies(concurrency: number, context: Context): CopyGuard {
     const checks = copied.flatMap((each) =>
       listManifests(each).map(async ({ store, name, descriptor }) => {
         if (await whileLimited(() => store.exists(descriptor))) return;
-        throw new PluginError(
-          'conflict',
-          `${store.name} lost ${descriptor.digest} of ${name} while images were copied`,
-          {
-            hint: 'Another program removes images there. Run the same command again: it copies what is missing.',
-          },
-        );
+        const message = `${store.name} lost ${descriptor.digest} of ${name} while images were copied`;
+        const hint = 'Another program removes images there. Run the same command again: it copies what is missing.';
+        throw new PluginError('conflict', message, { hint });
       }),
     );
     await Promise.all(checks);

@@ -1,21 +1,18 @@
 import { hostname } from 'node:os';
 import { Readable } from 'node:stream';
-import { isPluginError, PluginError } from '../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../errors.ts';
 import { fieldsOf, textsOf, type Fields } from '../fields.ts';
 import { hideMachine, identifyProcess, processState, type ProcessIdentity } from '../content/files/process.ts';
 import { mediaTypes, parseManifest, type Descriptor, type Manifest } from '../content/oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../content/oci/digest.ts';
 import { parseJson } from '../content/oci/syntax.ts';
+import type { RemovedContent } from '../content/store/directoryRemoval.ts';
 import { readContent, type ContentSource, type ContentStore } from '../content/store/store.ts';
 
 /** What a run removes from one repository. */
-export interface PruneRecord {
+export interface PruneRecord extends RemovedContent {
   /** The tags of the releases. */
   readonly releases: readonly string[];
-  /** The tags that lead to the manifests. */
-  readonly tags: readonly string[];
-  readonly manifests: readonly Digest[];
-  readonly blobs: readonly Digest[];
   /** The run; undefined in a directory, which has a lock. */
   readonly run?: PruneRun;
 }
@@ -120,9 +117,7 @@ async function readOne(
   digest: Digest,
 ): Promise<StoredRecord | undefined> {
   // A run that ends at this moment removes its record.
-  const root = await store.resolve(digest).catch((error: unknown) => {
-    if (!isPluginError(error, 'not-found')) throw error;
-  });
+  const root = await store.resolve(digest).catch(ignoring('not-found'));
   if (!root) return undefined;
   const manifest = parseManifest(await readContent(store, root), `${tag} in ${store.name}`);
   const [layer] = manifest.layers;

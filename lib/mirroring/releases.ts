@@ -2,7 +2,6 @@ import { resolve } from 'node:path';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
-import { fetchFile } from '../content/http/fetchFile.ts';
 import { openLocation, parseLocation } from '../location.ts';
 import { Registries } from '../content/registry/registries.ts';
 import type { ReachableRelease } from '../release/graph/archivedPath.ts';
@@ -33,10 +32,7 @@ export async function listReleases(
   if (!path && !range && minor === undefined) return expandBundles(releases, context);
   await using registries = new Registries(access.registries, context);
   const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
-  const options = {
-    ...{ graphUrl, cluster },
-    fetchFile: (url: URL, limit: number) => fetchFile(registries.connections, url, limit, context),
-  };
+  const options = { graphUrl, cluster, fetchFile: registries.fetchFile };
   if (minor !== undefined) await requirePatch(minor, arch ?? cluster?.arch ?? 'x86_64', options, context);
   const found = path
     ? await resolveUpdatePath(path, arch, options, context)
@@ -45,10 +41,8 @@ export async function listReleases(
   const { steps, channels } = found;
   const isPath = path !== undefined || range?.shortestPath === true;
   const versions = steps.map(({ version }) => version).join(isPath ? ' → ' : ', ');
-  context.log(
-    'info',
-    `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`,
-  );
+  const message = `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`;
+  context.log('info', message);
   return steps.map(({ pullspec }) => ({ release: pullspec }));
 }
 
@@ -88,7 +82,7 @@ async function readBundle(path: string, context: Context): Promise<ReachableRele
 
 async function readDirectory(path: string, arch: Architecture, context: Context): Promise<ReachableRelease[]> {
   const known = await readReleaseRepositories(new RootFolder(path));
-  await using opened = await openLocation({ kind: 'directory', path }, {}, context);
+  await using opened = await openLocation({ kind: 'directory', path }, context);
   const content = opened.repository(releaseRepository);
   const releases: ReachableRelease[] = [];
   for (const tag of (await content?.tags()) ?? []) {

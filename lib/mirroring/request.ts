@@ -4,6 +4,7 @@ import type { Cluster } from '../cluster/client.ts';
 import type { RegistryAccess } from '../content/registry/registries.ts';
 import type { Destination } from './destination.ts';
 import type { ChannelRange } from '../release/graph/updatePath.ts';
+import type { TrustRequest } from '../release/load.ts';
 
 /** The releases to mirror in one run. */
 export interface ReleaseChoice {
@@ -55,12 +56,7 @@ export interface MirroringRequest extends ReleaseSearch {
   /** Replace objects of the cluster that have other content. */
   readonly overwrite: boolean;
   readonly dryRun?: 'client' | 'server';
-  readonly trust: {
-    readonly keyrings: readonly string[];
-    readonly fingerprints: readonly string[];
-    readonly store?: string;
-    readonly allowUnsigned: boolean;
-  };
+  readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
 }
 
 /** The access of mirroring to registries and to the cluster. */

@@ -112,11 +112,9 @@ export async function hashBundle(bundle: Bundle, { signal }: Context): Promise<D
 /** Throws `digest-mismatch` unless a bundle has the expected digest. */
 export function compareDigest(path: string, found: Digest, digest: Digest): void {
   if (found === digest) return;
-  throw new PluginError(
-    'digest-mismatch',
-    `${path} is not the expected bundle: its digest is ${found}, not ${digest}`,
-    { hint: 'Do not use it. Copy the bundle again.' },
-  );
+  const message = `${path} is not the expected bundle: its digest is ${found}, not ${digest}`;
+  const hint = 'Do not use it. Copy the bundle again.';
+  throw new PluginError('digest-mismatch', message, { hint });
 }
 
 /** A file on another machine. */
@@ -162,10 +160,8 @@ async function download(
       if (!wrong) break;
       await file.truncate(verified);
       if (start <= verified) throw wrongContent(request, wrong);
-      context.log(
-        'warn',
-        `${partial} of an earlier run is not part of ${what}: downloading it from byte ${verified} on`,
-      );
+      const message = `${partial} of an earlier run is not part of ${what}: downloading it from byte ${verified} on`;
+      context.log('warn', message);
       start = verified;
     }
     await file.sync();
@@ -176,11 +172,9 @@ async function download(
 }
 
 function wrongContent({ registry, what }: ContentRequest, { digest, size, found }: WrongBlob): PluginError {
-  return new PluginError(
-    'digest-mismatch',
-    `${registry} has other content for ${what}: the digest of ${size} bytes is ${found}, not ${digest}`,
-    { hint: 'Compare the digest with the .sha256 file of the bundle, or ask another machine for it.' },
-  );
+  const message = `${registry} has other content for ${what}: the digest of ${size} bytes is ${found}, not ${digest}`;
+  const hint = 'Compare the digest with the .sha256 file of the bundle, or ask another machine for it.';
+  return new PluginError('digest-mismatch', message, { hint });
 }
 
 /** A blob with another digest, and that digest. */

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -129,7 +130,13 @@ function partialOf(name: string): string {
   return `${name}.partial`;
 }
 
-function passMissing(error: unknown): undefined {
+/** Returns the SHA-256 of bytes or a text, in hex. */
+export function sha256Of(content: Buffer | string): string {
+  return createHash('sha256').update(content).digest('hex');
+}
+
+/** Returns undefined for the error of a missing file, and throws any other. For the `catch` of a promise. */
+export function passMissing(error: unknown): undefined {
   if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
   throw error;
 }

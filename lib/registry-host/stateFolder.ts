@@ -4,7 +4,7 @@ import { basename, join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import { describeWriteError } from '../content/files/disk.ts';
 import { takeLock } from '../content/files/lock.ts';
-import { replaceFile } from './fileChange.ts';
+import { passMissing, replaceFile } from './fileChange.ts';
 import type { ConfinedPath, HostFiles } from '../node/machine/hostFiles.ts';
 import type { HostFolder } from '../node/machine/hostFolder.ts';
 import type { Installation } from './installation.ts';
@@ -130,10 +130,7 @@ export class StateFolder {
 
   async #openParent(name: string): Promise<HostFolder | undefined> {
     const above = join(name, '..');
-    const folder = await this.#files.openFolder(this.#confine(above)).catch((error: unknown) => {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-      throw error;
-    });
+    const folder = await this.#files.openFolder(this.#confine(above)).catch(passMissing);
     if (!folder) return undefined;
     try {
       await this.#check(folder, above);

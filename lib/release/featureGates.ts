@@ -25,47 +25,24 @@ export function makeManifestFilter(
   return { profile: selfManaged, featureSet, gates, major: majorOf(version) };
 }
 
-/**
- * Returns the feature sets with which clusters of a release serve PinnedImageSet v1 and take pinned images from the
- * storage of their nodes. Undefined if the manifests of the release do not say. The gate PinnedImages decides where it is
- * listed, and everywhere the definition of the kind: releases after it was removed from the gates have only that.
- */
-export function readPinningFeatureSets(
-  files: PayloadFiles,
-  version: string,
-  context: Context,
-): readonly string[] | undefined {
-  const pinning = { gate: 'PinnedImages', kind: 'PinnedImageSet', plural: 'pinnedimagesets' };
-  return readFeatureSets(files, version, pinning, context);
-}
+/** The kinds that are served as v1 in the feature sets with a gate. */
+const gatedKinds = {
+  PinnedImageSet: { gate: 'PinnedImages', plural: 'pinnedimagesets' },
+  OSImageStream: { gate: 'OSStreams', plural: 'osimagestreams' },
+};
 
 /**
- * Returns the feature sets with which clusters of a release serve OSImageStream v1, by the same rules with the gate
- * OSStreams. Their machine-config-controller starts nothing else before it has that object. Releases up to 4.22 serve
- * v1alpha1 only, in previews.
+ * Returns the feature sets with which clusters of a release serve a kind as v1. Undefined if the manifests of the release
+ * do not say. The gate of the kind decides where it is listed, and everywhere the definition of the kind: releases after
+ * it was removed from the gates have only that. Releases up to 4.22 serve OSImageStream as v1alpha1 only, in previews.
  */
-export function readStreamFeatureSets(
+export function readFeatureSets(
   files: PayloadFiles,
   version: string,
+  kind: keyof typeof gatedKinds,
   context: Context,
 ): readonly string[] | undefined {
-  const streams = { gate: 'OSStreams', kind: 'OSImageStream', plural: 'osimagestreams' };
-  return readFeatureSets(files, version, streams, context);
-}
-
-/** A feature whose kind is served as v1 where the gate is enabled. */
-interface GatedKind {
-  readonly gate: string;
-  readonly kind: string;
-  readonly plural: string;
-}
-
-function readFeatureSets(
-  files: PayloadFiles,
-  version: string,
-  { gate, kind, plural }: GatedKind,
-  context: Context,
-): readonly string[] | undefined {
+  const { gate, plural } = gatedKinds[kind];
   const gates = readFeatureGates(files, version, context);
   const definitions = readPayloadObjects(files, plural, context)
     .map(({ object }) => object)

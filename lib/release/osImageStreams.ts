@@ -6,7 +6,7 @@ import { parseReference, type Reference } from '../content/oci/reference.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { readContent, readImageManifest, type ContentSource } from '../content/store/store.ts';
 import { readBuiltCommit, type BuiltCommit } from './builtCommit.ts';
-import { readStreamFeatureSets } from './featureGates.ts';
+import { readFeatureSets } from './featureGates.ts';
 import { readImageReferences } from './metadata.ts';
 import type { PayloadFiles } from './payload.ts';
 import { readPayloadManifests, type Release } from './release.ts';
@@ -81,7 +81,7 @@ export async function readOSImageStreams(
   context: Context,
   { executable = false }: StreamOptions = {},
 ): Promise<OSImageStreams | undefined> {
-  const featureSets = readStreamFeatureSets(files, version, context) ?? [];
+  const featureSets = readFeatureSets(files, version, 'OSImageStream', context) ?? [];
   if (featureSets.length === 0) return undefined;
   const { images } = readImageReferences(files, `the release ${version}`);
   const problems: string[] = [];

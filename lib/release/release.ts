@@ -10,7 +10,7 @@ import { readImageReferences, readReleaseMetadata, type ComponentImage } from '.
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
 import type { ImagePolicy } from './sigstore/imagePolicy.ts';
 import { readProvenance, type Provenance } from './provenance.ts';
-import { readPinningFeatureSets, readStreamFeatureSets } from './featureGates.ts';
+import { readFeatureSets } from './featureGates.ts';
 import { readPayloadPolicies } from './payloadPolicies.ts';
 import { readVerification, type Verification } from './verification.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
@@ -96,8 +96,8 @@ export async function readPayload(
     children,
     verification: readVerification(files, context),
     imagePolicies: readPayloadPolicies(files, version, context),
-    pinsIn: readPinningFeatureSets(files, version, context),
-    streamsIn: readStreamFeatureSets(files, version, context),
+    pinsIn: readFeatureSets(files, version, 'PinnedImageSet', context),
+    streamsIn: readFeatureSets(files, version, 'OSImageStream', context),
     gates: readPayloadGates(files, version, context),
     provenance: readProvenance(files),
   };

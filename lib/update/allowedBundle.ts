@@ -1,3 +1,4 @@
+import { identityFields } from '../bundle/identity.ts';
 import { digestIn } from '../content/oci/reference.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
@@ -13,16 +14,10 @@ export function describeMismatch(
   // The facts about one of several releases have its version.
   const { metadata } = facts.hops?.at(-1) ?? facts;
   const found = { digest: facts.digest, version: metadata.version, releaseDigest: digestIn(metadata.release) };
-  for (const [field, what] of fields) {
+  for (const [field, what] of identityFields) {
     const [allowed, actual] = [bundle[field], found[field]];
     if (allowed !== undefined && allowed !== actual)
       return `the bundle that was found has the ${what} ${actual}, and ${allowed} is allowed (spec.bundle.${field})`;
   }
   return undefined;
 }
-
-const fields = [
-  ['digest', 'digest'],
-  ['version', 'version'],
-  ['releaseDigest', 'release digest'],
-] as const;

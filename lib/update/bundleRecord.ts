@@ -1,6 +1,6 @@
 import type { Context } from '../context.ts';
-import { fieldsOf, type Fields } from '../fields.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { fieldsOf, withoutAbsent } from '../fields.ts';
+import { ignoring, isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../content/oci/digest.ts';
 import type { Cluster } from '../cluster/client.ts';
 import { clusterVersionReference } from '../cluster/clusterVersion.ts';
@@ -19,8 +19,8 @@ import { awaitDone, type WaitOptions } from '../waiting.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
-/** A request to update with a bundle. */
-export interface BundleRequest {
+/** A request to update with a bundle. A field of `spec` that is undefined is kept. */
+export interface BundleRequest extends Partial<Omit<UpgradeBundle['spec'], 'bundle'>> {
   /** The name of the UpgradeBundle; by default that of the record with the digest, or the first digits of the digest. */
   readonly name?: string;
   /** The digest of the whole bundle, which the request allows. */
@@ -30,18 +30,6 @@ export interface BundleRequest {
   readonly releaseDigest?: Digest;
   /** A device or a file on any node. */
   readonly file?: string;
-  /** As in `spec` of UpgradeBundle. Undefined keeps the field. */
-  readonly hold?: boolean;
-  readonly holdBetween?: boolean;
-  readonly controlPlaneOnly?: boolean;
-  readonly backup?: UpgradeBundle['spec']['backup'];
-  readonly backupTo?: string;
-  /** Digests of the extra images to load. Undefined keeps the field. */
-  readonly allowExtraImages?: readonly Digest[];
-  /** Names of the acknowledgements to give to the cluster. Undefined keeps the field. */
-  readonly acknowledge?: readonly string[];
-  /** Names of the known risks that the cluster may accept. Undefined keeps the field. */
-  readonly acceptRisks?: readonly string[];
 }
 
 /** The result of a request. */
@@ -88,10 +76,7 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
 export async function readElapsed(cluster: Cluster, bundle: UpgradeBundle): Promise<number | undefined> {
   const { release } = bundle.status ?? {};
   if (phaseOf(bundle) !== 'Upgrading' || release === undefined) return undefined;
-  const version = await cluster.read(clusterVersionReference).catch((error: unknown) => {
-    if (!isPluginError(error, 'denied')) throw error;
-    return undefined;
-  });
+  const version = await cluster.read(clusterVersionReference).catch(ignoring('denied'));
   const start = version && readStart(version, release);
   return start && (Date.now() - start.getTime()) / 1000;
 }
@@ -121,11 +106,7 @@ export async function* followRecord(
  * Corrects a wrong digest until a bundle is verified. Keeps fields that are not requested. Throws `conflict` if another
  * update is running, or if the record belongs to another bundle.
  */
-export async function allowBundle(
-  cluster: Cluster,
-  request: BundleRequest,
-  { dryRun = false }: { readonly dryRun?: boolean } = {},
-): Promise<RecordChange> {
+export async function allowBundle(cluster: Cluster, request: BundleRequest): Promise<RecordChange> {
   const { name: wanted, digest, version, releaseDigest, file, ...settings } = request;
   const known = await listRecords(cluster);
   const active = activeBundle(known);
@@ -140,19 +121,12 @@ export async function allowBundle(
   const isWrong = Object.entries(stated).some(([field, value]) => (before[field] ?? value) !== value);
   if (found && isWrong && phaseOf(found) !== 'Detected') throw another(found);
   // What is allowed cannot be changed, so the record is created again.
-  if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } }, { dryRun });
+  if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } });
   const spec = withoutAbsent({ ...settings, bundle: withoutAbsent({ ...stated, file }) });
   const object = { apiVersion, kind, metadata: { name }, spec };
-  if (!found || isWrong) {
-    const created = isWrong && dryRun ? object : await cluster.create(object, { dryRun });
-    return { bundle: created as UpgradeBundle, outcome: 'created' };
-  }
-  const after = await change(cluster, found, { spec }, { dryRun });
+  if (!found || isWrong) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
+  const after = await change(cluster, found, { spec });
   return { bundle: after, outcome: isSame(found, after) ? 'unchanged' : 'configured' };
-}
-
-function withoutAbsent(fields: Fields): Fields {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }
 
 /** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended. */
@@ -238,10 +212,9 @@ async function change(
   cluster: Cluster,
   { metadata }: UpgradeBundle,
   patch: Readonly<Record<string, unknown>>,
-  options: { readonly dryRun?: boolean } = {},
 ): Promise<UpgradeBundle> {
   const reference = { apiVersion, kind, metadata: { name: metadata.name } };
-  return (await cluster.patch(reference, patch, options)) as UpgradeBundle;
+  return (await cluster.patch(reference, patch)) as UpgradeBundle;
 }
 
 function versionOf({ metadata }: UpgradeBundle): string | undefined {
@@ -256,13 +229,9 @@ function isSame(before: UpgradeBundle, after: UpgradeBundle): boolean {
 }
 
 function occupied({ metadata, ...bundle }: UpgradeBundle): PluginError {
-  return new PluginError(
-    'conflict',
-    `${metadata.name} is under way with another bundle: ${phaseOf({ metadata, ...bundle })}`,
-    {
-      hint: 'A cluster updates with one bundle at a time. Wait until it ends, or run oc adm-upgrade-bundle abort.',
-    },
-  );
+  const message = `${metadata.name} is under way with another bundle: ${phaseOf({ metadata, ...bundle })}`;
+  const hint = 'A cluster updates with one bundle at a time. Wait until it ends, or run oc adm-upgrade-bundle abort.';
+  return new PluginError('conflict', message, { hint });
 }
 
 function duplicate({ metadata: { name }, ...bundle }: UpgradeBundle): PluginError {
@@ -272,13 +241,9 @@ function duplicate({ metadata: { name }, ...bundle }: UpgradeBundle): PluginErro
 }
 
 function another({ metadata, spec }: UpgradeBundle): PluginError {
-  return new PluginError(
-    'conflict',
-    `${metadata.name} is allowed with another digest, version or release: ${JSON.stringify(spec.bundle)}`,
-    {
-      hint: 'Check which one is right. To allow the other one, abort and clean this update first.',
-    },
-  );
+  const message = `${metadata.name} is allowed with another digest, version or release: ${JSON.stringify(spec.bundle)}`;
+  const hint = 'Check which one is right. To allow the other one, abort and clean this update first.';
+  return new PluginError('conflict', message, { hint });
 }
 
 function ended(bundle: UpgradeBundle): PluginError {

@@ -28,7 +28,8 @@ describe('test/golden/outputs.json', () => {
         expect(description, `the description of ${path} of ${call}`).to.match(/^[A-Z`].*[^.]$/);
       }
       const start = fields.get('[]')?.types.includes('object') ? '[].' : '';
-      const isOther = fields.has('apiVersion') || foreign.includes(call) || fields.get('[]')?.types[0] === 'string';
+      const isObject = fields.get('apiVersion')?.optional === false;
+      const isOther = isObject || foreign.includes(call) || fields.get('[]')?.types[0] === 'string';
       expect(fields.has(`${start}outputVersion`), call).to.equal(!isOther);
     }
   });

@@ -1,17 +1,18 @@
 import { expect } from 'chai';
 import { stringify } from 'yaml';
-import { readPinningFeatureSets } from '../../lib/release/featureGates.ts';
+import { readFeatureSets } from '../../lib/release/featureGates.ts';
 import { makeContext } from '../support/context.ts';
 import { featureGateFile, pinningFiles } from '../support/release/pinning.ts';
 
 const read = (files: Readonly<Record<string, string>>, version = '4.19.12'): readonly string[] | undefined =>
-  readPinningFeatureSets(
+  readFeatureSets(
     new Map(Object.entries(files).map(([name, text]) => [name, Buffer.from(text)])),
     version,
+    'PinnedImageSet',
     makeContext(),
   );
 
-describe('readPinningFeatureSets', () => {
+describe('readFeatureSets', () => {
   it('finds no pinning in the default feature set before 4.19.12, and finds it from then on', () => {
     expect(read(pinningFiles(false), '4.19.11')).to.deep.equal(['TechPreviewNoUpgrade', 'DevPreviewNoUpgrade']);
     expect(read(pinningFiles(true))).to.include.members(['Default', 'TechPreviewNoUpgrade']);

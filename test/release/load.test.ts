@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { Origin } from '../../lib/bundle/create/origin.ts';
+import type { BundleOrigin } from '../../lib/bundle/create/origin.ts';
 import { findRelease, loadRelease, type SignedRelease, type TrustRequest } from '../../lib/release/load.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { openWorkshop, type Workshop } from '../support/content/creation.ts';
@@ -11,7 +11,7 @@ import { signDigest } from '../support/release/signing.ts';
 
 describe('findRelease', () => {
   let workshop: Workshop;
-  let origin: Origin;
+  let origin: BundleOrigin;
   before(async () => {
     workshop = await openWorkshop();
     origin = openOrigin(makeContext());
@@ -62,7 +62,7 @@ describe('findRelease', () => {
 
 describe('loadRelease', () => {
   let workshop: Workshop;
-  let origin: Origin;
+  let origin: BundleOrigin;
   let context: TestContext;
   afterEach(async () => {
     await origin[Symbol.asyncDispose]();

@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { formatNodeReport } from '../../lib/update/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { openInBrowser, type BrowserPage } from '../support/browser.ts';
@@ -20,6 +21,10 @@ describe('status --web in Chromium', function () {
   before(async () => {
     server = await startApiServer({ openshift: '4.19.3' });
     server.put(upgradeBundleDefinition());
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
+    const progress = { name: 'master-0', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+    const mirror = { versions: ['4.19.3'], requests: 57, lacking: ['a/b@sha256:c'] };
+    server.put(formatNodeReport({ bundle: '', progress, mirror }));
     kubeconfigs = await makeKubeconfigFolder();
     const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
     running = startProgram(kubeconfigs.folder, 'status', [kubeconfig, '--web']);
@@ -52,6 +57,7 @@ describe('status --web in Chromium', function () {
 
   it('follows the phases, bars and messages of all nodes, without a reload', async () => {
     await shows('Waiting for a bundle');
+    await shows('lacks a/b@sha256:c');
     await page.evaluate('window.sameDocument = true');
     const node = { phase: 'Loading', imagesTotal: 190, bytes: 8_589_934_592 };
     const message = '<img src=x onerror=alert(1)> from master-0';

@@ -1,5 +1,4 @@
 import { defineCommand } from '../command.ts';
-import { formatResult } from '../format.ts';
 import { outputOption } from '../options.ts';
 import { commit, version, versionText } from '../version.ts';
 
@@ -11,7 +10,6 @@ export const command = defineCommand({
     ['-o json', 'Print version and commit as JSON'],
   ],
   async run({ output }, { terminal }) {
-    const result = { version, commit };
-    terminal.print(await formatResult(output, result, versionText));
+    await terminal.printResult(output, { version, commit }, versionText);
   },
 });

@@ -53,10 +53,13 @@ export async function checkFile(path: string): Promise<void> {
 export function readDigest(text: string): Digest {
   const digest = `sha256:${text.replace(/^sha256:/i, '').toLowerCase()}`;
   if (isDigest(digest)) return digest;
-  throw new PluginError(
-    'usage',
-    `“${text}” is not a digest: it needs 64 hex digits, with or without sha256: before them`,
-  );
+  const message = `“${text}” is not a digest: it needs 64 hex digits, with or without sha256: before them`;
+  throw new PluginError('usage', message);
+}
+
+/** Returns the record of a `--digest`. */
+export function digestOption(describe: string) {
+  return { type: 'string', describe, check: (text: string) => void readDigest(text) } as const;
 }
 
 /** Checks the address of a signature store: a folder, or an http, https or file URL. Throws `usage`. */

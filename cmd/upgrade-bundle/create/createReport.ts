@@ -3,31 +3,15 @@ import type { CreateResult } from '../../../lib/bundle/create/create.ts';
 import type { BundleBase, BundledRelease } from '../../../lib/bundle/metadata.ts';
 import type { ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
 import { shellWord } from '../../../lib/shellWord.ts';
-import { formatBytes, formatData, formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
+import type { CreateArguments } from './createOptions.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 import { describeStreams } from '../../cli/osImageStreams.ts';
 
-/** The options of the result, and the options that a site must repeat to verify the bundle. */
-export interface CreatedArguments {
-  /** The mirror directory or bundle that the content was copied from. */
-  readonly fromDir?: string;
-  readonly signatureKeyring: readonly string[];
-  readonly trustFingerprint: readonly string[];
-  readonly trustKey: readonly string[];
-  /** The drive that the bundle was written onto. */
-  readonly device?: string;
-}
-
-/** Formats the result of `create`, as words or data. Words end with what to carry to the site. */
-export async function formatCreated(
-  result: CreateResult,
-  keys: ExpectedKeys,
-  args: CreatedArguments,
-  format: 'json' | 'yaml' | undefined,
-): Promise<string> {
+/** Formats the result of `create` for a person. It ends with what to carry to the site. */
+export function formatCreated(result: CreateResult, keys: ExpectedKeys, args: CreateArguments): string {
   const { device, fromDir } = args;
-  if (format) return formatData(format, { ...toPlain(result, keys), device });
   const isWritten = device !== undefined && result.outcome !== 'planned';
   const isUnread = result.isRead === false && device === undefined;
   const next =
@@ -36,34 +20,30 @@ export async function formatCreated(
       : isUnread
         ? ['Verify every byte of it', `  ${formatVerify(shellWord(result.path), args, (file) => file)}`]
         : [];
-  return [toWords(result, keys, fromDir !== undefined), ...next].join('\n');
+  return [describe(result, keys, fromDir !== undefined), ...next].join('\n');
 }
 
-function toPlain(
+/** Returns the result of `create` as plain data. */
+export function toPlainCreated(
   { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
-): Record<string, unknown> {
-  const { version, arch, release, size, images, blobs, signatures } = metadata;
-  const counts = { images: images.length, blobs: blobs.length };
-  const { volumes, base, releases } = metadata;
-  const sigstore = policies && { sigstore: toPlainPolicies(policies, expectedKeys) };
-  const operators = catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) };
-  const parts = {
-    base,
-    volumes,
+): object {
+  const { version, arch, release, size, images, blobs, signatures, volumes, base, releases } = metadata;
+  return {
+    ...{ path, outcome, version, arch, release, size, digest, isRead, fetched },
+    ...{ images: images.length, blobs: blobs.length, base, volumes },
     ...(releases && { releases: releases.map(toPlainRelease) }),
-    ...operators,
-    osImageStreams,
+    ...(catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) }),
+    ...{ osImageStreams, signatures },
+    ...(policies && { sigstore: toPlainPolicies(policies, expectedKeys) }),
   };
-  const about = { path, outcome, version, arch, release, size, digest, isRead };
-  return { ...about, fetched, ...counts, ...parts, signatures, ...sigstore };
 }
 
-function toPlainRelease({ version, release, risks, bytes }: BundledRelease): Record<string, unknown> {
+function toPlainRelease({ version, release, risks, bytes }: BundledRelease): object {
   return { version, release, risks, bytes };
 }
 
-function toWords(
+function describe(
   { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
   isLocal: boolean,
@@ -99,7 +79,7 @@ function toWords(
 /** Returns the command that verifies a bundle. `nameOf` returns the name of a key file where the command runs. */
 function formatVerify(
   place: string,
-  { signatureKeyring, trustFingerprint, trustKey }: CreatedArguments,
+  { signatureKeyring, trustFingerprint, trustKey }: CreateArguments,
   nameOf: (file: string) => string,
 ): string {
   const keys = [
@@ -111,7 +91,7 @@ function formatVerify(
 }
 
 /** Lists what a site needs, with the command to verify the bundle there. */
-function describeTransport({ path, metadata }: CreateResult, args: CreatedArguments): string {
+function describeTransport({ path, metadata }: CreateResult, args: CreateArguments): string {
   const { signatureKeyring, trustKey, device } = args;
   const { volumes, base } = metadata;
   const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;

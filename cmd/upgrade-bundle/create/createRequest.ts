@@ -1,5 +1,5 @@
 import type { BaseRequest } from '../../../lib/bundle/create/base.ts';
-import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
 import { planReleases } from '../../../lib/bundle/create/plannedReleases.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
@@ -8,7 +8,6 @@ import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { readSmallFile } from '../../../lib/content/files/smallFile.ts';
-import { Registries } from '../../../lib/content/registry/registries.ts';
 import { requirePatch } from '../../../lib/release/graph/channels.ts';
 import {
   isVersion,
@@ -17,8 +16,8 @@ import {
   usualRepository,
   type Architecture,
 } from '../../../lib/release/version.ts';
-import { openAccess, tool } from '../../cli/access.ts';
-import { fetcherOf, trustOf } from '../../cli/trust.ts';
+import { openRegistries, tool } from '../../cli/access.ts';
+import { trustOf } from '../../cli/trust.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import { readChannelRange } from '../../release-mirror-config/channelRange.ts';
 import { requestOperators } from './catalogs.ts';
@@ -76,8 +75,8 @@ export async function checkPatch(
   const { version: text = args.release, fromDir, graphUrl } = args;
   const version = text?.split(',').find((each) => !isVersion(each));
   if (version === undefined || fromDir !== undefined) return;
-  await using registries = new Registries(await openAccess(args, environment), context);
-  const options = { graphUrl, fetchFile: fetcherOf(registries.connections, context) };
+  await using registries = await openRegistries(args, environment, context);
+  const options = { graphUrl, fetchFile: registries.fetchFile };
   await requirePatch(version, architectureOf(args), options, context);
 }
 
@@ -85,7 +84,7 @@ export async function checkPatch(
 export async function createRequestOf(
   args: CreateArguments,
   { images, site }: { readonly images: readonly string[]; readonly site: SiteReport | undefined },
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<CreateRequest> {
   return {
@@ -106,7 +105,7 @@ export async function createRequestOf(
 async function requestReleases(
   args: CreateArguments,
   site: SiteReport | undefined,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<Pick<CreateRequest, 'releases' | 'risks'>> {
   const { release = '', version = release, arch, releaseImage, pathFrom, graphUrl, acceptRisk } = args;
@@ -124,7 +123,7 @@ function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {
   return parseArchitecture(arch);
 }
 
-function repositoryOf({ releaseRepository }: CreateArguments, origin: Origin): string {
+function repositoryOf({ releaseRepository }: CreateArguments, origin: BundleOrigin): string {
   return releaseRepository ?? origin.repository ?? usualRepository;
 }
 
@@ -136,7 +135,7 @@ function heldOf({ includeHeld, version, release, releaseImage }: CreateArguments
 }
 
 /** Returns the base of a delta bundle. A version is searched where the release is; other texts are paths. */
-function baseOf(base: string, args: CreateArguments, origin: Origin): BaseRequest {
+function baseOf(base: string, args: CreateArguments, origin: BundleOrigin): BaseRequest {
   if (!isVersion(base)) return { path: base };
   return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
 }

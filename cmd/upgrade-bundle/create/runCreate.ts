@@ -9,7 +9,7 @@ import type { Arguments, CommandSession } from '../../cli/command.ts';
 import { formatOptionFile } from '../../cli/optionFile.ts';
 import { readImageList } from '../../release-mirror-config/imageList.ts';
 import { bundleConfig, createOptions, type createPositionals } from './createOptions.ts';
-import { formatCreated } from './createReport.ts';
+import { toPlainCreated, formatCreated } from './createReport.ts';
 import { checkArguments, checkPatch, configArguments, readSiteReport, createRequestOf } from './createRequest.ts';
 
 /** Creates the bundle that the arguments of `create` describe, and prints what to carry. Throws what createBundle throws. */
@@ -46,12 +46,7 @@ export async function runCreate(
     const verifying = { ...context, onEvent: terminal.transfer('Verifying') };
     await writeDevice(host, device, { path, digest }, args.overwrite, { writing, verifying });
   }
-  terminal.print(
-    await formatCreated(
-      result,
-      expectedKeys,
-      { ...args, device: args.dryRun !== 'none' ? undefined : device?.path },
-      args.format,
-    ),
-  );
+  const created = { ...args, device: args.dryRun !== 'none' ? undefined : device?.path };
+  const plain = { ...toPlainCreated(result, expectedKeys), device: created.device };
+  await terminal.printResult(args.format, plain, formatCreated(result, expectedKeys, created));
 }

@@ -1,6 +1,7 @@
 import { PluginError } from '../../../lib/errors.ts';
 import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { defineCommand } from '../../cli/command.ts';
+import { isDataForm } from '../../cli/format.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
 import { clusterAccessOptions, outputOption, yesOption } from '../../cli/options.ts';
 
@@ -41,9 +42,7 @@ export const command = defineCommand({
     const { drillNode, endDrill } = await import('../../../lib/readiness/drill/drill.ts');
     const { listPool } = await import('../../../lib/readiness/drill/nodePool.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
-    const { formatData } = await import('../../cli/format.ts');
-    const { formatDrillJunit } = await import('./drillJunit.ts');
-    const { formatDrills } = await import('./drillWords.ts');
+    const { formatDrillJunit, formatDrills } = await import('./drillText.ts');
     const { formatDrillPage } = await import('../report/findingsPage.ts');
     const { tool } = await import('../../cli/access.ts');
     if ((node === undefined) === (pool === undefined)) {
@@ -58,8 +57,7 @@ export const command = defineCommand({
       const nodes = pool === undefined ? [String(node)] : await listPool(cluster, pool);
       if (end) {
         for (const name of nodes) await endDrill(cluster, name, options, context);
-        const ended = { cluster: cluster.name, ended: nodes };
-        if (output === 'json' || output === 'yaml') terminal.print(await formatData(output, ended));
+        if (isDataForm(output)) await terminal.printResult(output, { cluster: cluster.name, ended: nodes }, '');
         return;
       }
       for (const name of nodes) {
@@ -70,12 +68,16 @@ export const command = defineCommand({
     } finally {
       // After a failure or an interruption, the nodes before it count too.
       if (drills.length > 0) {
-        const origin = { date: new Date(), tool };
-        const data = { cluster: cluster.name, nodes: drills };
-        if (output === 'json' || output === 'yaml') terminal.print(await formatData(output, data));
-        else if (output === 'junit') terminal.print(formatDrillJunit(cluster.name, drills).trimEnd());
-        else if (output === 'html') terminal.print(formatDrillPage(cluster.name, drills, origin).trimEnd());
-        else terminal.print(formatDrills(drills));
+        const { name } = cluster;
+        await terminal.printResult(
+          output,
+          { cluster: name, nodes: drills },
+          {
+            words: () => formatDrills(drills),
+            junit: () => formatDrillJunit(name, drills),
+            html: () => formatDrillPage(name, drills, { date: new Date(), tool }),
+          },
+        );
       }
     }
   },
@@ -85,11 +87,8 @@ function failureOf(drills: readonly NodeDrill[], nodes: readonly string[]): Plug
   const last = drills.at(-1);
   const left = nodes.length - drills.length;
   const rest = left === 0 ? '' : `; ${left} more ${left === 1 ? 'node was' : 'nodes were'} not tried`;
-  return new PluginError(
-    'not-ready',
-    `${last?.node ?? ''} does not start without a registry: ${last?.message ?? ''}${rest}`,
-    {
-      hint: 'The node uses its registries again. Load or pin the images above, or set imagePullPolicy: IfNotPresent, then run this again.',
-    },
-  );
+  const message = `${last?.node ?? ''} does not start without a registry: ${last?.message ?? ''}${rest}`;
+  const hint =
+    'The node uses its registries again. Load or pin the images above, or set imagePullPolicy: IfNotPresent, then run this again.';
+  return new PluginError('not-ready', message, { hint });
 }

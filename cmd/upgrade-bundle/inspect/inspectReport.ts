@@ -3,31 +3,16 @@ import type { InspectedImage } from '../../../lib/bundle/inspect/inspect.ts';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
-import { describeOrigin } from '../report/origin.ts';
-import { formatReport } from '../report/report.ts';
+import { describeProvenance } from '../report/provenance.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
-import { formatBytes, formatFields, formatResult, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 
 /** The number of entries of each list that the text shows. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 
-/** Formats the contents of a bundle: as text, or in a format of `--output`. */
-export async function formatInspection(
-  inspection: ReleaseInspection,
-  form: 'json' | 'yaml' | 'wide' | 'html' | undefined,
-): Promise<string> {
-  switch (form) {
-    case 'html':
-      return formatReport(inspection, formatBytes);
-    case 'wide':
-      return toWords(inspection, true);
-    default:
-      return formatResult(form, inspection, toWords(inspection, false));
-  }
-}
-
-function toWords(inspection: ReleaseInspection, wide: boolean): string {
+/** Formats the contents of a bundle for a person; `wide` with all entries of each list. */
+export function formatInspection(inspection: ReleaseInspection, wide: boolean): string {
   const parts = [
     describe(inspection, wide),
     listReleases(inspection),
@@ -55,7 +40,7 @@ function describe(inspection: ReleaseInspection, wide: boolean): string {
     ['Size', `${formatBytes(size)} (${size} bytes)`],
     ...(digest === undefined ? [] : [['Digest', `${digest} (from the .sha256 file)`]]),
     ['Release', release],
-    ...describeOrigin(inspection),
+    ...describeProvenance(inspection),
     ...(signers.length === 0
       ? [['Signed by', 'the bundle names no signer']]
       : [...new Set(signers)].map((signer) => ['Signed by', `${signer}, not verified here`])),

@@ -4,7 +4,7 @@ import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
 import { tool } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatCount, formatResult, formatYaml } from '../../cli/format.ts';
+import { formatCount, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
 import { toJunit } from './junit.ts';
 import { toWords } from './lintWords.ts';
@@ -76,10 +76,10 @@ export const command = defineCommand({
     const { atLeast, lintSets } = await import('../../../lib/readiness/lint/lint.ts');
     const { judgeReport } = await import('../../../lib/readiness/lint/lintResult.ts');
     const { readManifestSets } = await import('../../../lib/readiness/lint/manifestSource.ts');
-    const { Registries } = await import('../../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../../cli/access.ts');
+    const { openRegistries } = await import('../../cli/access.ts');
+    const { formatLintPage } = await import('../report/findingsPage.ts');
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
-    await using registries = new Registries(await openAccess(args, environment), context);
+    await using registries = await openRegistries(args, environment, context);
     const access = {
       arch: parseArchitecture(args.arch ?? 'x86_64'),
       repository: args.releaseRepository ?? usualRepository,
@@ -91,7 +91,12 @@ export const command = defineCommand({
     const report = await read(args.target);
     const against = args.against === undefined ? undefined : await read(args.against);
     const result = judgeReport(report, against, entries, args.failOn);
-    terminal.print((await format(result, args.output)).trimEnd());
+    await terminal.printResult(args.output, result, {
+      words: () => toWords(result),
+      junit: () => toJunit(result),
+      sarif: () => JSON.stringify(toSarif(result), null, 2),
+      html: () => formatLintPage(result, { date: new Date(), tool }),
+    });
     if (args.writeBaseline !== undefined) {
       const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
       await writeAtomically(args.writeBaseline, await formatYaml({ findings }));
@@ -99,32 +104,9 @@ export const command = defineCommand({
   },
 });
 
-async function format(
-  result: LintResult,
-  form: 'json' | 'yaml' | 'junit' | 'sarif' | 'html' | undefined,
-): Promise<string> {
-  switch (form) {
-    case 'junit':
-      return toJunit(result);
-    case 'sarif':
-      return JSON.stringify(toSarif(result), null, 2);
-    case 'html': {
-      const { formatLintPage } = await import('../report/findingsPage.ts');
-      return formatLintPage(result, { date: new Date(), tool });
-    }
-    default:
-      return formatResult(form, result, toWords(result));
-  }
-}
-
 function failureOf({ target, version, failing }: LintResult): PluginError {
   const what = formatCount(failing, 'finding');
-  return new PluginError(
-    'needs-registry',
-    `${version ?? target} needs a registry: ${what} that ${failing === 1 ? 'is' : 'are'} not in a baseline`,
-    {
-      hint: 'Follow the advice above. Accept a finding with an entry in a baseline, with a reason and an end date.',
-      settings: ['baseline', 'writeBaseline'],
-    },
-  );
+  const message = `${version ?? target} needs a registry: ${what} that ${failing === 1 ? 'is' : 'are'} not in a baseline`;
+  const hint = 'Follow the advice above. Accept a finding with an entry in a baseline, with a reason and an end date.';
+  return new PluginError('needs-registry', message, { hint, settings: ['baseline', 'writeBaseline'] });
 }

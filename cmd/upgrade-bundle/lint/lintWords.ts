@@ -1,6 +1,5 @@
 import { formatSubject } from '../../../lib/cluster/finding.ts';
 import { formatCount } from '../../cli/format.ts';
-import { allRules } from '../../../lib/readiness/lint/rules.ts';
 import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 
 type Finding = LintResult['findings'][number];
@@ -27,14 +26,13 @@ export function toWords(result: LintResult): string {
 
 function describeGroup(findings: readonly Finding[]): string[] {
   const [first] = findings;
-  const rule = allRules.find(({ id }) => id === first?.rule);
-  if (!first || !rule) return [];
+  if (!first) return [];
   const rest = findings.length - shown;
   return [
     '',
-    `${first.severity} ${rule.id} (${findings.length})`,
-    `  ${rule.why}`,
-    `  ${rule.remedy}`,
+    `${first.severity} ${first.rule} (${findings.length})`,
+    `  ${first.why}`,
+    `  ${first.remedy}`,
     ...findings.slice(0, shown).flatMap(describeFinding),
     ...(rest > 0 ? [`  - … and ${rest} more: -o json lists them all`] : []),
   ];

@@ -6,16 +6,63 @@ import type { LoadResult } from '../../../lib/node/images/load.ts';
 import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
 import { findDigest } from '../../../lib/bundle/sidecars.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
-import { checkFile, readDigest } from '../../cli/values/checks.ts';
-import { defineCommand } from '../../cli/command.ts';
+import { checkFile, digestOption, readDigest } from '../../cli/values/checks.ts';
+import { defineCommand, type Arguments } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
-import { formatBytes, formatFields, formatResult, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields, nameReleases } from '../../cli/format.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/values/token.ts';
-import { describePolicies, fetcherOf, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
+import { describePolicies, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
 import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
+
+const options = {
+  images: {
+    type: 'string',
+    repeatable: true,
+    describe: 'Load only this image: a component such as etcd, release, a pullspec or a digest',
+    suggest: 'components',
+  },
+  'parallel-images': {
+    type: 'number',
+    default: 3,
+    range: [1, 16],
+    describe: 'Maximum number of images to load in parallel',
+  },
+  verify: {
+    type: 'boolean',
+    describe: 'Read all files of the loaded images, and compare them with the digests of the layers',
+  },
+  digest: digestOption('Expected digest of the whole bundle (sha256:<64 hex digits>)'),
+  sha256: {
+    type: 'string',
+    describe: 'File in the format of sha256sum with the expected digest of the whole bundle',
+    suggest: 'files',
+    check: checkFile,
+  },
+  'token-file': {
+    type: 'string',
+    describe: 'File with the token of the server, for a URL',
+    suggest: 'files',
+    check: checkFile,
+  },
+  'download-dir': {
+    type: 'string',
+    default: nodeStateFolder,
+    describe: 'Folder for a bundle from a URL, with --digest',
+    suggest: 'folders',
+  },
+  ...baseOption,
+  ...hostOptions,
+  ...outputOption(),
+  'certificate-authority': registryOptions['certificate-authority'],
+  'retry-timeout': registryOptions['retry-timeout'],
+  ...trustOptions,
+  ...signedImagesOption,
+} as const;
+
+type LoadArguments = Arguments<typeof options> & { readonly bundle: string };
 
 /** `load`: loads the images of a bundle into the image store of a node. */
 export const command = defineCommand({
@@ -33,54 +80,7 @@ export const command = defineCommand({
       suggest: 'bundles',
     },
   },
-  options: {
-    images: {
-      type: 'string',
-      repeatable: true,
-      describe: 'Load only this image: a component such as etcd, release, a pullspec or a digest',
-      suggest: 'components',
-    },
-    'parallel-images': {
-      type: 'number',
-      default: 3,
-      range: [1, 16],
-      describe: 'Maximum number of images to load in parallel',
-    },
-    verify: {
-      type: 'boolean',
-      describe: 'Read all files of the loaded images, and compare them with the digests of the layers',
-    },
-    digest: {
-      type: 'string',
-      describe: 'Expected digest of the whole bundle (sha256:<64 hex digits>)',
-      check: (text) => void readDigest(text),
-    },
-    sha256: {
-      type: 'string',
-      describe: 'File in the format of sha256sum with the expected digest of the whole bundle',
-      suggest: 'files',
-      check: checkFile,
-    },
-    'token-file': {
-      type: 'string',
-      describe: 'File with the token of the server, for a URL',
-      suggest: 'files',
-      check: checkFile,
-    },
-    'download-dir': {
-      type: 'string',
-      default: nodeStateFolder,
-      describe: 'Folder for a bundle from a URL, with --digest',
-      suggest: 'folders',
-    },
-    ...baseOption,
-    ...hostOptions,
-    ...outputOption(),
-    'certificate-authority': registryOptions['certificate-authority'],
-    'retry-timeout': registryOptions['retry-timeout'],
-    ...trustOptions,
-    ...signedImagesOption,
-  },
+  options,
   examples: [
     ['/dev/sdb', 'Load a bundle from a USB drive into the image store of this machine'],
     ['http://node-1:5000 --token-file=token', 'Load the images of another machine that this store lacks'],
@@ -96,12 +96,11 @@ export const command = defineCommand({
     const { completeToLoad, loadBundle } = await import('../../../lib/node/images/load.ts');
     const { openRemoteBundle } = await import('../../../lib/node/remoteBundle.ts');
     const { checkBundleDigest, fetchBundle } = await import('../../../lib/node/replica.ts');
-    const { Registries } = await import('../../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../../cli/access.ts');
+    const { openRegistries } = await import('../../cli/access.ts');
     const { images, allowUnsigned, parallelImages: concurrency } = args;
     // All other programs of the machine have precedence.
     setPriority(constants.priority.PRIORITY_LOW);
-    await using registries = new Registries(await openAccess(args, environment), context);
+    await using registries = await openRegistries(args, environment, context);
     const digest = await readExpected(args);
     const server = await findServer(args);
     const loading = { ...context, onEvent: terminal.transfer('Loading') };
@@ -116,42 +115,28 @@ export const command = defineCommand({
     await using bundle = await completeToLoad(await open(), args.base, storage, loading);
     // fetchBundle has already checked this digest for a bundle from another machine.
     if (!server && digest) await checkBundleDigest(bundle, digest, loading);
-    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
+    const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const signed = await checkSigned(bundle, trust, loading);
     const result = await loadBundle(bundle, { storage, images, limits: { concurrency }, verify: args.verify }, loading);
     const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };
-    terminal.print(await formatResult(args.output, plain, toWords(result, signed, bundle)));
+    await terminal.printResult(args.output, plain, toWords(result, signed, bundle));
   },
 });
 
 /** Returns the server of a bundle; undefined for a bundle on this machine. */
-async function findServer({ bundle, tokenFile, retryTimeout }: Asked): Promise<RemoteServer | undefined> {
+async function findServer({ bundle, tokenFile, retryTimeout }: LoadArguments): Promise<RemoteServer | undefined> {
   if (!/^https?:\/\//i.test(bundle)) return undefined;
   if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
   const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
   return { url: new URL(bundle), token, retry: { longestWait: parseDuration(retryTimeout) } };
 }
 
-/** How the digest of a bundle is given. */
-interface ExpectedDigest {
-  readonly bundle: string;
-  readonly digest: string | undefined;
-  readonly sha256: string | undefined;
-}
-
-async function readExpected({ bundle, digest, sha256 }: ExpectedDigest): Promise<Digest | undefined> {
+async function readExpected({ bundle, digest, sha256 }: LoadArguments): Promise<Digest | undefined> {
   if (digest !== undefined && sha256 !== undefined) {
     throw new PluginError('usage', '--digest and --sha256 exclude each other');
   }
   if (sha256 !== undefined) return findDigest(sha256, bundle);
   return digest === undefined ? undefined : readDigest(digest);
-}
-
-/** The bundle on the command line. */
-interface Asked {
-  readonly bundle: string;
-  readonly tokenFile: string | undefined;
-  readonly retryTimeout: string;
 }
 
 function toWords(result: LoadResult, signed: SignedBundle, { metadata, path }: Bundle): string {

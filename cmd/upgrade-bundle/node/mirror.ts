@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatResult, formatTable } from '../../cli/format.ts';
+import { formatTable } from '../../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
@@ -49,13 +49,12 @@ export const command = defineCommand({
     const { openComplete } = await import('../../../lib/bundle/complete.ts');
     const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');
     const { startMirror } = await import('../../../lib/node/runtime/mirror.ts');
-    const { Registries } = await import('../../../lib/content/registry/registries.ts');
-    const { openAccess } = await import('../../cli/access.ts');
+    const { openRegistries } = await import('../../cli/access.ts');
     const { warnOfExtraImages } = await import('../../cli/extraImages.ts');
-    const { fetcherOf, trustOf } = await import('../../cli/trust.ts');
+    const { trustOf } = await import('../../cli/trust.ts');
     await using bundle = await openComplete(args.bundle, { bases: args.base }, context);
-    await using registries = new Registries(await openAccess(args, environment), context);
-    const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
+    await using registries = await openRegistries(args, environment, context);
+    const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const { tags, extraImages } = await checkSigned(bundle, trust, context);
     warnOfExtraImages(extraImages, context);
     const host = { root: args.root, environment };
@@ -69,7 +68,7 @@ export const command = defineCommand({
       await mirror.close();
     }
     const requests = mirror.requests();
-    terminal.print(await formatResult(args.output, requests, toWords(requests)));
+    await terminal.printResult(args.output, requests, toWords(requests));
   },
 });
 

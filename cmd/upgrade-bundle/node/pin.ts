@@ -41,12 +41,11 @@ export const command = defineCommand({
   needsRoot: true,
   async run(args, { context, terminal, environment }) {
     const { writePins, unpinImages } = await import('../../../lib/node/runtime/pins.ts');
-    const { formatResult } = await import('../../cli/format.ts');
     const host = { root: args.root, environment };
     const images = args.bundle === undefined ? undefined : await readImages(args.bundle, args, context);
     if (!images && !args.remove) throw new PluginError('usage', 'name the bundle whose images are to be kept');
     const result = args.remove ? await unpinImages(host, images ?? 'all') : await writePins(host, images ?? []);
-    terminal.print(await formatResult(args.output, result, toWords(result)));
+    await terminal.printResult(args.output, result, toWords(result));
   },
 });
 

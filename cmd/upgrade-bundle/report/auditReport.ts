@@ -6,7 +6,7 @@ import { listOtherKeys, nameKey, type ExpectedKeys } from '../../../lib/release/
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage, linkTo, linkToCommits, listTable } from './page.ts';
-import { listVersions } from './origin.ts';
+import { listVersions } from './provenance.ts';
 import { describeDelta, verdictOf } from './verdict.ts';
 import { nameReleases } from '../../cli/format.ts';
 

@@ -1,9 +1,10 @@
 import type { BlobCount, ReleaseDiff } from '../../../lib/bundle/diff/diff.ts';
+import { formatBytes } from '../../cli/format.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage, drawTable } from './page.ts';
 
 /** Formats the differences of two releases as one HTML page, which needs no other file. */
-export function formatDiffPage(diff: ReleaseDiff, formatBytes: (bytes: number) => string): string {
+export function formatDiffPage(diff: ReleaseDiff): string {
   const { from, to, versions, images, unchanged } = diff;
   const title = `OpenShift ${from.version} to ${to.version} for ${to.arch}`;
   const count = ({ blobs, bytes }: BlobCount): string => `${formatBytes(bytes)} in ${blobs} blobs`;

@@ -1,14 +1,13 @@
 import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { formatSubject } from '../../../lib/cluster/finding.ts';
 import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
-import { allRules } from '../../../lib/readiness/lint/rules.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { formatCount } from '../../cli/format.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatPage, listTable } from './page.ts';
 
 /** The date and the program, for the end of a page. */
-export interface PageOrigin {
+export interface PageStamp {
   readonly date: Date;
   readonly tool: string;
 }
@@ -22,15 +21,15 @@ interface Verdict {
 }
 
 /** Formats the result of `lint` as one HTML page: the findings that fail first, each with the next step. */
-export function formatLintPage(result: LintResult, origin: PageOrigin): string {
+export function formatLintPage(result: LintResult, origin: PageStamp): string {
   const { target, version = target, findings, failing, passed, objects, files } = result;
   const rows = findings
     .toSorted((a, b) => Number(a.status === 'known') - Number(b.status === 'known'))
-    .map(({ severity, rule, object, component, file, line, field, message, status }) => [
+    .map(({ severity, object, component, file, line, field, message, remedy, status }) => [
       severity,
       status,
       message,
-      allRules.find(({ id }) => id === rule)?.remedy ?? '',
+      remedy,
       object.kind === 'File' ? '' : `${formatSubject(object)} of ${component}`,
       `${file}:${line} ${field}`,
     ]);
@@ -44,7 +43,7 @@ export function formatLintPage(result: LintResult, origin: PageOrigin): string {
 }
 
 /** Formats the result of `preflight` as one HTML page: blockers first, each finding with the next step. */
-export function formatPreflightPage(report: Preflight, origin: PageOrigin): string {
+export function formatPreflightPage(report: Preflight, origin: PageStamp): string {
   const { cluster, version, target, ready, findings, nodes, workloads } = report;
   const blockers = findings.filter(({ severity }) => severity === 'blocker').length;
   const what = target === undefined ? 'boot' : `update to ${target}`;
@@ -62,7 +61,7 @@ export function formatPreflightPage(report: Preflight, origin: PageOrigin): stri
 }
 
 /** Formats the drills of a cluster as one HTML page: nodes and pods that failed first. */
-export function formatDrillPage(cluster: string, drills: readonly NodeDrill[], origin: PageOrigin): string {
+export function formatDrillPage(cluster: string, drills: readonly NodeDrill[], origin: PageStamp): string {
   const failed = drills.filter(({ result }) => result !== 'passed');
   const sorted = [...failed, ...drills.filter(({ result }) => result === 'passed')];
   const nodes = sorted.map(({ node, result, message, reboot, pods, seconds, started }) => [
@@ -105,7 +104,7 @@ function listFindings(heads: readonly string[], rows: readonly (readonly string[
     : listTable('Findings', heads, rows);
 }
 
-function format({ kind, title, isGood, words }: Verdict, main: Markup, { date, tool }: PageOrigin): string {
+function format({ kind, title, isGood, words }: Verdict, main: Markup, { date, tool }: PageStamp): string {
   return formatPage({
     title: `${kind}: ${title}`,
     header: markup`<p class="eyebrow">${kind}</p>

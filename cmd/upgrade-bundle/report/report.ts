@@ -3,17 +3,17 @@ import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import type { ReleaseInspection, SourcedImage } from '../../../lib/bundle/inspect/release.ts';
 import { shellWord } from '../../../lib/shellWord.ts';
 import { markup, type Markup } from './markup.ts';
-import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
+import { classOf, drawFigure, type ImageClass } from './reportFigure.ts';
 import { formatFacts, formatPage, drawTable, linkTo, numberHead } from './page.ts';
-import { listVersions } from './origin.ts';
+import { listVersions } from './provenance.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
-import { nameReleases } from '../../cli/format.ts';
+import { formatBytes, nameReleases } from '../../cli/format.ts';
 
 /** The number of shared blobs in the table. */
 const blobLimit = 20;
 
 /** Formats the contents of a bundle as one HTML page that needs no other file. The same bundle gives the same bytes. */
-export function formatReport(inspection: ReleaseInspection, formatBytes: FormatBytes): string {
+export function formatReport(inspection: ReleaseInspection): string {
   const { arch, notes, tool } = inspection;
   const version = nameReleases(inspection);
   const name = nameOf(inspection);
@@ -35,15 +35,15 @@ export function formatReport(inspection: ReleaseInspection, formatBytes: FormatB
               </ul>
             </div>`
       }`,
-    main: markup`${describeSizes(inspection, formatBytes)} ${describeFacts(inspection, name)}
+    main: markup`${describeSizes(inspection)} ${describeFacts(inspection, name)}
       <h2>Where the bytes are</h2>
-      ${drawFigure(inspection, formatBytes)} ${listImages(inspection.images, formatBytes)}
-      ${listShared(inspection, formatBytes)} ${listSignatures(inspection)} ${explainVerification(inspection, name)}`,
+      ${drawFigure(inspection)} ${listImages(inspection.images)}
+      ${listShared(inspection)} ${listSignatures(inspection)} ${explainVerification(inspection, name)}`,
     footer: `The bundle was made by ${tool}.`,
   });
 }
 
-function describeSizes({ size, totals }: Inspection, formatBytes: FormatBytes): Markup {
+function describeSizes({ size, totals }: Inspection): Markup {
   const figures: [string | number, string][] = [
     [formatBytes(size), 'in the bundle'],
     [totals.images, 'images'],
@@ -78,7 +78,7 @@ function describeFacts(inspection: ReleaseInspection, name: string): Markup {
   return formatFacts(rows);
 }
 
-function listImages(images: readonly SourcedImage[], formatBytes: FormatBytes): Markup {
+function listImages(images: readonly SourcedImage[]): Markup {
   const bytes = (label: string, value: number): Markup =>
     markup`<td class="number" data-label="${label}" data-value="${value}">${formatBytes(value)}</td>`;
   const sorted = [...images].sort((a, b) => b.unique - a.unique);
@@ -122,7 +122,7 @@ const singular: Readonly<Record<ImageClass, string>> = {
   shared: 'shared',
 };
 
-function listShared({ sharedBlobs }: Inspection, formatBytes: FormatBytes): Markup | undefined {
+function listShared({ sharedBlobs }: Inspection): Markup | undefined {
   if (sharedBlobs.length === 0) return undefined;
   const others = sharedBlobs.length - blobLimit;
   const rows = sharedBlobs.slice(0, blobLimit).map(

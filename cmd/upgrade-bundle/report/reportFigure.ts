@@ -1,9 +1,7 @@
 import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect/inspect.ts';
+import { formatBytes } from '../../cli/format.ts';
 import { markup, type Markup } from './markup.ts';
 import { layOutTreemap, type Rectangle, type Tile } from './treemap.ts';
-
-/** Formats a number of bytes. */
-export type FormatBytes = (bytes: number) => string;
 
 /** The classes of images in a report, with their names. */
 const imageClasses = {
@@ -45,7 +43,7 @@ const rowLimit = 30;
  * Draws the sizes of images: the bytes that each image has for itself, and the shared bytes. Areas are proportional to
  * sizes. Narrow screens show a list instead.
  */
-export function drawFigure({ images, sharedBlobs, totals }: Inspection, formatBytes: FormatBytes): Markup {
+export function drawFigure({ images, sharedBlobs, totals }: Inspection): Markup {
   const own = images.map((image): Plot => {
     const words = `${image.name}: ${formatBytes(image.unique)} of its own, ${formatBytes(image.shared)} shared with others`;
     return { weight: image.unique, name: image.name, words, className: classOf(image) };
@@ -69,9 +67,9 @@ export function drawFigure({ images, sharedBlobs, totals }: Inspection, formatBy
       role="img"
       aria-label="Treemap of the ${total} in this bundle by image. The tables below have the same numbers."
     >
-      ${drawTiles([...own, shared], area, formatBytes)}
+      ${drawTiles([...own, shared], area)}
     </svg>
-    ${drawRows([...own, shared], formatBytes)}
+    ${drawRows([...own, shared])}
     <ul class="legend">
       ${legend}
     </ul>
@@ -83,7 +81,7 @@ export function drawFigure({ images, sharedBlobs, totals }: Inspection, formatBy
 }
 
 /** Draws the largest sizes as bars, and the sum of the others. */
-function drawRows(plots: readonly Plot[], formatBytes: FormatBytes): Markup {
+function drawRows(plots: readonly Plot[]): Markup {
   const sorted = plots.filter(({ weight }) => weight > 0).sort((a, b) => b.weight - a.weight);
   const longest = sorted[0]?.weight ?? 1;
   const rest = sorted.slice(rowLimit);
@@ -102,7 +100,7 @@ function drawRows(plots: readonly Plot[], formatBytes: FormatBytes): Markup {
   </ol>`;
 }
 
-function drawTiles(plots: readonly Plot[], within: Rectangle, formatBytes: FormatBytes): Markup[] {
+function drawTiles(plots: readonly Plot[], within: Rectangle): Markup[] {
   return layOutTreemap(plots, within)
     .slice(0, tileLimit)
     .map((tile) => {
@@ -121,7 +119,7 @@ function drawTiles(plots: readonly Plot[], within: Rectangle, formatBytes: Forma
       return markup`<g>
         <title>${item.words}</title>
         <rect class="${item.className}" x="${round(x)}" y="${round(y)}" ${size} />
-        ${text}${divided ? drawTiles(parts, inside, formatBytes) : []}
+        ${text}${divided ? drawTiles(parts, inside) : []}
       </g>`;
     });
 }

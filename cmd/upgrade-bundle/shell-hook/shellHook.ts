@@ -2,7 +2,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand, type Arguments, type OptionRecord } from '../../cli/command.ts';
 import { fishHook } from './fishHook.ts';
 import { posixHook } from './posixHook.ts';
-import { globalFlags } from './globalFlags.ts';
+import { globalFlags } from './hookWords.ts';
 
 const shellArgument = {
   shell: {

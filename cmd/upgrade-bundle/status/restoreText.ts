@@ -36,11 +36,7 @@ function formatStep({ purpose, nodes, commands }: RestoreStep, number: number, w
 
 /** Returns the error for a backup that cannot be restored. */
 export function failureOfRestore({ record, obstacles }: ClusterRestore): PluginError {
-  return new PluginError(
-    'not-ready',
-    `OpenShift does not support the restore of ${record} now: ${obstacles[0] ?? ''}`,
-    {
-      hint: 'See docs/how-to/restore-a-backup.md for other ways back.',
-    },
-  );
+  const message = `OpenShift does not support the restore of ${record} now: ${obstacles[0] ?? ''}`;
+  const hint = 'See docs/how-to/restore-a-backup.md for other ways back.';
+  return new PluginError('not-ready', message, { hint });
 }

@@ -2,11 +2,11 @@ import { conditionsOf } from '../../../lib/cluster/fields.ts';
 import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatData, formatJson, formatYaml } from '../../cli/format.ts';
+import { openEventFormat } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { recordArgument } from './record.ts';
-import { formatMirrors, formatStatus, formatTitleText } from './statusText.ts';
-import { formatTitle } from './statusView.ts';
+import { formatStatus, formatTitleText } from './statusText.ts';
+import { formatTitle, type ClusterStatus } from './statusView.ts';
 
 /** `status`: shows the progress of an update. */
 export const command = defineCommand({
@@ -50,25 +50,30 @@ export const command = defineCommand({
       const { failureOfRestore, formatRestore } = await import('./restoreText.ts');
       const records = await listRecords(cluster);
       const plan = await planClusterRestore(cluster, chooseRecord(records, args.name), records);
-      terminal.print(args.output ? await formatData(args.output, plan) : formatRestore(plan, terminal.width));
+      await terminal.printResult(args.output, plan, formatRestore(plan, terminal.width));
       if (plan.obstacles.length > 0) throw failureOfRestore(plan);
       return;
     }
-    const show = async (bundle: UpgradeBundle): Promise<void> => {
-      if (args.output === 'yaml')
-        terminal.print(`${args.watch ? '---\n' : ''}${(await formatYaml(plain(bundle))).trimEnd()}`);
-      else if (args.output === 'json') terminal.print(formatJson(plain(bundle), args.watch ? 0 : 2));
-      else if (args.watch && !terminal.live) {
+    const read = async (bundle: UpgradeBundle | undefined): Promise<ClusterStatus> => {
+      const elapsed = bundle && (await readElapsed(cluster, bundle));
+      return { bundle, elapsed, mirrors: await listMirrorStates(cluster) };
+    };
+    const show = async (status: ClusterStatus): Promise<void> => {
+      const { text, accents } = formatStatus(status, { width: terminal.width, rows: Infinity });
+      await terminal.printResult(args.output, plain(status), text, accents);
+    };
+    const event = args.output && (await openEventFormat(args.output));
+    const showChange = async (bundle: UpgradeBundle): Promise<void> => {
+      if (event) terminal.print(event(plain(await read(bundle))));
+      else if (terminal.live) {
+        const screen = { width: terminal.width, rows: terminal.height };
+        const { text, accents } = formatStatus(await read(bundle), screen);
+        terminal.redraw(text, accents);
+      } else {
         // The elapsed time alone is no change.
         const { text, accents } = formatTitleText(bundle, await readElapsed(cluster, bundle));
         if (formatTitle(bundle) !== title) terminal.print(text, accents);
         title = formatTitle(bundle);
-      } else {
-        const { width, height } = terminal;
-        const screen = { width, rows: args.watch ? height : Infinity };
-        const { text, accents } = formatStatus(bundle, await readElapsed(cluster, bundle), screen);
-        if (args.watch) terminal.redraw(text, accents);
-        else terminal.print(text, accents);
       }
     };
     const warnOfAgents = async (bundle: UpgradeBundle): Promise<void> => {
@@ -80,19 +85,15 @@ export const command = defineCommand({
     let title = '';
     if (!args.watch && !args.web) {
       const records = await listRecords(cluster);
-      const mirrors = args.output ? '' : formatMirrors(await listMirrorStates(cluster), terminal.width);
       // Mirrors serve nodes without any update too.
-      if (records.length > 0 || mirrors === '') {
-        const bundle = chooseRecord(records, args.name);
-        await warnOfAgents(bundle);
-        await show(bundle);
-      }
-      if (mirrors !== '') terminal.print(records.length > 0 ? `\n${mirrors}` : mirrors);
+      const isIdle = records.length === 0 && args.name === undefined && (await listMirrorStates(cluster)).length > 0;
+      const bundle = isIdle ? undefined : chooseRecord(records, args.name);
+      if (bundle) await warnOfAgents(bundle);
+      await show(await read(bundle));
       return;
     }
     if (args.web) {
-      const elapsedOf = (bundle: UpgradeBundle): Promise<number | undefined> => readElapsed(cluster, bundle);
-      await showInBrowser({ bundles: followRecord(cluster, args.name), elapsedOf }, { context, terminal });
+      await showInBrowser({ bundles: followRecord(cluster, args.name), read }, { context, terminal });
       return;
     }
     let last = '';
@@ -100,7 +101,7 @@ export const command = defineCommand({
       if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
       if (followed && last.trim() === '') await warnOfAgents(followed);
       const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
-      if (followed && text !== last) await show(followed);
+      if (followed && text !== last) await showChange(followed);
       last = text;
       if (!followed || !hasEnded(followed)) continue;
       checkEnd(followed);
@@ -118,8 +119,8 @@ function checkEnd(bundle: UpgradeBundle): void {
   });
 }
 
-/** Returns an UpgradeBundle without the fields that only the API server needs. */
-function plain({ metadata, ...bundle }: UpgradeBundle): object {
-  const { managedFields: _, ...kept } = metadata as UpgradeBundle['metadata'] & { managedFields?: unknown };
-  return { ...bundle, metadata: kept };
+/** Returns an UpgradeBundle without the fields that only the API server needs, and the mirrors beside it. */
+function plain({ bundle, mirrors }: ClusterStatus): object {
+  const { managedFields: _, ...metadata } = (bundle?.metadata ?? {}) as { readonly managedFields?: unknown };
+  return { ...(bundle && { ...bundle, metadata }), ...(mirrors.length > 0 && { mirrors }) };
 }

@@ -35,7 +35,7 @@ const show = (text) => {
   time = new Date();
   if (text === shown) return;
   shown = text;
-  const { title, accent = '', problem, facts, conditions, nodes } = JSON.parse(text);
+  const { title, accent = '', problem, facts, conditions, nodes, mirrors } = JSON.parse(text);
   document.title = title;
   byId('title').textContent = title;
   byId('title').className = accent;
@@ -43,10 +43,11 @@ const show = (text) => {
   byId('problem').hidden = problem.length === 0;
   byId('facts').replaceChildren(...facts.flatMap(([name, value]) => [make('dt', name), make('dd', value)]));
   byId('nodes').replaceChildren(...nodes.map(showNode));
-  byId('conditions').replaceChildren(
-    ...conditions.map(({ cells, accent }) => join('tr', cells.map((cell, column) => make('td', cell, column < 2 ? accent : '')))),
-  );
-  for (const id of ['nodes', 'conditions']) byId(id).closest('section').hidden = byId(id).children.length === 0;
+  for (const [id, rows] of [['conditions', conditions], ['mirrors', mirrors]])
+    byId(id).replaceChildren(
+      ...rows.map(({ cells, accent }) => join('tr', cells.map((cell, column) => make('td', cell, column < 2 ? accent : '')))),
+    );
+  for (const id of ['nodes', 'conditions', 'mirrors']) byId(id).closest('section').hidden = byId(id).children.length === 0;
 };
 const refresh = async () => {
   try {
@@ -83,6 +84,10 @@ export const statusPage = {
       <section hidden>
         <h2>Nodes</h2>
         <ul class="nodes" id="nodes"></ul>
+      </section>
+      <section hidden>
+        <h2>Mirrors</h2>
+        ${drawTable('stacked', ['Mirror', 'Serves', 'Images given', 'Message'], [], 'mirrors')}
       </section>`,
     footer: 'This page follows the cluster until oc adm-upgrade-bundle status ends.',
     liveScript,

@@ -1,10 +1,16 @@
-import { nameSome } from '../../../lib/failures.ts';
-import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import type { Accents } from '../../cli/colors.ts';
 import { breakLine, formatBar, formatBytes, formatCount, formatFields, formatTable } from '../../cli/format.ts';
 import { phaseAccents } from './record.ts';
-import { accentOf, describeImages, formatTitle, problemsOf, viewStatus, type StatusView } from './statusView.ts';
+import {
+  accentOf,
+  describeImages,
+  formatTitle,
+  problemsOf,
+  viewStatus,
+  type ClusterStatus,
+  type StatusRow,
+} from './statusView.ts';
 
 /** The width of a bar in characters, short because names of nodes are long, and shorter on a narrow terminal. */
 const barWidth = 10;
@@ -28,15 +34,18 @@ export function formatTitleText(bundle: UpgradeBundle, elapsed?: number): Status
 }
 
 /**
- * Formats the whole status as text and tables. `width` is that of the terminal, in characters. With fewer `rows` than
- * that takes, leaves out facts, good conditions and the last nodes, and says how many nodes.
+ * Formats the whole status as text and tables; without an update, the mirrors alone. `width` is that of the terminal, in
+ * characters. With fewer `rows` than that takes, leaves out facts, good conditions, mirrors and the last nodes, and says
+ * how many nodes.
  */
 export function formatStatus(
-  bundle: UpgradeBundle,
-  elapsed: number | undefined,
+  status: ClusterStatus,
   { width, rows }: { readonly width: number; readonly rows: number },
 ): StatusText {
-  const view = viewStatus(bundle, elapsed);
+  const { bundle, elapsed } = status;
+  const view = viewStatus(status);
+  const mirrors = formatMirrors(view.mirrors, width);
+  if (!bundle) return { text: mirrors.slice(1).join('\n'), accents: {} };
   const title = formatTitleText(bundle, elapsed);
   const conditions = formatConditions(view.conditions, width);
   const head = [...breakLine(title.text, width), ...linesOf(formatFields(view.problem, width))];
@@ -45,6 +54,7 @@ export function formatStatus(
     ...linesOf(formatFields(view.facts, width)),
     ...conditions.lines,
     ...formatNodes(view.nodes, width),
+    ...mirrors,
   ];
   const accents = { ...title.accents, ...conditions.accents, ...phaseAccents, Problem: 'bad', Stalled: 'bad' } as const;
   if (full.length < rows) return { text: full.join('\n'), accents };
@@ -54,13 +64,9 @@ export function formatStatus(
   return { text: [...above, ...fitNodes(view.nodes, width, rows - 1 - above.length)].join('\n'), accents };
 }
 
-/** Formats the states of mirrors as a table: what each serves, how many images it gave, and what it lacks. */
-export function formatMirrors(mirrors: readonly NodeMirror[], width: number): string {
-  const rows = mirrors.map(({ node, versions, requests, lacking }) => {
-    const lack = lacking.length === 0 ? '' : `lacks ${nameSome(lacking, 2)}`;
-    return [node, versions.join(', ') || 'nothing', String(requests), lack];
-  });
-  return formatRows(['MIRROR', 'SERVES', 'IMAGES GIVEN', 'MESSAGE'], rows, ['IMAGES GIVEN'], width).join('\n').trim();
+function formatMirrors(mirrors: readonly StatusRow[], width: number): string[] {
+  const rows = mirrors.map(({ cells }) => cells);
+  return formatRows(['MIRROR', 'SERVES', 'IMAGES GIVEN', 'MESSAGE'], rows, ['IMAGES GIVEN'], width);
 }
 
 /** Returns the lines of as many nodes as fit into a number of lines, and the number of the others. */
@@ -74,7 +80,7 @@ function fitNodes(nodes: readonly NodeProgress[], width: number, lines: number):
   return nodes.length === 0 ? [] : ['', formatCount(nodes.length, 'node')];
 }
 
-function formatConditions(conditions: StatusView['conditions'], width: number): { lines: string[]; accents: Accents } {
+function formatConditions(conditions: readonly StatusRow[], width: number): { lines: string[]; accents: Accents } {
   const lines = formatRows(
     ['CONDITION', 'STATUS', 'REASON', 'MESSAGE'],
     conditions.map(({ cells }) => cells),

@@ -1,4 +1,6 @@
 import { conditionsOf } from '../../../lib/cluster/fields.ts';
+import { nameSome } from '../../../lib/failures.ts';
+import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import {
   hasEnded,
   phaseOf,
@@ -11,6 +13,22 @@ import type { Accent } from '../../cli/colors.ts';
 import { formatCount, formatDuration } from '../../cli/format.ts';
 import { phaseAccents } from './record.ts';
 
+/** What `status` reads from a cluster. All its outputs are made from it. */
+export interface ClusterStatus {
+  /** Undefined before a bundle is detected or applied. */
+  readonly bundle: UpgradeBundle | undefined;
+  /** The time of the version operator in seconds; undefined if it has not begun. */
+  readonly elapsed: number | undefined;
+  /** The mirrors on control plane nodes, which serve nodes without an update too. */
+  readonly mirrors: readonly NodeMirror[];
+}
+
+/** A row of a table with its severity. */
+export interface StatusRow {
+  readonly cells: readonly string[];
+  readonly accent: Accent;
+}
+
 /** The status of an update, as it is shown. */
 export interface StatusView {
   /** The name, the phase and the progress. */
@@ -21,9 +39,11 @@ export interface StatusView {
   readonly problem: readonly Fact[];
   readonly facts: readonly Fact[];
   /** Type, status, reason and message of each condition. */
-  readonly conditions: readonly { readonly cells: readonly string[]; readonly accent: Accent }[];
+  readonly conditions: readonly StatusRow[];
   /** The nodes, failed ones first. */
   readonly nodes: readonly NodeProgress[];
+  /** Name, served versions, number of images given, and message of each mirror. */
+  readonly mirrors: readonly StatusRow[];
 }
 
 type Fact = readonly [name: string, value: string];
@@ -34,8 +54,13 @@ const mendNodes = 'fix what the failed nodes name; their agents try again';
 /** Conditions that name a problem if they are true. */
 const problems: Readonly<Record<string, Accent>> = { Stalled: 'bad', ImagesMissing: 'bad', PoolsPaused: 'doubtful' };
 
-/** Describes the status of an UpgradeBundle. `elapsed` is the time of the version operator in seconds. */
-export function viewStatus(bundle: UpgradeBundle, elapsed: number | undefined): StatusView {
+/** Describes the status of a cluster. */
+export function viewStatus({ bundle, elapsed, mirrors: states }: ClusterStatus): StatusView {
+  const mirrors = states.map(describeMirror);
+  if (!bundle) {
+    const title = 'Waiting for a bundle to be detected or applied';
+    return { title, accent: undefined, problem: [], facts: [], conditions: [], nodes: [], mirrors };
+  }
   const { version, release, hops, nodes = [] } = bundle.status ?? {};
   const problem = describeProblem(bundle);
   const { digest, file } = bundle.spec.bundle;
@@ -58,7 +83,14 @@ export function viewStatus(bundle: UpgradeBundle, elapsed: number | undefined): 
       accent: severityOf(type, status),
     })),
     nodes: nodes.toSorted((a, b) => nodeOrder.indexOf(a.phase) - nodeOrder.indexOf(b.phase)),
+    mirrors,
   };
+}
+
+function describeMirror({ node, versions, requests, lacking }: NodeMirror): StatusRow {
+  const lack = lacking.length === 0 ? '' : `lacks ${nameSome(lacking, 2)}`;
+  const accent = versions.length === 0 || lack !== '' ? 'doubtful' : 'good';
+  return { cells: [node, versions.join(', ') || 'nothing', String(requests), lack], accent };
 }
 
 /** Returns the color of a phase of an update or of a node. */

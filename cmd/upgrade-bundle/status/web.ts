@@ -5,26 +5,25 @@ import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBun
 import { formatBytes } from '../../cli/format.ts';
 import type { Terminal } from '../../cli/terminal.ts';
 import { statusPage } from './statusPage.ts';
-import { accentOf, describeImages, viewStatus } from './statusView.ts';
+import { accentOf, describeImages, viewStatus, type ClusterStatus } from './statusView.ts';
 
-/** What the page follows: UpgradeBundles as they change, and the time since the version operator began, in seconds. */
+/** What the page follows: UpgradeBundles as they change, and the rest of the status at each change. */
 export interface FollowedUpdate {
   readonly bundles: AsyncIterable<UpgradeBundle | undefined>;
-  readonly elapsedOf: (bundle: UpgradeBundle) => Promise<number | undefined>;
+  readonly read: (bundle: UpgradeBundle | undefined) => Promise<ClusterStatus>;
 }
 
 /** Serves a page that follows an update, to this machine only. Ends if it is interrupted. */
 export async function showInBrowser(
-  { bundles, elapsedOf }: FollowedUpdate,
+  { bundles, read }: FollowedUpdate,
   { context, terminal }: { readonly context: Context; readonly terminal: Terminal },
 ): Promise<void> {
-  const nothing = { problem: [], facts: [], conditions: [], nodes: [] };
-  let data: object = { title: 'Waiting for a bundle to be detected or applied', ...nothing };
+  let data = toData({ bundle: undefined, elapsed: undefined, mirrors: [] });
   const server = await servePage({ ...statusPage, data: () => data }, context);
   try {
     terminal.print(server.url);
     context.log('info', 'Open this page in a browser of this machine. Only this URL shows it. Ctrl-C ends it.');
-    for await (const bundle of bundles) if (bundle) data = toData(bundle, await elapsedOf(bundle));
+    for await (const bundle of bundles) data = toData(await read(bundle));
   } catch (error) {
     // An interruption is the normal end of a server.
     if (!isPluginError(error, 'interrupted')) throw error;
@@ -33,8 +32,8 @@ export async function showInBrowser(
   }
 }
 
-function toData(bundle: UpgradeBundle, elapsed: number | undefined): object {
-  const { nodes, problem, ...view } = viewStatus(bundle, elapsed);
+function toData(status: ClusterStatus): object {
+  const { nodes, problem, ...view } = viewStatus(status);
   return { ...view, problem: problem.map((words) => words.join(': ')), nodes: nodes.map(describeNode) };
 }
 

@@ -11,7 +11,7 @@ import { gatherContents, type Contents } from './contents.ts';
 import { listImages } from '../images.ts';
 import type { BlobRecord, BundleBase } from '../metadata.ts';
 import { openBundle } from '../open.ts';
-import type { Origin } from './origin.ts';
+import type { BundleOrigin } from './origin.ts';
 import { entryKindOf } from '../entryKind.ts';
 
 /** The base of a delta bundle: a bundle or mirror directory, or a release whose manifests list its blobs. */
@@ -42,7 +42,7 @@ export interface Base extends Omit<BundleBase, 'blobs' | 'images'> {
 export async function readBase(
   request: BaseRequest,
   wanted: readonly Reference[],
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<Base> {
   const base = await readAny(request, origin, context);
@@ -60,7 +60,7 @@ export async function readBase(
  * can be checked without its base: the payloads of sigstore signatures, and the configurations of operating system
  * images. Returns no base if a site has none of the blobs.
  */
-export function leaveOut(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
+export function subtractBase(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
   if (!base) return { contents };
   const payloads = new Set(
     [...contents.tags].flatMap(([tag, digest]) =>
@@ -93,13 +93,13 @@ function chooseImages(
   return Object.fromEntries(chosen.filter(([, own]) => own.length > 0).sort());
 }
 
-function readAny(request: BaseRequest, origin: Origin, context: Context): Promise<Base> {
+function readAny(request: BaseRequest, origin: BundleOrigin, context: Context): Promise<Base> {
   if ('path' in request) return readBundle(request.path, context);
   return 'images' in request ? readHeld(request, origin, context) : readRelease(request, origin, context);
 }
 
 /** Reads the manifests of images at a site. Skips unreadable images, such as images of the site itself. */
-async function readHeld({ images, ...base }: HeldImages, origin: Origin, context: Context): Promise<Base> {
+async function readHeld({ images, ...base }: HeldImages, origin: BundleOrigin, context: Context): Promise<Base> {
   context.log('info', `reading the manifests of ${images.length} images that the site has`);
   const known = new Map<string, ReadonlySet<Digest>>();
   const read = async (image: string): Promise<void> => {
@@ -129,10 +129,10 @@ async function readBundle(path: string, context: Context): Promise<Base> {
 
 async function readRelease(
   request: Exclude<BaseRequest, { path: string } | HeldImages>,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<Base> {
-  const sourceOf = (reference: Reference): ReturnType<Origin['sourceOf']> => origin.sourceOf(reference);
+  const sourceOf = (reference: Reference): ReturnType<BundleOrigin['sourceOf']> => origin.sourceOf(reference);
   const { reference, descriptor, source } = await findRelease(request, sourceOf);
   context.log('info', `reading the manifests of the base ${formatReference(reference)}`);
   const release = await readPayload(source, descriptor, request, context);

@@ -14,7 +14,7 @@ import type { DerivedImage } from '../../content/store/derivedImage.ts';
 import type { ContentSource } from '../../content/store/store.ts';
 import { resolveExtraImages, type ExtraImage } from '../images.ts';
 import type { StoredBlob } from './contents.ts';
-import type { Origin } from './origin.ts';
+import type { BundleOrigin } from './origin.ts';
 
 /** The catalogs and the operators to add to a bundle. */
 export interface CatalogRequest {
@@ -43,13 +43,13 @@ export interface AdditionsRequest {
 }
 
 /** The content of a bundle in addition to the release. */
-export interface Additions {
+export interface ExtraContent {
   readonly catalogs: readonly BundledCatalog[];
   /** The images that were asked for, the catalogs and the images of their operators. */
   readonly images: readonly ExtraImage[];
   readonly config: readonly ConfigManifest[];
   /** The origin of the bundle, with the filtered catalogs. */
-  readonly origin: Origin;
+  readonly origin: BundleOrigin;
 }
 
 /**
@@ -57,12 +57,12 @@ export interface Additions {
  * catalog image of each. Throws `usage` for a catalog without operators, `not-found` for an operator that no catalog
  * has, and the errors of the origin.
  */
-export async function gatherAdditions(
+export async function gatherExtraContent(
   { extraImages, operators: request = { catalogs: [], operators: [] }, site }: AdditionsRequest,
   arch: Architecture,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
-): Promise<Additions> {
+): Promise<ExtraContent> {
   const chosen = await assignOperators(request, site?.operators ?? [], arch, origin, context);
   const catalogs: BundledCatalog[] = [];
   const derived = new Map<Digest, DerivedImage>();
@@ -100,7 +100,7 @@ async function assignOperators(
   { catalogs, operators }: CatalogRequest,
   siteOperators: readonly SiteOperator[],
   arch: Architecture,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<ReadonlyMap<NamedCatalog, OperatorRequest[]>> {
   const assigned = new Map<NamedCatalog, OperatorRequest[]>();
@@ -131,24 +131,22 @@ async function assignOperators(
 /** Warns of images by tag: a node that has an image by its digest does not find it by a tag. */
 function warnOfTags(images: readonly string[], context: Context): void {
   for (const image of images.filter((each) => parseReference(each).digest === undefined)) {
-    context.log(
-      'warn',
-      `an operator names ${image} by tag: nodes without a registry do not find it in their image store`,
-    );
+    const message = `an operator names ${image} by tag: nodes without a registry do not find it in their image store`;
+    context.log('warn', message);
   }
 }
 
 /** An origin that also has images that were built for the bundle. */
-class CatalogOrigin implements Origin {
-  readonly #base: Origin;
+class CatalogOrigin implements BundleOrigin {
+  readonly #base: BundleOrigin;
   readonly #derived: ReadonlyMap<Digest, DerivedImage>;
 
-  constructor(base: Origin, derived: ReadonlyMap<Digest, DerivedImage>) {
+  constructor(base: BundleOrigin, derived: ReadonlyMap<Digest, DerivedImage>) {
     this.#base = base;
     this.#derived = derived;
   }
 
-  get signatures(): Origin['signatures'] {
+  get signatures(): BundleOrigin['signatures'] {
     return this.#base.signatures;
   }
 

@@ -10,7 +10,7 @@ import type { Digest } from '../../content/oci/digest.ts';
 import { readContent } from '../../content/store/store.ts';
 import type { BundleImage } from '../images.ts';
 import type { Contents } from './contents.ts';
-import type { Origin } from './origin.ts';
+import type { BundleOrigin } from './origin.ts';
 
 /** The largest size of payloads that are kept for the bundle, in bytes. Those of a release have 60 KB. */
 const keptLimit = 16 * 1024 * 1024;
@@ -23,7 +23,7 @@ const keptLimit = 16 * 1024 * 1024;
 export async function checkContents(
   contents: Contents,
   releases: readonly { readonly release: Pick<Release, 'imagePolicies'>; readonly images: readonly BundleImage[] }[],
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<{ readonly contents: Contents; readonly policies: readonly NamedResult[] }> {
   const judged = releases.filter(({ release }) => release.imagePolicies.length > 0);

@@ -9,17 +9,17 @@ import { findRelease, type FoundRelease } from '../../release/load.ts';
 import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
 import type { Architecture } from '../../release/version.ts';
 import { listArtifacts } from './artifacts.ts';
-import { leaveOut, readBase } from './base.ts';
-import { gatherAdditions, type Additions, type BundledCatalog } from './catalogs.ts';
+import { subtractBase, readBase } from './base.ts';
+import { gatherExtraContent, type ExtraContent, type BundledCatalog } from './catalogs.ts';
 import { gatherContents, warnOfImages } from './contents.ts';
 import { checkContents } from './contentsCheck.ts';
 import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { checkExisting } from './existing.ts';
-import { describeReleases } from '../facts.ts';
+import { describeReleases } from '../metadataFacts.ts';
 import { listImages, selectExtraImages } from '../images.ts';
 import { layOutBundle } from './layout.ts';
 import { splitReleases, type BundleMetadata } from '../metadata.ts';
-import type { Origin } from './origin.ts';
+import type { BundleOrigin } from './origin.ts';
 import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
 import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type WantedReleases } from './releases.ts';
@@ -58,7 +58,11 @@ export interface CreateResult {
  * signatures of the releases before it fetches any blob, and fetches each blob once, into its final place. Resumes an
  * interrupted run, and keeps a finished bundle.
  */
-export async function createBundle(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
+export async function createBundle(
+  request: CreateRequest,
+  origin: BundleOrigin,
+  context: Context,
+): Promise<CreateResult> {
   try {
     return await create(request, origin, context);
   } catch (error) {
@@ -66,7 +70,7 @@ export async function createBundle(request: CreateRequest, origin: Origin, conte
   }
 }
 
-async function create(request: CreateRequest, source: Origin, context: Context): Promise<CreateResult> {
+async function create(request: CreateRequest, source: BundleOrigin, context: Context): Promise<CreateResult> {
   const plan = await planBundle(request, source, context);
   if ('outcome' in plan) return plan;
   const { path, contents, layout, origin, ...found } = plan;
@@ -81,19 +85,19 @@ async function create(request: CreateRequest, source: Origin, context: Context):
 }
 
 /** Reads everything but blobs, and checks it. Returns the finished bundle if there is one. Writes no bundle. */
-async function planBundle(request: CreateRequest, source: Origin, context: Context) {
+async function planBundle(request: CreateRequest, source: BundleOrigin, context: Context) {
   await checkFolder(request.output, request.dryRun);
   const found: FoundRelease[] = [];
   for (const each of request.releases) found.push(await findRelease(each, (reference) => source.sourceOf(reference)));
   const references = found.map(({ reference }) => reference);
   const wanted = listWanted(request);
-  const gatherFor = (arch: Architecture): Promise<Additions> => gatherAdditions(request, arch, source, context);
+  const gatherFor = (arch: Architecture): Promise<ExtraContent> => gatherExtraContent(request, arch, source, context);
   const known = wanted && (await gatherFor(wanted.arch));
   let base = request.base && (await readBase(request.base, references, source, context));
   const pathOf = ({ versions, arch }: WantedReleases): string =>
     join(request.output, bundleName(versions, arch, base?.version));
   // Without a finished bundle, checks that it can be written.
-  const findExisting = async (path: string, { images, catalogs }: Additions): Promise<CreateResult | undefined> => {
+  const findExisting = async (path: string, { images, catalogs }: ExtraContent): Promise<CreateResult | undefined> => {
     const expected = { references, extraImages: images.map(({ name }) => name), base };
     const trust = { ...request.trust, fetchFile: source.fetchFile };
     const existing = await checkExisting(path, expected, request, trust, context);
@@ -133,7 +137,7 @@ async function planBundle(request: CreateRequest, source: Origin, context: Conte
   const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
   const { contents: checked, policies } = await checkContents(gathered, judged, origin, context);
   requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);
-  const { contents, left } = leaveOut(checked, base);
+  const { contents, left } = subtractBase(checked, base);
   if (base && !left) {
     base = undefined;
     path = pathOf(named);

@@ -7,7 +7,7 @@ import type { ArchiveDigests } from '../../content/archive/volumeDigests.ts';
 import { findArchive } from '../../content/archive/volumes.ts';
 import type { Base } from './base.ts';
 import type { CreateRequest } from './request.ts';
-import { describeSignatures } from '../facts.ts';
+import { describeSignatures } from '../metadataFacts.ts';
 import { type BundleMetadata, splitReleases } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../sidecars.ts';
@@ -73,9 +73,7 @@ export async function checkExisting(
       context.log('warn', `${path} is corrupt (${report.problems[0]?.message ?? ''}): creating it again`);
       return undefined;
     }
-    if (!dryRun) {
-      await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
-    }
+    if (!dryRun) await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
     return { metadata, digest: report.digest, isRead: true };
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;

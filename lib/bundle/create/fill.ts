@@ -6,7 +6,7 @@ import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import { type ArchiveDigests, VolumeHash } from '../../content/archive/volumeDigests.ts';
 import { settleTasks, type FetchTask, type Contents, type StoredBlob } from './contents.ts';
 import type { BundleImage } from '../images.ts';
-import type { Origin } from './origin.ts';
+import type { BundleOrigin } from './origin.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import { PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
@@ -19,7 +19,7 @@ import { Verifier } from '../../content/store/store.ts';
 export async function fillBundle(
   writer: ArchiveWriter,
   contents: Contents,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<{ digests: ArchiveDigests; fetched: number }> {
   const wanted = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
@@ -74,7 +74,7 @@ async function announcePlan(
   writer: ArchiveWriter,
   { images, blobs }: Contents,
   wanted: readonly StoredBlob[],
-  { held, isLocal = false }: Origin,
+  { held, isLocal = false }: BundleOrigin,
   context: Context,
 ): Promise<void> {
   let [bytes, present] = [0, 0];
@@ -131,10 +131,8 @@ async function digestWhole(
       checkInterrupted(context.signal);
       const length = await writer.read(buffer.subarray(0, to - at), at);
       if (length === 0) {
-        throw new PluginError(
-          'not-readable',
-          `${writer.name} is shorter than expected: another program may be writing it`,
-        );
+        const message = `${writer.name} is shorter than expected: another program may be writing it`;
+        throw new PluginError('not-readable', message);
       }
       for (const reader of readers) reader.update(buffer.subarray(0, length));
       at += length;

@@ -2,7 +2,7 @@ import { type ConfigManifest, formatManifest } from '../../config/manifest.ts';
 import { releaseRepository } from '../../content/store/directory.ts';
 import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../../content/archive/tarLayout.ts';
 import type { Contents } from './contents.ts';
-import type { MetadataFacts } from '../facts.ts';
+import type { MetadataFacts } from '../metadataFacts.ts';
 import { formatMetadata, metadataPath, parseMetadata, type BundleMetadata } from '../metadata.ts';
 import { describeVolumes, type Split } from '../split.ts';
 

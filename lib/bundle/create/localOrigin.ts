@@ -14,13 +14,13 @@ import { openComplete } from '../complete.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata.ts';
 import { readReleaseRepositories } from '../originalNames.ts';
 import type { StoredBlob } from './contents.ts';
-import { RegistryOrigin, type Origin } from './origin.ts';
+import { RegistryOrigin, type BundleOrigin } from './origin.ts';
 
 /**
  * Opens a mirror directory or a bundle as the source of a new bundle, for every repository. Throws `not-readable`,
  * `not-found`, `incomplete` and `invalid-bundle`.
  */
-export async function openLocalOrigin(path: string, access: RegistryAccess, context: Context): Promise<Origin> {
+export async function openLocalOrigin(path: string, access: RegistryAccess, context: Context): Promise<BundleOrigin> {
   // A mirror directory may have several releases, and is then not a bundle.
   const isDirectory = (await listRepositories(path)).includes(releaseRepository);
   const stored = isDirectory ? await openDirectory(path, context) : await openBundleContent(path, context);
@@ -28,12 +28,12 @@ export async function openLocalOrigin(path: string, access: RegistryAccess, cont
 }
 
 /** The content of a mirror directory or of a bundle. */
-interface StoredRelease extends Pick<Origin, 'signatures' | 'repository'>, AsyncDisposable {
+interface StoredRelease extends Pick<BundleOrigin, 'signatures' | 'repository'>, AsyncDisposable {
   readonly content: ContentSource;
 }
 
-class LocalOrigin implements Origin {
-  readonly signatures: Origin['signatures'];
+class LocalOrigin implements BundleOrigin {
+  readonly signatures: BundleOrigin['signatures'];
   readonly repository: string | undefined;
   readonly isLocal = true;
   readonly #stored: StoredRelease;

@@ -2,7 +2,7 @@ import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { fetchFile, type FetchFile } from '../../content/http/fetchFile.ts';
+import type { FetchFile } from '../../content/http/fetchFile.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { Reference } from '../../content/oci/reference.ts';
 import { Registries, type RegistryAccess } from '../../content/registry/registries.ts';
@@ -10,7 +10,7 @@ import type { ContentSource } from '../../content/store/store.ts';
 import type { StoredBlob } from './contents.ts';
 
 /** The source of a new bundle: registries, a mirror directory or another bundle. */
-export interface Origin {
+export interface BundleOrigin {
   /** Signatures that are stored with the content, not verified. */
   readonly signatures: SignaturesByDigest;
   /** The repository of the release, if the content names it. */
@@ -29,15 +29,16 @@ export interface Origin {
 }
 
 /** Registries, with their mirrors. Separate threads fetch the blobs. */
-export class RegistryOrigin implements Origin {
+export class RegistryOrigin implements BundleOrigin {
   readonly signatures: SignaturesByDigest = new Map();
-  readonly fetchFile: FetchFile;
   readonly #registries: Registries;
 
   constructor(access: RegistryAccess, context: Context) {
-    const registries = new Registries(access, context);
-    this.#registries = registries;
-    this.fetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
+    this.#registries = new Registries(access, context);
+  }
+
+  get fetchFile(): FetchFile {
+    return this.#registries.fetchFile;
   }
 
   sourceOf(reference: Reference): ContentSource {

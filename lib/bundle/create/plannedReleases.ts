@@ -1,6 +1,6 @@
 import type { CreateRequest } from './request.ts';
 import { releaseLimit } from '../metadata.ts';
-import type { Origin } from './origin.ts';
+import type { BundleOrigin } from './origin.ts';
 import type { SiteReport } from '../../config/siteTypes.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
@@ -44,7 +44,7 @@ export async function planReleases(
     readonly site: SiteReport | undefined;
     readonly acceptRisk: readonly string[];
   },
-  { fetchFile }: Pick<Origin, 'fetchFile'>,
+  { fetchFile }: Pick<BundleOrigin, 'fetchFile'>,
   context: Context,
 ): Promise<PlannedReleases> {
   const { arch, graphUrl, site, acceptRisk } = place;

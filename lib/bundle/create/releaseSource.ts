@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { isPluginError, passOver, PluginError } from '../../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
 import {
@@ -61,10 +61,7 @@ export interface ReleaseSource {
   readonly isLocal: boolean;
   /** Images in addition to those of the release. The release signature does not cover them. */
   readonly extraImages: readonly LocalExtraImage[];
-  /**
-   * Returns the source of one image: with a reference if it is in a registry, and with the repository if it is in a
-   * directory or bundle.
-   */
+  /** Returns the source of one image, with its repository if it is in a directory or bundle. */
   sourceOf(name: string, reference: Reference): Promise<ImageSource>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -81,7 +78,6 @@ export interface LocalExtraImage {
 /** The source of one image of a release. */
 export interface ImageSource {
   readonly source: ContentSource;
-  readonly reference?: Reference;
   readonly repository?: string;
 }
 
@@ -128,7 +124,7 @@ export async function openReleaseSource(
     signatures: new Map(),
     isLocal: false,
     extraImages: [],
-    sourceOf: async (_name, reference) => ({ source: sourceOf(reference), reference }),
+    sourceOf: async (_name, reference) => ({ source: sourceOf(reference) }),
     [Symbol.asyncDispose]: async () => {},
   };
 }
@@ -148,7 +144,7 @@ async function openLocal(
 ): Promise<ReleaseSource> {
   const path = resolve(folder);
   const location = await parseLocation((await findSplit(path)) ?? path);
-  const opened = await openLocation(location, {}, context);
+  const opened = await openLocation(location, context);
   try {
     const content = opened.repository(name);
     if (!content) {
@@ -229,7 +225,7 @@ function localImages(
       const wanted = reference.digest ?? reference.tag ?? '';
       let missing = wanted;
       for (const place of [{ repository: name, source: content }, ...others]) {
-        const found = await place.source.resolve(wanted).catch(notFound);
+        const found = await place.source.resolve(wanted).catch(passOver);
         const below = found && (await findMissing(place.source, found));
         if (found && !below) return place;
         missing = below?.digest ?? missing;
@@ -241,14 +237,10 @@ function localImages(
   };
 }
 
-function notFound(error: unknown): undefined {
-  if (!isPluginError(error) || error.code === 'interrupted') throw error;
-}
-
 /** Finds the first content of an image that a source lacks or has with another size. */
 async function findMissing(source: ContentSource, node: Descriptor): Promise<Descriptor | undefined> {
   if (await source.exists(node)) return undefined;
-  const bytes = isManifest(node) ? await readContent(source, node).catch(notFound) : undefined;
+  const bytes = isManifest(node) ? await readContent(source, node).catch(passOver) : undefined;
   for (const child of bytes ? childrenOf(parseManifest(bytes, `${node.digest} in ${source.name}`)) : []) {
     const missing = await findMissing(source, child);
     if (missing) return missing;

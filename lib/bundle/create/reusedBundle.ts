@@ -1,7 +1,7 @@
 import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import { findArchive } from '../../content/archive/volumes.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import { isPluginError, passOver } from '../../errors.ts';
 import { formatBytes } from '../../byteSize.ts';
 
 import { RequestLimiter } from '../../content/http/requestLimiter.ts';
@@ -12,29 +12,29 @@ import { descriptorOf } from '../complete.ts';
 import type { BlobRecord } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import type { Contents, StoredBlob } from './contents.ts';
-import type { Origin } from './origin.ts';
+import type { BundleOrigin } from './origin.ts';
 
 /** The number of blobs to copy in parallel. */
 const parallelCopies = 3;
 
 /** An origin that copies blobs from a finished bundle, and fetches only the others. */
-class ReusedBundle implements Origin {
+class ReusedBundle implements BundleOrigin {
   readonly held: ReadonlySet<Digest>;
   /** The bytes that were copied from the bundle. */
   reused = 0;
   readonly #bundle: Bundle;
-  readonly #origin: Origin;
+  readonly #origin: BundleOrigin;
   readonly #context: Context;
   readonly #limiter = new RequestLimiter(parallelCopies);
 
-  constructor(bundle: Bundle, held: readonly BlobRecord[], origin: Origin, context: Context) {
+  constructor(bundle: Bundle, held: readonly BlobRecord[], origin: BundleOrigin, context: Context) {
     this.held = new Set(held.map(({ digest }) => digest));
     this.#bundle = bundle;
     this.#origin = origin;
     this.#context = context;
   }
 
-  get signatures(): Origin['signatures'] {
+  get signatures(): BundleOrigin['signatures'] {
     return this.#origin.signatures;
   }
 
@@ -42,11 +42,11 @@ class ReusedBundle implements Origin {
     return this.#origin.isLocal === true;
   }
 
-  get fetchFile(): Origin['fetchFile'] {
+  get fetchFile(): BundleOrigin['fetchFile'] {
     return this.#origin.fetchFile;
   }
 
-  sourceOf(...of: Parameters<Origin['sourceOf']>): ReturnType<Origin['sourceOf']> {
+  sourceOf(...of: Parameters<BundleOrigin['sourceOf']>): ReturnType<BundleOrigin['sourceOf']> {
     return this.#origin.sourceOf(...of);
   }
 
@@ -87,7 +87,7 @@ class ReusedBundle implements Origin {
 export async function reuseBundle(
   path: string,
   { blobs }: Pick<Contents, 'blobs'>,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<ReusedBundle | undefined> {
   const found = await findArchive(path).catch(() => undefined);
@@ -103,8 +103,4 @@ export async function reuseBundle(
   }
   await bundle[Symbol.asyncDispose]();
   return undefined;
-}
-
-function passOver(error: unknown): undefined {
-  if (!isPluginError(error) || error.code === 'interrupted') throw error;
 }

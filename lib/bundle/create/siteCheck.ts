@@ -15,10 +15,8 @@ export function checkReleasePath(releases: readonly Pick<Release, 'version' | 'p
   for (const [index, { version, previous }] of releases.entries()) {
     const before = releases[index - 1]?.version;
     if (before === undefined || previous.includes(before)) continue;
-    context.log(
-      'warn',
-      `release ${version} has no direct update from ${before}: no cluster can update by this bundle alone`,
-    );
+    const message = `release ${version} has no direct update from ${before}: no cluster can update by this bundle alone`;
+    context.log('warn', message);
   }
 }
 

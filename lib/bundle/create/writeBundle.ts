@@ -8,7 +8,7 @@ import { prepareSidecars, type SidecarOptions } from '../sidecars.ts';
 import type { Contents } from './contents.ts';
 import { fillBundle } from './fill.ts';
 import type { BundleLayout } from './layout.ts';
-import type { Origin } from './origin.ts';
+import type { BundleOrigin } from './origin.ts';
 
 /**
  * Writes a bundle and the files beside it, or resumes an interrupted run. A digest file is never beside a tar with
@@ -20,7 +20,7 @@ export async function writeBundle(
   { tar, metadata }: BundleLayout,
   contents: Contents,
   sidecars: SidecarOptions,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<{ readonly digests: ArchiveDigests; readonly fetched: number }> {
   await makeFolder(dirname(path));

@@ -65,13 +65,9 @@ export async function openReceipt(file: string, keyFile: string): Promise<Receip
     }
   });
   if (!isGood) {
-    throw new PluginError(
-      'untrusted',
-      `${file} has no signature by the key in ${keyFile}, or its content was changed`,
-      {
-        hint: 'Get the receipt, and the key, from the person who verified the bundle.',
-      },
-    );
+    const message = `${file} has no signature by the key in ${keyFile}, or its content was changed`;
+    const hint = 'Get the receipt, and the key, from the person who verified the bundle.';
+    throw new PluginError('untrusted', message, { hint });
   }
   return readStatement(payload, file);
 }

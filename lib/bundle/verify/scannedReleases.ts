@@ -7,7 +7,7 @@ import { readPayload, type Release } from '../../release/release.ts';
 import { isReleaseTag } from '../../release/version.ts';
 import type { Bundle } from '../bundle.ts';
 import { listSignedImages } from '../bundleTags.ts';
-import { describeComponents } from '../facts.ts';
+import { describeComponents } from '../metadataFacts.ts';
 import { listNamedImages } from '../images.ts';
 import { type BundleMetadata, metadataPath, splitReleases } from '../metadata.ts';
 import { describeProblem, type Problem } from '../problem.ts';

@@ -99,7 +99,7 @@ function runCommand(call: Call, context: Context): Promise<string> {
     const output: Buffer[] = [];
     let size = 0;
     let complaint = '';
-    const giveUp = (what: string): void => {
+    const fail = (what: string): void => {
       settle();
       child.kill('SIGKILL');
       // Child processes of the plugin may keep the pipes open.
@@ -111,7 +111,7 @@ function runCommand(call: Call, context: Context): Promise<string> {
       context.log('info', `waiting for the credential plugin ${command} of the kubeconfig`);
     }, noticeDelay);
     const limit = setTimeout(() => {
-      giveUp(`did not end within ${timeout / 1000} s`);
+      fail(`did not end within ${timeout / 1000} s`);
     }, timeout);
     const settle = (): void => {
       clearTimeout(notice);
@@ -119,7 +119,7 @@ function runCommand(call: Call, context: Context): Promise<string> {
     };
     child.stdout.on('data', (chunk: Buffer) => {
       size += chunk.length;
-      if (size > largestOutput) giveUp(`printed more than ${largestOutput} bytes`);
+      if (size > largestOutput) fail(`printed more than ${largestOutput} bytes`);
       else output.push(chunk);
     });
     child.stderr.setEncoding('utf8').on('data', (chunk: string) => {

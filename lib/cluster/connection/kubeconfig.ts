@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { delimiter, dirname, join, resolve } from 'node:path';
-import type { Fields } from '../../fields.ts';
+import { type Fields, withoutAbsent } from '../../fields.ts';
 import { largeLimits, readObjects } from '../../config/objects.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { Environment } from '../../content/http/proxy.ts';
@@ -25,7 +25,6 @@ export interface KubeconfigOptions {
   readonly clientCertificate?: string | undefined;
   readonly clientKey?: string | undefined;
   readonly tlsServerName?: string | undefined;
-  readonly proxyUrl?: string | undefined;
   /** The user to impersonate, its groups, its UID and its extra fields (`KEY=VALUE`). */
   readonly as?: string | undefined;
   readonly asGroup?: readonly string[] | undefined;
@@ -155,7 +154,7 @@ function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
   // A given CA always enables verification.
   const usual = cluster['insecure-skip-tls-verify'] === true && !options.certificateAuthority;
   const insecure = options.insecureSkipTlsVerify ?? usual;
-  return present({
+  return withoutAbsent({
     ...cluster,
     ...(options.server && { server: options.server }),
     ...(options.certificateAuthority && {
@@ -163,7 +162,6 @@ function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
       'certificate-authority-data': undefined,
     }),
     ...(options.tlsServerName && { 'tls-server-name': options.tlsServerName }),
-    ...(options.proxyUrl && { 'proxy-url': options.proxyUrl }),
     'insecure-skip-tls-verify': insecure || undefined,
   });
 }
@@ -171,10 +169,8 @@ function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
 function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
   const { token, username, password, clientCertificate, clientKey, as, asUid } = options;
   const { asGroup = [], asUserExtra = [] } = options;
-  if (token && username) {
-    throw new PluginError('usage', 'a token and a user name are two ways to log in: give one');
-  }
-  const merged = present({
+  if (token && username) throw new PluginError('usage', 'a token and a user name are two ways to log in: give one');
+  const merged: Fields = withoutAbsent({
     // Given credentials replace the credentials of the file. Certificates stay.
     ...(token || username ? { ...user, ...noLogin } : user),
     ...(token && { token }),
@@ -241,8 +237,4 @@ function podTarget({ environment, namespace }: KubeconfigOptions): KubeTarget | 
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
-}
-
-function present(fields: Record<string, unknown>): Fields {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }

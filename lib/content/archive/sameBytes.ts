@@ -62,13 +62,10 @@ export class SameBytes {
     this.#known.set(name, before);
     if (before === digest) return;
     const what = name === 'header' ? 'the headers of its entries' : name;
-    throw new PluginError(
-      'digest-mismatch',
-      `${this.#path} returned other bytes for ${what} when they were read again`,
-      {
-        hint: 'The drive is faulty, or the bundle was replaced. Copy the bundle to another drive, and run the command again.',
-      },
-    );
+    const message = `${this.#path} returned other bytes for ${what} when they were read again`;
+    const hint =
+      'The drive is faulty, or the bundle was replaced. Copy the bundle to another drive, and run the command again.';
+    throw new PluginError('digest-mismatch', message, { hint });
   }
 }
 

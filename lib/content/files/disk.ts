@@ -69,13 +69,9 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
   if (needed <= free) return;
   // A folder that is held open is named by its place in /proc.
   const named = await realpath(folder);
-  throw new PluginError(
-    'disk-full',
-    `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ${formatBytes(free)} free`,
-    {
-      hint: 'Choose another folder, or free some space.',
-    },
-  );
+  const message = `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ${formatBytes(free)} free`;
+  const hint = 'Choose another folder, or free some space.';
+  throw new PluginError('disk-full', message, { hint });
 }
 
 /** Returns the free bytes of the file system of a path, and the folder that was measured: the nearest that exists. */
@@ -138,11 +134,9 @@ export async function checkFolderCreatable(path: string): Promise<void> {
     const described = describeWriteError(error, path);
     if (isPluginError(described, 'disk-full')) throw described;
     const [, reason = messageOf(error)] = /^E\w+: ([^,]+), mkdtemp/.exec(messageOf(error)) ?? [];
-    throw new PluginError(
-      'not-writable',
-      `the folder ${path} cannot be created: ${isMissing(error) ? 'its file system allows no new folders' : reason}`,
-      { hint: 'Choose another folder.', settings: ['output'], cause: error },
-    );
+    const message = `the folder ${path} cannot be created: ${isMissing(error) ? 'its file system allows no new folders' : reason}`;
+    const hint = 'Choose another folder.';
+    throw new PluginError('not-writable', message, { hint, settings: ['output'], cause: error });
   }
 }
 

@@ -6,11 +6,11 @@ import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 const chunkSize = 256 * 1024;
 
 /**
- * Streams a file from an offset in bytes, unverified. Opens the file at the first read, so that an unused stream keeps
- * no file open. The stream fails with `not-readable`, `not-found` and `interrupted`.
+ * Streams a file, unverified. Opens the file at the first read, so that an unused stream keeps no file open. The stream
+ * fails with `not-readable`, `not-found` and `interrupted`.
  */
-export function readFileContent(path: string, signal: AbortSignal, start = 0): Readable {
-  return readOpenFile(() => open(path, 'r'), path, signal, start);
+export function readFileContent(path: string, signal: AbortSignal): Readable {
+  return readOpenFile(() => open(path, 'r'), path, signal);
 }
 
 /** Streams the file that `openFile` opens, as readFileContent does. `path` is for messages. */

@@ -218,7 +218,7 @@ export class RootFolder {
     // On Linux this opens the file of the descriptor.
     const file = await open(place.path, O_RDONLY | O_NONBLOCK | (isLinux ? 0 : O_NOFOLLOW));
     const found = await file.stat();
-    if (found.isFile() && identityOf(found) === identityOf(expected)) return file;
+    if (found.isFile() && inodeOf(found) === inodeOf(expected)) return file;
     await file.close();
     throw this.#refuse(path, 'was replaced while it was opened');
   }
@@ -234,7 +234,7 @@ export class RootFolder {
   }
 
   #recognize({ stats }: Place): void {
-    const identity = identityOf(stats);
+    const identity = inodeOf(stats);
     this.#identity ??= identity;
     if (identity !== this.#identity)
       throw new PluginError('not-readable', `${this.path} was replaced by another folder while it was read`);
@@ -290,11 +290,11 @@ function describeError(error: unknown, path: string): PluginError {
   });
 }
 
-function identityOf({ dev, ino }: Stats): string {
+function inodeOf({ dev, ino }: Stats): string {
   return `${dev}:${ino}`;
 }
 
 /** Returns an identity that no later folder has, also if the file system reuses the inode. */
 function folderIdentity(stats: Stats): string {
-  return `${identityOf(stats)}:${stats.birthtimeMs}`;
+  return `${inodeOf(stats)}:${stats.birthtimeMs}`;
 }

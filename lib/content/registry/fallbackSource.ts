@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { parseAttachmentTag } from '../oci/attachment.ts';
 import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
@@ -115,15 +115,10 @@ export class FallbackSource implements ContentSource {
   }
 
   async #find<Result>(action: (source: ContentSource) => Promise<Result | undefined>): Promise<Result | undefined> {
-    try {
-      return await firstSuccess(this.#sources, async (source) => {
-        const result = await action(source);
-        if (result === undefined) throw new PluginError('not-found', `${source.name} does not have it`);
-        return result;
-      });
-    } catch (error) {
-      if (isPluginError(error, 'not-found')) return undefined;
-      throw error;
-    }
+    return await firstSuccess(this.#sources, async (source) => {
+      const result = await action(source);
+      if (result === undefined) throw new PluginError('not-found', `${source.name} does not have it`);
+      return result;
+    }).catch(ignoring('not-found'));
   }
 }

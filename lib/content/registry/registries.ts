@@ -3,6 +3,7 @@ import { PluginError } from '../../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
 import type { Connections } from '../http/connections.ts';
+import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import type { Credentials } from './auth/credentials.ts';
 import { FallbackSource } from './fallbackSource.ts';
 import type { MirrorSets } from './mirrors.ts';
@@ -48,6 +49,9 @@ export class Registries {
     return this.#session.connections;
   }
 
+  /** Gets a file that is not in a registry, with the errors of `fetchFile`. */
+  readonly fetchFile: FetchFile = (url, limit) => fetchFile(this.connections, url, limit, this.#context);
+
   /**
    * Returns the repository of an image for reading, with its mirrors first. Throws `not-found` if it must not be
    * contacted and has no mirror.
@@ -60,13 +64,9 @@ export class Registries {
       };
       return others.length === 0 ? first : new FallbackSource([first, ...others], warn);
     }
-    throw new PluginError(
-      'not-found',
-      `${formatReference(reference)} must not be pulled from its own registry, and has no mirror`,
-      {
-        hint: 'The mirror sets have NeverContactSource for it: add a mirror there.',
-      },
-    );
+    const message = `${formatReference(reference)} must not be pulled from its own registry, and has no mirror`;
+    const hint = 'The mirror sets have NeverContactSource for it: add a mirror there.';
+    throw new PluginError('not-found', message, { hint });
   }
 
   /**

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
@@ -142,11 +142,10 @@ export class Registry implements ContentStore {
     const query = new URLSearchParams({ mount: descriptor.digest, from: fromRepository }).toString();
     const request = { target: `blobs/uploads/?${query}`, what: `blob ${descriptor.digest}`, from: fromRepository };
     const accept = [400, 401, 403, 404, 405];
-    const begun = await this.#send('POST', { ...request, actions: 'pull,push' }, { accept }).catch((error: unknown) => {
-      // The login may refuse the other repository before the registry does.
-      if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return undefined;
-      throw error;
-    });
+    const begun = await this.#send('POST', { ...request, actions: 'pull,push' }, { accept }).catch(
+      ignoring('unauthorized', 'denied'),
+    );
+    // The login may refuse the other repository before the registry does.
     if (!begun) return false;
     if (begun.status === 201) return true;
     // The registry started an upload instead, which is not needed.

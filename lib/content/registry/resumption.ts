@@ -36,9 +36,7 @@ export class Resumption {
    * if it states another size, and `server-error` if it starts at another byte.
    */
   begin(status: number, headers: IncomingHttpHeaders): boolean {
-    if (status === 416 && this.#offset > 0) {
-      throw this.#mismatch(`ends before byte ${this.#offset}, but should have`);
-    }
+    if (status === 416 && this.#offset > 0) throw this.#mismatch(`ends before byte ${this.#offset}, but should have`);
     if (status !== 200 && status !== 206) return false;
     refuseEncoding(this.#subject, headers);
     let announced = headers['content-length'] && Number(headers['content-length']);
@@ -46,14 +44,10 @@ export class Resumption {
     this.#skip = status === 200 ? this.#offset : 0;
     if (status === 206) {
       const [, first, total] = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(headers['content-range'] ?? '') ?? [];
-      if (Number(first) !== this.#offset) {
-        throw this.#error('server-error', `was not sent from byte ${this.#offset}`);
-      }
+      if (Number(first) !== this.#offset) throw this.#error('server-error', `was not sent from byte ${this.#offset}`);
       announced = total === '*' ? undefined : Number(total);
     }
-    if (typeof announced === 'number' && announced !== this.#size) {
-      throw this.#mismatch(`has ${announced} bytes, not`);
-    }
+    if (typeof announced === 'number' && announced !== this.#size) throw this.#mismatch(`has ${announced} bytes, not`);
     this.#begun = true;
     return true;
   }

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { ignoring, isPluginError, messageOf } from '../../errors.ts';
 import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
@@ -210,7 +210,9 @@ class Handler {
     response: ServerResponse,
   ): Promise<void> {
     const descriptor =
-      isTag(reference) || isDigest(reference) ? await notFoundAsNothing(source.resolve(reference)) : undefined;
+      isTag(reference) || isDigest(reference)
+        ? await source.resolve(reference).catch(ignoring('not-found'))
+        : undefined;
     if (!descriptor) throw new RequestRefusal(404, 'MANIFEST_UNKNOWN', 'there is no such manifest here');
     const bytes = await readContent(source, descriptor);
     for (const { digest, size } of childrenOf(parseManifest(bytes, descriptor.digest))) this.#sizes.set(digest, size);
@@ -268,15 +270,6 @@ async function* fetchPart(source: ContentSource, blob: Descriptor, start: number
 
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) !== 0;
-}
-
-async function notFoundAsNothing<T>(answer: Promise<T>): Promise<T | undefined> {
-  try {
-    return await answer;
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
 }
 
 function decode(path: string): string {

@@ -13,17 +13,20 @@ export async function listManifests({ root, repository }: Directory): Promise<Di
   return entries.flatMap(({ path, stats }) => (stats.isFile() ? (digestNamed(basename(path)) ?? []) : []));
 }
 
+/** Content to remove from a repository. */
+export interface RemovedContent {
+  readonly tags: readonly string[];
+  readonly manifests: readonly Digest[];
+  readonly blobs: readonly Digest[];
+}
+
 /**
  * Removes content from a mirror directory: tags, then manifests, then blobs. Missing content is no error. Follows no
  * links. Throws `not-writable`.
  */
 export async function removeFromDirectory(
   { root, repository, name }: Directory,
-  content: {
-    readonly tags: readonly string[];
-    readonly manifests: readonly Digest[];
-    readonly blobs: readonly Digest[];
-  },
+  content: RemovedContent,
 ): Promise<void> {
   const folder = new RootFolder(root);
   const remove = async (

@@ -1,4 +1,4 @@
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { attachmentKinds, attachmentTag, parseAttachmentTag, type AttachmentKind } from '../oci/attachment.ts';
 import {
   childrenOf,
@@ -222,12 +222,7 @@ async function readManifest(source: ContentSource, descriptor: Descriptor): Prom
 }
 
 async function resolveTag(source: ContentSource, tag: string): Promise<Descriptor | undefined> {
-  try {
-    return await source.resolve(tag);
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
+  return source.resolve(tag).catch(ignoring('not-found'));
 }
 
 /** Treats an attachment that cannot be read as absent, if errors are taken or no cluster requires its kind. Throws other errors. */

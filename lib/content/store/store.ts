@@ -74,10 +74,8 @@ export async function readContent(
   limit: number = manifestSizeLimit,
 ): Promise<Buffer> {
   if (descriptor.size > limit) {
-    throw new PluginError(
-      'too-large',
-      `${descriptor.digest} in ${source.name} has ${descriptor.size} bytes, more than the limit of ${limit}`,
-    );
+    const message = `${descriptor.digest} in ${source.name} has ${descriptor.size} bytes, more than the limit of ${limit}`;
+    throw new PluginError('too-large', message);
   }
   const chunks: Buffer[] = [];
   for await (const chunk of await source.fetch(descriptor)) chunks.push(chunk as Buffer);
@@ -170,10 +168,8 @@ export class Verifier {
     if (this.#length < this.#descriptor.size) throw this.#wrongSize(`${this.#length} bytes, fewer`);
     const digest = this.#digest();
     if (digest !== this.#descriptor.digest) {
-      throw new PluginError(
-        'digest-mismatch',
-        `${this.#where}: the content of ${this.#descriptor.digest} is corrupt (its digest is ${digest})`,
-      );
+      const message = `${this.#where}: the content of ${this.#descriptor.digest} is corrupt (its digest is ${digest})`;
+      throw new PluginError('digest-mismatch', message);
     }
   }
 
@@ -183,10 +179,8 @@ export class Verifier {
 
   #wrongSize(has: string): PluginError {
     const { digest, size } = this.#descriptor;
-    return new PluginError(
-      'size-mismatch',
-      `${this.#where}: ${digest} has ${has} than the ${size} bytes it should have`,
-    );
+    const message = `${this.#where}: ${digest} has ${has} than the ${size} bytes it should have`;
+    return new PluginError('size-mismatch', message);
   }
 }
 

@@ -144,13 +144,9 @@ function checkKept(
   for (const each of keep) {
     const damaged = broken.find((tag) => tag === each || parseReleaseTag(tag)?.version === each);
     if (damaged !== undefined) {
-      throw new PluginError(
-        'incomplete',
-        `the release ${damaged} in ${where} cannot be read, so its images are unknown`,
-        {
-          hint: 'Mirror it again, and then prune.',
-        },
-      );
+      const message = `the release ${damaged} in ${where} cannot be read, so its images are unknown`;
+      const hint = 'Mirror it again, and then prune.';
+      throw new PluginError('incomplete', message, { hint });
     }
     if (releases.some(({ version, tag }) => version === each || tag === each)) continue;
     throw new PluginError('not-found', `${where === '' ? 'the target' : where} has no release ${each} to keep`, {

@@ -4,7 +4,8 @@ import { attachedTo } from '../../content/oci/attachment.ts';
 import type { ClusterNeeds } from './inUse.ts';
 import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
 import { isRecord, readRecords, type StoredRecord } from '../pruneRecord.ts';
-import type { PrunedRepository, ReadManifest, RemovedContent } from './repository.ts';
+import type { RemovedContent } from '../../content/store/directoryRemoval.ts';
+import type { PrunedRepository, ReadManifest } from './repository.ts';
 
 /** Why a release stays; undefined for a release to remove. A tagged release has another tag, which may be in use. */
 export type KeepReason = 'named' | 'cluster' | 'tagged' | undefined;

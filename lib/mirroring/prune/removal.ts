@@ -4,7 +4,8 @@ import type { Digest } from '../../content/oci/digest.ts';
 import { removeFiles, untagImages } from './prunedConfig.ts';
 import type { JudgedRelease, RepositoryPlan } from './prunePlan.ts';
 import { checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from '../pruneRecord.ts';
-import { ignoreUnreadable, type PrunedRepository, type RemovedContent } from './repository.ts';
+import type { RemovedContent } from '../../content/store/directoryRemoval.ts';
+import { ignoreUnreadable, type PrunedRepository } from './repository.ts';
 
 /** The planned removal. */
 interface Removal {

@@ -5,15 +5,13 @@ import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import type { Registries } from '../../content/registry/registries.ts';
 import type { Place } from '../destination.ts';
 import { Directory } from '../../content/store/directory.ts';
-import { listManifests, removeEmptyFolders, removeFromDirectory } from '../../content/store/directoryRemoval.ts';
+import {
+  listManifests,
+  removeEmptyFolders,
+  removeFromDirectory,
+  type RemovedContent,
+} from '../../content/store/directoryRemoval.ts';
 import { readContent, type ContentStore } from '../../content/store/store.ts';
-
-/** Content to remove from a repository. */
-export interface RemovedContent {
-  readonly tags: readonly string[];
-  readonly manifests: readonly Digest[];
-  readonly blobs: readonly Digest[];
-}
 
 /** A manifest with its size in bytes. */
 export interface ReadManifest {
@@ -131,13 +129,9 @@ async function removeFromRegistry(
   const find = (tagOrDigest: string | undefined): Promise<Descriptor | undefined> =>
     tagOrDigest === undefined ? Promise.resolve(undefined) : registry.resolve(tagOrDigest).catch(ignoreUnreadable);
   const fail = (what: string): never => {
-    throw new PluginError(
-      'unsupported',
-      `${registry.name} still has ${what}, although it answered that it deleted it`,
-      {
-        hint: 'Remove the releases with the tools of the registry.',
-      },
-    );
+    const message = `${registry.name} still has ${what}, although it answered that it deleted it`;
+    const hint = 'Remove the releases with the tools of the registry.';
+    throw new PluginError('unsupported', message, { hint });
   };
   const [first] = manifests;
   // A run that mirrors the same release may push it again at this moment.

@@ -13,12 +13,11 @@ import type { CopyLimits } from './copyQueue.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { loadFolder } from '../machine/paths.ts';
-import { runProgram } from '../machine/programs.ts';
+import { findProgram, runProgram } from '../machine/programs.ts';
 import type { HostStorage } from './hostStorage.ts';
-import type { ImageStore } from './imageStore.ts';
+import type { ImageStore, StoreImage } from './imageStore.ts';
 import { damageOf, findDamagedImages } from './layerCheck.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
-import { recountImages } from './recount.ts';
 
 /** Options of a load. */
 export interface LoadOptions {
@@ -135,6 +134,43 @@ async function requireComplete(storage: HostStorage, planned: readonly PlannedIm
   throw new PluginError('incomplete', `${count} after the load, such as ${first.label}`, {
     hint: 'Check whether another program removes images from that store, and run the same command again.',
   });
+}
+
+/**
+ * Has podman list the main store of a host, and compares the list with the expected images. Returns
+ * the name of the program; undefined if the host has no podman. Throws `incomplete` if images are missing or podman
+ * cannot read the store.
+ */
+async function recountImages(
+  host: Host,
+  store: ImageStore,
+  images: readonly StoreImage[],
+  context: Context,
+): Promise<string | undefined> {
+  if ((await findProgram(host, 'podman')) === undefined) return undefined;
+  const { code, stdout, stderr } = await runProgram(host, 'podman', ['images', '--format', 'json'], context);
+  const listed = code === 0 ? parseImageNames(stdout) : undefined;
+  if (!listed) {
+    throw new PluginError('incomplete', `podman cannot list the image store ${store.graphRoot}: ${stderr.trim()}`);
+  }
+  const missing = images.filter(({ name }) => !listed.has(name));
+  const [first] = missing;
+  if (!first) return 'podman';
+  const count = `${missing.length} of ${images.length} images`;
+  throw new PluginError('incomplete', `podman does not see ${count} in ${store.graphRoot}, such as ${first.name}`, {
+    hint: 'Check that storage.conf names the driver of the store, and run the same command again.',
+  });
+}
+
+function parseImageNames(json: string): Set<string> | undefined {
+  try {
+    const list: unknown = JSON.parse(json);
+    if (!Array.isArray(list)) return undefined;
+    const entries = list as { Names?: string[] | null; RepoDigests?: string[] | null }[];
+    return new Set(entries.flatMap(({ Names, RepoDigests }) => [...(Names ?? []), ...(RepoDigests ?? [])]));
+  } catch {
+    return undefined;
+  }
 }
 
 /** Returns whether a load into the main store is running, or ended before it had made the store durable. */

@@ -23,8 +23,6 @@ export interface ProgramOptions {
   readonly environment?: Readonly<Record<string, string>>;
   /** The encoding of its output; `latin1` keeps each byte. */
   readonly encoding?: 'utf8' | 'latin1';
-  /** Its standard input; empty by default. */
-  readonly input?: AsyncIterable<Buffer>;
 }
 
 /** The environment of a run, and the signal that ends it. */

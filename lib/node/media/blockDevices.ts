@@ -1,4 +1,4 @@
-import { fieldsOf, listOf, type Fields } from '../../fields.ts';
+import { fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 
 /** A disk, a partition or a drive of this machine. */
@@ -71,10 +71,10 @@ export function parseBlockDevices(json: string): BlockDevice[] {
 
 function readDevice(listed: Fields, parent?: BlockDevice): BlockDevice[] {
   const children = listOf(listed['children']);
-  const type = text(listed['type']) ?? '';
-  const path = text(listed['name']) ?? '';
-  const kernelName = (text(listed['kname']) ?? path).replace(/^.*\//, '');
-  const transport = text(listed['tran']) ?? '';
+  const type = textOf(listed['type']) ?? '';
+  const path = textOf(listed['name']) ?? '';
+  const kernelName = (textOf(listed['kname']) ?? path).replace(/^.*\//, '');
+  const transport = textOf(listed['tran']) ?? '';
   const removable = isSet(listed['rm']) || isSet(listed['hotplug']) || type === 'rom' || transport === 'usb';
   const device: BlockDevice = {
     path,
@@ -83,7 +83,7 @@ function readDevice(listed: Fields, parent?: BlockDevice): BlockDevice[] {
     // lsblk states it for the whole disk only.
     removable: removable || parent?.removable === true,
     size: Number(listed['size'] ?? 0),
-    mountpoint: text(listed['mountpoint']),
+    mountpoint: textOf(listed['mountpoint']),
     inUse: isInUse(listed),
     divided: children.length > 0,
     remote: remoteTransports.test(transport) || remoteNames.test(kernelName) || parent?.remote === true,
@@ -92,7 +92,7 @@ function readDevice(listed: Fields, parent?: BlockDevice): BlockDevice[] {
 }
 
 function isInUse(listed: Fields): boolean {
-  return text(listed['mountpoint']) !== undefined || listOf(listed['children']).some(isInUse);
+  return textOf(listed['mountpoint']) !== undefined || listOf(listed['children']).some(isInUse);
 }
 
 /** Parses the output of `blkid --probe --output export`; empty for a device without signatures. */
@@ -148,10 +148,6 @@ export function classify(
   if (Object.hasOwn(mountOptions, filesystem)) return { kind: 'filesystem', filesystem, label };
   const known = Object.keys(mountOptions).join(', ');
   return { kind: 'nothing', reason: `it has ${filesystem}, and bundles are read from ${known}` };
-}
-
-function text(value: unknown): string | undefined {
-  return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
 // Older versions write "0" and "1".

@@ -28,12 +28,7 @@ export interface RuntimeMirrorOptions {
 }
 
 /** A request to the mirror, and its count. */
-export interface RuntimeMirrorRequest {
-  readonly method: string;
-  readonly path: string;
-  readonly status: number;
-  /** The user agent of the client. */
-  readonly client: string;
+export interface RuntimeMirrorRequest extends ServedResponse {
   readonly count: number;
 }
 
@@ -51,7 +46,8 @@ export interface Mirror {
 /**
  * Serves a bundle to this machine, and writes the drop-in that makes container runtimes ask it first for the
  * repositories of the bundle. Logs and counts each request: they show what still needs a registry. Throws `conflict` if
- * another file configures the same repositories, `invalid-reference`, `not-writable`, and the errors of serving.
+ * another file configures the same repositories, as it does on nodes that pull from mirrors on the control plane,
+ * `invalid-reference`, `not-writable`, and the errors of serving.
  */
 export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions, context: Context): Promise<Mirror> {
   const { host, port, also, tags } = options;
@@ -96,10 +92,25 @@ async function checkOthers(host: Host, prefixes: readonly string[]): Promise<voi
     const listed = ['registry.prefix', 'registry.location'].flatMap((key) => stringsOf(values, key) ?? []);
     const both = prefixes.find((prefix) => listed.includes(prefix));
     if (both === undefined) continue;
+    const own = await findClusterMirror(host, stringsOf(values, 'registry.mirror.location') ?? []);
+    if (own !== undefined) {
+      throw new PluginError('conflict', `this node pulls ${both} from the mirrors of the cluster already (${own}, …)`, {
+        hint:
+          'To let them serve the bundle: oc adm-upgrade-bundle apply. To see what nodes request: oc adm-upgrade-bundle status. ' +
+          'To give it to this node alone: oc adm-upgrade-bundle load.',
+      });
+    }
     throw new PluginError('conflict', `${path} says where ${both} is, and would not count beside a mirror of it here`, {
       hint: 'If that mirror still answers, none is needed here. Otherwise remove it first.',
     });
   }
+}
+
+/** Returns the mirror of the control plane among some mirrors: nodes have the CA of its `localhost` as a file. */
+async function findClusterMirror(host: Host, mirrors: readonly string[]): Promise<string | undefined> {
+  for (const name of new Set(mirrors.flatMap((mirror) => /^localhost:\d+(?=\/)/.exec(mirror) ?? [])))
+    if ((await readIfThere(host, `/etc/containers/certs.d/${name}/ca.crt`)) !== undefined) return name;
+  return undefined;
 }
 
 function formatDropIn(prefixes: readonly string[], port: number): string {

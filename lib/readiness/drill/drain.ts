@@ -26,14 +26,10 @@ export async function evictPods(
     if (!first) return undefined;
     const why = reasons.find((reason) => reason !== undefined);
     const names = nameSome(left.map(({ namespace, name }) => `${namespace}/${name}`));
-    return new PluginError(
-      'not-ready',
-      `these pods did not leave the node: ${names}${why === undefined ? '' : ` (${why})`}`,
-      {
-        hint: 'See “oc get poddisruptionbudget -A” and “oc describe pod”. The drill changed nothing on the node that stays.',
-        settings: ['timeout'],
-      },
-    );
+    const message = `these pods did not leave the node: ${names}${why === undefined ? '' : ` (${why})`}`;
+    const hint =
+      'See “oc get poddisruptionbudget -A” and “oc describe pod”. The drill changed nothing on the node that stays.';
+    return new PluginError('not-ready', message, { hint, settings: ['timeout'] });
   };
   await awaitDone(check, options, context);
 }

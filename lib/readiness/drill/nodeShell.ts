@@ -1,6 +1,6 @@
 import { fieldsOf, listOf } from '../../fields.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { awaitDone, type WaitOptions } from '../../waiting.ts';
 import { drillFile, executablePath } from '../../node/machine/paths.ts';
@@ -78,9 +78,7 @@ export class NodeShell {
 
   /** Announces the reboot to the drill, and reboots. The connection may end before the command. */
   async reboot(): Promise<void> {
-    await this.#run(scripts.reboot).catch((error: unknown) => {
-      if (!isPluginError(error, 'unreachable')) throw error;
-    });
+    await this.#run(scripts.reboot).catch(ignoring('unreachable'));
   }
 
   /** Reads all requests so far. */

@@ -1,6 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { isPluginError } from '../../errors.ts';
+import { ignoring } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
 import { readDataUrl } from '../lint/embedded.ts';
@@ -46,13 +46,8 @@ export async function checkImageRetention(cluster: Cluster, pools: readonly Kube
 async function readRendered(cluster: Cluster, { apiVersion, status }: KubernetesObject) {
   const name = textOf(fieldsAt(status, 'configuration')['name']);
   if (name === undefined) return undefined;
-  try {
-    return await cluster.read({ apiVersion, kind: 'MachineConfig', metadata: { name } });
-  } catch (error) {
-    // The pool itself was readable, so this is a missing right. The survey reports missing rights.
-    if (isPluginError(error, 'denied') || isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
+  // The pool itself was readable, so this is a missing right. The survey reports missing rights.
+  return cluster.read({ apiVersion, kind: 'MachineConfig', metadata: { name } }).catch(ignoring('denied', 'not-found'));
 }
 
 /** The last drop-in that has the setting wins. */

@@ -1,6 +1,6 @@
 import { gunzipSync } from 'node:zlib';
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import { isPluginError } from '../../errors.ts';
+import { ignoring } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
 
@@ -40,12 +40,7 @@ export async function readPoolFiles(
 async function readMachineConfig(cluster: Cluster, name: string): Promise<StoredObject | undefined> {
   const apiVersion = 'machineconfiguration.openshift.io/v1';
   if (!(await cluster.findKind(apiVersion, 'MachineConfig'))) return undefined;
-  try {
-    return await cluster.read({ apiVersion, kind: 'MachineConfig', metadata: { name } });
-  } catch (error) {
-    if (!isPluginError(error, 'denied')) throw error;
-    return undefined;
-  }
+  return cluster.read({ apiVersion, kind: 'MachineConfig', metadata: { name } }).catch(ignoring('denied'));
 }
 
 /** Reads the data URL of a file of Ignition; undefined if it is malformed or too large. */

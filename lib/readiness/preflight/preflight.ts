@@ -4,7 +4,7 @@ import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { readPayloadGates, type GatedRelease } from '../../release/adminGates.ts';
-import { readPinningFeatureSets } from '../../release/featureGates.ts';
+import { readFeatureSets } from '../../release/featureGates.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
@@ -161,7 +161,7 @@ async function checkPlan(
         },
       ]
     : [];
-  const target = { ...plan, pinsIn: readPinningFeatureSets(manifests, version, context) };
+  const target = { ...plan, pinsIn: readFeatureSets(manifests, version, 'PinnedImageSet', context) };
   return [
     ...untrusted,
     ...checkPath(clusterVersion, target, supply),
@@ -227,14 +227,9 @@ function runningImages(clusterVersion: StoredObject): string[] {
 function notOpenShift(cluster: Cluster, { findings }: ClusterSurvey): PluginError {
   const denied = findings.find(({ subject }) => subject.kind === 'ClusterVersion');
   if (denied) return new PluginError('denied', denied.message, { hint: denied.advice });
-  return new PluginError(
-    'unsupported',
-    `${cluster.name} (${cluster.server}) has no ClusterVersion: it is not OpenShift`,
-    {
-      hint: 'Choose another cluster.',
-      settings: ['context', 'kubeconfig'],
-    },
-  );
+  const message = `${cluster.name} (${cluster.server}) has no ClusterVersion: it is not OpenShift`;
+  const hint = 'Choose another cluster.';
+  return new PluginError('unsupported', message, { hint, settings: ['context', 'kubeconfig'] });
 }
 
 const advice = {

@@ -1,4 +1,4 @@
-import { isPluginError, type PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, type PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, type Reference } from '../../content/oci/reference.ts';
 import type { MirrorSets } from '../../content/registry/mirrors.ts';
@@ -35,10 +35,7 @@ export class SiteMirrors {
       if (name === own) continue;
       const source = this.#sources.get(name) ?? this.#registries.repository({ registry, repository });
       this.#sources.set(name, source);
-      const found = await source.resolve(image.digest).catch((error: unknown) => {
-        if (isPluginError(error, 'not-found')) return undefined;
-        throw error;
-      });
+      const found = await source.resolve(image.digest).catch(ignoring('not-found'));
       if (found) return source;
     }
     return undefined;

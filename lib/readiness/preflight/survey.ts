@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
-import { isPluginError } from '../../errors.ts';
+import { passOver } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
 import type { Finding, Severity } from '../../cluster/finding.ts';
@@ -73,7 +73,7 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     const request = { verb: 'list', object: { apiVersion, kind, metadata: { name: '', namespace: '' } } } as const;
     const [denied] = await listDenied(cluster, [request]);
     if (denied === undefined) return await cluster.list(apiVersion, kind);
-    findings.push(lackOf(denied, 'warning', kind, 'nothing is known about them'));
+    findings.push(unknownFinding(denied, 'warning', kind, 'nothing is known about them'));
     return [];
   };
   const lists = new Map<string, readonly StoredObject[]>();
@@ -88,7 +88,8 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   const [noSpace] = await listDenied(cluster, [spaceRequest]);
   // A request to a node that is down would take long.
   const asked = noSpace === undefined ? nodes.filter((node) => readNode(node).ready) : [];
-  if (noSpace !== undefined) findings.push(lackOf(noSpace, 'info', 'Node', 'the free space of nodes is unknown'));
+  if (noSpace !== undefined)
+    findings.push(unknownFinding(noSpace, 'info', 'Node', 'the free space of nodes is unknown'));
   return {
     nodes,
     operators: listed('operators'),
@@ -129,7 +130,7 @@ const spaceRequest: AccessRequest = {
 };
 
 /** Returns the finding for a right that the user lacks, as the arguments of `oc auth can-i`. */
-function lackOf(denied: string, severity: Severity, kind: string, effect: string): Finding {
+function unknownFinding(denied: string, severity: Severity, kind: string, effect: string): Finding {
   const message = `you may not ${denied}: ${effect}`;
   const advice = 'Run this as a user with the right: cluster-reader is enough, except for the free space of nodes.';
   return { check: 'rights', severity, subject: { kind, name: '' }, message, advice };
@@ -143,10 +144,7 @@ async function askKubelets(
   const answers = new Map<string, number>();
   for (let at = 0; at < nodes.length; at += batch) {
     const asked = nodes.slice(at, at + batch).map(async ({ metadata: { name } }) => {
-      const answer = await read(encodeURIComponent(name)).catch((error: unknown) => {
-        if (!isPluginError(error) || error.code === 'interrupted') throw error;
-        return undefined;
-      });
+      const answer = await read(encodeURIComponent(name)).catch(passOver);
       if (answer !== undefined) answers.set(name, answer);
     });
     await Promise.all(asked);

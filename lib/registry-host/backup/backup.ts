@@ -94,14 +94,9 @@ export async function backUpRegistry(request: BackupRequest, context: Context): 
     const packed = pack(small, { entry: databaseEntries[detected.installation.database], path: database }, images);
     const manifest = await writeBackup(output, describe(detected, request), packed);
     if (problem !== undefined) {
-      throw new PluginError(
-        'not-ready',
-        `${output} is complete, but the registry is not healthy after the restart of Quay`,
-        {
-          hint: 'See journalctl -u quay-app.service.',
-          cause: problem,
-        },
-      );
+      const message = `${output} is complete, but the registry is not healthy after the restart of Quay`;
+      const hint = 'See journalctl -u quay-app.service.';
+      throw new PluginError('not-ready', message, { hint, cause: problem });
     }
     return manifest;
   } finally {
@@ -159,13 +154,9 @@ async function readSmallFiles(files: HostFiles, detected: DetectedInstallation):
     const content = await files.read(path);
     size += content?.length ?? 0;
     if (size > smallLimit) {
-      throw new PluginError(
-        'too-large',
-        `the files in ${quayRoot.value}/quay-config exceed ${formatBytes(smallLimit)}`,
-        {
-          hint: `Move what is not a certificate out of ${extra}.`,
-        },
-      );
+      const message = `the files in ${quayRoot.value}/quay-config exceed ${formatBytes(smallLimit)}`;
+      const hint = `Move what is not a certificate out of ${extra}.`;
+      throw new PluginError('too-large', message, { hint });
     }
     if (content) small.set(path.slice(quayRoot.value.length + 1), content);
   }

@@ -103,11 +103,9 @@ function adaptConfiguration({ detected, small, hostname }: RestoredFilesRequest,
   const { port, externalTls } = detected.installation;
   const stated = splitHostname(old).port ?? 8443;
   if (hostname === undefined && stated !== port.value && !externalTls) {
-    throw new PluginError(
-      'conflict',
-      `the backup is of ${old}, but the registry of this host publishes port ${port.value} (${port.file}:${port.line})`,
-      { hint: 'Give the host name, to keep that port and renew the certificate.', settings: ['hostname'] },
-    );
+    const message = `the backup is of ${old}, but the registry of this host publishes port ${port.value} (${port.file}:${port.line})`;
+    const hint = 'Give the host name, to keep that port and renew the certificate.';
+    throw new PluginError('conflict', message, { hint, settings: ['hostname'] });
   }
   const name = hostname !== undefined && isIPv6(hostname) ? `[${hostname}]` : hostname;
   const isPostgres = detected.installation.database === 'postgres';
@@ -123,13 +121,9 @@ function adaptConfiguration({ detected, small, hostname }: RestoredFilesRequest,
 
 function requireSameKind({ database }: Installation, detected: DetectedInstallation, path: string): void {
   if (database === detected.installation.database) return;
-  throw new PluginError(
-    'invalid-file',
-    `the configuration in the backup (${path}) names a database of ${database === 'postgres' ? 'PostgreSQL' : 'SQLite'}`,
-    {
-      hint: 'The database in the backup is of another kind. Make a new backup.',
-    },
-  );
+  const message = `the configuration in the backup (${path}) names a database of ${database === 'postgres' ? 'PostgreSQL' : 'SQLite'}`;
+  const hint = 'The database in the backup is of another kind. Make a new backup.';
+  throw new PluginError('invalid-file', message, { hint });
 }
 
 /**

@@ -43,9 +43,7 @@ export async function replaceCertificate(
     (!isValidForHost(certificate, host.value) && `it does not name the host ${host.value}`) ||
     (certificate.validToDate < now && `it expired on ${dateOf(certificate.validToDate)}`) ||
     (certificate.validFromDate > now && `it is not valid before ${dateOf(certificate.validFromDate)}`);
-  if (problem) {
-    throw new PluginError('invalid-file', `cannot use your certificate: ${problem}`);
-  }
+  if (problem) throw new PluginError('invalid-file', `cannot use your certificate: ${problem}`);
   if (isPresent(certificate, server)) return { changes: [], trusted: own.certificate };
   const wanted: [path: string, text: string][] = [
     [paths.server, own.certificate],

@@ -1,5 +1,5 @@
 import { createReadStream } from 'node:fs';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { awaitDone } from '../../waiting.ts';
 import { readDump } from '../migration/postgresDump.ts';
@@ -88,17 +88,13 @@ export async function checkDumpVersion(
   if (dumped === undefined) return false;
   const query = ['--no-psqlrc', '--no-align', '--tuples-only', '--command=SHOW server_version'];
   const words = ['exec', container, 'psql', ...query, `--username=${user}`, `--dbname=${database}`];
-  const present = await commands.podman(words).catch((error: unknown) => {
-    if (isPluginError(error, 'command-failed')) return undefined;
-    throw error;
-  });
+  const present = await commands.podman(words).catch(ignoring('command-failed'));
   if (present === undefined) return false;
   if (majorOf(dumped) <= majorOf(present)) return true;
-  throw new PluginError(
-    'unsupported',
-    `the database in the backup is of PostgreSQL ${dumped}, which is newer than ${present.trim()} of this host`,
-    { hint: 'Nothing was changed. Install the mirror-registry release of the backup on this host, and restore again.' },
-  );
+  const message = `the database in the backup is of PostgreSQL ${dumped}, which is newer than ${present.trim()} of this host`;
+  const hint =
+    'Nothing was changed. Install the mirror-registry release of the backup on this host, and restore again.';
+  throw new PluginError('unsupported', message, { hint });
 }
 
 /** Returns the major version of PostgreSQL as a number: 10 of `10.23`, 9.6 of `9.6.24`. */

@@ -28,13 +28,9 @@ export async function requireReadiness({ commands, release, databaseSize, backup
   const format = '{{.Host.Arch}} {{.Store.GraphRoot}}';
   const [arch, store = ''] = (await commands.podman(['info', '--format', format])).trim().split(' ');
   if (release?.arch !== undefined && goArchitecture(release.arch) !== arch) {
-    throw new PluginError(
-      'unsupported',
-      `${release.name} is for ${release.arch}, but this host is ${arch ?? 'different'}`,
-      {
-        hint: 'Create a bundle for the architecture of this host.',
-      },
-    );
+    const message = `${release.name} is for ${release.arch}, but this host is ${arch ?? 'different'}`;
+    const hint = 'Create a bundle for the architecture of this host.';
+    throw new PluginError('unsupported', message, { hint });
   }
   // This process may have no access to the storage of podman.
   const canLook = await stat(store).then(

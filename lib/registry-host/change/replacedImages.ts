@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { releaseComponents } from '../installation.ts';
@@ -43,9 +43,7 @@ export async function releaseReplaced(commands: HostCommands, journal: UpgradeJo
   for (const name of rollbackContainers(journal)) await commands.podman(['rm', '--force', '--ignore', name]);
   for (const name of rollbackTags(journal)) {
     // The tag may already be removed.
-    await commands.podman(['untag', name, name]).catch((error: unknown) => {
-      if (!isPluginError(error, 'command-failed')) throw error;
-    });
+    await commands.podman(['untag', name, name]).catch(ignoring('command-failed'));
   }
 }
 

@@ -50,9 +50,7 @@ export async function requireRestorable(
   }
   if (force || !isSaved(journal, keepNewer)) return;
   const newer = await findNewer(registry, journal);
-  if (newer) {
-    await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder));
-  }
+  if (newer) await checkSpace(await records.state.locate(newerName), await newer.kind.size(commands, newer.folder));
 }
 
 /** Checks that the units and secrets that only a rollback needs are still there. Throws `not-found`. */

@@ -11,6 +11,7 @@ import { readKept, removeKept, writeKept, type KeptData } from '../detect/keptDa
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import { findUnits, type DetectOptions, type ScopedUnits } from '../detect/scopes.ts';
 import { stateFolderOf, takeStateLock } from '../stateFolder.ts';
+import type { ExecutionRequest } from './openRegistry.ts';
 import { rollbackContainers, rollbackTags } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
@@ -42,11 +43,7 @@ export interface LocatedInstallation {
 }
 
 /** The input of an uninstallation. */
-export interface UninstallRequest {
-  readonly files: HostFiles;
-  readonly commands: HostCommands;
-  readonly detect: DetectOptions;
-}
+export type UninstallRequest = Pick<ExecutionRequest, 'files' | 'commands' | 'detect'>;
 
 /** Units of all installers in the order in which they stop, and the units of the timer that this program prints. */
 const stopOrder = ['quay-app', 'quay-migrate', 'quay-redis', 'quay-postgres', 'quay-pod'];

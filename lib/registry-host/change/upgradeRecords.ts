@@ -7,6 +7,7 @@ import {
   removeFile,
   removePartial,
   replaceFile,
+  sha256Of,
   type FileChange,
   type FileCopy,
 } from '../fileChange.ts';
@@ -22,7 +23,7 @@ import {
   type UpgradeJournal,
   type UpgradePhase,
 } from './upgradeJournal.ts';
-import { noteWritten, readWritten, sha256Of } from './writtenFiles.ts';
+import { noteWritten, readWritten } from './writtenFiles.ts';
 
 const journalName = 'journal.json';
 
@@ -255,10 +256,8 @@ export class UpgradeRecords {
     const content = await this.#read(journal, `${index}.old`);
     const file = journal.files[index];
     if (file?.old?.sha256 === sha256Of(content)) return content;
-    throw new PluginError(
-      'invalid-file',
-      `the backup of ${file?.path ?? ''} in ${this.showFolder(journal)} is corrupt`,
-    );
+    const message = `the backup of ${file?.path ?? ''} in ${this.showFolder(journal)} is corrupt`;
+    throw new PluginError('invalid-file', message);
   }
 
   async #readJournal(name: string): Promise<UpgradeJournal | undefined> {

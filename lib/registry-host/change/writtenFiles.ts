@@ -1,8 +1,7 @@
-import { createHash } from 'node:crypto';
 import { PluginError } from '../../errors.ts';
 import { isText, listWith } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import type { FileChange } from '../fileChange.ts';
+import { sha256Of, type FileChange } from '../fileChange.ts';
 import type { StateFolder } from '../stateFolder.ts';
 
 /** The digests of files that this program wrote. Their backups may be removed already. */
@@ -31,9 +30,4 @@ export async function readWritten(state: StateFolder): Promise<string[]> {
     hint: 'Move it away. Files that this program wrote may then count as changed by another program.',
     cause,
   });
-}
-
-/** Returns the SHA-256 of bytes, in hex. */
-export function sha256Of(content: Buffer): string {
-  return createHash('sha256').update(content).digest('hex');
 }

@@ -1,9 +1,9 @@
-import { createHash, X509Certificate } from 'node:crypto';
+import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
 import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { certificatePathsOf } from '../certificatePaths.ts';
-import type { FileChange } from '../fileChange.ts';
+import { sha256Of, type FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import type { Installation, ReleaseComponent } from '../installation.ts';
 import type { DetectedInstallation } from './detect.ts';
@@ -101,7 +101,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
     certs: origin ? await recordCertificate(files, installation, origin, changes) : old?.certs,
     unitSha256: Object.fromEntries(
       [...detected.units.values()].flatMap(({ files: parts }) =>
-        parts.map((file) => [file.path, sha256(changes.find((each) => each.path === file.path)?.after ?? file.text)]),
+        parts.map((file) => [file.path, sha256Of(changes.find((each) => each.path === file.path)?.after ?? file.text)]),
       ),
     ),
     lastUpgrade: lastUpgrade ?? old?.lastUpgrade,
@@ -119,7 +119,7 @@ export function listChangedUnits(
   { units, installation: { database } }: DetectedInstallation,
 ): string[] {
   const present = new Map(
-    [...units.values()].flatMap(({ files }) => files.map(({ path, text }) => [path, sha256(text)])),
+    [...units.values()].flatMap(({ files }) => files.map(({ path, text }) => [path, sha256Of(text)])),
   );
   const paths = new Set([...present.keys(), ...Object.keys(unitSha256)]);
   const isUnused = (path: string): boolean => database === 'sqlite' && path.includes('/quay-postgres.service');
@@ -142,9 +142,5 @@ async function recordCertificate(
   if (!leaf) return undefined;
   const root = origin === 'auto' ? await read(paths.authority) : undefined;
   const notAfter = leaf.validToDate.toISOString();
-  return { leafSha256: sha256(leaf.raw), caSha256: root && sha256(root.raw), notAfter, origin };
-}
-
-function sha256(content: Buffer | string): string {
-  return createHash('sha256').update(content).digest('hex');
+  return { leafSha256: sha256Of(leaf.raw), caSha256: root && sha256Of(root.raw), notAfter, origin };
 }

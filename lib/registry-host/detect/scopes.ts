@@ -49,26 +49,17 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
   // The migration to version 3 leaves the old units behind.
   const successor = await findSuccessor(host, home, scope);
   if (successor !== undefined) {
-    throw new PluginError(
-      'unsupported',
-      `the mirror registry of ${successor} has version 3, which uses a Quadlet unit`,
-      {
-        hint: 'This program is for versions 1 and 2. Use the mirror-registry program of version 3.',
-      },
-    );
+    const message = `the mirror registry of ${successor} has version 3, which uses a Quadlet unit`;
+    const hint = 'This program is for versions 1 and 2. Use the mirror-registry program of version 3.';
+    throw new PluginError('unsupported', message, { hint });
   }
   if (first) return first;
   const kept = await readKept(host, { scope, home });
   if (kept) {
     const data = [...kept.folders, ...kept.volumes.map((name) => `the volume ${name}`)].join(', ');
-    throw new PluginError(
-      'not-found',
-      `the mirror registry of this host was uninstalled, and its data was kept: ${data}`,
-      {
-        hint: "'uninstall' with the removal of data removes it. Install the registry again to use it.",
-        settings: ['removeData'],
-      },
-    );
+    const message = `the mirror registry of this host was uninstalled, and its data was kept: ${data}`;
+    const hint = "'uninstall' with the removal of data removes it. Install the registry again to use it.";
+    throw new PluginError('not-found', message, { hint, settings: ['removeData'] });
   }
   const places = wanted.map(([, folder]) => host.locate(folder)).join(' and ');
   throw new PluginError('not-found', `there is no mirror registry on this host: no quay-app.service in ${places}`, {

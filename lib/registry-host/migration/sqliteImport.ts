@@ -89,10 +89,8 @@ function readVersion(database: DatabaseSync): string | undefined {
 
 function requireVersion(created: string | undefined, imported: string | undefined): void {
   if (created !== undefined && created === imported) return;
-  throw new PluginError(
-    'conflict',
-    `PostgreSQL has version ${imported ?? '(none)'} of the schema, and Quay created version ${created ?? '(none)'}`,
-  );
+  const message = `PostgreSQL has version ${imported ?? '(none)'} of the schema, and Quay created version ${created ?? '(none)'}`;
+  throw new PluginError('conflict', message);
 }
 
 function requireCount(database: DatabaseSync, table: string, expected: number): void {

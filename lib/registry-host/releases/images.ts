@@ -115,13 +115,9 @@ export async function findImage(commands: HostCommands, image: string): Promise<
 export async function requireImage(commands: HostCommands, image: string, id: string | undefined): Promise<string> {
   const found = await findImage(commands, image);
   if (found !== undefined && (id === undefined || found === id)) return found;
-  throw new PluginError(
-    'digest-mismatch',
-    `podman has ${found ?? 'no image'} as ${image}, expected ${id ?? 'an image'}`,
-    {
-      hint: 'Nothing was changed. Another program may load images on this host. Try again.',
-    },
-  );
+  const message = `podman has ${found ?? 'no image'} as ${image}, expected ${id ?? 'an image'}`;
+  const hint = 'Nothing was changed. Another program may load images on this host. Try again.';
+  throw new PluginError('digest-mismatch', message, { hint });
 }
 
 /** An image of a release, by its name in the unit. */

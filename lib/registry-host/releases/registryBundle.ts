@@ -4,7 +4,7 @@ import { type BundleImage } from '../../bundle/images.ts';
 import { writeBundle } from '../../bundle/create/writeBundle.ts';
 import { layOutBundle } from '../../bundle/create/layout.ts';
 import type { BundleMetadata } from '../../bundle/metadata.ts';
-import type { Origin } from '../../bundle/create/origin.ts';
+import type { BundleOrigin } from '../../bundle/create/origin.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { isIndex, parseManifest } from '../../content/oci/descriptor.ts';
@@ -43,7 +43,7 @@ export interface RegistryBundleResult {
  */
 export async function createRegistryBundle(
   { version, arch, images, output, tool }: RegistryBundleRequest,
-  origin: Origin,
+  origin: BundleOrigin,
   context: Context,
 ): Promise<RegistryBundleResult> {
   const found = await Promise.all(
@@ -88,11 +88,13 @@ export function imagesOfBundle(
   return { quay: read('quay'), redis: read('redis'), pause: read('pause') };
 }
 
-async function resolveImage(image: string, arch: Architecture, origin: Origin): Promise<BundleImage['reference']> {
+async function resolveImage(
+  image: string,
+  arch: Architecture,
+  origin: BundleOrigin,
+): Promise<BundleImage['reference']> {
   const { registry, repository, tag } = parseReference(image);
-  if (tag === undefined) {
-    throw new PluginError('usage', `${image} has no tag, which tells the version`);
-  }
+  if (tag === undefined) throw new PluginError('usage', `${image} has no tag, which tells the version`);
   const source = origin.sourceOf({ registry, repository });
   const descriptor = await source.resolve(tag);
   if (!isIndex(descriptor)) return { registry, repository, tag, digest: descriptor.digest };

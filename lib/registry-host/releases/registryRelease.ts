@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import type { Reference } from '../../content/oci/reference.ts';
 import { parseLocation } from '../../location.ts';
 import { OciLayout, ociLayoutFile } from '../../content/store/ociLayout.ts';
@@ -34,10 +34,7 @@ export async function openRegistryRelease(
   context: Context,
   given: TargetImages = {},
 ): Promise<RegistryRelease> {
-  const location = await parseLocation(text.replace(/^oci:(?=[./])/, '')).catch((error: unknown) => {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  });
+  const location = await parseLocation(text.replace(/^oci:(?=[./])/, '')).catch(ignoring('not-found'));
   if (location?.kind === 'registry') {
     const { content, close } = await openRegistry(location.reference);
     const { tag, digest } = location.reference;
@@ -98,9 +95,7 @@ async function openListedRelease(
   const wanted = tagOrDigest ?? (await findNewest(content));
   const root = await content.resolve(wanted);
   const name = `${content.name}${wanted.includes(':') ? '@' : ':'}${wanted}`;
-  if (!isIndex(root)) {
-    throw invalidRelease(`${name} is a single image, not a release of the mirror registry`);
-  }
+  if (!isIndex(root)) throw invalidRelease(`${name} is a single image, not a release of the mirror registry`);
   const { version, arch, images } = readReleaseList(await readContent(content, root), name);
   return makeContentRelease({
     ...{ kind: 'list', name, version, arch, images, content, close },

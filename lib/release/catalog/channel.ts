@@ -101,13 +101,9 @@ function versionOf({ bundles }: CatalogPackage, name: string): string {
 
 function noPath(owner: CatalogPackage, { name, head, entries }: Channel, installed: string): PluginError {
   const versions = entries.map((entry) => versionOf(owner, entry.name));
-  return new PluginError(
-    'not-found',
-    `operator ${owner.name} has no update from ${installed} to ${head.name} in channel ${name}`,
-    {
-      hint: `Choose another channel, or check the installed version. The channel has ${nameSome(versions, 20)}.`,
-    },
-  );
+  const message = `operator ${owner.name} has no update from ${installed} to ${head.name} in channel ${name}`;
+  const hint = `Choose another channel, or check the installed version. The channel has ${nameSome(versions, 20)}.`;
+  return new PluginError('not-found', message, { hint });
 }
 
 /**

@@ -152,9 +152,7 @@ function checkSimpleSigning(data: Buffer, digest: Digest): void {
     throw new SignatureRefusal('names no image');
   }
   if (typeof (creator ?? '') !== 'string') throw new SignatureRefusal('has a creator that is not a text');
-  if (typeof (timestamp ?? 0n) !== 'bigint') {
-    throw new SignatureRefusal('has a timestamp that is not a 64-bit integer');
-  }
+  if (typeof (timestamp ?? 0n) !== 'bigint') throw new SignatureRefusal('has a timestamp that is not a 64-bit integer');
   const signed = image['docker-manifest-digest'];
   if (signed !== digest)
     throw new SignatureRefusal(`is for ${typeof signed === 'string' ? signed.slice(0, 100) : 'no digest'}`);

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
 import { isHttp, type FetchFile } from '../../content/http/fetchFile.ts';
 import { printable } from '../../content/http/networkErrors.ts';
@@ -92,10 +92,5 @@ async function checkFolder(folder: string): Promise<void> {
 }
 
 async function readSignature(path: string): Promise<Buffer | undefined> {
-  try {
-    return await readSmallFile(path, signatureSizeLimit);
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
+  return readSmallFile(path, signatureSizeLimit).catch(ignoring('not-found'));
 }

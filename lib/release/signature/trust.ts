@@ -41,12 +41,12 @@ export async function collectSignatures(
   context: Context,
 ): Promise<SignatureFindings> {
   const { keyring, known = [], stores = [], fetchFile } = options;
-  const atHand = await judge(known, digest, keyring);
+  const atHand = await classifySignatures(known, digest, keyring);
   if (atHand.good.length > 0) return { ...atHand, answers: [] };
   const answers = await findSignatures(digest, stores, fetchFile, context);
   for (const { problem } of answers) if (problem) context.log('debug', `signature store: ${problem.message}`);
   const all = [...known, ...answers.flatMap(({ signatures }) => signatures)];
-  return { ...(await judge(all, digest, keyring)), answers };
+  return { ...(await classifySignatures(all, digest, keyring)), answers };
 }
 
 /**
@@ -64,7 +64,7 @@ export async function verifyRelease(
   throw unsigned(digest, findings.answers);
 }
 
-async function judge(
+async function classifySignatures(
   signatures: readonly Buffer[],
   digest: Digest,
   keyring: Keyring,
@@ -88,14 +88,9 @@ function untrusted(digest: Digest, findings: SignatureFindings, keyring: Keyring
   const [signature] = findings.untrusted;
   if (signature) {
     const { fingerprint, userId } = signature;
-    return new PluginError(
-      'untrusted',
-      `${digest} is signed by ${fingerprint} (${userId}), a key that is not trusted`,
-      {
-        hint: `Get the fingerprint from the owner of the key by another way. Trust ${fingerprint} only if all digits match.`,
-        settings: ['trustFingerprint'],
-      },
-    );
+    const message = `${digest} is signed by ${fingerprint} (${userId}), a key that is not trusted`;
+    const hint = `Get the fingerprint from the owner of the key by another way. Trust ${fingerprint} only if all digits match.`;
+    return new PluginError('untrusted', message, { hint, settings: ['trustFingerprint'] });
   }
   const reasons = [...new Set(findings.rejected.map(({ reason }) => `the signature ${reason}`))];
   return new PluginError('untrusted', `cannot verify ${digest}: ${reasons.join('; ')}`, {

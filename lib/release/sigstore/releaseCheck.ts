@@ -1,5 +1,5 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { RequestLimiter } from '../../content/http/requestLimiter.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
@@ -111,10 +111,8 @@ export function requireVerified(
   const unchecked = results.filter(({ outcome }) => outcome === 'unchecked');
   for (const [{ name }, own] of Map.groupBy(unchecked, ({ policy }) => policy)) {
     const reasons = [...new Set(own.flatMap((each) => each.reasons))].join('; ');
-    log(
-      'warn',
-      `${where}: the image policy ${name} of the release is not checked for ${own.length} images: ${reasons}`,
-    );
+    const message = `${where}: the image policy ${name} of the release is not checked for ${own.length} images: ${reasons}`;
+    log('warn', message);
   }
   if (error) log('warn', `${error.message}; continuing because unsigned releases are allowed`);
 }
@@ -170,12 +168,7 @@ export function finderIn(
 }
 
 async function ifPresent<Value>(read: () => Promise<Value>): Promise<Value | undefined> {
-  try {
-    return await read();
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
+  return await read().catch(ignoring('not-found'));
 }
 
 async function listInstances(image: NamedImage, reader: ImageReader): Promise<readonly Digest[]> {

@@ -3,6 +3,7 @@ import { basename, join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
 import { mirrorFolder } from '../../node/machine/paths.ts';
 import { digestIn } from '../../content/oci/reference.ts';
@@ -18,7 +19,6 @@ import { clusterVersionReference, listNeededReleases } from '../../cluster/clust
 import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
-import { fitsShare } from '../mirror/retention.ts';
 import type { MirrorState } from '../nodeReport.ts';
 import { chooseProposal } from '../proposal.ts';
 import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
@@ -113,6 +113,7 @@ export class AgentLoop {
     }
     const facts = { ...(this.#facts ??= await this.#readNode()), retains: await this.#mayRetain() };
     this.#retained = undefined;
+    if (allowed && facts.retains) await this.#makeRoom(allowed, bundles);
     if (!allowed) {
       await this.#report.send(active, await this.#describeFound(found), { mirror, proposal });
       return;
@@ -127,13 +128,9 @@ export class AgentLoop {
 
   /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */
   async #discard(bundles: readonly UpgradeBundle[]): Promise<void> {
-    const wanted = bundles.filter(({ metadata, status }) => {
-      return metadata.deletionTimestamp === undefined && status?.phase !== 'Completed';
-    });
-    const digests = wanted.map(({ spec }) => spec.bundle.digest ?? '').filter(isDigest);
     const { cache } = this.#options.tools;
     const retained = (await this.#mayRetain()) ? await this.#findRetained() : [];
-    if (retained) await cache.discard(new Set([...digests, ...retained]), this.#context);
+    if (retained) await cache.discard(new Set([...listWanted(bundles), ...retained]), this.#context);
   }
 
   /** Returns whether this node has a mirror. The controller of the node writes its certificate. */
@@ -144,21 +141,37 @@ export class AgentLoop {
 
   /**
    * Returns the copies of the running, the requested and the previous release; undefined while an update or a rollback
-   * runs. If the disk is too full, only those of the running release.
+   * runs. Without room for all, that of the running release and what fits beside it.
    */
   async #findRetained(): Promise<readonly Digest[] | undefined> {
-    const version = await this.#cluster.read(clusterVersionReference);
-    const needed = version && listNeededReleases(version);
-    if (!needed) return undefined;
+    const releases = await this.#listNeeded();
+    if (!releases) return undefined;
     const { cache } = this.#options.tools;
-    const isFull = !(await fitsShare(cache.folder, 0));
-    const releases = new Set(needed.slice(0, isFull ? 1 : undefined).map((each) => digestIn(each)));
-    const state = [...releases].sort().join();
+    const { bytes, limit } = await cache.measureRoom();
+    const state = `${releases.join()} ${bytes < 0}`;
     if (this.#retained?.state !== state) {
-      if (isFull) this.#context.log('warn', `${cache.folder} is more than 75 % full: only the running release is kept`);
-      this.#retained = { state, digests: await cache.findCopies(releases, this.#context) };
+      if (bytes < 0) this.#context.log('warn', `${limit} is exceeded: the bundle of the running release is kept first`);
+      this.#retained = { state, digests: (await cache.chooseCopies(releases, 0, this.#context)).digests };
     }
     return this.#retained.digests;
+  }
+
+  /** Removes copies that only a rollback needs, if the allowed bundle fits in their place. */
+  async #makeRoom(allowed: Digest, bundles: readonly UpgradeBundle[]): Promise<void> {
+    const { cache } = this.#options.tools;
+    const metadata = this.#node?.facts?.metadata;
+    if (!metadata || (await cache.has(allowed))) return;
+    const size = metadata.size + sumSizes(metadata.base?.blobs ?? []);
+    if ((await cache.measureRoom()).bytes >= size) return;
+    const releases = await this.#listNeeded();
+    const kept = releases && (await cache.chooseCopies(releases, size, this.#context));
+    if (kept && kept.left >= 0) await cache.discard(new Set([...listWanted(bundles), ...kept.digests]), this.#context);
+  }
+
+  /** Lists the digests of the releases that the cluster needs, the running one first; undefined while it changes. */
+  async #listNeeded(): Promise<readonly string[] | undefined> {
+    const version = await this.#cluster.read(clusterVersionReference);
+    return version && listNeededReleases(version)?.map((each) => digestIn(each));
   }
 
   /** After an update, unpins images of releases that the cluster neither runs nor can roll back to. */
@@ -169,12 +182,10 @@ export class AgentLoop {
     if (updates === '' || updates === this.#unpinnedAfter) return;
     const pinned = await images.pinnedReleases();
     if (pinned.length > 0) {
-      const version = await this.#cluster.read(clusterVersionReference);
-      const needed = version && listNeededReleases(version);
+      const needed = await this.#listNeeded();
       if (!needed) return;
       // Compare digests, because a mirror may give the same release another name.
-      const kept = new Set(needed.map(digestIn));
-      const rest = pinned.filter((release) => !kept.has(digestIn(release)));
+      const rest = pinned.filter((release) => !needed.includes(digestIn(release)));
       if (rest.length > 0) this.#context.log('info', `the images of ${rest.join(', ')} are no longer pinned`);
       await images.unpin(rest, this.#context);
     }
@@ -207,4 +218,12 @@ export class AgentLoop {
   #randomPause(): number {
     return this.#options.interval * (0.75 + Math.random() / 2);
   }
+}
+
+/** Lists the digests of bundles whose update is not completed, and whose UpgradeBundle is not being deleted. */
+function listWanted(bundles: readonly UpgradeBundle[]): Digest[] {
+  const wanted = bundles.filter(({ metadata, status }) => {
+    return metadata.deletionTimestamp === undefined && status?.phase !== 'Completed';
+  });
+  return wanted.map(({ spec }) => spec.bundle.digest ?? '').filter(isDigest);
 }

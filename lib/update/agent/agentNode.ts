@@ -178,7 +178,7 @@ export class AgentNode {
     const { peers, cache } = this.#tools;
     const { loaded, total } = this.#state.images;
     this.#job.start('fetch', 'fetching the bundle from another node', async (context) => {
-      if (total > 0 && loaded === total) await cache.requireShare(this.facts);
+      if (total > 0 && loaded === total) await cache.requireRoom(this.facts?.metadata.size ?? 0, context);
       const isFetched = await this.#askPeers('bundle', 0, context, (within) =>
         peers.fetch(this.digest, cache.folder, within),
       );

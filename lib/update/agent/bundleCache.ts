@@ -1,23 +1,30 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { formatBytes } from '../../byteSize.ts';
 import { openBundle } from '../../bundle/open.ts';
 import { type Bundle } from '../../bundle/bundle.ts';
 import { addBases, addContents, listMissingBlobs } from '../../bundle/complete.ts';
 import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
 import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/baseBlobs.ts';
 import { baseBlobsPath, checkBundleDigest, compareDigest, hashBundle, replicaPath } from '../../node/replica.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
-import { copyToFile, requireShare } from '../mirror/retention.ts';
+import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/retention.ts';
 import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../bundleFacts.ts';
 
 /** An open bundle, with the base blobs of a delta that the node has as files, and its verified facts. */
 export interface CachedBundle {
   readonly bundle: Bundle;
   readonly facts: BundleFacts;
+}
+
+/** The copy of a bundle for a mirror, and the bytes that it takes. */
+interface RetainedCopy {
+  readonly facts: BundleFacts;
+  readonly bytes: number;
 }
 
 /**
@@ -46,6 +53,11 @@ export class BundleCache {
    */
   recall(digest: Digest, context: Context): Promise<BundleFacts | undefined> {
     return readFacts(this.#factsPath(digest), digest, this.#trust, context);
+  }
+
+  /** Returns whether there is a copy of a bundle. */
+  async has(digest: Digest): Promise<boolean> {
+    return (await sumFiles([replicaPath(this.#folder, digest)])) > 0;
   }
 
   /** Opens the copy of a bundle; undefined if there is none. Throws the errors of verifying the signature. */
@@ -92,33 +104,59 @@ export class BundleCache {
 
   /**
    * Copies an open bundle to the folder, and the base blobs of a delta bundle, and opens the copy. The copy gets its final name only if its
-   * digest matches. Throws `disk-full` before it would fill three quarters of the file system, because kubelets remove
-   * images above that, and the errors of reading and writing.
+   * digest matches. Throws the errors of requireRoom, of reading and of writing.
    */
   async keep({ bundle, facts: { digest } }: CachedBundle, context: Context): Promise<CachedBundle | undefined> {
     if (!bundle.chunks) return undefined;
     const base = await serveBaseBlobs(bundle);
-    await requireShare(this.#folder, bundle.size + (base?.size ?? 0));
+    await this.requireRoom(bundle.size + (base?.size ?? 0), context);
     if (base) await copyToFile(base.chunks(0, base.size), baseBlobsPath(this.#folder, digest), undefined, context);
     await copyToFile(bundle.chunks(0, bundle.size), replicaPath(this.#folder, digest), digest, context);
     return this.openCopy(digest, context);
   }
 
-  /** Checks that a copy for a mirror leaves a quarter of the file system free. Throws `disk-full`. */
-  async requireShare(facts: BundleFacts | undefined): Promise<void> {
-    if (facts) await requireShare(this.#folder, facts.metadata.size);
+  /** Returns the room for more copies for a mirror. */
+  measureRoom(): Promise<RetentionRoom> {
+    return measureRoom(this.#folder);
   }
 
-  /** Returns the digests of the copies with a release that is among some releases. Reads the facts of each copy. */
-  async findCopies(releases: ReadonlySet<string>, context: Context): Promise<Digest[]> {
-    const names = await readdir(this.#folder).catch(() => []);
-    const found: Digest[] = [];
-    for (const name of names.filter((each) => /^bundle-[0-9a-f]{12}\.json$/.test(each))) {
-      const facts = await readFactsOf(join(this.#folder, name), this.#trust, context);
-      const all = facts && [facts.metadata.release, ...(facts.hops ?? []).map(({ metadata }) => metadata.release)];
-      if (facts && all?.some((release) => releases.has(digestIn(release)))) found.push(facts.digest);
+  /** Checks that there is room for a copy for a mirror. Throws `disk-full` with the limit and the present copies. */
+  async requireRoom(bytes: number, context: Context): Promise<void> {
+    const room = await this.measureRoom();
+    if (bytes <= room.bytes) return;
+    const copies = (await this.#listCopies(context)).filter((copy) => copy.bytes > 0);
+    const taking = copies.map((copy) => `${copy.facts.metadata.version} takes ${formatBytes(copy.bytes)}`);
+    const left = `${room.limit} leaves ${formatBytes(Math.max(0, room.bytes))}`;
+    const message = [`the bundle for the mirror has ${formatBytes(bytes)}, and ${left}`, ...taking].join('; ');
+    throw new PluginError('disk-full', message, { hint: room.hint });
+  }
+
+  /**
+   * Chooses the copies that a mirror keeps beside a new one of some bytes. `releases`: the digests of the releases that
+   * the cluster needs, the running one first. Its copy always stays, and each other one if it fits. Reads the facts of
+   * each copy. Returns their digests, and the bytes that are left.
+   */
+  async chooseCopies(
+    releases: readonly string[],
+    bytes: number,
+    context: Context,
+  ): Promise<{ readonly digests: readonly Digest[]; readonly left: number }> {
+    const copies = (await this.#listCopies(context)).map((copy) => {
+      const { metadata, hops = [] } = copy.facts;
+      const own = [metadata, ...hops.map((hop) => hop.metadata)].map(({ release }) =>
+        releases.indexOf(digestIn(release)),
+      );
+      return { ...copy, rank: Math.min(Infinity, ...own.filter((rank) => rank >= 0)) };
+    });
+    const room = await this.measureRoom();
+    let left = copies.reduce((total, copy) => total + copy.bytes, room.bytes) - bytes;
+    const digests: Digest[] = [];
+    for (const { facts, rank, ...copy } of copies.toSorted((a, b) => a.rank - b.rank)) {
+      if (rank === Infinity || (rank > 0 && copy.bytes > left)) continue;
+      left -= copy.bytes;
+      digests.push(facts.digest);
     }
-    return found;
+    return { digests, left };
   }
 
   /** Removes a corrupt copy, and the base blobs that were fetched with it. */
@@ -135,6 +173,17 @@ export class BundleCache {
       context.log('info', `${name} is no longer needed`);
       await rm(join(this.#folder, name), { force: true });
     }
+  }
+
+  async #listCopies(context: Context): Promise<RetainedCopy[]> {
+    const names = await readdir(this.#folder).catch(() => []);
+    const copies: RetainedCopy[] = [];
+    for (const name of names.filter((each) => /^bundle-[0-9a-f]{12}\.json$/.test(each))) {
+      const facts = await readFactsOf(join(this.#folder, name), this.#trust, context);
+      const paths = facts && [replicaPath, baseBlobsPath].map((pathOf) => pathOf(this.#folder, facts.digest));
+      if (paths) copies.push({ facts, bytes: await sumFiles(paths) });
+    }
+    return copies;
   }
 
   async #open(

@@ -87,7 +87,8 @@ export class Rollout {
     this.#stall = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
     await this.#agentImage.follow();
-    await this.#mirrors?.renew(this.#cluster, this.#view.list('Node'));
+    const [nodes, pools] = [this.#view.list('Node'), this.#view.list('MachineConfigPool')];
+    await this.#mirrors?.renew(this.#cluster, { nodes, pools });
     const leases = await this.#listReports();
     await followProposals(this.#cluster, leases, seen, this.#view.list('ClusterVersion')[0], this.#context);
     const active = activeBundle(seen);

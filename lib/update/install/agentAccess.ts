@@ -1,108 +1,90 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { machineConfigDaemon } from '../../readiness/preflight/agentImage.ts';
 import { acknowledgements, adminGates } from '../../readiness/preflight/acknowledgements.ts';
+import { grantAccess, allow, type Account, type AccountRules, type AccessRule } from '../accountAccess.ts';
 import { agentNamespace, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
-/** The account of the agents on every node, or of the controllers on the control plane. */
-export type Account = 'agent' | 'controller';
-
-const rbac = 'rbac.authorization.k8s.io';
 const watching = ['list', 'watch'];
 
-/** One rule of a role. */
-interface Rule {
-  readonly apiGroups: readonly string[];
-  readonly resources: readonly string[];
-  readonly resourceNames?: readonly string[];
-  readonly verbs: readonly string[];
-}
-
-function rule(group: string, resources: readonly string[], verbs: readonly string[], names?: readonly string[]): Rule {
-  return { apiGroups: [group], resources, verbs, ...(names && { resourceNames: names }) };
-}
-
 // Lets containers access the node’s files and devices.
-const privileged = rule('security.openshift.io', ['securitycontextconstraints'], ['use'], ['privileged']);
+const privileged = allow('security.openshift.io', ['securitycontextconstraints'], ['use'], ['privileged']);
 
 /** The cluster-wide rules of an agent: to read the allowed bundle, and the versions that the cluster runs. */
-const agentEverywhere: readonly Rule[] = [
-  rule(upgradeBundleApi.group, ['upgradebundles'], ['get', 'list']),
-  rule('', ['nodes'], ['get']),
-  rule('config.openshift.io', ['clusterversions'], ['get'], ['version']),
+const agentEverywhere: readonly AccessRule[] = [
+  allow(upgradeBundleApi.group, ['upgradebundles'], ['get', 'list']),
+  allow('', ['nodes'], ['get']),
+  allow('config.openshift.io', ['clusterversions'], ['get'], ['version']),
 ];
 
 /** The rules of an agent for reports: for the Lease with its own, and for those of other agents, to find them. */
-const agentReports: readonly Rule[] = [rule('coordination.k8s.io', ['leases'], ['list', 'create', 'patch'])];
+const agentReports: readonly AccessRule[] = [allow('coordination.k8s.io', ['leases'], ['list', 'create', 'patch'])];
 
 /** The cluster-wide rules of the controller. */
-const controllerEverywhere: readonly Rule[] = [
+const controllerEverywhere: readonly AccessRule[] = [
   // To create the record of a bundle that an agent has found, without allowing it, and to delete it again.
-  rule(upgradeBundleApi.group, ['upgradebundles'], ['get', ...watching, 'create', 'delete']),
-  rule(upgradeBundleApi.group, ['upgradebundles/status'], ['patch']),
+  allow(upgradeBundleApi.group, ['upgradebundles'], ['get', ...watching, 'create', 'delete']),
+  allow(upgradeBundleApi.group, ['upgradebundles/status'], ['patch']),
   // To check the cluster before the update, and to follow the update.
-  rule('', ['nodes'], watching),
-  rule('', ['events'], ['list']),
-  rule('config.openshift.io', ['clusterversions'], ['get', ...watching]),
-  rule('config.openshift.io', ['clusteroperators'], watching),
-  rule('config.openshift.io', ['featuregates', 'imagedigestmirrorsets', 'infrastructures'], ['list']),
-  rule('', ['namespaces', 'pods'], ['list']),
-  rule('policy', ['poddisruptionbudgets'], ['list']),
-  rule('operator.openshift.io', ['etcds'], ['list']),
-  rule('admissionregistration.k8s.io', ['validatingwebhookconfigurations', 'mutatingwebhookconfigurations'], ['list']),
-  rule('discovery.k8s.io', ['endpointslices'], ['list']),
-  rule('operator.openshift.io', ['imagecontentsourcepolicies'], ['list']),
-  rule('machineconfiguration.openshift.io', ['machineconfigpools', 'machineconfignodes'], watching),
+  allow('', ['nodes'], watching),
+  allow('', ['events'], ['list']),
+  allow('config.openshift.io', ['clusterversions'], ['get', ...watching]),
+  allow('config.openshift.io', ['clusteroperators'], watching),
+  allow('config.openshift.io', ['featuregates', 'imagedigestmirrorsets', 'infrastructures'], ['list']),
+  allow('', ['namespaces', 'pods'], ['list']),
+  allow('policy', ['poddisruptionbudgets'], ['list']),
+  allow('operator.openshift.io', ['etcds'], ['list']),
+  allow('admissionregistration.k8s.io', ['validatingwebhookconfigurations', 'mutatingwebhookconfigurations'], ['list']),
+  allow('discovery.k8s.io', ['endpointslices'], ['list']),
+  allow('operator.openshift.io', ['imagecontentsourcepolicies'], ['list']),
+  allow('machineconfiguration.openshift.io', ['machineconfigpools', 'machineconfignodes'], watching),
   // The update itself.
-  rule('config.openshift.io', ['clusterversions'], ['patch'], ['version']),
-  rule('machineconfiguration.openshift.io', ['pinnedimagesets'], [...watching, 'create', 'patch', 'delete']),
+  allow('config.openshift.io', ['clusterversions'], ['patch'], ['version']),
+  allow('machineconfiguration.openshift.io', ['pinnedimagesets'], [...watching, 'create', 'patch', 'delete']),
   // To describe the operating system streams for machine-config-controller. A policy limits which.
-  rule('machineconfiguration.openshift.io', ['osimagestreams'], [...watching, 'create']),
-  rule('machineconfiguration.openshift.io', ['osimagestreams'], ['get', 'patch'], ['cluster']),
-  rule('machineconfiguration.openshift.io', ['osimagestreams/status'], ['patch'], ['cluster']),
-  rule('machineconfiguration.openshift.io', ['controllerconfigs'], ['get'], ['machine-config-controller']),
+  allow('machineconfiguration.openshift.io', ['osimagestreams'], [...watching, 'create']),
+  allow('machineconfiguration.openshift.io', ['osimagestreams'], ['get', 'patch'], ['cluster']),
+  allow('machineconfiguration.openshift.io', ['osimagestreams/status'], ['patch'], ['cluster']),
+  allow('machineconfiguration.openshift.io', ['controllerconfigs'], ['get'], ['machine-config-controller']),
   // To pause and restore objects that replace or add nodes, and pools whose nodes cannot pin images yet.
-  rule('machine.openshift.io', ['machinehealthchecks'], ['list', 'patch']),
-  rule('autoscaling.openshift.io', ['clusterautoscalers'], ['list', 'patch']),
-  rule('machineconfiguration.openshift.io', ['machineconfigpools'], ['patch']),
+  allow('machine.openshift.io', ['machinehealthchecks'], ['list', 'patch']),
+  allow('autoscaling.openshift.io', ['clusterautoscalers'], ['list', 'patch']),
+  allow('machineconfiguration.openshift.io', ['machineconfigpools'], ['patch']),
 ];
 
 /** The rules of the controller for the reports of agents. It deletes reports of nodes that are gone. */
-const controllerReports: readonly Rule[] = [rule('coordination.k8s.io', ['leases'], [...watching, 'delete'])];
+const controllerReports: readonly AccessRule[] = [allow('coordination.k8s.io', ['leases'], [...watching, 'delete'])];
 
 /** The rules of the controller in its own namespace: for the Lease that it holds, and creates if it is missing. */
-const controllerAtHome: readonly Rule[] = [
-  rule('coordination.k8s.io', ['leases'], ['get', 'update'], ['controller']),
-  rule('coordination.k8s.io', ['leases'], ['create']),
+const controllerAtHome: readonly AccessRule[] = [
+  allow('coordination.k8s.io', ['leases'], ['get', 'update'], ['controller']),
+  allow('coordination.k8s.io', ['leases'], ['create']),
   // To keep agents and controllers on the image of the machine config daemon.
-  rule('apps', ['daemonsets'], ['get', 'patch'], ['agent', 'controller']),
+  allow('apps', ['daemonsets'], ['get', 'patch'], ['agent', 'controller']),
   privileged,
 ];
 
 /** The rules for the namespace of the machine config operator: for the image of the agents, and for the log of its controller. */
-const machineConfig: readonly Rule[] = [
-  rule('apps', ['daemonsets'], ['get'], [machineConfigDaemon.metadata.name]),
-  rule('', ['pods'], watching),
-  rule('', ['pods/log'], ['get']),
-  rule('coordination.k8s.io', ['leases'], ['get'], ['machine-config-controller']),
+const machineConfig: readonly AccessRule[] = [
+  allow('apps', ['daemonsets'], ['get'], [machineConfigDaemon.metadata.name]),
+  allow('', ['pods'], watching),
+  allow('', ['pods/log'], ['get']),
+  allow('coordination.k8s.io', ['leases'], ['get'], ['machine-config-controller']),
 ];
 
 /**
  * The rules for the namespace in which the cluster looks for release signatures. RBAC cannot limit `create` to names; a
  * policy does.
  */
-const signatures: readonly Rule[] = [rule('', ['configmaps'], ['create', 'patch'])];
+const signatures: readonly AccessRule[] = [allow('', ['configmaps'], ['create', 'patch'])];
 
 /** The rules for the acknowledgements that updates to another minor version require, and for the gates that name them. */
-const gates: readonly Rule[] = [rule('', ['configmaps'], ['get'], [adminGates.metadata.name])];
-const acknowledging: readonly Rule[] = [rule('', ['configmaps'], ['get', 'patch'], [acknowledgements.metadata.name])];
+const gates: readonly AccessRule[] = [allow('', ['configmaps'], ['get'], [adminGates.metadata.name])];
+const acknowledging: readonly AccessRule[] = [
+  allow('', ['configmaps'], ['get', 'patch'], [acknowledgements.metadata.name]),
+];
 
 /** The rules for the namespace of events about objects without a namespace. */
-const telling: readonly Rule[] = [rule('', ['events'], ['create'])];
-
-/** Returns the user name of an account in requests. */
-export function userOf(account: Account): string {
-  return `system:serviceaccount:${agentNamespace}:${account}`;
-}
+const telling: readonly AccessRule[] = [allow('', ['events'], ['create'])];
 
 /** Returns the accounts of the agents and of the controller, with only the rights that they use. */
 export function agentAccess(): KubernetesObject[] {
@@ -134,29 +116,13 @@ export const formerAccess: readonly {
 ];
 
 function formerObject(kind: string, place: { namespace?: string }) {
-  return { apiVersion: `${rbac}/v1`, kind, metadata: { name: agentNamespace, ...place } };
+  return { apiVersion: 'rbac.authorization.k8s.io/v1', kind, metadata: { name: agentNamespace, ...place } };
 }
 
-function accountObjects(
-  account: Account,
-  everywhere: readonly Rule[],
-  inNamespaces: Readonly<Record<string, readonly Rule[]>>,
-): KubernetesObject[] {
-  const name = `${agentNamespace}-${account}`;
-  const bind = (kind: string, role: string, place: { namespace?: string }): KubernetesObject => ({
-    apiVersion: `${rbac}/v1`,
-    kind,
-    metadata: { name, ...place },
-    roleRef: { apiGroup: rbac, kind: role, name },
-    subjects: [{ kind: 'ServiceAccount', name: account, namespace: agentNamespace }],
-  });
+function accountObjects(account: Account, ...rules: AccountRules): KubernetesObject[] {
+  const metadata = { name: account, namespace: agentNamespace };
   return [
-    { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: account, namespace: agentNamespace } },
-    { apiVersion: `${rbac}/v1`, kind: 'ClusterRole', metadata: { name }, rules: everywhere },
-    bind('ClusterRoleBinding', 'ClusterRole', {}),
-    ...Object.entries(inNamespaces).flatMap(([namespace, rules]) => [
-      { apiVersion: `${rbac}/v1`, kind: 'Role', metadata: { name, namespace }, rules },
-      bind('RoleBinding', 'Role', { namespace }),
-    ]),
+    { apiVersion: 'v1', kind: 'ServiceAccount', metadata },
+    ...grantAccess(`${agentNamespace}-${account}`, account, ...rules),
   ];
 }

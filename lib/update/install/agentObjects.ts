@@ -1,8 +1,9 @@
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { executablePath } from '../../node/machine/paths.ts';
+import type { Account } from '../accountAccess.ts';
 import { accountPolicies } from './accountPolicies.ts';
-import { agentAccess, type Account } from './agentAccess.ts';
+import { agentAccess } from './agentAccess.ts';
 import { readyPath } from '../agent/agentServer.ts';
 import { servingSecret } from '../mirror/mirrorCertificates.ts';
 import { mirrorSecretFolder } from '../mirror/mirrorUnit.ts';

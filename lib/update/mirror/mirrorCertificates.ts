@@ -1,5 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
+import { isDeepStrictEqual } from 'node:util';
 import { createConstrainedAuthority, createServerCertificate } from '../../certificates/issuing.ts';
 import { isWithin } from '../../certificates/nameConstraints.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
@@ -21,8 +22,10 @@ export interface MirrorNames {
   readonly addresses: readonly string[];
   /** The networks for which the CA may issue certificates, in addition to the addresses themselves. */
   readonly networks: readonly string[];
-  /** The port; by default as before. */
+  /** The port; by default port and quota stay as before. */
   readonly port?: number;
+  /** The bytes that the retained bundles may take on a node; undefined for no quota. */
+  readonly quota?: number | undefined;
 }
 
 /** The result of issuing certificates. */
@@ -37,12 +40,12 @@ export interface IssuedCertificates {
 
 /**
  * Creates the CA of the mirrors if there is none. Issues their certificate if it is missing, if two thirds of its time
- * are over, or if the addresses or the port have changed. `mayCreate`: whether to create the CA; otherwise returns
- * undefined if there is none. The CA never changes, so nodes keep their trust.
+ * are over, or if the addresses, the port or the quota have changed. `mayCreate`: whether to create the CA; otherwise
+ * returns undefined if there is none. The CA never changes, so nodes keep their trust.
  */
 export async function issueMirrorCertificates(
   cluster: Cluster,
-  { addresses, networks: machines, ...names }: MirrorNames,
+  { addresses, networks: machines, port, quota }: MirrorNames,
   { mayCreate, now, ...options }: WriteOptions & { readonly mayCreate: boolean; readonly now: Date },
 ): Promise<IssuedCertificates | undefined> {
   const written: KubernetesObject[] = [];
@@ -71,12 +74,13 @@ export async function issueMirrorCertificates(
   const forbidden = addresses.filter((address) => !isWithin(address, allowed));
   const hosts = ['localhost', '127.0.0.1', '::1', ...addresses.filter((each) => !forbidden.includes(each))];
   const present = await readSecret(cluster, servingSecret);
-  const port = String(names.port ?? present['port']);
-  if (present['port'] !== port || isDue(present['tls.crt'], hosts, now)) {
+  const before = { port: present['port'] ?? '', quota: present['quota'] ?? '' };
+  const settings = port === undefined ? before : { port: String(port), quota: String(quota ?? '') };
+  if (!isDeepStrictEqual(settings, before) || isDue(present['tls.crt'], hosts, now)) {
     const request = { hosts, authority: { certificate: authority, key }, now, days: validity.serving };
     const leaf = await createServerCertificate('oc-upgrade-bundle mirror', request);
     const pair = { 'tls.crt': leaf.certificate, 'tls.key': leaf.key };
-    await write(servingSecret, { ...pair, 'ca.crt': authority, port });
+    await write(servingSecret, { ...pair, 'ca.crt': authority, ...settings });
   }
   return { authority, written, forbidden };
 }

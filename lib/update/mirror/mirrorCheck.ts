@@ -1,3 +1,4 @@
+import type { Context } from '../../context.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
@@ -11,6 +12,7 @@ import { isImageOf, isOwnMirrorSet, type ClusterSurvey } from '../../readiness/p
 import { isOlder } from '../../release/version.ts';
 import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
+import { probeMirrors } from './mirrorProbe.ts';
 import { listAddresses, listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The services of the host that use a port of each control plane node, and that no pod names. */
@@ -36,7 +38,8 @@ const advice = {
   proxy:
     'The controller of the agents describes the operating system streams, so that nothing is read through the proxy.',
   scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
-  added: 'Install the mirrors again: the controller renews their certificate, but does not change mirror sets.',
+  added:
+    'From OpenShift 4.17 on, the controller adds it once all pools are up to date. If it does not, install the mirrors again.',
   silent:
     'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.',
   retain: 'Apply the bundle of the running release: the cluster loads and keeps it, and changes nothing else.',
@@ -44,28 +47,27 @@ const advice = {
 };
 
 /**
- * Finds what keeps mirrors on the control plane from working. `planned`: the port of mirrors that are not installed yet.
- * Without it, finds nothing for a cluster without mirrors. Throws the errors of the cluster.
+ * Finds what keeps mirrors on the control plane from working. `planned`: the port of mirrors that are not installed yet;
+ * installed ones are asked from this machine. Without it, finds nothing for a cluster without mirrors. Throws the errors
+ * of the cluster.
  */
 export async function checkMirrors(
   cluster: Cluster,
   survey: Pick<ClusterSurvey, 'digestMirrors' | 'workloads'>,
   planned: number | undefined,
+  context: Pick<Context, 'signal'>,
 ): Promise<Finding[]> {
   const own = survey.digestMirrors.find(isOwnMirrorSet);
-  const entries = listOf(fieldsOf(own?.['spec'])['imageDigestMirrors']);
   const installed = readMirrorSet(own);
-  const port = planned ?? installed?.port;
+  const port = installed?.port ?? planned;
   if (port === undefined) return [];
-  const site = await readMirrorSite(
-    cluster,
-    entries.map(({ source }) => String(source)),
-  );
+  const site = await readMirrorSite(cluster, installed?.sources ?? []);
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
   return [
     ...checkMirrorSite(site, port, templates),
     ...(installed ? checkNodes(site, installed.addresses) : []),
     ...(installed ? checkRetained(site, await listMirrorStates(cluster)) : []),
+    ...(installed && planned !== undefined ? await probeMirrors(cluster, site, port, context) : []),
     ...checkLost(site, templates),
   ];
 }

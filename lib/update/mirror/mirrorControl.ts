@@ -6,15 +6,17 @@ import { isPluginError, messageOf } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
 import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
 import { isOwnMirrorSet, ownMirrorSet } from '../../readiness/preflight/survey.ts';
+import { describeUnhealthy } from '../poolRollout.ts';
 import { issueMirrorCertificates } from './mirrorCertificates.ts';
-import { hasAuthorityConfig, mirrorSet } from './mirrorObjects.ts';
-import { listAddresses } from './mirrorSite.ts';
+import { extendMirror } from './mirrorInstallation.ts';
+import { hasAuthorityConfig, mirrorSet, readMirrorSet } from './mirrorObjects.ts';
+import { listAddresses, type KnownSite } from './mirrorSite.ts';
 
 /** The pause between two checks of the certificate, in milliseconds. */
 const renewalPause = 3600_000;
@@ -39,24 +41,39 @@ export class MirrorControl {
     this.#context = context;
   }
 
-  /** Renews the certificate of the mirrors in time, and when control plane nodes come or go. Throws the errors of the cluster. */
-  async renew(cluster: Cluster, nodes: readonly StoredObject[]): Promise<void> {
-    const addresses = listAddresses(nodes);
-    const isSame = addresses.join() === this.#addresses;
+  /**
+   * Renews the certificate of the mirrors in time, and when control plane nodes come or go. Adds the addresses of new
+   * ones to the mirrors once all pools are up to date. Throws the errors of the cluster.
+   */
+  async renew(cluster: Cluster, { nodes, pools }: Pick<KnownSite, 'nodes' | 'pools'>): Promise<void> {
+    const present = listAddresses(nodes);
+    const isSame = present.join() === this.#addresses;
     if (isSame && performance.now() < this.#checkedAt + renewalPause) return;
-    if (addresses.length === 0 || !(await this.#read('ca.crt'))) return;
+    if (present.length === 0 || !(await this.#read('ca.crt'))) return;
+    const sets = await listServed(cluster, mirrorSet.apiVersion, mirrorSet.kind);
+    const former = readMirrorSet(sets.find(isOwnMirrorSet))?.addresses;
+    const addresses = [...new Set([...present, ...(former ?? [])])];
     const options = { mayCreate: false, now: new Date() };
     const issued = await issueMirrorCertificates(cluster, { addresses, networks: [] }, options);
     if (issued && issued.written.length > 0) this.#context.log('info', 'the certificate of the mirrors was renewed');
     if (issued && issued.forbidden.length > 0)
       this.#context.log('warn', `the CA of the mirrors does not permit ${issued.forbidden.join(', ')}`);
-    if (this.#addresses !== '' && !isSame)
-      this.#context.log(
-        'warn',
-        'the control plane nodes have changed: install the mirrors again to add their addresses',
-      );
+    const added = present.filter((each) => !former?.includes(each) && !issued?.forbidden.includes(each));
+    if (issued && former && added.length > 0) {
+      if (!pools.every(isSettled)) return;
+      const configured = { nodes, pools: pools.filter(hasAuthorityConfig) };
+      try {
+        await extendMirror(cluster, configured, issued, this.#context);
+        this.#context.log('info', `nodes pull from the mirrors of ${added.join(', ')}, too`);
+      } catch (error) {
+        if (!isPluginError(error) || error.code === 'interrupted') throw error;
+        // Clusters before OpenShift 4.17 would reboot, so that the controller has no right to do it.
+        const words = `install the mirrors again to add ${added.join(', ')}: ${messageOf(error)}`;
+        this.#context.log('warn', words);
+      }
+    }
     this.#checkedAt = performance.now();
-    this.#addresses = addresses.join();
+    this.#addresses = present.join();
   }
 
   /**
@@ -117,6 +134,10 @@ export class MirrorControl {
   async #read(name: string): Promise<string | undefined> {
     return await readFile(join(this.#folder, name), 'utf8').catch(() => undefined);
   }
+}
+
+function isSettled(pool: StoredObject): boolean {
+  return describeUnhealthy(pool) === undefined && conditionsOf(pool).get('Updated')?.status === 'True';
 }
 
 /** What a mirror lacks, and the images that have a signature there, if it was asked for all. */

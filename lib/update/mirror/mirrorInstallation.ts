@@ -21,7 +21,13 @@ import {
   listPools,
   notReady,
 } from '../poolRollout.ts';
-import { authoritySecret, issueMirrorCertificates, readSecret, servingSecret } from './mirrorCertificates.ts';
+import {
+  authoritySecret,
+  issueMirrorCertificates,
+  readSecret,
+  servingSecret,
+  type IssuedCertificates,
+} from './mirrorCertificates.ts';
 import {
   authorityConfigs,
   authorityMap,
@@ -33,18 +39,20 @@ import {
   imageConfig,
   isAuthorityConfig,
   listMirrorHosts,
+  mirrorAccess,
   mirrorPolicy,
   mirrorSet,
-  renewalAccess,
   trustingConfig,
-  type MirrorPolicyOptions,
+  type MirrorPlan,
 } from './mirrorObjects.ts';
 import { checkMirrorSite } from './mirrorCheck.ts';
-import { listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
+import { listControlPlane, readMirrorPlan, readMirrorSite, type KnownSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The mirrors of an installation. */
 export interface MirrorChoice extends WaitOptions {
   readonly port: number;
+  /** The bytes that the retained bundles may take on a node; undefined for no quota. */
+  readonly quota?: number | undefined;
   /** Repositories to mirror in addition to those of the release. */
   readonly sources: readonly string[];
   /** Whether nodes may be drained or rebooted, which OpenShift before 4.17 does. */
@@ -71,8 +79,9 @@ export async function installMirror(
   choice: MirrorChoice,
   context: Context,
 ): Promise<readonly AppliedObject[]> {
-  const { port } = choice;
+  const { port, quota } = choice;
   const site = await readMirrorSite(cluster, choice.sources);
+  const plan = { ...site, port, addresses: chooseAddresses(site) };
   await requireFitting(cluster, site, port, context);
   if (!site.hasPolicies && !choice.mayDisrupt) {
     throw new PluginError('unsupported', `${cluster.name} reboots every node when the CA of the mirrors changes`, {
@@ -84,16 +93,18 @@ export async function installMirror(
   if (!dryRun) await requireHealthyPools(cluster);
   const issued = dryRun
     ? { authority: '', written: [] }
-    : await issueMirrorCertificates(cluster, { ...site, port }, { mayCreate: true, now: new Date(), manager });
-  const plan = { ...site, port };
+    : await issueMirrorCertificates(cluster, { ...plan, quota }, { mayCreate: true, now: new Date(), manager });
   const authority = issued?.authority ?? '';
   const trust = [
-    ...renewalAccess,
+    ...mirrorAccess(plan),
     authorityMap(plan, authority),
     ...(site.trustedAuthorities === undefined ? [trustingConfig] : []),
   ];
-  const policy = site.hasPolicies ? [await planPolicy(cluster, { mirrorsToo: false })] : [];
-  if (policy.some((each) => policyPaths(each).length === 0)) {
+  const siteFiles = site.hasPolicies ? policyFiles(await cluster.read(disruptionPolicy)) : [];
+  // The policy for mirrors may be that of an interrupted run, whose nodes are not done.
+  const mirrorsToo = isNarrower(plan, site.former) || siteFiles.some(({ path }) => path === registriesFile);
+  const policy = site.hasPolicies ? [mirrorPolicy({ mirrorsToo, siteFiles })] : [];
+  if (policy.some((each) => !policyPaths(each).includes(certificatesFolder))) {
     throw new PluginError('conflict', `the site has its own node disruption policy for ${certificatesFolder}`, {
       hint: 'Nodes would follow it when the CA of the mirrors changes. Set its actions to None: oc edit machineconfiguration cluster.',
     });
@@ -108,8 +119,45 @@ export async function installMirror(
   const isConfigured = (config: StoredObject): boolean =>
     hosts.every((host) => readConfigFile(config, authorityPath(host)) === authority && hasMirror(config, host));
   if (!dryRun) await awaitThat(() => findUnconfigured(cluster, isConfigured), choice, context);
+  if (!dryRun && mirrorsToo && site.hasPolicies)
+    await cluster.apply(mirrorPolicy({ mirrorsToo: false, siteFiles }), { manager });
   const secrets = (issued?.written ?? []).map((object) => ({ object, outcome: 'configured' as const }));
   return [...secrets, ...before, ...after];
+}
+
+/**
+ * Adds the addresses of new control plane nodes to installed mirrors. `pools`: those whose nodes have the CA. Throws the
+ * errors of applyObjects.
+ */
+export async function extendMirror(
+  cluster: Cluster,
+  { nodes, pools }: Pick<KnownSite, 'nodes' | 'pools'>,
+  { authority, forbidden }: Pick<IssuedCertificates, 'authority' | 'forbidden'>,
+  context: Context,
+): Promise<void> {
+  const site = await readMirrorPlan(cluster, { nodes, pools, hasPolicies: true }, []);
+  if (!site.former) return;
+  const { port, sources, addresses: former } = site.former;
+  // Nodes are drained if an address goes, so one of a node that is gone stays, as the last.
+  const addresses = [...new Set([...site.addresses, ...former])].filter((each) => !forbidden.includes(each));
+  const plan = { ...site, port, sources, addresses };
+  const objects = [authorityMap(plan, authority), ...authorityConfigs(plan, authority), digestMirrorSet(plan)];
+  await applyObjects(cluster, objects, { overwrite: false, manager }, context);
+}
+
+/** Leaves out addresses of nodes that are gone, if no node is drained for it. */
+function chooseAddresses({ addresses, hasPolicies, former }: MirrorSite): string[] {
+  return [...new Set([...addresses, ...(hasPolicies ? [] : (former?.addresses ?? []))])];
+}
+
+/** Returns whether nodes lose a mirror or a source, for which they would be drained without a policy. */
+function isNarrower(plan: MirrorPlan, former: MirrorSite['former']): boolean {
+  if (!former) return false;
+  const hosts = listMirrorHosts(plan);
+  return (
+    former.sources.some((source) => !plan.sources.includes(source)) ||
+    listMirrorHosts(former).some((host) => !hosts.includes(host))
+  );
 }
 
 /** Logs the warnings about mirrors. Reads the pods of the control plane only. Throws `not-ready` with the blockers. */
@@ -147,7 +195,8 @@ export async function removeMirror(
   const { port = '' } = await readSecret(cluster, servingSecret);
   const hasPolicy = (await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind)) !== undefined;
   if (!dryRun && wait && hasPolicy && (await cluster.read(disruptionPolicy))) {
-    const policy = await planPolicy(cluster, { mirrorsToo: true });
+    const siteFiles = policyFiles(await cluster.read(disruptionPolicy));
+    const policy = mirrorPolicy({ mirrorsToo: true, siteFiles });
     await cluster.apply(policy, { manager, force: true });
     await awaitThat(() => findMissingPolicy(cluster, policyPaths(policy)), wait, context);
   }
@@ -164,7 +213,7 @@ export async function removeMirror(
   if (!dryRun && wait) await awaitThat(() => findUnconfigured(cluster, isClean), wait, context);
   if (!dryRun) await removeFields(cluster, wait !== undefined && hasPolicy);
   const rest = [
-    ...renewalAccess.toReversed(),
+    ...mirrorAccess({ roles: [], trustedAuthorities: undefined, hasPolicies: true }).toReversed(),
     { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: authorityMapName, namespace: 'openshift-config' } },
     ...[servingSecret, authoritySecret].map((metadata) => ({ apiVersion: 'v1', kind: 'Secret', metadata })),
   ];
@@ -185,13 +234,6 @@ async function removeFields(cluster: Cluster, withPolicy: boolean): Promise<void
 async function requireHealthyPools(cluster: Cluster): Promise<void> {
   const [problem] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
   if (problem !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${problem}`);
-}
-
-async function planPolicy(
-  cluster: Cluster,
-  options: Pick<MirrorPolicyOptions, 'mirrorsToo'>,
-): Promise<KubernetesObject> {
-  return mirrorPolicy({ ...options, siteFiles: policyFiles(await cluster.read(disruptionPolicy)) });
 }
 
 function policyFiles(policy: Partial<KubernetesObject> | undefined): Readonly<Record<string, unknown>>[] {

@@ -9,6 +9,7 @@ import { pathOnHost, type Host } from '../../node/machine/host.ts';
 import { mirrorFolder } from '../../node/machine/paths.ts';
 import { runProgram } from '../../node/machine/programs.ts';
 import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
+import { quotaFile } from './retention.ts';
 
 /** What keeps the mirror of a control plane node. */
 export interface MirrorKeeperOptions {
@@ -21,7 +22,7 @@ export interface MirrorKeeperOptions {
   readonly interval: number;
 }
 
-const files = ['tls.crt', 'tls.key', 'ca.crt', 'port'];
+const files = ['tls.crt', 'tls.key', 'ca.crt', 'port', quotaFile];
 
 /**
  * Keeps the mirror of a control plane node as the Secret says, until the signal is aborted: its certificate, and its

@@ -4,6 +4,7 @@ import { fieldsAt, fieldsOf, listOf, textsOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
 import { ownMirrorSet } from '../../readiness/preflight/survey.ts';
+import { allow, grantAccess } from '../accountAccess.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
@@ -36,6 +37,8 @@ export interface MirrorPlan {
   readonly siteMirrors: readonly SiteMirror[];
   /** The ConfigMap that the site’s image configuration names; undefined for none. */
   readonly trustedAuthorities: string | undefined;
+  /** Whether files change without a reboot or a drain (node disruption policies, OpenShift 4.17). */
+  readonly hasPolicies: boolean;
 }
 
 /** Settings of `mirrorPolicy`. */
@@ -49,6 +52,9 @@ export const certificatesFolder = '/etc/containers/certs.d';
 
 /** The name of our ConfigMap with the CA, if the site has none. */
 export const authorityMapName = 'oc-upgrade-bundle-mirror-ca';
+
+const accessName = `${agentNamespace}-mirror`;
+const configGroup = 'config.openshift.io';
 
 /** The configuration of images, which names the ConfigMap with the CAs of registries. */
 export const imageConfig = {
@@ -85,21 +91,31 @@ export function authorityMap(plan: MirrorPlan, authority: string): KubernetesObj
   };
 }
 
-/** Lets the controller renew the certificate of the mirrors. */
-export const renewalAccess: readonly KubernetesObject[] = (() => {
-  const apiVersion = 'rbac.authorization.k8s.io/v1';
-  const metadata = { name: 'mirror', namespace: agentNamespace };
-  const rule = (name: string, verbs: readonly string[]): object => {
-    return { apiGroups: [''], resources: ['secrets'], resourceNames: [name], verbs };
-  };
-  const rules = [rule(authoritySecret.name, ['get']), rule(servingSecret.name, ['get', 'patch'])];
-  const subjects = [{ kind: 'ServiceAccount', name: 'controller', namespace: agentNamespace }];
-  const roleRef = { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name: metadata.name };
-  return [
-    { apiVersion, kind: 'Role', metadata, rules },
-    { apiVersion, kind: 'RoleBinding', metadata, roleRef, subjects },
+/**
+ * Lets the controller renew the certificate of the mirrors and, if `hasPolicies`, add the addresses of new control plane
+ * nodes: without policies, that would reboot every node. A policy limits what it may write.
+ */
+export function mirrorAccess({
+  roles,
+  trustedAuthorities = authorityMapName,
+  hasPolicies,
+}: Pick<MirrorPlan, 'roles' | 'trustedAuthorities' | 'hasPolicies'>): KubernetesObject[] {
+  const secrets = [
+    allow('', ['secrets'], ['get'], [authoritySecret.name]),
+    allow('', ['secrets'], ['get', 'patch'], [servingSecret.name]),
   ];
-})();
+  if (!hasPolicies) return grantAccess(accessName, 'controller', [], { [agentNamespace]: secrets });
+  const everywhere = [
+    allow(configGroup, ['images'], ['get'], [imageConfig.metadata.name]),
+    allow(configGroup, ['imagetagmirrorsets'], ['list']),
+    allow(configGroup, ['imagedigestmirrorsets'], ['get', 'patch'], [ownMirrorSet]),
+    allow('machineconfiguration.openshift.io', ['machineconfigs'], ['get', 'patch'], roles.map(authorityConfigName)),
+  ];
+  return grantAccess(accessName, 'controller', everywhere, {
+    [agentNamespace]: secrets,
+    'openshift-config': [allow('', ['configmaps'], ['get', 'patch'], [trustedAuthorities])],
+  });
+}
 
 /** Returns the image configuration that names our ConfigMap. Not needed if the site has its own. */
 export const trustingConfig: KubernetesObject = {
@@ -133,9 +149,13 @@ export function authorityConfigs(plan: MirrorPlan, authority: string): Kubernete
   return plan.roles.map((role) => ({
     apiVersion: 'machineconfiguration.openshift.io/v1',
     kind: 'MachineConfig',
-    metadata: { name: `98-${role}-oc-upgrade-bundle-mirror`, labels: { [roleLabel]: role } },
+    metadata: { name: authorityConfigName(role), labels: { [roleLabel]: role } },
     spec: { config: { ignition: { version: '3.2.0' }, storage: { files } } },
   }));
+}
+
+function authorityConfigName(role: string): string {
+  return `98-${role}-oc-upgrade-bundle-mirror`;
 }
 
 /** Returns whether a name is of one of `authorityConfigs`, also for a role that is gone. */
@@ -151,15 +171,15 @@ export function hasAuthorityConfig({ status }: KubernetesObject): boolean {
 
 /**
  * Returns the ImageDigestMirrorSet. Runtimes obey only the most precise source of an image. So a source gets the
- * mirrors and the policy of a broader source of the site, too.
+ * mirrors and the policy of a broader source of the site, too. It gets those of the same source, because the machine
+ * config operator merges the lists of all sets in their common order: otherwise it would mix them.
  */
 export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
   const imageDigestMirrors = plan.sources.map((source) => {
     const path = source.replace(/^[^/]+/, '');
     const own = listMirrorHosts(plan).map((host) => `${host}${path}`);
     const site = findSiteMirror(plan.siteMirrors, source);
-    const rest = site?.source === source ? [] : (site?.mirrors ?? []);
-    const added = rest.map((mirror) => `${mirror}${source.slice(site?.source.length)}`);
+    const added = (site?.mirrors ?? []).map((mirror) => `${mirror}${source.slice(site?.source.length)}`);
     return {
       source,
       mirrors: [...new Set([...own, ...added])],
@@ -169,15 +189,18 @@ export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
   return { ...mirrorSet, spec: { imageDigestMirrors } };
 }
 
-/** Reads the port and the addresses of our mirrors from our ImageDigestMirrorSet; undefined without one. */
-export function readMirrorSet(set: KubernetesObject | undefined): Pick<MirrorPlan, 'port' | 'addresses'> | undefined {
+/** Reads our mirrors from our ImageDigestMirrorSet; undefined without one. */
+export function readMirrorSet(
+  set: KubernetesObject | undefined,
+): Pick<MirrorPlan, 'port' | 'addresses' | 'sources'> | undefined {
   const entries = listOf(fieldsOf(set?.['spec'])['imageDigestMirrors']);
   const hosts = entries.flatMap(({ mirrors }) => textsOf(mirrors)).map((mirror) => mirror.split('/')[0] ?? '');
   const [, port] = hosts.flatMap((host) => /^localhost:(\d+)$/.exec(host) ?? []);
   if (port === undefined) return undefined;
   // Mirrors of a broader source of the site are behind ours.
   const own = hosts.map((host) => host.split(':')).filter(([host = '', at]) => isIP(host) !== 0 && at === port);
-  return { port: Number(port), addresses: [...new Set(own.flatMap(([host]) => host ?? []))] };
+  const addresses = [...new Set(own.flatMap(([host]) => host ?? []))];
+  return { port: Number(port), addresses, sources: entries.map(({ source }) => String(source)) };
 }
 
 /** Returns the site’s most precise mirrors for a source; undefined if there are none. */

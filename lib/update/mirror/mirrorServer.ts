@@ -56,13 +56,18 @@ export async function runMirrorServer(options: MirrorServerOptions, context: Con
   options.onListening?.(server.url);
   context.log('info', `serving ${bundles.paths.length} bundles of ${folder} at ${server.url}`);
   const isOver = (): boolean => context.signal.aborted;
-  let written = '';
+  let [written, failure] = ['', ''];
   const writeState = async (): Promise<void> => {
     const text = JSON.stringify(requests.describe(bundles.versions, content));
     if (stateFile === undefined || text === written) return;
-    written = text;
-    // Nodes need their images more than a report.
-    await writeAtomically(stateFile, text).catch((error: unknown) => context.log('warn', messageOf(error)));
+    try {
+      await writeAtomically(stateFile, text);
+      [written, failure] = [text, ''];
+    } catch (error) {
+      // Nodes need their images more than a report.
+      if (messageOf(error) !== failure) context.log('warn', messageOf(error));
+      failure = messageOf(error);
+    }
   };
   const scrubbing = scrub(() => content, scrubInterval, context);
   try {

@@ -25,13 +25,13 @@ import {
 export interface MirrorSite extends Omit<MirrorPlan, 'port'> {
   /** The version that the cluster runs; empty if it does not say. */
   readonly version: string;
-  /** Whether files change without a reboot or a drain (node disruption policies, OpenShift 4.17). */
-  readonly hasPolicies: boolean;
   /** The networks of the machines, such as `192.0.2.0/24`. */
   readonly networks: readonly string[];
   /** Whether the pull secret of the machine config controller exists, or may not be read. */
   readonly hasPullSecret: boolean;
   readonly nodes: readonly StoredObject[];
+  /** The mirrors that were installed before. */
+  readonly former: ReturnType<typeof readMirrorSet>;
   readonly contentPolicies: readonly StoredObject[];
   readonly proxies: readonly StoredObject[];
   /** MachineConfigs that the machine config operator has not generated. */
@@ -54,36 +54,55 @@ const generated = 'machineconfiguration.openshift.io/generated-by-controller-ver
  */
 export async function readMirrorSite(cluster: Cluster, more: readonly string[]): Promise<MirrorSite> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
-  const [nodes, pools, sets, tagSets, contentPolicies, [infrastructure], proxies, builtSystems] = await Promise.all([
+  const [nodes, pools, proxies, builtSystems] = await Promise.all([
     listServed(cluster, 'v1', 'Node'),
     listServed(cluster, machines, 'MachineConfigPool'),
+    listServed(cluster, config, 'Proxy'),
+    listServed(cluster, machines, 'MachineOSConfig'),
+  ]);
+  const hasPolicies =
+    version !== '' && !isOlder(version, firstWithPolicies) && (await cluster.read(disruptionPolicy)) !== undefined;
+  return {
+    ...(await readMirrorPlan(cluster, { nodes, pools, hasPolicies }, [...payload, ...more])),
+    ...{ version, nodes, proxies, builtSystems },
+    hasPullSecret: !(await lacksPullSecret(cluster)),
+    machineConfigs: await readMatching(cluster, machines, 'MachineConfig', isOfSite),
+    networks: await readNetworks(cluster),
+  };
+}
+
+/** What is known of a cluster before its configuration of registries is read. */
+export interface KnownSite extends Pick<MirrorPlan, 'hasPolicies'> {
+  readonly nodes: readonly StoredObject[];
+  readonly pools: readonly StoredObject[];
+}
+
+/** Reads what the objects of mirrors depend on, and nothing else: a controller may read no more. */
+export async function readMirrorPlan(
+  cluster: Cluster,
+  { nodes, pools, hasPolicies }: KnownSite,
+  sources: readonly string[],
+): Promise<Pick<MirrorSite, keyof Omit<MirrorPlan, 'port'> | 'former' | 'contentPolicies' | 'imageConfig'>> {
+  const [sets, tagSets, contentPolicies, [infrastructure]] = await Promise.all([
     listServed(cluster, config, 'ImageDigestMirrorSet'),
     listServed(cluster, config, 'ImageTagMirrorSet'),
     listServed(cluster, 'operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
     listServed(cluster, config, 'Infrastructure'),
-    listServed(cluster, config, 'Proxy'),
-    listServed(cluster, machines, 'MachineOSConfig'),
   ]);
   const former = readMirrorSet(sets.find(isOwnMirrorSet));
   const images = await cluster.read(imageConfig);
   const name = textOf(fieldsAt(images, 'spec', 'additionalTrustedCA')['name']);
-  const hasPolicies =
-    version !== '' && !isOlder(version, firstWithPolicies) && (await cluster.read(disruptionPolicy)) !== undefined;
   return {
-    ...{ version, nodes, contentPolicies, proxies, builtSystems, imageConfig: images, hasPolicies },
-    // Nodes are drained if an address goes, so one of a node that is gone stays, as the last.
-    addresses: [...new Set([...listVips(infrastructure), ...listAddresses(nodes), ...(former?.addresses ?? [])])],
+    ...{ former, contentPolicies, imageConfig: images, hasPolicies },
+    addresses: [...listVips(infrastructure), ...listAddresses(nodes)],
     roles: poolRoles(pools),
-    sources: [...new Set([...payload, ...more])].sort(),
+    sources: [...new Set(sources)].sort(),
     siteMirrors: listSiteMirrors(
       sets.filter((set) => !isOwnMirrorSet(set)),
       tagSets,
       contentPolicies,
     ),
     trustedAuthorities: name === undefined || name === '' || name === authorityMapName ? undefined : name,
-    hasPullSecret: !(await lacksPullSecret(cluster)),
-    machineConfigs: await readMatching(cluster, machines, 'MachineConfig', isOfSite),
-    networks: await readNetworks(cluster),
   };
 }
 

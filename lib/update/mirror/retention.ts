@@ -1,23 +1,49 @@
 import { createHash } from 'node:crypto';
-import { statfs } from 'node:fs/promises';
+import { readdir, readFile, stat, statfs } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { formatBytes } from '../../byteSize.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
+import { mirrorFolder } from '../../node/machine/paths.ts';
 import { retentionShare } from '../../readiness/preflight/nodeCheck.ts';
 
-/** Returns whether at most three quarters of a file system would be in use with some bytes more. */
-export async function fitsShare(folder: string, bytes: number): Promise<boolean> {
-  const { blocks, bfree, bsize } = await statfs(folder);
-  return (blocks - bfree) * bsize + bytes <= blocks * bsize * (1 - retentionShare);
+/** The file beside the certificate of a mirror with the quota of its bundles in bytes. It is empty for none. */
+export const quotaFile = 'quota';
+
+/** The bytes that more copies of bundles may take in a folder; less than 0 if the present ones take too much. */
+export interface RetentionRoom {
+  readonly bytes: number;
+  /** What limits them, for messages, and what to do. */
+  readonly limit: string;
+  readonly hint: string;
 }
 
-/** Checks that a file system has space for some bytes more. Throws `disk-full`. */
-export async function requireShare(folder: string, bytes: number): Promise<void> {
-  if (await fitsShare(folder, bytes)) return;
-  throw new PluginError('disk-full', `${folder} would be more than 75 % full with the bundle for the mirror`, {
+/** Measures the room for copies: within the quota, and within three quarters of the file system. */
+export async function measureRoom(folder: string): Promise<RetentionRoom> {
+  const { blocks, bfree, bsize } = await statfs(folder);
+  const share = {
+    bytes: blocks * bsize * (1 - retentionShare) - (blocks - bfree) * bsize,
+    limit: `75 % of the file system of ${folder}`,
     hint: 'Mount a larger file system there. Above 85 %, the kubelet removes images.',
-  });
+  };
+  const text = await readFile(join(folder, basename(mirrorFolder), quotaFile), 'utf8').catch(() => '');
+  if (text === '') return share;
+  const names = (await readdir(folder)).filter((name) => /^bundle-[0-9a-f]{12}\.(?:tar|base)$/.test(name));
+  const taken = await sumFiles(names.map((name) => join(folder, name)));
+  const quota = {
+    bytes: Number(text) - taken,
+    limit: `the quota of ${formatBytes(Number(text))}`,
+    hint: 'Install the mirrors again with a larger quota.',
+  };
+  return quota.bytes < share.bytes ? quota : share;
+}
+
+/** Returns the size of some files in bytes. Files that do not exist have none. */
+export async function sumFiles(paths: readonly string[]): Promise<number> {
+  return sumSizes(await Promise.all(paths.map((path) => stat(path).catch(() => ({ size: 0 })))));
 }
 
 /**

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { settleTasks, gatherContents, type FetchTask } from '../../../lib/bundle/create/contents.ts';
 import { type BundleImage } from '../../../lib/bundle/images.ts';
-import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
@@ -17,7 +17,7 @@ import { buildRelease } from '../../support/release/release.ts';
 
 describe('gatherContents', () => {
   let registry: TestRegistry;
-  let origin: Origin;
+  let origin: BundleOrigin;
   beforeEach(async () => {
     registry = await startRegistry();
     origin = openOrigin(makeContext());

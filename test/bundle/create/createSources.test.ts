@@ -91,7 +91,7 @@ describe('create from a real registry', function () {
   it('gives what skopeo reads back with the digests that went in', async () => {
     const context = makeContext();
     const { release } = workshop;
-    const location = await openLocation({ kind: 'archive', path: workshop.bundle }, {}, context);
+    const location = await openLocation({ kind: 'archive', path: workshop.bundle }, context);
     const server = await serveContent((name) => location.repository(name), {}, context);
     try {
       const at = `${server.host}:${server.port}/${releaseRepository}`;

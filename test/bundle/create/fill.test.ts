@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { gatherContents, type Contents } from '../../../lib/bundle/create/contents.ts';
 import { fillBundle } from '../../../lib/bundle/create/fill.ts';
 import { layOutBundle } from '../../../lib/bundle/create/layout.ts';
-import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import type { TarLayout } from '../../../lib/content/archive/tarLayout.ts';
@@ -20,7 +20,7 @@ describe('fillBundle', () => {
   let folder: string;
   let path: string;
   let context: TestContext;
-  let origin: Origin;
+  let origin: BundleOrigin;
   let contents: Contents;
   let tar: TarLayout;
 

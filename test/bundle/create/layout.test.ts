@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { Contents } from '../../../lib/bundle/create/contents.ts';
-import type { MetadataFacts } from '../../../lib/bundle/facts.ts';
+import type { MetadataFacts } from '../../../lib/bundle/metadataFacts.ts';
 import { layOutBundle } from '../../../lib/bundle/create/layout.ts';
 import { parseMetadata } from '../../../lib/bundle/metadata.ts';
 import { PluginError } from '../../../lib/errors.ts';

@@ -67,18 +67,19 @@ describe('findTarget', () => {
   });
 
   it('lays flags over it', async () => {
+    const own = { 'certificate-authority-data': 'x', 'proxy-url': 'http://own', 'tls-server-name': 'own' };
     const kubeconfig = await folder.write({
-      cluster: { server: 'https://a', 'certificate-authority-data': 'x', 'proxy-url': 'http://own' },
+      cluster: { server: 'https://a', ...own },
       user: { exec: { command: 'a' } },
       context: { namespace: 'mine' },
     });
     expect(await findTarget({ kubeconfig, environment: {}, server: 'https://b' })).to.deep.include({
       namespace: 'mine',
-      cluster: { server: 'https://b', 'certificate-authority-data': 'x', 'proxy-url': 'http://own' },
+      cluster: { server: 'https://b', ...own },
     });
     const flags = {
       ...{ server: 'https://b', certificateAuthority: '/ca', namespace: 'other', token: 't', tlsServerName: 'name' },
-      ...{ insecureSkipTlsVerify: false, proxyUrl: 'http://p', as: 'carol', asGroup: ['g'] },
+      ...{ insecureSkipTlsVerify: false, as: 'carol', asGroup: ['g'] },
     };
     expect(await findTarget({ kubeconfig, environment: {}, ...flags })).to.deep.include({
       server: 'https://b',
@@ -87,7 +88,7 @@ describe('findTarget', () => {
         server: 'https://b',
         'certificate-authority': '/ca',
         'tls-server-name': 'name',
-        'proxy-url': 'http://p',
+        'proxy-url': 'http://own',
       },
       user: { token: 't', as: 'carol', 'as-groups': ['g'] },
     });

@@ -1,6 +1,5 @@
 import { expect } from 'chai';
-import { formatDrillJunit } from '../../../cmd/upgrade-bundle/drill/drillJunit.ts';
-import { formatDrills } from '../../../cmd/upgrade-bundle/drill/drillWords.ts';
+import { formatDrillJunit, formatDrills } from '../../../cmd/upgrade-bundle/drill/drillText.ts';
 import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { furnish, node, workload } from '../../fakes/cluster/site.ts';

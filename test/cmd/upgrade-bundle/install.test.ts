@@ -101,6 +101,8 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(kinds(both.stdout).slice(-3)).to.deep.equal(['DaemonSet', 'MachineConfig', 'MachineConfig']);
     const hasty = await install(`--executable=${executable}`, '--wait=false', '--keep-images');
     expect(hasty.code).to.equal(2);
+    const pointless = await install(`--executable=${executable}`, '--mirror-quota=45Gi');
+    expect(pointless.stderr).to.match(/^error \([a-z-]+\): --mirror-quota needs --mirror$/m);
     expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
   });
 

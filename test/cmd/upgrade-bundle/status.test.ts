@@ -304,11 +304,19 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const table =
       'MIRROR    SERVES          IMAGES GIVEN  MESSAGE\n' +
       'master-0  4.19.3, 4.19.4            57  lacks a/b@sha256:c\n';
+    const mirrors = [{ node: 'master-0', ...mirror }];
     expect((await run('status')).stdout).to.equal(table);
-    put('Loading', { nodes });
+    expect(JSON.parse((await run('status', '-o', 'json')).stdout)).to.deep.equal({ outputVersion: 1, mirrors });
+    expect((await run('status', '4.19.4-x86-64')).code).to.equal(1);
+    put('Completed', { nodes });
     expect((await run('status')).stdout)
       .to.match(/^4\.19\.4/)
       .and.to.include(`\n\n${table}`);
+    for (const options of [
+      ['-o', 'json'],
+      ['-w', '-o', 'json'],
+    ])
+      expect(JSON.parse((await run('status', ...options)).stdout)).to.deep.include({ kind: api.kind, mirrors });
   });
 
   it('says first that no agent has reported, and why', async () => {

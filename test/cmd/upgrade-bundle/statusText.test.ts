@@ -1,7 +1,7 @@
 import { Chalk } from 'chalk';
 import { expect } from 'chai';
 import { paint } from '../../../cmd/cli/colors.ts';
-import { formatStatus } from '../../../cmd/upgrade-bundle/status/statusText.ts';
+import { formatStatus, type StatusText } from '../../../cmd/upgrade-bundle/status/statusText.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 
 const stall = 'no progress since 2026-11-25T10:00:00Z (limit: 60 minutes); waiting: worker-10; check its agent';
@@ -26,13 +26,14 @@ function makeStuck(nameOf: (role: string) => string): UpgradeBundle {
   };
 }
 
+function format(nameOf: (role: string) => string, screen: { width: number; rows: number }): StatusText {
+  const mirrors = [{ node: 'master-0', versions: ['4.19.3'], requests: 57, lacking: [] }];
+  return formatStatus({ bundle: makeStuck(nameOf), elapsed: undefined, mirrors }, screen);
+}
+
 describe('the status of an update that is stuck', () => {
   it('begins with what is wrong and the next step, and lists failed nodes first', () => {
-    const { text } = formatStatus(
-      makeStuck((role) => role),
-      undefined,
-      { width: Infinity, rows: Infinity },
-    );
+    const { text } = format((role) => role, { width: Infinity, rows: Infinity });
     const lines = text.split('\n');
     expect(lines.slice(0, 4)).to.deep.equal([
       'b: Loading, stalled, 2 nodes failed, 4 of 12 nodes ready, 41%',
@@ -44,14 +45,15 @@ describe('the status of an update that is stuck', () => {
       ...['Failed', 'Failed', ...Array.from({ length: 6 }, () => 'Loading')],
       ...Array.from({ length: 4 }, () => 'Loaded'),
     ]);
+    expect(lines.slice(-3)).to.deep.equal([
+      '',
+      'MIRROR    SERVES  IMAGES GIVEN  MESSAGE',
+      'master-0  4.19.3            57',
+    ]);
   });
 
   it('has the colors of severity', () => {
-    const { text, accents } = formatStatus(
-      makeStuck((role) => role),
-      undefined,
-      { width: 200, rows: Infinity },
-    );
+    const { text, accents } = format((role) => role, { width: 200, rows: Infinity });
     const painted = paint(text, accents, new Chalk({ level: 1 }));
     const [red, green, yellow] = [31, 32, 33].map((color) => `\x1b[${color}m`);
     expect(painted).to.contain(`b: ${red}Loading, stalled\x1b[39m, 2 nodes failed`);
@@ -67,11 +69,7 @@ describe('the status of an update that is stuck', () => {
   ] as const)
     it(`fits a terminal of ${width + 1}x${rows}, with long names too, and counts the nodes that do not fit`, () => {
       for (const length of [8, 77]) {
-        const { text } = formatStatus(
-          makeStuck((role) => role.padEnd(length, '.example')),
-          undefined,
-          { width, rows },
-        );
+        const { text } = format((role) => role.padEnd(length, '.example'), { width, rows });
         const lines = text.split('\n');
         expect(lines).to.have.length.below(rows);
         // A name of 77 characters has no place to be broken.

@@ -255,7 +255,7 @@ describe('an archive in volumes', () => {
       }
       await archive.close();
     }
-    await using opened = await openLocation(await parseLocation(path), {}, context);
+    await using opened = await openLocation(await parseLocation(path), context);
     expect(opened.repositories).to.deep.equal([repository]);
   });
 

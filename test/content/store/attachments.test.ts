@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { ImageGraphReader, type ImageGraph } from '../../../lib/content/store/imageGraph.ts';
-import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import { repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { openOrigin } from '../../support/content/origin.ts';
@@ -14,7 +14,7 @@ const repository = 'team/app';
 
 describe('what is attached to images', () => {
   let registry: TestRegistry;
-  let origin: Origin;
+  let origin: BundleOrigin;
   afterEach(async () => {
     await origin[Symbol.asyncDispose]();
     await registry.stop();

@@ -78,6 +78,25 @@ describe('startMirror', function () {
     expect(existsSync(join(root, mirrorFile))).to.equal(false);
   });
 
+  it('says what to do on a node that pulls from the mirrors of the cluster', async () => {
+    const source = `quay.io/${made.release.releaseRepository}`;
+    const mirrors = ['registry.example.com/a', 'localhost:9690/a'].map(
+      (mirror) => `[[registry.mirror]]\nlocation = "${mirror}"\npull-from-mirror = "digest-only"\n`,
+    );
+    const text = `[[registry]]\nprefix = ""\nlocation = "${source}"\n${mirrors.join('')}`;
+    const authority = join(root, '/etc/containers/certs.d/localhost:9690/ca.crt');
+    await mkdir(dirname(authority), { recursive: true });
+    await writeFile(join(root, '/etc/containers/registries.conf'), text);
+    expect((await failureOf(start(), 'conflict')).hint).to.include('remove it first');
+    await writeFile(authority, 'CA');
+    const error = await failureOf(start(), 'conflict');
+    expect(error.message).to.equal(
+      `this node pulls ${source} from the mirrors of the cluster already (localhost:9690, …)`,
+    );
+    expect(error.hint).to.include('oc adm-upgrade-bundle apply').and.to.include('oc adm-upgrade-bundle status');
+    expect(existsSync(join(root, mirrorFile))).to.equal(false);
+  });
+
   it('prints the counts when it is ended, and removes its file', async () => {
     const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
     const child = spawn(process.execPath, [program, 'mirror', made.path, `--root=${root}`, '-o', 'json', ...trust]);

@@ -8,7 +8,7 @@ import type { OperatorRequest } from '../../../lib/release/catalog/selection.ts'
 import { parseManifest, type Descriptor, type Manifest } from '../../../lib/content/oci/descriptor.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { readContent } from '../../../lib/content/store/store.ts';
-import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob, makeFileLayer, type TestLayer } from '../../support/content/layers.ts';
@@ -58,7 +58,7 @@ const operators: readonly TestOperator[] = [
 describe('filterCatalog', () => {
   const content = new TestContent();
   let registry: TestRegistry;
-  let origin: Origin;
+  let origin: BundleOrigin;
 
   before(async () => {
     registry = await startRegistry({ content: content.content });

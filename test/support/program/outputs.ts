@@ -27,7 +27,7 @@ export const streams: readonly string[] = ['oc adm-upgrade-bundle watch', 'oc ad
 const maps: readonly string[] = ['signatures', 'base.images', 'versions', 'provenance.versions', 'provenance.sources'];
 
 /** The paths of objects with a format of their own. */
-const opaque: readonly string[] = ['metadata', 'predicate'];
+const opaque: readonly string[] = ['metadata', 'spec', 'status', 'predicate'];
 
 /** Commands that print a list of objects in some cases, in place of one object. */
 export const lists: readonly string[] = ['oc adm-release-mirror-config'];
@@ -121,7 +121,7 @@ export function fieldsOf(value: unknown, path = ''): Fields {
   return new Map(
     Object.entries(value).flatMap(([name, item]) => {
       const inner = path === '' ? name : `${path}.${name}`;
-      return [...field(inner, item), ...(isManifest(value) ? [] : fieldsOf(item, inner))];
+      return [...field(inner, item), ...fieldsOf(item, inner)];
     }),
   );
 }

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
-import { agentAccess, userOf } from '../../../lib/update/install/agentAccess.ts';
+import { userOf } from '../../../lib/update/accountAccess.ts';
+import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
 import { abortUpdate, awaitAbort } from '../../../lib/update/bundleRecord.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
@@ -38,17 +39,28 @@ describe('controlRollout', () => {
   const signatures = (): number =>
     rollout.all('ConfigMap').filter(({ metadata }) => metadata.namespace === 'openshift-config-managed').length;
 
-  it('loads and keeps the bundle of the running release, and requests nothing', async () => {
+  it('loads and keeps the bundle of the running release in every mirror, and changes nothing else', async () => {
     await start();
+    const mirror = await rollout.addMirror();
     const running = { version: '4.19.4', image: release };
     const status = { desired: running, history: [{ state: 'Completed', ...running }] };
     rollout.edit('ClusterVersion', 'version', { status });
+    const own = ['UpgradeBundle', 'PinnedImageSet', 'MachineConfigNode', 'Lease', 'Event'];
+    const everything = (): unknown[] =>
+      rollout.server.kinds
+        .filter(({ kind }) => !own.includes(kind))
+        .flatMap(({ kind }) => rollout.all(kind))
+        .map(({ metadata: { name, annotations = {} }, ...object }) => ({ ...object, name, annotations }));
+    const before = everything();
     await rollout.control();
     put();
+    await rollout.until(() => rollout.condition('Updated').startsWith('False MirrorNotReady'));
+    mirror.fault(/manifests/, { answer: { status: 200 } });
     await rollout.untilPhase('Completed');
     expect(rollout.phases).to.deep.equal(usual);
-    expect(rollout.site.requests).to.deep.equal([]);
+    expect(everything()).to.deep.equal(before);
     expect(rollout.bundle()?.status?.nodesReady).to.equal('3/3');
+    expect(rollout.bundle()?.status?.backups).to.equal(undefined);
   });
 
   it('leads an update from an UpgradeBundle to the end', async () => {

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
-import { userOf } from '../../../lib/update/install/agentAccess.ts';
+import { userOf } from '../../../lib/update/accountAccess.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { evaluatePolicy, type AdmissionRequest } from '../../fakes/kubernetes/apiPolicy.ts';
@@ -243,8 +243,8 @@ describe('accountPolicies', () => {
     });
 
     const [onlyAcks, onlyAdd] = [
-      'may change only the ConfigMap admin-acks here',
-      'may add acknowledgements, and change nothing else',
+      'may change only the ConfigMap admin-acks and that with the CA of the mirrors here',
+      'may add acknowledgements and hosts of the CA, and change nothing else',
     ];
     const others: [string, Json, string][] = [
       ['another ConfigMap', { metadata: { name: 'cloud-provider-config' } }, onlyAcks],
@@ -263,6 +263,71 @@ describe('accountPolicies', () => {
 
     it('but not in a new ConfigMap', () => {
       expect(write({}, null)).to.include(onlyAcks);
+    });
+  });
+
+  describe('let the controller add hosts of mirrors', () => {
+    const contents = { source: 'data:,CA' };
+    const file = (host: string, more: Json = {}): Json => {
+      return { path: `/etc/containers/certs.d/${host}/ca.crt`, mode: 420, overwrite: true, contents, ...more };
+    };
+    const config: Json = {
+      metadata: { name: '98-worker-oc-upgrade-bundle-mirror', labels: { role: 'worker' } },
+      spec: { config: { ignition: { version: '3.2.0' }, storage: { files: [file('localhost:9690')] } } },
+    };
+    const map: Json = {
+      metadata: { name: 'ours', namespace: 'openshift-config' },
+      data: { 'localhost..9690': 'CA', 'r.example.com': 'theirs' },
+    };
+    const place = { group: 'machineconfiguration.openshift.io', resource: 'machineconfigs' };
+    const change = (patch: Json, oldObject: Json | null = config): string[] =>
+      review({ ...place, object: mergePatch(config, patch) as Json, oldObject, user: asController });
+    const withFiles = (...files: Json[]): Json => ({ spec: { config: { storage: { files } } } });
+    const trust = (patch: Json): string[] =>
+      review({
+        group: '',
+        resource: 'configmaps',
+        object: mergePatch(map, patch) as Json,
+        oldObject: map,
+        user: asController,
+      });
+
+    it('to the MachineConfigs and to the ConfigMap with their CA', () => {
+      expect(change(withFiles(file('localhost:9690'), file('192.0.2.11:9690')))).to.deep.equal([]);
+      expect(trust({ data: { '192.0.2.11..9690': 'CA' } })).to.deep.equal([]);
+    });
+
+    const added = file('192.0.2.11:9690');
+    const refused: [string, Json][] = [
+      ['another CA', withFiles(file('localhost:9690'), file('192.0.2.11:9690', { contents: { source: 'data:,X' } }))],
+      ['another path', withFiles(file('localhost:9690'), { ...added, path: '/etc/shadow' })],
+      ['a path beside', withFiles(file('localhost:9690'), file('x/../../../cron.d/a:1'))],
+      ['another host', withFiles(file('localhost:9690'), file('quay.io:443'))],
+      ['another mode', withFiles(file('localhost:9690'), file('192.0.2.11:9690', { mode: 0o4755 }))],
+      ['an owner', withFiles(file('localhost:9690'), file('192.0.2.11:9690', { user: { name: 'core' } }))],
+      ['one file less', withFiles(file('192.0.2.11:9690'))],
+      ['units', { spec: { config: { systemd: { units: [{ name: 'a.service' }] } } } }],
+      ['directories', { spec: { config: { storage: { directories: [{ path: '/a' }] } } } }],
+      ['kernel arguments', { spec: { kernelArguments: ['a'] } }],
+      ['another operating system', { spec: { osImageURL: 'quay.io/x' } }],
+      ['another pool', { metadata: { labels: { role: 'master' } } }],
+      ['another MachineConfig', { metadata: { name: '00-worker' } }],
+    ];
+    for (const [what, patch] of refused)
+      it(`but not ${what}`, () => {
+        expect(change(patch)).not.to.deep.equal([]);
+      });
+
+    it('but neither to new or removed MachineConfigs, nor another CA or another key to the ConfigMap', () => {
+      expect(change({}, null)).not.to.deep.equal([]);
+      expect(review({ ...place, object: null, oldObject: config, user: asController })).not.to.deep.equal([]);
+      const data: Json[] = [
+        { '192.0.2.11..9690': 'X' },
+        { 'quay.io': 'CA' },
+        { 'r.example.com': 'CA' },
+        { 'r.example.com': null },
+      ];
+      for (const each of data) expect(trust({ data: each })).not.to.deep.equal([]);
     });
   });
 

@@ -1,12 +1,22 @@
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect } from 'chai';
 import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { checkMirrors } from '../../../lib/update/mirror/mirrorCheck.ts';
 import { digestMirrorSet } from '../../../lib/update/mirror/mirrorObjects.ts';
+import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { readMirrorSite } from '../../../lib/update/mirror/mirrorSite.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { furnish, node, pod, podSpec, workload } from '../../fakes/cluster/site.ts';
+import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
+import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { makeContext } from '../../support/context.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';
@@ -15,8 +25,8 @@ const payload = 'quay.io/openshift-release-dev';
 describe('checkMirrors', () => {
   let connected: StartedCluster;
 
-  const start = async (openshift = '4.20.3', address = '192.0.2.11'): Promise<void> => {
-    connected = await startCluster({ openshift });
+  const start = async (openshift = '4.20.3', address = '192.0.2.11', options: ApiServerOptions = {}): Promise<void> => {
+    connected = await startCluster({ openshift, ...options });
     furnish(connected.server);
     put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     put(node('master-0', 'master', { addresses: [{ type: 'InternalIP', address }] }));
@@ -35,8 +45,30 @@ describe('checkMirrors', () => {
     const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
     put(formatNodeReport({ bundle: '', progress, mirror: { versions: [version], requests: 0, lacking: [] } }));
   };
+  /** Serves the mirror of a node with a certificate of a CA. */
+  const serve = async (host = '', port: number, issuer: Authority): Promise<AsyncDisposable & { port: number }> => {
+    const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
+    const { certificate, key } = await issuer.issue({ hosts: [host] });
+    await writeFile(join(folder, 'tls.crt'), certificate);
+    await writeFile(join(folder, 'tls.key'), key);
+    const context = makeContext();
+    const { promise: listening, resolve: onListening, reject } = Promise.withResolvers<string>();
+    const done = runMirrorServer({ host, port, folder, certificates: folder, interval: 1000, onListening }, context);
+    done.catch(reject);
+    const end = async (): Promise<void> => {
+      context.interrupt();
+      await done;
+      await rm(folder, { recursive: true });
+    };
+    return { port: Number(new URL(await listening).port), [Symbol.asyncDispose]: end };
+  };
   const find = async (port: number | undefined): Promise<string[]> => {
-    const findings = await checkMirrors(connected.cluster, await surveyCluster(connected.cluster), port);
+    const findings = await checkMirrors(
+      connected.cluster,
+      await surveyCluster(connected.cluster),
+      port,
+      connected.context,
+    );
     expect(new Set(findings.map(({ check }) => check)))
       .to.have.property('size')
       .at.most(1);
@@ -56,7 +88,7 @@ describe('checkMirrors', () => {
     expect(await find(9690)).to.deep.equal([]);
     put(node('master-0', 'master'));
     const survey = await surveyCluster(connected.cluster);
-    expect(await checkMirrors(connected.cluster, survey, undefined)).to.deep.equal([]);
+    expect(await checkMirrors(connected.cluster, survey, undefined, connected.context)).to.deep.equal([]);
     putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:22625/x'] });
     expect(await find(undefined)).to.deep.equal([
       'blocker Node/master-0 has no IPv4 address for a mirror',
@@ -139,7 +171,7 @@ describe('checkMirrors', () => {
     expect(await find(9690)).to.deep.equal([`warning Image/cluster does not allow images of ${payload}/ocp-release`]);
   });
 
-  it('warns of a node that was added, and keeps the address of one that is gone as the last', async () => {
+  it('warns of a node that was added', async () => {
     await start();
     const mirrors = ['localhost', '192.0.2.9', '192.0.2.11'].map((host) => `${host}:9690/x`);
     putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors });
@@ -149,9 +181,6 @@ describe('checkMirrors', () => {
     expect(await find(undefined)).to.deep.equal([
       'warning Node/master-1 nodes do not pull from its mirror at 192.0.2.12',
     ]);
-    const { addresses } = await readMirrorSite(connected.cluster, []);
-    expect(addresses).to.have.members(['192.0.2.11', '192.0.2.12', '192.0.2.9']);
-    expect(addresses.at(-1)).to.equal('192.0.2.9');
   });
 
   it('warns of a mirror without the running release, and of a node without one', async () => {
@@ -176,6 +205,46 @@ describe('checkMirrors', () => {
     put(workload('Deployment', 'exact', 'shop', template(`quay.io/shop/web@sha256:${'c'.repeat(64)}`)));
     expect(await find(undefined)).to.deep.equal([
       'info Deployment/tagged a node that loses its images does not get back quay.io/shop/web:1',
+    ]);
+  });
+
+  it('asks installed mirrors, and tells another service from a mirror that it cannot reach', async () => {
+    await start('4.20.3', '127.0.0.1');
+    const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4'];
+    for (const [index, address] of hosts.entries())
+      put(node(`master-${index}`, 'master', { addresses: [{ type: 'InternalIP', address }] }));
+    for (const index of hosts.keys()) report(`master-${index}`, '4.20.3');
+    await using authority = await makeAuthority();
+    await using another = await makeAuthority();
+    await using mirror = await serve(hosts[0], 0, authority);
+    const { port } = mirror;
+    await using _stale = await serve(hosts[1], port, another);
+    await using plain = createServer().listen(port, hosts[2]);
+    await once(plain, 'listening');
+    const mirrors = ['localhost', ...hosts].map((host) => `${host}:${port}/x`);
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors });
+    expect(await find(undefined)).to.deep.equal([]);
+    expect(await find(9690)).to.deep.equal([
+      `warning ConfigMap/oc-upgrade-bundle-mirror-ca does not have localhost..${port}`,
+    ]);
+    const metadata = { name: 'oc-upgrade-bundle-mirror-ca', namespace: 'openshift-config' };
+    put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { [`localhost..${port}`]: authority.certificate } });
+    const [second = '', third = '', fourth = '', ...rest] = await find(9690);
+    expect(second).to.match(/^warning Node\/master-1 its mirror is not trusted: the certificate of 127\.0\.0\.2:/);
+    expect(third).to.match(
+      /^warning Node\/master-2 its mirror is not trusted: 127\.0\.0\.3:.* speaks http, not https$/,
+    );
+    expect(fourth).to.match(/^info Node\/master-3 its mirror was not asked: 127\.0\.0\.4:.* cannot be reached: /);
+    expect(rest).to.deep.equal([]);
+  });
+
+  it('says that the CA of installed mirrors may not be read', async () => {
+    const allow = ({ name }: Attempt): boolean => name !== 'oc-upgrade-bundle-mirror-ca';
+    await start('4.20.3', '127.0.0.1', { tokens: new Map([['t', 'reader']]), allow });
+    report('master-0', '4.20.3');
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:1/x', '127.0.0.1:1/x'] });
+    expect(await find(9690)).to.deep.equal([
+      'info ConfigMap/oc-upgrade-bundle-mirror-ca may not be read: the mirrors were not asked',
     ]);
   });
 

@@ -7,18 +7,33 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { text } from 'node:stream/consumers';
 import { mock } from 'node:test';
 import { expect } from 'chai';
+import type { KubernetesObject } from '../../../lib/config/manifest.ts';
+import { applyObjects } from '../../../lib/cluster/serverSideApply.ts';
+import { readConfigFile } from '../../../lib/readiness/preflight/imageRetention.ts';
 import type { StoredObject } from '../../../lib/cluster/fields.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { replicaPath } from '../../../lib/node/replica.ts';
+import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
+import { userOf } from '../../../lib/update/accountAccess.ts';
+import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
 import { BundleCache, type CachedBundle } from '../../../lib/update/agent/bundleCache.ts';
 import { issueMirrorCertificates } from '../../../lib/update/mirror/mirrorCertificates.ts';
 import { MirrorControl } from '../../../lib/update/mirror/mirrorControl.ts';
+import {
+  authorityConfigs,
+  authorityMap,
+  digestMirrorSet,
+  mirrorAccess,
+  type MirrorPlan,
+} from '../../../lib/update/mirror/mirrorObjects.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import type { ApiObject } from '../../fakes/kubernetes/apiObjects.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
+import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import { readRights } from '../../fakes/kubernetes/apiRights.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
-import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { connectTo, startCluster, type ConnectedCluster, type StartedCluster } from '../../support/cluster.ts';
 import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
@@ -196,7 +211,8 @@ describe('MirrorControl', () => {
       const { 'tls.crt': certificate = '' } = secret()['data'] as Record<string, string>;
       return new X509Certificate(Buffer.from(certificate, 'base64'));
     };
-    const renew = (...addresses: string[]): Promise<void> => control.renew(connected.cluster, nodes(addresses));
+    const renew = (...addresses: string[]): Promise<void> =>
+      control.renew(connected.cluster, { nodes: nodes(addresses), pools: [] });
 
     it('renews it in time, which it checks once an hour', async () => {
       const old = secret();
@@ -223,21 +239,109 @@ describe('MirrorControl', () => {
       expect(context.lines.slice(before)).to.deep.equal([
         'info: the certificate of the mirrors was renewed',
         'warn: the CA of the mirrors does not permit 198.51.100.1',
-        'warn: the control plane nodes have changed: install the mirrors again to add their addresses',
       ]);
-      await renew(address);
-      expect(context.lines).to.have.length(before + 4);
     });
 
     it('renews nothing without nodes, for a cluster without mirrors, and after their removal', async () => {
       const { serialNumber } = read();
       await renew();
-      await new MirrorControl(join(secrets, 'none'), context).renew(connected.cluster, nodes([address]));
+      await new MirrorControl(join(secrets, 'none'), context).renew(connected.cluster, {
+        nodes: nodes([address]),
+        pools: [],
+      });
       expect(read().serialNumber).to.equal(serialNumber);
       site.remove('Secret', 'mirror-ca', 'oc-upgrade-bundle');
       await renew(address);
       expect(site.all('Secret').map(({ metadata }) => metadata.name)).not.to.include('mirror-ca');
       expect(context.lines).to.deep.equal([]);
+    });
+  });
+
+  describe('with mirrors for some control plane nodes', () => {
+    const plan: MirrorPlan = {
+      port: 9690,
+      addresses: ['192.0.2.5', '192.0.2.11'],
+      roles: ['master', 'worker'],
+      sources: ['quay.io/a/b', 'quay.io/c'],
+      siteMirrors: [],
+      trustedAuthorities: 'ours',
+      hasPolicies: true,
+    };
+    const image = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } };
+    let administrator: StartedCluster;
+    let controller: ConnectedCluster;
+    let access: KubernetesObject[];
+
+    beforeEach(async () => {
+      const tokens = new Map([
+        ['t', 'system:admin'],
+        ['c', userOf('controller')],
+      ]);
+      access = [...agentAccess(), ...mirrorAccess(plan)];
+      const allow = (attempt: Attempt): boolean => attempt.user === 'system:admin' || readRights(access)(attempt);
+      administrator = await startCluster({ openshift: '4.20.3', tokens, allow, policies: true });
+      open.use(administrator);
+      const { cluster, server, context } = administrator;
+      controller = await connectTo(server, { user: { token: 'c' } });
+      open.use(controller);
+      for (const name of ['oc-upgrade-bundle', 'openshift-config'])
+        server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
+      for (const policy of accountPolicies()) server.put({ ...policy });
+      server.put({ ...image, spec: { additionalTrustedCA: { name: 'ours' } } });
+      const map = { name: 'ours', namespace: 'openshift-config' };
+      server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata: map, data: { 'r.example.com': 'theirs' } });
+      const names = { addresses: plan.addresses, networks: ['192.0.2.0/24'], port: 9690 };
+      const issued = await issueMirrorCertificates(cluster, names, { mayCreate: true, now: new Date() });
+      const ca = issued?.authority ?? '';
+      const objects = [authorityMap(plan, ca), ...authorityConfigs(plan, ca), digestMirrorSet(plan)];
+      await applyObjects(cluster, objects, { overwrite: false, manager: 'oc-upgrade-bundle-mirror' }, context);
+    });
+    const pools = (updated: string): StoredObject[] =>
+      plan.roles.map((name) => ({
+        ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigPool', metadata: { name } },
+        status: {
+          conditions: [{ type: 'Updated', status: updated }],
+          configuration: { source: [{ name: `98-${name}-oc-upgrade-bundle-mirror` }] },
+        },
+      }));
+    const readSet = (): string[][] => {
+      const set = administrator.server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
+      const { imageDigestMirrors } = set?.['spec'] as { imageDigestMirrors: { mirrors: string[] }[] };
+      return imageDigestMirrors.map(({ mirrors }) => mirrors);
+    };
+    const hostsOf = (path: string): string[] =>
+      ['localhost', '192.0.2.12', '192.0.2.11', '192.0.2.5'].map((host) => `${host}:9690/${path}`);
+
+    it('adds the addresses of new ones once the pools are up to date, and keeps the others', async () => {
+      const { server } = administrator;
+      const control = new MirrorControl(secrets, controller.context);
+      const present = nodes(['192.0.2.12', '192.0.2.11', '198.51.100.1']);
+      const before = readSet();
+      await control.renew(controller.cluster, { nodes: present, pools: pools('False') });
+      expect(readSet()).to.deep.equal(before);
+      await control.renew(controller.cluster, { nodes: present, pools: pools('True') });
+      expect(readSet()).to.deep.equal([hostsOf('a/b'), hostsOf('c')]);
+      const keys = ['192.0.2.11..9690', '192.0.2.12..9690', '192.0.2.5..9690', 'localhost..9690', 'r.example.com'];
+      const map = server.find('v1', 'ConfigMap', 'ours', 'openshift-config');
+      expect(Object.keys(map?.['data'] as object).sort()).to.deep.equal(keys);
+      for (const role of plan.roles) {
+        const name = `98-${role}-oc-upgrade-bundle-mirror`;
+        const config = server.find('machineconfiguration.openshift.io/v1', 'MachineConfig', name);
+        const file = config && readConfigFile(config, '/etc/containers/certs.d/192.0.2.12:9690/ca.crt');
+        expect(file).to.match(/^-----BEGIN CERTIFICATE/);
+      }
+      const { data } = server.find('v1', 'Secret', 'mirror-serving', 'oc-upgrade-bundle') ?? expect.fail();
+      const leaf = Buffer.from((data as Record<string, string>)['tls.crt'] ?? '', 'base64');
+      expect(new X509Certificate(leaf).subjectAltName).to.include('192.0.2.12').and.to.include('192.0.2.5');
+    });
+
+    it('asks for another installation if it may not add them', async () => {
+      access = [...agentAccess(), ...mirrorAccess({ ...plan, hasPolicies: false })];
+      const control = new MirrorControl(secrets, controller.context);
+      const before = readSet();
+      await control.renew(controller.cluster, { nodes: nodes(['192.0.2.12']), pools: pools('True') });
+      expect(readSet()).to.deep.equal(before);
+      expect(controller.context.lines.join('\n')).to.include('install the mirrors again to add 192.0.2.12');
     });
   });
 });

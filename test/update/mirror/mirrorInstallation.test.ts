@@ -7,6 +7,7 @@ import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { registriesFile } from '../../../lib/node/machine/paths.ts';
 import { readConfigFile } from '../../../lib/readiness/preflight/imageRetention.ts';
 import { issueMirrorCertificates, readSecret, servingSecret } from '../../../lib/update/mirror/mirrorCertificates.ts';
@@ -30,11 +31,13 @@ const plan: objects.MirrorPlan = {
     { source: 'quay.io/openshift-release-dev', mirrors: ['registry.example.com/a'], policy: 'NeverContactSource' },
   ],
   trustedAuthorities: undefined,
+  hasPolicies: true,
 };
 
 describe('the objects of mirrors', () => {
   it('are equal to the golden file, with the broader mirrors of the site kept', async () => {
     const list = [
+      ...objects.mirrorAccess(plan),
       objects.authorityMap(plan, 'CA\n'),
       objects.trustingConfig,
       objects.mirrorPolicy({ mirrorsToo: false, siteFiles: [] }),
@@ -42,6 +45,20 @@ describe('the objects of mirrors', () => {
       objects.digestMirrorSet(plan),
     ];
     await expectGolden('cluster/mirrors.yaml', list.map((object) => formatManifest(object)).join('---\n'));
+  });
+});
+
+describe('digestMirrorSet', () => {
+  it('keeps the mirrors of the site for the same source behind ours, so that no merge puts them between', () => {
+    const [source = ''] = plan.sources;
+    const siteMirrors = [{ source, mirrors: ['10.0.0.5:5000/a', 'registry.example.com/b'] }];
+    const { spec } = objects.digestMirrorSet({ ...plan, siteMirrors });
+    const path = 'openshift-release-dev/ocp-release';
+    const own = ['localhost', ...plan.addresses].map((host) => `${host}:9690/${path}`);
+    expect(spec).to.have.deep.nested.property('imageDigestMirrors[0]', {
+      source,
+      mirrors: [...own, '10.0.0.5:5000/a', 'registry.example.com/b'],
+    });
   });
 });
 
@@ -125,7 +142,7 @@ describe('installMirror', () => {
     const storage =
       (own?.['spec'] as { config: { storage: { files: object[] } } } | undefined)?.config.storage.files ?? [];
     const files = [{ path: registriesFile, contents: { source } }, ...storage];
-    const metadata = { name: `rendered-${own ? 'mirror' : 'plain'}-${set ? 'set' : 'none'}` };
+    const metadata = { name: `rendered-${digestOf(Buffer.from(JSON.stringify(files))).slice(7, 39)}` };
     if (!server.find(machines, 'MachineConfig', metadata.name))
       server.put({ apiVersion: machines, kind: 'MachineConfig', metadata, spec: { config: { storage: { files } } } });
     const pool = server.find(machines, 'MachineConfigPool', 'master');
@@ -158,13 +175,18 @@ describe('installMirror', () => {
     await open();
     const applied = await installMirror(connected.cluster, options, choice, connected.context);
     expect(applied.map(({ object }) => `${object.kind}/${object.metadata.name}`)).to.deep.equal([
-      ...['Secret/mirror-ca', 'Secret/mirror-serving', 'Role/mirror', 'RoleBinding/mirror'],
+      ...['Secret/mirror-ca', 'Secret/mirror-serving'],
+      ...['ClusterRole/oc-upgrade-bundle-mirror', 'ClusterRoleBinding/oc-upgrade-bundle-mirror'],
+      ...['Role/oc-upgrade-bundle-mirror', 'RoleBinding/oc-upgrade-bundle-mirror'],
+      ...['Role/oc-upgrade-bundle-mirror', 'RoleBinding/oc-upgrade-bundle-mirror'],
       ...['ConfigMap/oc-upgrade-bundle-mirror-ca', 'Image/cluster', 'MachineConfiguration/cluster'],
       ...['MachineConfig/98-master-oc-upgrade-bundle-mirror', 'ImageDigestMirrorSet/oc-upgrade-bundle'],
     ]);
     const again = await installMirror(connected.cluster, options, choice, connected.context);
     expect(new Set(again.map(({ outcome }) => outcome))).to.deep.equal(new Set(['unchanged']));
-    const rendered = server.find(machines, 'MachineConfig', 'rendered-mirror-set') as KubernetesObject | undefined;
+    const pool = server.find(machines, 'MachineConfigPool', 'master');
+    const { configuration } = pool?.['status'] as { configuration: { name: string } };
+    const rendered = server.find(machines, 'MachineConfig', configuration.name) as KubernetesObject | undefined;
     const ca = rendered && readConfigFile(rendered, '/etc/containers/certs.d/192.0.2.11:9690/ca.crt');
     expect(new X509Certificate(ca ?? '').ca).to.equal(true);
   });
@@ -187,6 +209,29 @@ describe('installMirror', () => {
     expect(gone.map(({ kind }) => kind)).to.include.members(['ImageDigestMirrorSet', 'MachineConfig', 'Secret']);
     expect(everything()).to.deep.equal(before);
     expect(await removeMirror(connected.cluster, {}, choice, connected.context)).to.deep.equal([]);
+  });
+
+  it('drains no node when the port changes or a node is gone, and takes the policy for it back', async () => {
+    await open('4.20.3', ['192.0.2.11', '192.0.2.12']);
+    await installMirror(connected.cluster, options, choice, connected.context);
+    const readPolicy = () =>
+      server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster') ?? expect.fail();
+    const before = readPolicy()['spec'];
+    const withRendered: string[] = [];
+    const record = ({ kind: { kind } }: { kind: { kind: string } }): void => {
+      const policy = JSON.stringify(readPolicy()['status']);
+      if (kind === 'MachineConfigPool') withRendered.push(policy.includes('registries.conf"') ? 'reloads' : 'drains');
+    };
+    await connected.cluster.delete({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'cp1' } });
+    server.objects.on('change', record);
+    await installMirror(connected.cluster, options, { ...choice, port: 9691 }, connected.context);
+    server.objects.off('change', record);
+    expect(new Set(withRendered)).to.deep.equal(new Set(['reloads']));
+    expect(readPolicy()['spec']).to.deep.equal(before);
+    const hosts = JSON.stringify(server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle'));
+    expect(hosts)
+      .to.include('192.0.2.11:9691')
+      .and.not.to.match(/:9690|192\.0\.2\.12/);
   });
 
   it('leaves policies of the site alone, and refuses one that would disrupt nodes', async () => {
@@ -256,8 +301,8 @@ describe('installMirror', () => {
     expect((await attempt()).message).to.include('mirrorSourcePolicy');
   });
 
-  it('asks before it reboots the nodes of an OpenShift without node disruption policies', async () => {
-    await open('4.16.3');
+  it('asks before it reboots the nodes of an OpenShift without node disruption policies, and removes no address there', async () => {
+    await open('4.16.3', ['192.0.2.11', '192.0.2.12']);
     const failure = await failureOf(
       installMirror(connected.cluster, options, choice, connected.context),
       'unsupported',
@@ -265,6 +310,12 @@ describe('installMirror', () => {
     expect(failure.settings).to.deep.equal(['yes']);
     const stated = await installMirror(connected.cluster, options, { ...choice, mayDisrupt: true }, connected.context);
     expect(stated.map(({ object }) => object.kind)).not.to.include('MachineConfiguration');
+    await connected.cluster.delete({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'cp0' } });
+    await installMirror(connected.cluster, options, { ...choice, mayDisrupt: true }, connected.context);
+    const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
+    const [entry] = (set?.['spec'] as { imageDigestMirrors: { mirrors: string[] }[] }).imageDigestMirrors;
+    const kept = entry?.mirrors.map((mirror) => mirror.split(':')[0]);
+    expect(kept).to.deep.equal(['localhost', '192.0.2.12', '192.0.2.11']);
   });
 
   it('changes nothing in a dry run, neither of the installation nor of the removal', async () => {
@@ -320,6 +371,18 @@ describe('installMirror', () => {
     } finally {
       mirror.close();
     }
+  });
+
+  it('takes the quota of the latest installation, and keeps it when the certificate is renewed', async () => {
+    await open();
+    const read = async () => (await readSecret(connected.cluster, servingSecret))['quota'];
+    await installMirror(connected.cluster, options, { ...choice, quota: 5e10 }, connected.context);
+    expect(await read()).to.equal('50000000000');
+    const renewal = { mayCreate: false, now: new Date(Date.now() + 250 * 86_400_000) };
+    await issueMirrorCertificates(connected.cluster, { addresses: ['192.0.2.11'], networks: [] }, renewal);
+    expect(await read()).to.equal('50000000000');
+    await installMirror(connected.cluster, options, choice, connected.context);
+    expect(await read()).to.equal('');
   });
 
   it('renews the certificate after two thirds of its time and for new addresses, and never the CA', async () => {

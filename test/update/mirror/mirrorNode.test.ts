@@ -50,8 +50,8 @@ describe('the mirror of a control plane node', () => {
     expect(digestOf(await readFile(copy?.bundle.path ?? ''))).to.equal(digest);
     expect((await stat(copy?.bundle.path ?? '')).mode & 0o777).to.equal(0o600);
     const release = digestIn(verified.facts.metadata.release);
-    expect(await cache.findCopies(new Set([release]), context)).to.deep.equal([digest]);
-    expect(await cache.findCopies(new Set([digestOf('another')]), context)).to.deep.equal([]);
+    expect((await cache.chooseCopies([release], 0, context)).digests).to.deep.equal([digest]);
+    expect((await cache.chooseCopies([digestOf('another')], 0, context)).digests).to.deep.equal([]);
     for (const each of [verified, copy]) await each?.bundle[Symbol.asyncDispose]();
   });
 
@@ -111,7 +111,7 @@ describe('the mirror of a control plane node', () => {
     const put = async (files: Readonly<Record<string, string>>): Promise<void> => {
       for (const [file, text] of Object.entries(files)) await writeFile(join(secrets, file), text);
     };
-    const secret = { 'tls.crt': 'C', 'tls.key': 'K', 'ca.crt': 'A', port: '9690' };
+    const secret = { 'tls.crt': 'C', 'tls.key': 'K', 'ca.crt': 'A', quota: '5', port: '9690' };
     const calls = async (): Promise<string[]> =>
       (await readFile(join(folder, 'calls'), 'utf8').catch(() => '')).split('\n').filter((line) => line !== '');
     const untilCalled = async (times: number): Promise<string[]> => {
@@ -128,6 +128,7 @@ describe('the mirror of a control plane node', () => {
       expect(await readFile(join(root, unit), 'utf8')).to.include('mirror-serve --listen=[::]:9690');
       const key = join(root, state, 'mirror/tls.key');
       expect([await readFile(key, 'utf8'), (await stat(key)).mode & 0o777]).to.deep.equal(['K', 0o600]);
+      expect(await readFile(join(root, state, 'mirror/quota'), 'utf8')).to.equal('5');
       await put({ 'tls.key': 'L' });
       while ((await readFile(key, 'utf8')) !== 'L') await sleep(10);
       await put({ port: '9700' });

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { mkdir, mkdtemp, readdir, readFile, rm, statfs, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, statfs, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -9,9 +9,10 @@ import { AgentImages } from '../../../lib/update/agent/agentImages.ts';
 import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
-import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
+import { BundleCache, type CachedBundle } from '../../../lib/update/agent/bundleCache.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { node } from '../../fakes/cluster/site.ts';
+import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
@@ -60,7 +61,13 @@ describe('the bundles that a node retains for its mirror', () => {
       await verified.bundle[Symbol.asyncDispose]();
     }
   }
-  /** Lets the agent of the node check once. `history`: the releases of the cluster, the latest first. */
+  /** Verifies a bundle without a copy. */
+  async function verify({ path, folder: device, digest }: (typeof bundles)[number]): Promise<CachedBundle> {
+    const verified = await cache.verify({ path, device }, digest, makeContext());
+    await verified.bundle[Symbol.asyncDispose]();
+    return verified;
+  }
+  /** Lets the agent of the node check twice. `history`: the releases of the cluster, the latest first. */
   async function check(...history: readonly [version: string, state: string][]): Promise<void> {
     const entries = history.map(([version, state]) => {
       return { version, state, image: bundles[versions.indexOf(version)]?.release.pullspec };
@@ -75,8 +82,9 @@ describe('the bundles that a node retains for its mirror', () => {
       ...{ server, cache, images: new AgentImages(host, 0) },
       peers: new AgentPeers(connected.cluster, 'master-0', connections),
     };
+    let rounds = 0;
     const end = (): Promise<void> => {
-      context.interrupt();
+      if ((rounds += 1) === 2) context.interrupt();
       return Promise.resolve();
     };
     const media = { find: () => Promise.resolve([]), wait: end };
@@ -125,17 +133,55 @@ describe('the bundles that a node retains for its mirror', () => {
       await check(['4.19.4', 'Completed'], ['4.19.3', 'Completed']);
       expect(await kept()).to.deep.equal(['4.19.4']);
       await failureOf(keep(running), 'disk-full');
-      const { bundle, facts } = await cache.verify(
-        { path: next.path, device: next.folder },
-        next.digest,
-        makeContext(),
-      );
-      await bundle[Symbol.asyncDispose]();
-      await failureOf(cache.requireShare(facts), 'disk-full');
+      const { size } = (await verify(next)).facts.metadata;
+      await failureOf(cache.requireRoom(size, makeContext()), 'disk-full');
       await truncate(filler, 0);
-      await cache.requireShare(facts);
+      await cache.requireRoom(size, makeContext());
     } finally {
       spawnSync('umount', ['-l', folder]);
+    }
+  });
+
+  /** Sets the quota to a number of copies. */
+  const allow = async (copies: number): Promise<void> => {
+    const [{ path } = expect.fail()] = bundles;
+    await writeFile(join(folder, 'mirror/quota'), String(Math.round((await stat(path)).size * copies)));
+  };
+
+  it('are as many as fit into the quota, the running release first', async () => {
+    await addMirror();
+    for (const bundle of bundles) await keep(bundle);
+    const history = [...versions].reverse().map((version) => [version, 'Completed'] as [string, string]);
+    await allow(2.5);
+    await check(...history);
+    expect(await kept()).to.deep.equal(['4.19.3', '4.19.4']);
+    await allow(1.5);
+    await check(...history);
+    expect(await kept()).to.deep.equal(['4.19.4']);
+    const [, previous = expect.fail()] = bundles;
+    const { message, hint } = await failureOf(keep(previous), 'disk-full');
+    expect(message).to.match(/^the bundle for the mirror has .+iB, and the quota of .+iB leaves .+iB; 4\.19\.4 takes /);
+    expect(hint).to.equal('Install the mirrors again with a larger quota.');
+    await allow(0.5);
+    await check(...history);
+    expect(await kept()).to.deep.equal(['4.19.4']);
+  });
+
+  it('give way to the bundle of an update, except that of the running release', async () => {
+    await addMirror();
+    const [old = expect.fail(), running = expect.fail(), next = expect.fail()] = bundles;
+    await keep(old);
+    await keep(running);
+    await verify(next);
+    connected.server.put(upgradeBundle('next', { bundle: { digest: next.digest } }));
+    for (const [copies, wanted] of [
+      [1.5, ['4.19.2', '4.19.3']],
+      [3.5, ['4.19.2', '4.19.3']],
+      [2.5, ['4.19.3']],
+    ] as const) {
+      await allow(copies);
+      await check(['4.19.3', 'Completed'], ['4.19.2', 'Completed']);
+      expect(await kept(), String(copies)).to.deep.equal(wanted);
     }
   });
 });

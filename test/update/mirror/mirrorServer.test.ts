@@ -254,18 +254,37 @@ describe('runMirrorServer', () => {
     await untilState({ versions: [made.release.version], requests: 1, lacking: [] });
   });
 
-  it('serves on if the state cannot be written', async () => {
-    await using mirror = await start(async (folder) => {
-      await retain(folder, made.path, whole);
+  it('serves on if the state cannot be written, warns once, and writes it later', async () => {
+    const obstruct = async (folder: string): Promise<void> => {
       // The folder alone would be created again.
       const place = dirname(join(folder, mirrorStateFile));
       await rm(place, { recursive: true });
       await writeFile(place, '');
+    };
+    await using mirror = await start(async (folder) => {
+      await retain(folder, made.path, whole);
+      await obstruct(folder);
     });
     const path = `${name}/manifests/${made.release.digest}`;
-    await mirror.get(path);
-    while (!mirror.lines.some((line) => line.includes('state.json'))) await sleep(10);
+    const count = (words: string): number => mirror.lines.filter((line) => line.includes(words)).length;
+    const logged = async (words: string, times: number): Promise<void> => {
+      while (count(words) < times) await sleep(10);
+    };
+    await logged('state.json', 1);
+    await rm(dirname(join(mirror.folder, mirrorStateFile)));
+    while (!(await readMirrorState({ root: mirror.folder, environment: {} }))) await sleep(10);
+
+    await obstruct(mirror.folder);
     expect((await mirror.get(path)).status).to.equal(200);
+    // Between two of these changes, a write of another state fails.
+    for (const times of [1, 2]) {
+      await rm(replicaPath(mirror.folder, whole));
+      await logged('is no longer served', times);
+      await retain(mirror.folder, made.path, whole);
+      await logged('is served', times + 1);
+    }
+    await mirror.until(path, ({ status }) => status === 200);
+    expect(count('state.json')).to.equal(2);
   });
 
   it('serves no bundle whose signature was not verified', async () => {

@@ -109,14 +109,9 @@ export class Tokens implements Authorizer {
   ): Promise<Token> {
     const { registry, repository, scope } = request;
     if (credential && realm.protocol === 'http:' && !this.#insecure && !isLoopback(realm.hostname)) {
-      throw new PluginError(
-        'tls',
-        `${registry} requests the credentials at ${printable(realm)}, which is not encrypted`,
-        {
-          hint: 'Allow plain HTTP if you trust the network.',
-          settings: ['insecure'],
-        },
-      );
+      const message = `${registry} requests the credentials at ${printable(realm)}, which is not encrypted`;
+      const hint = 'Allow plain HTTP if you trust the network.';
+      throw new PluginError('tls', message, { hint, settings: ['insecure'] });
     }
     this.#context.log('debug', `requesting a token from ${printable(realm)} for ${scope || 'no scope'}`);
     try {

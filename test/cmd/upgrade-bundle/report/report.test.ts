@@ -3,11 +3,10 @@ import { expect } from 'chai';
 import { inspectBundle } from '../../../../lib/bundle/inspect/inspect.ts';
 import { inspectRelease, type ReleaseInspection } from '../../../../lib/bundle/inspect/release.ts';
 import { openBundle } from '../../../../lib/bundle/open.ts';
+import { formatBytes } from '../../../../lib/byteSize.ts';
 import { formatReport } from '../../../../cmd/upgrade-bundle/report/report.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { makeContext } from '../../../support/context.ts';
-
-const formatBytes = (bytes: number): string => `${bytes} B`;
 
 /** Returns the text of a page without its tags. */
 const wordsOf = (page: string): string => page.replace(/<(style|script)>.*?<\/\1>/gs, '').replace(/<[^>]*>/g, ' ');
@@ -28,7 +27,7 @@ describe('formatReport', () => {
     inspection = { ...(await inspectBundle(bundle, makeContext())), versions: {}, errata: [] };
     described = await inspectRelease(bundle, makeContext());
     await bundle[Symbol.asyncDispose]();
-    page = formatReport(inspection, formatBytes);
+    page = formatReport(inspection);
   });
   after(() => made.remove());
 
@@ -79,12 +78,12 @@ describe('formatReport', () => {
   it('names the images that a delta bundle does not have whole', () => {
     const images = inspection.images.map((image, index) => ({ ...image, complete: index > 0 }));
     expect(page).not.to.include('incomplete');
-    expect(formatReport({ ...inspection, images }, formatBytes).match(/<small>incomplete/g)).to.have.length(1);
+    expect(formatReport({ ...inspection, images }).match(/<small>incomplete/g)).to.have.length(1);
   });
 
   it('is the same for the same bundle, in any folder', () => {
     const elsewhere = { ...inspection, path: `/elsewhere/${made.path.split('/').at(-1) ?? ''}` };
-    expect(formatReport(elsewhere, formatBytes)).to.equal(page);
+    expect(formatReport(elsewhere)).to.equal(page);
   });
 
   it('lets nothing in a bundle become markup', () => {
@@ -111,7 +110,7 @@ describe('formatReport', () => {
       ],
       images: [{ ...image, name: hostile, aliases: [hostile], platforms: [hostile], unique: 1e9 }],
     };
-    const poisonedPage = formatReport(poisoned, formatBytes);
+    const poisonedPage = formatReport(poisoned);
     const tagsOf = (text: string): Set<string> => new Set([...text.matchAll(/<[a-z]+[^>]*/g)].map(([tag]) => tag));
     expect([...tagsOf(poisonedPage)].filter((tag) => /^<(?:script|img)|onerror|alert/.test(tag))).to.deep.equal([
       '<script',
@@ -121,9 +120,9 @@ describe('formatReport', () => {
   });
 
   it('prints commands that are safe in a shell, for any file name', () => {
-    const odd = formatReport({ ...inspection, path: "/x/it's $(id).tar" }, formatBytes);
+    const odd = formatReport({ ...inspection, path: "/x/it's $(id).tar" });
     expect(unescape(odd)).to.include("oc adm-upgrade-bundle verify 'it'\\''s $(id).tar'");
-    const dashed = formatReport({ ...inspection, path: '/x/-rf.tar' }, formatBytes);
+    const dashed = formatReport({ ...inspection, path: '/x/-rf.tar' });
     expect(dashed).to.include('oc adm-upgrade-bundle verify ./-rf.tar');
     expect(page).not.to.contain('tar -xf');
   });
@@ -131,7 +130,7 @@ describe('formatReport', () => {
   it('explains the checks that a directory allows', () => {
     const { digest, ...rest } = inspection;
     expect(digest).not.to.equal(undefined);
-    const directory = unescape(formatReport({ ...rest, form: 'directory', path: '/x/mirror' }, formatBytes));
+    const directory = unescape(formatReport({ ...rest, form: 'directory', path: '/x/mirror' }));
     expect(directory).to.include('cd mirror/v2/openshift/release/blobs && ');
     expect(directory).to.include('cat mirror/config/signature/');
     expect(directory).not.to.match(/<pre>[^<]*tar -x/);
@@ -140,14 +139,14 @@ describe('formatReport', () => {
   it('prints commands that work for volumes and for a delta bundle', () => {
     const volumes = [0, 1].map((index) => ({ name: `my bundle.tar.00${index}`, size: 1 }));
     const base = { version: '4.12.3', arch: 'x86_64' as const, release: 'q.io/a/b', blobs: 1, bytes: 1 };
-    const split = unescape(formatReport({ ...inspection, path: '/x/my bundle.tar', volumes, base }, formatBytes));
+    const split = unescape(formatReport({ ...inspection, path: '/x/my bundle.tar', volumes, base }));
     expect(split).to.include("cat 'my bundle.tar'.[0-9][0-9][0-9] | tar -xOf - config/signature/");
     expect(split).to.include('put the bundle of its base 4.12.3 into the same folder');
     expect(unescape(page)).not.to.include('It is a delta');
   });
 
   it('has the versions of Kubernetes and RHCOS, the advisory, and the source and commit of each component', () => {
-    const whole = formatReport(described, formatBytes);
+    const whole = formatReport(described);
     const words = wordsOf(whole).replaceAll(/\s+/g, ' ');
     expect(words)
       .to.match(/ Kubernetes 1\.\d+\.4 /)
@@ -171,7 +170,7 @@ describe('formatReport', () => {
   });
 
   it('shows missing content', () => {
-    const noted = formatReport({ ...inspection, notes: ['cli: a blob is missing'] }, formatBytes);
+    const noted = formatReport({ ...inspection, notes: ['cli: a blob is missing'] });
     expect(wordsOf(noted)).to.include('cli: a blob is missing');
     expect(wordsOf(page)).not.to.include('missing');
   });

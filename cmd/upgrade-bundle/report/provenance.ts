@@ -13,6 +13,6 @@ export function listVersions({ versions }: Pick<Provenance, 'versions'>): [part:
 }
 
 /** Returns facts about the origin of the releases of a bundle: the versions of their parts and the advisories. */
-export function describeOrigin(inspection: Pick<ReleaseInspection, 'versions' | 'errata'>): [string, string][] {
+export function describeProvenance(inspection: Pick<ReleaseInspection, 'versions' | 'errata'>): [string, string][] {
   return [...listVersions(inspection), ...inspection.errata.map((url): [string, string] => ['Errata', url])];
 }
