@@ -167,7 +167,7 @@ describe('AgentMedia', () => {
     const good = await drives.plug(await drives.makeExt4(files, '', 32));
     await writeFile(
       join(drives.path.split(':')[0] ?? '', 'udevadm'),
-      `#!/bin/sh\necho $$ > '${place}/pid'\necho 'UDEV [1.0] add'\nexec sleep 60\n`,
+      `#!/bin/sh\necho $$ > '${place}/pid'\necho 'UDEV [1.0] add'\nexec sleep 600\n`,
       {
         mode: 0o755,
       },
