@@ -1,4 +1,7 @@
 import { expect } from 'chai';
+import type { Observation } from '../../../lib/update/controller/observation.ts';
+import type { Step } from '../../../lib/update/controller/step.ts';
+import { describeLongWait, ProgressClock } from '../../../lib/update/controller/waits.ts';
 import { makeFacts, makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { RolloutSite, type TestController } from '../../fakes/cluster/rollout.ts';
@@ -194,4 +197,46 @@ describe('a wait of the controller', () => {
       expect(rollout.condition('Stalled')).not.to.match(/^True/);
     });
   }
+});
+
+describe('the time of the last progress', () => {
+  const now = Date.parse('2026-11-26T12:00:00Z');
+  const hour = 3600_000;
+  const at = (time: number): string => new Date(time).toISOString();
+  const observe = (clock: ProgressClock, phase: string, status: object, step: object = {}, time = now, uid = 'a') => {
+    const bundle = { metadata: { uid }, status: { phase: 'Loading', ...status } };
+    const observation = { bundle, load: { nodes: [] }, site: { pools: [] } } as unknown as Observation;
+    return clock.observe(observation, { phase, conditions: [], ...step } as unknown as Step, time);
+  };
+
+  it('is that of the status in the same phase, unless it is to come', () => {
+    const times = [{ lastProgressTime: at(now - hour) }, { lastProgressTime: at(now + hour) }, {}];
+    expect(times.map((status) => observe(new ProgressClock(), 'Loading', status))).to.deep.equal([
+      now - hour,
+      now,
+      now,
+    ]);
+    expect(observe(new ProgressClock(), 'Loaded', { lastProgressTime: at(now - hour) })).to.equal(now);
+  });
+
+  it('changes with the progress, and with the UpgradeBundle', () => {
+    const clock = new ProgressClock();
+    expect(observe(clock, 'Loading', {})).to.equal(now);
+    expect(observe(clock, 'Loading', {}, {}, now + 1000)).to.equal(now);
+    expect(observe(clock, 'Loading', {}, { progress: '10%' }, now + 2000)).to.equal(now + 2000);
+    const other = { lastProgressTime: at(now - hour) };
+    expect(observe(clock, 'Loading', other, { progress: '10%' }, now + 3000, 'b')).to.equal(now - hour);
+  });
+
+  it('is too long ago from the limit of the last condition that waits, until the end', () => {
+    const waiting = (type: string) => ({ type, status: 'False', reason: 'Waits', message: `waits for ${type}` });
+    const describeAfter = (minutes: number, phase = 'Loading', ...types: string[]): string | undefined =>
+      describeLongWait({ phase, conditions: types.map(waiting) } as unknown as Step, now - minutes * 60_000, now);
+    expect(describeAfter(60, 'Loading', 'Ready', 'Loaded')).to.include('waits for Loaded');
+    expect(describeAfter(59.9, 'Loading', 'Ready', 'Loaded')).to.equal(undefined);
+    const paused = { type: 'PoolsPaused', status: 'True', reason: 'Pinning', message: '' };
+    const pinning = { phase: 'Pinned', conditions: [paused, waiting('Pinned')] } as unknown as Step;
+    expect(describeLongWait(pinning, now - 3 * hour, now)).to.include('set spec.paused to false');
+    for (const phase of ['Completed', 'Failed']) expect(describeAfter(600, phase, 'Loaded')).to.equal(undefined);
+  });
 });
