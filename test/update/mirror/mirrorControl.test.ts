@@ -240,6 +240,8 @@ describe('MirrorControl', () => {
         'info: the certificate of the mirrors was renewed',
         'warn: the CA of the mirrors does not permit 198.51.100.1',
       ]);
+      await renew(address);
+      expect(context.lines).to.have.length(before + 2);
     });
 
     it('renews nothing without nodes, for a cluster without mirrors, and after their removal', async () => {
