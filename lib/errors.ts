@@ -86,7 +86,7 @@ export function ignoring(...codes: readonly ErrorCode[]): (error: unknown) => un
 }
 
 /** Returns undefined in place of any error of this program but `interrupted`, and throws any other, as `ignoring` does. */
-export function passOver(error: unknown): undefined {
+export function ignoreFailure(error: unknown): undefined {
   if (!isPluginError(error) || error.code === 'interrupted') throw error;
 }
 

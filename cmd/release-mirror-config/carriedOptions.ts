@@ -9,7 +9,7 @@ import type { MirrorArguments } from './request.ts';
 type RunArguments = Readonly<Record<string, unknown>>;
 
 /** The options that a printed command must not repeat: credentials, and the store, whose signatures are in the configuration by now. */
-const left = new Set(['token', 'password', 'signature-store']);
+const omitted = new Set(['token', 'password', 'signature-store']);
 
 /** Returns the options of a run that say whom to trust, for a printed command that checks the same release. */
 export function trustWords(args: RunArguments): string {
@@ -42,7 +42,7 @@ export function upgradeCommand(image: string): string {
 function formatOptions(args: RunArguments, options: OptionRecord): string {
   const given = Object.entries(options).flatMap(([name, option]) => {
     const value = args[camelCase(name)];
-    if (left.has(name) || value === option.default) return [];
+    if (omitted.has(name) || value === option.default) return [];
     if (typeof value === 'boolean') return value ? [`--${name}`] : [];
     const isWord = (each: unknown) => typeof each === 'string' || typeof each === 'number';
     return [value]

@@ -1,5 +1,5 @@
 import type { Context } from '../context.ts';
-import { isPluginError, passOver, PluginError } from '../errors.ts';
+import { isPluginError, ignoreFailure, PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import { attachedTo } from '../content/oci/attachment.ts';
 import type { Digest } from '../content/oci/digest.ts';
@@ -56,7 +56,7 @@ export async function readBundleTags(
 
 /** Returns the digest of a tag file; undefined if its image cannot be read. */
 async function resolveTag(content: Bundle['content'], tag: string): Promise<Digest | undefined> {
-  return (await content.resolve(tag).catch(passOver))?.digest;
+  return (await content.resolve(tag).catch(ignoreFailure))?.digest;
 }
 
 async function findFault(content: Bundle['content'], digest: Digest): Promise<PluginError | undefined> {

@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
-import { passOver, PluginError } from '../errors.ts';
+import { ignoreFailure, PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import type { Descriptor } from '../content/oci/descriptor.ts';
 import type { ContentSource, LocalContent } from '../content/store/store.ts';
@@ -68,7 +68,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
     for (const base of bases) others.push(await openBundle(base, context));
     const named = addContents(bundle, others);
     for (const path of (await listMissingBlobs(named)).length > 0 ? await listNeighbours(bundle) : []) {
-      const other = await openBundle(path, context, { onMedium: true }).catch(passOver);
+      const other = await openBundle(path, context, { onMedium: true }).catch(ignoreFailure);
       if (other && (await hasAny(other.content, bundle.metadata))) others.push(other);
       else await other?.[Symbol.asyncDispose]();
     }

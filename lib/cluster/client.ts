@@ -205,9 +205,7 @@ export class Cluster {
     return (await this.#exchange.send({ method: 'DELETE', path, body }).catch(ignoring('not-found'))) !== undefined;
   }
 
-  /**
-   * Evicts a pod by its uid, as a drain does. Throws `rate-limited` while a PodDisruptionBudget does not allow it.
-   */
+  /** Evicts a pod by its uid, as a drain does. Throws `rate-limited` while a PodDisruptionBudget does not allow it. */
   async evict({ name, namespace, uid }: ObjectReference['metadata'] & { readonly uid: string }): Promise<void> {
     const pod = { apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace } };
     const path = `${await this.#kinds.pathOf(pod)}/eviction`;

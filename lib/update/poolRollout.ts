@@ -53,7 +53,7 @@ export async function awaitThat(
   const check = async (): Promise<PluginError | undefined> => {
     const reason = await find();
     if (reason === undefined) return undefined;
-    if (reason !== logged) context.log('info', `waiting for ${reason}`);
+    if (reason !== logged) context.log('info', `waiting: ${reason}`);
     logged = reason;
     return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`);
   };

@@ -1,11 +1,12 @@
 // Compares `load` of a bundle with `skopeo copy` of the same images from a registry on this machine: `node
 // test/bench/load.ts`, as root. Loads from a file and from a raw device. Arguments: the number of runs (3), and the megabytes of the release (1500).
 import { execFileSync, fork } from 'node:child_process';
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { cpus, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { measureInto, median, type Measurement } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
+import { makeTar } from './tar.ts';
 
 const runs = Number(process.argv[2] ?? 3);
 const megabytes = Number(process.argv[3] ?? 1500);
@@ -19,7 +20,7 @@ const folder = await mkdtemp(join(tmpdir(), 'load-bench-'));
 const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
 try {
   const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
-  const tar = await makeTar(registry);
+  const tar = await makeTar(program, registry, join(folder, 'bundle'));
   const device = execFileSync('losetup', ['--find', '--show', '--read-only', tar]).toString().trim();
   try {
     await compare(registry, tar, device);
@@ -29,15 +30,6 @@ try {
 } finally {
   server.kill();
   await rm(folder, { recursive: true, force: true });
-}
-
-/** Creates a bundle of the release and returns its path. */
-async function makeTar({ host, repository, store, keyring, fingerprint }: BenchRegistry): Promise<string> {
-  const trust = [`--signature-store=${store}`, `--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
-  const release = ['--version=4.20.3', `--release-repository=${host}/${repository}`, '--insecure'];
-  const output = join(folder, 'bundle');
-  execFileSync(process.execPath, [program, 'create', '--quiet', ...release, ...trust, `--output=${output}`]);
-  return join(output, (await readdir(output)).find((name) => name.endsWith('.tar')) ?? '');
 }
 
 async function compare(

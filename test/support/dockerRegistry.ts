@@ -36,6 +36,7 @@ export interface DockerRegistry extends AsyncDisposable {
   /** `http://…` or `https://…`, without a trailing slash. */
   readonly url: string;
   readonly storage: string;
+  readonly pid: number;
   /** Returns the end of its log, at most 64 KiB. */
   log(): string;
   stop(): Promise<void>;
@@ -89,6 +90,7 @@ export async function startDockerRegistry(options: DockerRegistryOptions = {}): 
     host,
     url: `${options.certificate ? 'https' : 'http'}://${host}`,
     storage,
+    pid: child.pid ?? 0,
     log: () => log,
     ...{ stop, [Symbol.asyncDispose]: stop },
   };

@@ -60,7 +60,7 @@ export async function readBase(
  * can be checked without its base: the payloads of sigstore signatures, and the configurations of operating system
  * images. Returns no base if a site has none of the blobs.
  */
-export function subtractBase(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
+export function subtractBase(contents: Contents, base: Base | undefined): { contents: Contents; leftOut?: BundleBase } {
   if (!base) return { contents };
   const payloads = new Set(
     [...contents.tags].flatMap(([tag, digest]) =>
@@ -78,7 +78,7 @@ export function subtractBase(contents: Contents, base: Base | undefined): { cont
   const { images, ...about } = base;
   if (images && blobs.length === 0) return { contents };
   const held = images && { images: chooseImages(images, blobs) };
-  return { contents: { ...contents, blobs: new Map(other) }, left: { ...about, blobs, ...held } };
+  return { contents: { ...contents, blobs: new Map(other) }, leftOut: { ...about, blobs, ...held } };
 }
 
 /** Returns the images with some of the blobs, in the order of their names. */

@@ -120,12 +120,12 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
   let path = pathOf(named);
   // For a release by image, the version is known only now.
   const additions = known ?? (await gatherFor(arch));
-  const late = wanted ? undefined : await findExisting(path, additions);
+  const finished = wanted ? undefined : await findExisting(path, additions);
   const { config, catalogs, origin } = additions;
   const extraImages = selectExtraImages(additions.images, releases);
   checkReleasePath(releases, context);
   if (request.site) checkSite(request.site, releases, catalogs, context);
-  if (late) return late;
+  if (finished) return finished;
 
   const lists = listImages(signed, extraImages);
   context.log('info', `reading the manifests of ${lists.flat().length} images`);
@@ -137,8 +137,8 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
   const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
   const { contents: checked, policies } = await checkContents(gathered, judged, origin, context);
   requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);
-  const { contents, left } = subtractBase(checked, base);
-  if (base && !left) {
+  const { contents, leftOut } = subtractBase(checked, base);
+  if (base && !leftOut) {
     base = undefined;
     path = pathOf(named);
     const whole = await findExisting(path, additions);
@@ -153,7 +153,7 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
   const facts = {
     ...describeReleases(signed, extras, request.tool, more),
     ...(artifacts.length > 0 && { artifacts }),
-    ...(left && { base: left }),
+    ...(leftOut && { base: leftOut }),
   };
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };

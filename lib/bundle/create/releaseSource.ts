@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, passOver, PluginError } from '../../errors.ts';
+import { isPluginError, ignoreFailure, PluginError } from '../../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
 import {
@@ -225,7 +225,7 @@ function localImages(
       const wanted = reference.digest ?? reference.tag ?? '';
       let missing = wanted;
       for (const place of [{ repository: name, source: content }, ...others]) {
-        const found = await place.source.resolve(wanted).catch(passOver);
+        const found = await place.source.resolve(wanted).catch(ignoreFailure);
         const below = found && (await findMissing(place.source, found));
         if (found && !below) return place;
         missing = below?.digest ?? missing;
@@ -240,7 +240,7 @@ function localImages(
 /** Finds the first content of an image that a source lacks or has with another size. */
 async function findMissing(source: ContentSource, node: Descriptor): Promise<Descriptor | undefined> {
   if (await source.exists(node)) return undefined;
-  const bytes = isManifest(node) ? await readContent(source, node).catch(passOver) : undefined;
+  const bytes = isManifest(node) ? await readContent(source, node).catch(ignoreFailure) : undefined;
   for (const child of bytes ? childrenOf(parseManifest(bytes, `${node.digest} in ${source.name}`)) : []) {
     const missing = await findMissing(source, child);
     if (missing) return missing;

@@ -1,7 +1,7 @@
 import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import { findArchive } from '../../content/archive/volumes.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, passOver } from '../../errors.ts';
+import { isPluginError, ignoreFailure } from '../../errors.ts';
 import { formatBytes } from '../../byteSize.ts';
 
 import { RequestLimiter } from '../../content/http/requestLimiter.ts';
@@ -91,7 +91,7 @@ export async function reuseBundle(
   context: Context,
 ): Promise<ReusedBundle | undefined> {
   const found = await findArchive(path).catch(() => undefined);
-  const bundle = found && (await openBundle(path, context).catch(passOver));
+  const bundle = found && (await openBundle(path, context).catch(ignoreFailure));
   if (!bundle) return undefined;
   const held: BlobRecord[] = [];
   for (const { descriptor } of blobs.values()) {

@@ -112,7 +112,7 @@ const emptyGraph: Omit<ImageGraph, 'root'> = { manifests: new Map(), attachments
 export async function inspectBundle(bundle: Bundle, context: Context): Promise<Inspection> {
   const { path, form, size, metadata, content } = bundle;
   const { version, arch, release, previous, tool, volumes, base } = metadata;
-  const left = new Set(base?.blobs.map(({ digest }) => digest));
+  const inBase = new Set(base?.blobs.map(({ digest }) => digest));
   const notes = bundle.faults.map(({ message }) => message);
   if (bundle.damage && notes.length === 0) notes.push(bundle.damage.message);
   const tags = new Set(await content.tags());
@@ -122,7 +122,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
   const measured: { subject: Subject; walk: Omit<Walk, 'pieces'>; size: number; layers: number }[] = [];
   for (const subject of listSubjects(metadata)) {
     checkInterrupted(context.signal);
-    const { pieces: own, ...walk } = await walkImage(content, reader, tags, subject, left);
+    const { pieces: own, ...walk } = await walkImage(content, reader, tags, subject, inBase);
     for (const [digest, piece] of own) {
       const { images } = pieces.get(digest) ?? { images: 0 };
       pieces.set(digest, { size: piece.size, isBlob: piece.kind !== 'manifest', images: images + 1, last: subject });
@@ -226,7 +226,7 @@ async function walkImage(
   reader: ImageGraphReader,
   tags: ReadonlySet<string>,
   { digest: root }: Subject,
-  left: ReadonlySet<Digest>,
+  inBase: ReadonlySet<Digest>,
 ): Promise<Walk> {
   const pieces = new Map<Digest, Piece>();
   const platforms = new Map<Digest, string>();
@@ -245,7 +245,7 @@ async function walkImage(
       } else if (!pieces.has(child.digest)) {
         const kind = attached ? 'attached' : child === manifest.config ? 'config' : 'layer';
         pieces.set(child.digest, { size: child.size, kind });
-        if (!left.has(child.digest) && !(await content.exists(child))) missing += 1;
+        if (!inBase.has(child.digest) && !(await content.exists(child))) missing += 1;
       }
     }
   }

@@ -10,8 +10,8 @@ import type { ScannedContent, ScannedItem } from './scan.ts';
 
 /** Adds the blobs of the base to the scanned content of a delta bundle, without reading them. */
 export function assumeBase({ metadata }: Bundle, scanned: ScannedContent): ScannedContent {
-  const left = metadata.base?.blobs ?? [];
-  const assumed = left.map(({ digest, size }): [Digest, ScannedItem] => [digest, { path: digest, size }]);
+  const leftOut = metadata.base?.blobs ?? [];
+  const assumed = leftOut.map(({ digest, size }): [Digest, ScannedItem] => [digest, { path: digest, size }]);
   return { ...scanned, blobs: new Map([...assumed, ...scanned.blobs]) };
 }
 

@@ -51,14 +51,14 @@ async function joinAttachment<Copied extends Image>(
   const field = isIndex(image.root) ? 'manifests' : 'layers';
   const [theirs, ours] = [stored, own].map(({ bytes }) => listOf(fieldsOf(parseJson(bytes.toString()))[field]));
   const there = await Promise.all((theirs ?? []).map((entry) => destination.exists(describe(entry))));
-  const left = (theirs ?? []).filter((_, index) => there[index]);
-  const known = new Set(left.map(keyOf));
+  const kept = (theirs ?? []).filter((_, index) => there[index]);
+  const known = new Set(kept.map(keyOf));
   const added = (ours ?? []).filter((entry) => !known.has(keyOf(entry)));
   if (added.length === 0) return undefined;
   // A list has no layers, so it is not joined with a manifest.
-  if (left.length === 0) return image;
+  if (kept.length === 0) return image;
   const source = new Overlay(image.source.name, image.source);
-  const entries = [...left, ...added];
+  const entries = [...kept, ...added];
   const value = fieldsOf(parseJson(stored.bytes.toString()));
   const joined =
     field === 'manifests' ? { ...value, manifests: entries } : { ...value, ...describeLayers(entries, source) };

@@ -33,9 +33,9 @@ export class MinimumThroughput {
    */
   isTooSlow(bytes: number): boolean {
     const now = this.#clock.now();
-    const late = now - this.#checked > 2 * this.interval;
+    const isLate = now - this.#checked > 2 * this.interval;
     this.#checked = now;
-    if (late) this.restart(bytes);
+    if (isLate) this.restart(bytes);
     if (now - this.#since < this.#window) return false;
     const come = bytes - this.#bytes;
     this.restart(bytes);

@@ -161,8 +161,8 @@ async function examine(
 ): Promise<Findings> {
   const bundles: FoundBundle[] = [];
   const rejected: Rejected[] = [];
-  const late = AbortSignal.timeout(timeLimit);
-  const limited = { ...context, signal: AbortSignal.any([context.signal, late]) };
+  const timeUp = AbortSignal.timeout(timeLimit);
+  const limited = { ...context, signal: AbortSignal.any([context.signal, timeUp]) };
   for (const path of paths) {
     try {
       checkInterrupted(limited.signal);

@@ -163,7 +163,7 @@ async function restart({ cluster, shell, options, bootId, report }: Restart, con
   context.log('info', `${shell.node}: ${reboot ? 'rebooting' : 'restarting the container runtime'}`);
   await (reboot ? shell.reboot() : shell.restartRuntime());
   const what = reboot ? 'the node did not come back' : 'the container runtime did not come back';
-  const late = new PluginError('not-ready', `${what} within ${Math.round(timeout / 1000)} s`, {
+  const overdue = new PluginError('not-ready', `${what} within ${Math.round(timeout / 1000)} s`, {
     settings: ['timeout'],
   });
   const isBack = async (): Promise<boolean> => {
@@ -174,7 +174,7 @@ async function restart({ cluster, shell, options, bootId, report }: Restart, con
     return runtime !== '' && runtime !== '0' && (reboot || runtime !== former);
   };
   await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
-  await awaitDone(async () => ((await isBack().catch(passOver(context))) ? undefined : late), options, context);
+  await awaitDone(async () => ((await isBack().catch(passOver(context))) ? undefined : overdue), options, context);
 }
 
 /** Returns a handler that only logs errors, because the API of a single node is down too while it restarts. */

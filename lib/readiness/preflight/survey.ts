@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
-import { passOver } from '../../errors.ts';
+import { ignoreFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
 import type { Finding, Severity } from '../../cluster/finding.ts';
@@ -144,7 +144,7 @@ async function askKubelets(
   const answers = new Map<string, number>();
   for (let at = 0; at < nodes.length; at += batch) {
     const asked = nodes.slice(at, at + batch).map(async ({ metadata: { name } }) => {
-      const answer = await read(encodeURIComponent(name)).catch(passOver);
+      const answer = await read(encodeURIComponent(name)).catch(ignoreFailure);
       if (answer !== undefined) answers.set(name, answer);
     });
     await Promise.all(asked);

@@ -87,9 +87,9 @@ function find(severity: Severity, subject: Subject, message: string, advised: st
   return { check: 'mirrors', severity, subject, message, advice: advised };
 }
 
-function checkAddresses({ nodes, addresses }: MirrorSite): Finding[] {
+function checkAddresses({ nodes }: MirrorSite): Finding[] {
   const lacking = listControlPlane(nodes).filter((node) => listAddresses([node]).length === 0);
-  const severity = addresses.length === 0 ? 'blocker' : 'warning';
+  const severity = listAddresses(nodes).length === 0 ? 'blocker' : 'warning';
   return lacking.map((node) => find(severity, subjectOf(node), 'has no IPv4 address for a mirror', advice.address));
 }
 
@@ -102,11 +102,12 @@ function checkPort({ nodes }: MirrorSite, port: number, templates: readonly PodT
     const isUsed = ports.some(({ hostPort }) => hostPort === port);
     return isUsed && controlPlane.some((node) => mayRunOn({ containers, ...template }, node));
   });
+  const named = new Set(users.map((template) => keyOf(template.subject)));
   return [
     ...(service === undefined ? [] : [find('blocker', subject, `is the port of ${service}`, advice.port)]),
-    ...users.map((template) =>
-      find('blocker', template.subject, `uses port ${port} of control plane nodes`, advice.port),
-    ),
+    ...users
+      .filter(({ owner = '' }) => !named.has(owner))
+      .map(({ subject: user }) => find('blocker', user, `uses port ${port} of control plane nodes`, advice.port)),
   ];
 }
 

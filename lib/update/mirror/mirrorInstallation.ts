@@ -92,7 +92,7 @@ export async function installMirror(
   const options = { overwrite, dryRun, manager };
   if (!dryRun) await requireHealthyPools(cluster);
   const issued = dryRun
-    ? { authority: '', written: [] }
+    ? { authority: (await readSecret(cluster, servingSecret))['ca.crt'], written: [] }
     : await issueMirrorCertificates(cluster, { ...plan, quota }, { mayCreate: true, now: new Date(), manager });
   const authority = issued?.authority ?? '';
   const trust = [

@@ -89,7 +89,9 @@ describe('checkMirrors', () => {
     put(node('master-0', 'master'));
     const survey = await surveyCluster(connected.cluster);
     expect(await checkMirrors(connected.cluster, survey, undefined, connected.context)).to.deep.equal([]);
-    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:22625/x'] });
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, {
+      mirrors: ['localhost:22625/x', '192.0.2.9:22625/x'],
+    });
     expect(await find(undefined)).to.deep.equal([
       'blocker Node/master-0 has no IPv4 address for a mirror',
       'blocker Mirror/22625 is the port of InternalReleaseImage',
@@ -102,12 +104,16 @@ describe('checkMirrors', () => {
     const ports = [{ containerPort: 9690, hostPort: 9690 }];
     put(pod('agent-master-0', 'shop', { ...podSpec({ ports }), nodeName: 'master-0' }));
     put(pod('agent-worker-0', 'shop', { ...podSpec({ ports }), nodeName: 'worker-0' }));
+    const spec = { ...podSpec({ ports }), tolerations: [{ operator: 'Exists' }] };
+    put(workload('DaemonSet', 'exporter', 'shop', { template: { spec } }));
+    put(pod('exporter-a', 'shop', { ...spec, nodeName: 'master-0' }, 'DaemonSet/exporter'));
     const kind = connected.server.kinds.find((each) => each.kind === 'Secret');
     const place = { namespace: 'openshift-config', name: 'pull-secret' };
     if (kind) connected.server.objects.delete({ kind, ...place }, {}, false);
     expect(await find(9690)).to.deep.equal([
       'blocker Node/master-0 has no IPv4 address for a mirror',
       'blocker Pod/agent-master-0 uses port 9690 of control plane nodes',
+      'blocker DaemonSet/exporter uses port 9690 of control plane nodes',
       'blocker Secret/pull-secret does not exist, and the machine config controller reads no mirror without it',
     ]);
   });

@@ -326,6 +326,8 @@ describe('installMirror', () => {
     expect(everything()).to.deep.equal(before);
     await installMirror(connected.cluster, options, choice, connected.context);
     const installed = everything();
+    const again = await installMirror(connected.cluster, dryRun, choice, connected.context);
+    expect(new Set(again.map(({ outcome }) => outcome))).to.deep.equal(new Set(['unchanged']));
     const gone = await removeMirror(connected.cluster, dryRun, choice, connected.context);
     expect(gone.map(({ kind }) => kind)).to.include.members(['ImageDigestMirrorSet', 'MachineConfig', 'Secret']);
     expect(everything()).to.deep.equal(installed);
