@@ -1,7 +1,8 @@
 import { expect } from 'chai';
-import type { Observation } from '../../../lib/update/controller/observation.ts';
+import type { BundleCondition } from '../../../lib/update/conditions.ts';
 import type { Step } from '../../../lib/update/controller/step.ts';
 import { describeLongWait, ProgressClock } from '../../../lib/update/controller/waits.ts';
+import type { Phase, UpgradeBundleStatus } from '../../../lib/update/upgradeBundle.ts';
 import { makeFacts, makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { RolloutSite, type TestController } from '../../fakes/cluster/rollout.ts';
@@ -203,10 +204,20 @@ describe('the time of the last progress', () => {
   const now = Date.parse('2026-11-26T12:00:00Z');
   const hour = 3600_000;
   const at = (time: number): string => new Date(time).toISOString();
-  const observe = (clock: ProgressClock, phase: string, status: object, step: object = {}, time = now, uid = 'a') => {
-    const bundle = { metadata: { uid }, status: { phase: 'Loading', ...status } };
-    const observation = { bundle, load: { nodes: [] }, site: { pools: [] } } as unknown as Observation;
-    return clock.observe(observation, { phase, conditions: [], ...step } as unknown as Step, time);
+  const observe = (
+    clock: ProgressClock,
+    phase: Phase,
+    status: UpgradeBundleStatus,
+    step: Partial<Step> = {},
+    time = now,
+    uid = 'a',
+  ): number => {
+    const bundle = { metadata: { name: 'a', uid }, status: { phase: 'Loading', ...status } as const };
+    return clock.observe(
+      { bundle, load: { nodes: [] }, site: { pools: [] } },
+      { phase, conditions: [], ...step },
+      time,
+    );
   };
 
   it('is that of the status in the same phase, unless it is to come', () => {
@@ -229,14 +240,21 @@ describe('the time of the last progress', () => {
   });
 
   it('is too long ago from the limit of the last condition that waits, until the end', () => {
-    const waiting = (type: string) => ({ type, status: 'False', reason: 'Waits', message: `waits for ${type}` });
-    const describeAfter = (minutes: number, phase = 'Loading', ...types: string[]): string | undefined =>
-      describeLongWait({ phase, conditions: types.map(waiting) } as unknown as Step, now - minutes * 60_000, now);
+    type Type = BundleCondition['type'];
+    const waiting = (type: Type): BundleCondition => ({
+      type,
+      status: 'False',
+      reason: 'Waits',
+      message: `waits for ${type}`,
+    });
+    const describeAfter = (minutes: number, phase: Phase, ...types: Type[]): string | undefined =>
+      describeLongWait({ phase, conditions: types.map(waiting) }, now - minutes * 60_000, now);
     expect(describeAfter(60, 'Loading', 'Ready', 'Loaded')).to.include('waits for Loaded');
     expect(describeAfter(59.9, 'Loading', 'Ready', 'Loaded')).to.equal(undefined);
-    const paused = { type: 'PoolsPaused', status: 'True', reason: 'Pinning', message: '' };
-    const pinning = { phase: 'Pinned', conditions: [paused, waiting('Pinned')] } as unknown as Step;
+    const paused = { ...waiting('PoolsPaused'), status: 'True', reason: 'Pinning' } as const;
+    const pinning: Step = { phase: 'Pinned', conditions: [paused, waiting('Pinned')] };
     expect(describeLongWait(pinning, now - 3 * hour, now)).to.include('set spec.paused to false');
-    for (const phase of ['Completed', 'Failed']) expect(describeAfter(600, phase, 'Loaded')).to.equal(undefined);
+    for (const phase of ['Completed', 'Failed'] as const)
+      expect(describeAfter(600, phase, 'Loaded')).to.equal(undefined);
   });
 });
