@@ -64,6 +64,16 @@ describe('a bundle with several releases', () => {
     );
   });
 
+  it('is made with a warning, also the second time, if no update leads from one release to the next', async () => {
+    await addRelease(workshop, { version: '4.18.20', components: ['cli'] });
+    const options = { version: '4.18.20,4.20.3', output: join(workshop.folder, 'gap') };
+    for (const words of [/^(?!Nothing to do)/, /^Nothing to do/]) {
+      const { stdout, stderr } = await workshop.create(options);
+      expect(stdout).to.match(words);
+      expect(stderr).to.include('warning: release 4.20.3 has no direct update from 4.18.20');
+    }
+  });
+
   it('is verified with the signature of every release', async () => {
     const outcome = await run('verify');
     expect(outcome.code, outcome.stdout + outcome.stderr).to.equal(0);

@@ -1,13 +1,56 @@
 import { mkdtemp, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { PassThrough } from 'node:stream';
+import { PassThrough, Writable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import type { Program } from '../../cmd/cli/command.ts';
-import { execute } from '../../cmd/execute.ts';
+import type { Command, Program } from '../../cmd/cli/command.ts';
+import { execute, type ProgramIo } from '../../cmd/execute.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { executeProgram } from '../support/program/execution.ts';
+import { executeProgram, type Execution } from '../support/program/execution.ts';
 import { executeSample } from '../support/program/program.ts';
+
+/** Runs the command `go` of a program. */
+async function executeCommand(
+  command: Partial<Command>,
+  io: Partial<ProgramIo> = {},
+  ...args: string[]
+): Promise<Execution> {
+  const load = () =>
+    Promise.resolve({ command: { options: {}, examples: [], run: () => Promise.resolve(), ...command } });
+  const program: Program = { name: 'oc other', describe: '', commands: [{ usage: 'go', describe: '', load }] };
+  const [stdout, stderr] = [new Screen(), new Screen()];
+  const { signal } = new AbortController();
+  const all = { stdout, stderr, environment: { TERM: 'xterm' }, executable: 'other', signal, ...io };
+  const code = await execute(program, ['go', ...args], all);
+  return { code, stdout: stdout.text, stderr: stderr.text };
+}
+
+/** A stream that records its output, slowly, and has the properties of a terminal. */
+class Screen extends Writable {
+  text = '';
+  readonly isTTY: boolean;
+
+  constructor(isTTY = false) {
+    super();
+    this.isTTY = isTTY;
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
+    setTimeout(() => {
+      this.text += chunk.toString();
+      done();
+    }, 1);
+  }
+
+  cursorTo(): boolean {
+    return true;
+  }
+
+  clearLine(): boolean {
+    return true;
+  }
+}
 
 describe('execute', () => {
   it('gives the exit code, and leaves the process alone', async () => {
@@ -44,27 +87,131 @@ describe('execute', () => {
   });
 
   it('ends immediately after an unexpected error beside the command', async () => {
-    const running = executeSample(['hang'], { broken: AbortSignal.abort(new TypeError('nobody waits for this')) });
-    expect((await running).stderr).to.match(/^error \([a-z-]+\): nobody waits for this \(a defect/);
+    const breakage = new AbortController();
+    let isFinished = false;
+    const { code, stderr } = await executeCommand(
+      {
+        run: async (_, { context }) => {
+          breakage.abort(new TypeError('nobody waits for this'));
+          await sleep(5000, undefined, { signal: context.signal });
+          isFinished = true;
+        },
+      },
+      { broken: breakage.signal },
+    );
+    expect([code, isFinished]).to.deep.equal([1, false]);
+    expect((await executeCommand({}, { broken: AbortSignal.abort(new TypeError('before')) })).code).to.equal(1);
+    expect(stderr).to.match(/^error \([a-z-]+\): nobody waits for this \(a defect/);
   });
 
   it('ends other operations of a command that failed', async () => {
     let signal: AbortSignal | undefined;
-    const load = () =>
-      Promise.resolve({
-        command: {
-          ...{ options: {}, examples: [] },
-          run: (_: unknown, { context }: { context: { signal: AbortSignal } }) => {
-            signal = context.signal;
-            return Promise.reject(new PluginError('unreachable', 'No answer.'));
-          },
-        },
-      });
-    const program: Program = { name: 'oc other', describe: '', commands: [{ usage: 'go', describe: '', load }] };
-    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-    const io = { stdout, stderr, environment: {}, executable: 'other', signal: new AbortController().signal };
-    expect(await execute(program, ['go'], io)).to.equal(1);
+    const { code } = await executeCommand({
+      run: (_, { context }) => {
+        signal = context.signal;
+        return Promise.reject(new PluginError('unreachable', 'No answer.'));
+      },
+    });
+    expect(code).to.equal(1);
     expect(signal?.aborted).to.equal(true);
+  });
+
+  it('reads other spellings of help, and completes a line', async () => {
+    expect((await executeCommand({}, {}, 'help')).stdout).to.include('Usage:\n  oc other go [options]\n');
+    const [stdout, stderr] = [new Screen(), new Screen()];
+    const io = { stdout, stderr, environment: {}, executable: 'other', signal: new AbortController().signal };
+    const commands = [{ usage: 'go', describe: 'Move', load: () => Promise.reject(new Error('not needed')) }];
+    expect(await execute({ name: 'oc other', describe: '', commands }, ['__complete', 'g'], io)).to.equal(0);
+    expect([stdout.text, stderr.text]).to.deep.equal(['go\tMove\n:4\n', '']);
+  });
+
+  it('names the help and the options of the command that failed', async () => {
+    const command: Partial<Command> = {
+      options: { oil: { type: 'boolean', describe: 'Use oil' } },
+      run: () => Promise.reject(new PluginError('tls', 'rust', { settings: ['oil', 'paint'] })),
+    };
+    expect((await executeCommand(command)).stderr).to.equal(
+      'error (tls): rust\ntry: --oil\nmore: oc other explain tls\n',
+    );
+    const { code, stderr } = await executeCommand(command, {}, '--water');
+    expect(code).to.equal(2);
+    expect(stderr).to.include("'oc other go --help' lists its options.");
+  });
+
+  it('tells its caller which command runs and what is unfinished, and takes the exit code from it', async () => {
+    const events: unknown[] = [];
+    const command: Partial<Command> = {
+      resumes: 'bytes',
+      run: async (_, { context, stdin, setExitCode }) => {
+        for await (const chunk of stdin) events.push(chunk);
+        context.onUnfinished?.(new PluginError('interrupted', 'It is unfinished.', { hint: 'Run it again.' }));
+        context.onUnfinished?.(undefined);
+        setExitCode(7);
+      },
+    };
+    const onCommand = ({ resumes }: Command): void => void events.push(resumes);
+    const onUnfinished = (message: string | undefined): void => void events.push(message);
+    expect(await executeCommand(command, { onCommand, onUnfinished })).to.deep.equal({
+      code: 7,
+      stdout: '',
+      stderr: '',
+    });
+    expect(events).to.deep.equal(['bytes', 'error: It is unfinished.\nhint: Run it again.', undefined]);
+  });
+
+  it('shows messages as the options and the kind of the command demand, those of packages for --verbose', async () => {
+    let hear: (text: string) => void = () => undefined;
+    const listenToPackages = (listener: (text: string) => void): void => void (hear = listener);
+    const run: Command['run'] = (_, { context }) => {
+      context.log('info', 'ours');
+      hear('of a package');
+      return Promise.resolve();
+    };
+    const messagesOf = async (command: Partial<Command>, ...args: string[]): Promise<string> =>
+      (await executeCommand({ run, ...command }, { listenToPackages }, ...args)).stderr;
+    expect(await messagesOf({})).to.equal('ours\n');
+    expect(await messagesOf({}, '--verbose')).to.equal('ours\nof a package\n');
+    expect(await messagesOf({}, '--quiet')).to.equal('');
+    expect(await messagesOf({ isService: true })).to.match(/^\S+Z INFO  ours\n$/);
+  });
+
+  it('ends the live line of a transfer, and says how much of an interrupted one is kept', async () => {
+    const controller = new AbortController();
+    const command: Partial<Command> = {
+      resumes: 'bytes',
+      run: (_, { context }) => {
+        context.onEvent({ kind: 'plan', images: 1, blobs: 1, bytes: 1000, present: 500 });
+        context.signal.throwIfAborted();
+        return Promise.resolve();
+      },
+    };
+    const showCursor = '\x1b[?25h';
+    const stderr = new Screen(true);
+    expect((await executeCommand(command, { stderr })).code).to.equal(0);
+    expect(stderr.text.endsWith(showCursor)).to.equal(true);
+    controller.abort(new PluginError('interrupted', 'Interrupted.'));
+    const again = new Screen(true);
+    expect((await executeCommand(command, { stderr: again, signal: controller.signal })).code).to.equal(130);
+    expect(again.text)
+      .to.include(showCursor)
+      .and.to.match(/500.* is kept\. To resume: oc other go\n$/);
+  });
+
+  it('ends when slow readers have everything, and fails if the output cannot be written', async () => {
+    const run: Command['run'] = (_, { terminal }) => {
+      for (const line of ['a', 'b', 'c']) terminal.print(line);
+      return Promise.resolve();
+    };
+    expect(await executeCommand({ run })).to.deep.equal({ code: 0, stdout: 'a\nb\nc\n', stderr: '' });
+    const breakage = new AbortController();
+    const full = new Writable({
+      write: (_chunk, _encoding, done) => done(new Error('no space')),
+      // As a pipe does, which closes first.
+      destroy: (cause, done) => void setImmediate(done, cause),
+    });
+    full.on('error', (cause) => breakage.abort(new PluginError('not-writable', cause.message)));
+    const { code, stderr } = await executeCommand({ run }, { stdout: full, broken: breakage.signal });
+    expect([code, stderr.split('\n')[0]]).to.deep.equal([1, 'error (not-writable): no space']);
   });
 
   it('says that the current folder is gone', async () => {

@@ -91,7 +91,7 @@ const kinds = {
 type ClusterSuggestion = keyof typeof kinds;
 
 /**
- * Finds the names of all objects of a kind in the cluster of a command line, sorted. Never asks for a password, and
+ * Finds the names of all objects of a kind in the cluster of a command line. Never asks for a password, and
  * retries only until the signal is aborted. Throws the errors of reading.
  */
 async function findClusterNames(
@@ -105,15 +105,15 @@ async function findClusterNames(
     import('../options.ts'),
     import('../arguments.ts'),
   ]);
-  const given = Object.entries(clusterAccessOptions).flatMap(([name, option]) => {
+  const given = Object.entries(clusterAccessOptions).map(([name, option]) => {
     const list = values[name] ?? [];
     const last = option.type === 'boolean' ? list.at(-1) === 'true' : list.at(-1);
-    return list.length === 0 ? [] : [[name, 'repeatable' in option ? list : last]];
+    return [name, 'repeatable' in option ? list : last] as const;
   });
-  const line = { words: [], values: Object.fromEntries(given) as Record<string, unknown>, rest: [] };
+  const line = { words: [], values: Object.fromEntries(given), rest: [] };
   const args = await readArguments(line, { options: clusterAccessOptions });
   const context = { signal, log: () => undefined, onEvent: () => undefined };
   using cluster = await openCluster(args as Arguments<typeof clusterAccessOptions>, environment, context);
   const { apiVersion, kind } = kinds[suggestion];
-  return (await cluster.list(apiVersion, kind)).map(({ metadata }) => metadata.name).sort();
+  return (await cluster.list(apiVersion, kind)).map(({ metadata }) => metadata.name);
 }

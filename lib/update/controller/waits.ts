@@ -1,6 +1,15 @@
 import type { BundleCondition } from '../conditions.ts';
-import type { Observation } from './observation.ts';
+import type { UpgradeBundle } from '../upgradeBundle.ts';
+import type { LoadState } from './loadState.ts';
+import type { Site } from './readiness.ts';
 import type { Step } from './step.ts';
+
+/** What of an observation shows progress. */
+interface ObservedProgress {
+  readonly bundle: Pick<UpgradeBundle, 'metadata' | 'status'>;
+  readonly load: Pick<LoadState, 'nodes'>;
+  readonly site: Pick<Site, 'pools'>;
+}
 
 /** How long the controller waits without progress, in minutes, and what to do then. By the type of the condition. */
 const limits: Partial<Record<BundleCondition['type'], readonly [minutes: number, advice: string]>> = {
@@ -28,7 +37,7 @@ export class ProgressClock {
    * Returns when the update last made progress, in milliseconds since 1970. A new controller continues with the time in
    * the status. Words of conditions are no progress: some change at each retry.
    */
-  observe({ bundle, load, site }: Observation, step: Step, now = Date.now()): number {
+  observe({ bundle, load, site }: ObservedProgress, step: Step, now = Date.now()): number {
     const { status = {}, metadata } = bundle;
     const pools = site.pools.map(({ status: own, spec }) => {
       const { updatedMachineCount } = (own ?? {}) as { updatedMachineCount?: unknown };

@@ -114,7 +114,7 @@ function checkPort({ nodes }: MirrorSite, port: number, templates: readonly PodT
 
 function checkSets({ siteMirrors, sources, contentPolicies, version }: MirrorSite): Finding[] {
   const [policy] = contentPolicies;
-  const isEarly = version !== '' && isOlder(version, '4.14.3');
+  const isEarly = isOlder(version, '4.14.3');
   return [
     ...siteMirrors.flatMap(({ source, conflict }) =>
       conflict

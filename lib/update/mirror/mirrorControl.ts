@@ -84,15 +84,14 @@ export class MirrorControl {
   async findLack(
     cluster: Cluster,
     { nodes, pools }: { readonly nodes: readonly StoredObject[]; readonly pools: readonly StoredObject[] },
-    { release, images }: BundleMetadata,
+    { images }: BundleMetadata,
   ): Promise<string | undefined> {
     const [authority, port] = [await this.#read('ca.crt'), await this.#read('port')];
     if (authority === undefined || port === undefined) return undefined;
     const connections = new Connections({ certificates: { for: () => Promise.resolve({ ca: [authority] }) } });
-    const wanted = [...new Set([release, ...images])];
     try {
       const origins = listAddresses(nodes).map((address) => `https://${address}:${port}`);
-      const states = await Promise.all(origins.map((origin) => this.#askMirror(connections, origin, wanted)));
+      const states = await Promise.all(origins.map((origin) => this.#askMirror(connections, origin, images)));
       const signed = new Set(states.flatMap((state) => [...(state.signed ?? [])]));
       const lacks = states.flatMap(({ lack, signed: own }, index) => {
         const unsigned = own ? [...signed].filter((image) => !own.has(image)) : [];

@@ -71,9 +71,14 @@ async function followSecret({ host, secrets, executable }: MirrorKeeperOptions, 
   const unit = mirrorUnit({ port: Number(port), executable });
   if ((await readOrNothing(unitFile)) === unit) return;
   await writeAtomically(unitFile, unit);
-  await systemctl('daemon-reload');
-  await systemctl('enable', mirrorUnitName);
-  await systemctl('restart', mirrorUnitName);
+  try {
+    for (const args of [['daemon-reload'], ['enable', mirrorUnitName], ['restart', mirrorUnitName]])
+      await systemctl(...args);
+  } catch (error) {
+    // The next check would take a present unit as started.
+    await rm(unitFile, { force: true });
+    throw error;
+  }
   context.log('info', `the mirror of this node was started at port ${port}`);
 }
 

@@ -140,12 +140,12 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     return manifest && this.#isComplete(manifest.descriptor) ? manifest.descriptor : undefined;
   }
 
-  #isComplete(descriptor: Descriptor, above: readonly Digest[] = []): boolean {
+  #isComplete(descriptor: Descriptor): boolean {
     const { digest, size } = descriptor;
-    if (this.#corrupt.has(digest) || above.includes(digest)) return false;
+    if (this.#corrupt.has(digest)) return false;
     const manifest = this.#manifests.get(digest);
     if (!manifest) return !isManifest(descriptor) && this.#blobs.get(digest)?.size === size;
-    return manifest.children.every((child) => this.#isComplete(child, [...above, digest]));
+    return manifest.children.every((child) => this.#isComplete(child));
   }
 
   #holder(digest: Digest): ContentSource & LocalContent {

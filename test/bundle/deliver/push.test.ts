@@ -301,6 +301,14 @@ describe('pushBundle', () => {
       expect(tags).to.have.length(7);
     });
 
+    it('does not blame the bundle if the registry refuses content', async () => {
+      const { digest = '' } = bundle.release.images.get('machine-os-content') ?? {};
+      registry.fault(new RegExp(`PUT .*/manifests/${digest}`), { answer: { status: 400 } });
+      const error = await failureOf(push(bundle.path, registry.host, 'a/b'));
+      expect(error.message).to.contain('400');
+      expect(error.hint ?? '').not.to.contain('Copy the bundle again');
+    });
+
     it('names corrupt and missing manifests by their images before anything moves', async () => {
       const folder = await bundle.unpack();
       const [corrupt, missing] = ['machine-os-content', 'rhel-coreos-8'].map(

@@ -77,6 +77,8 @@ describe('Session', () => {
       expect(failure.message).to.contain(`the certificate of ${server.host} is not trusted`);
       expect(failure.hint).to.contain('certificate-authority-data of the cluster “here”').and.contain(kubeconfig);
       expect(await ask(kubeconfig, { insecureSkipTlsVerify: true })).to.equal('v1.27.3');
+      const insecure = { server: server.url, 'insecure-skip-tls-verify': true };
+      expect(await ask(await folder.write({ cluster: insecure }))).to.equal('v1.27.3');
     });
 
     it('verifies by tls-server-name if there is one', async () => {

@@ -108,8 +108,7 @@ describe('oc adm-release-mirror-config list', () => {
     it('go around a blocked update, from a version that is not mirrored, and name their risks', async () => {
       const around = await find('4.12.3', '4.12.9', '-o', 'json');
       expect(around.stderr).to.equal('');
-      expect(JSON.parse(around.stdout)).to.deep.equal({
-        outputVersion: 1,
+      expect(JSON.parse(around.stdout)).to.deep.include({
         channels: ['fast-4.12'],
         steps: mirrored.slice(0, 2).map(({ version, digest }) => ({
           version,
@@ -133,7 +132,7 @@ describe('oc adm-release-mirror-config list', () => {
         ...[`--graph-data=${join(folder, 'paths.tar')}`, bundle],
       );
       const step = { version: release.version, pullspec: release.pullspec, risks: [] };
-      expect(JSON.parse(stdout)).to.deep.equal({ outputVersion: 1, channels: ['fast-4.12'], steps: [step] });
+      expect(JSON.parse(stdout)).to.deep.include({ steps: [step] });
     });
 
     it('take the direct update if nothing blocks it', async () => {

@@ -311,26 +311,6 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     }
   });
 
-  it('verifies the certificate of the API server, unless the kubeconfig or the command line says not to', async function () {
-    await open();
-    await mirroring.succeed(['--to-dir=mirror']);
-    await using authority = await makeAuthority();
-    const { certificate: cert, key } = await authority.issue();
-    await using secure = await startApiServer({ openshift: '4.14.3', tls: { cert, key } });
-    const clusters = { strict: {}, lax: { 'insecure-skip-tls-verify': true } };
-    const written = Object.entries(clusters).map(async ([file, cluster]) => {
-      return `--kubeconfig=${await kubeconfigs.write({ file, cluster: { server: secure.url, ...cluster } })}`;
-    });
-    const [strict = '', lax = ''] = await Promise.all(written);
-    kubeconfig = strict;
-    expect((await apply('mirror')).stderr).to.contain('is not trusted');
-    expect((await apply('mirror', '--insecure-skip-tls-verify')).stdout).to.contain(' created');
-    kubeconfig = lax;
-    expect((await apply('mirror')).stdout).to.contain(' unchanged');
-    const named = await apply('mirror', `--certificate-authority=${authority.certificateFile}`);
-    expect(named.stdout, named.stderr).to.contain(' unchanged');
-  });
-
   it('resumes after an interruption, or a failure of the cluster', async () => {
     await open();
     await mkdir(mirroring.path('config'));

@@ -103,7 +103,7 @@ describe('oc adm-release-mirror-config of two releases and an additional image',
   it('prints one list as JSON, and one mapping', async () => {
     const results = JSON.parse(await mirroring.succeed(['--to-dir=listed', '-o', 'json'], both)) as object[];
     expect(results).to.have.length(2);
-    expect(results[1]).to.include({ outputVersion: 1, version: '4.12.4', dryRun: 'none' });
+    expect(results[1]).to.include({ version: '4.12.4', dryRun: 'none' });
     const to = ['--to=registry.test/a/b', '--to-mirror', '-o', 'json'];
     const { mapping } = JSON.parse(await mirroring.succeed(to, both)) as { mapping: object[] };
     for (const { pullspec: source, tag } of [old, workshop.release])

@@ -5,7 +5,6 @@ import type { Finding } from '../../../lib/cluster/finding.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeAuthority } from '../../support/certificates.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
@@ -84,19 +83,6 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(report.findings[0]).to.have.all.keys('check', 'severity', 'subject', 'message', 'advice');
     expect(report.findings[0]).to.include({ check: 'bundle', severity: 'blocker' });
     expect((await preflight(bundle.path, '--allow-unsigned')).code).to.equal(0);
-  });
-
-  it('does not verify the certificate of a cluster if the kubeconfig disables that', async () => {
-    await using authority = await makeAuthority();
-    const { key, certificate: cert } = await authority.issue();
-    await using secure = await startApiServer({ openshift: '4.19.3', tls: { key, cert } });
-    const cluster = { server: secure.url, 'insecure-skip-tls-verify': true };
-    const file = `--kubeconfig=${await kubeconfigs.write({ file: 'insecure', cluster })}`;
-    const { code, stdout, stderr } = await runProgram(kubeconfigs.folder, 'preflight', [file]);
-    // It was read, and has neither nodes nor workloads.
-    expect(stderr).to.match(/^error \([a-z-]+\): The cluster cannot boot without a registry: 2 blockers/);
-    expect(stdout).to.contain('0 nodes and 0 workloads checked').and.not.to.contain('Nothing was found');
-    expect(code).to.equal(1);
   });
 
   it('finds images without a signature in a docker-registry, and prints the command that adds them', async function () {

@@ -106,7 +106,7 @@ describe('Connections', () => {
 
   it('uploads a stream that is opened when its turn has come', async () => {
     const server = await start();
-    const bytes = Buffer.alloc(3_000_000, 'up');
+    const bytes = Buffer.alloc(100_000_000, 'up');
     const response = await connect().exchange({
       method: 'POST',
       url: new URL(`${server.url}/v2/a/blobs/uploads/?digest=sha256:wrong`),
@@ -133,6 +133,26 @@ describe('Connections', () => {
     expect(response.status).to.equal(413);
     await readBody(response, 1000);
     expect(endless.destroyed).to.equal(true);
+  });
+
+  it('sends an upload to its end that is accepted before', async () => {
+    let received = 0;
+    await using server = http.createServer((request, response) => {
+      response.writeHead(201).flushHeaders();
+      request.on('data', (chunk: Buffer) => (received += chunk.length)).on('end', () => response.end());
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const { port } = server.address() as AddressInfo;
+    const { status, body } = await connect().exchange({
+      method: 'PUT',
+      url: new URL(`http://127.0.0.1:${port}/x`),
+      headers: { 'Content-Length': '100000000' },
+      body: () => Promise.resolve(generatedBody(100_000_000).open(0)),
+      signal,
+    });
+    expect(status).to.equal(201);
+    await readBody({ body }, 1000);
+    expect(received).to.equal(100_000_000);
   });
 
   it('passes on why the body of an upload cannot be read', async () => {

@@ -206,14 +206,16 @@ describe('upgradeRegistry', function () {
     expect([again.code, again.stdout.startsWith('outputVersion: 1\noutcome: unchanged\n')]).to.deep.equal([0, true]);
   });
 
-  it('creates the secret that Redis needs if podman has none, and keeps an existing one', async () => {
+  it('creates the secret that Redis needs if podman has none, until its rollback, and keeps an existing one', async () => {
     host.secrets.set('redis_pass', 'strongpassword');
     expect((await upgrade()).code).to.equal(0);
-    expect(host.secrets.has('redis_pass')).to.equal(true);
     expect((await call('rollback')).code).to.equal(0);
+    expect(host.secrets.has('redis_pass')).to.equal(true);
     host.secrets.clear();
     expect((await upgrade()).code).to.equal(0);
     expect(host.secrets.get('redis_pass')).to.equal('strongpassword');
+    expect((await call('rollback')).code).to.equal(0);
+    expect([...host.secrets.keys()]).to.deep.equal([]);
   });
 
   it('replaces the installer’s certificate with the administrator’s, and then keeps it', async () => {

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { takeLock } from '../../../lib/content/files/lock.ts';
 import { mountLock } from '../../../lib/node/media/privateMounts.ts';
@@ -58,6 +59,17 @@ describe('AgentMedia', () => {
     expect(await media.find()).to.deep.equal([]);
   });
 
+  it('continues with the other folders if one has too many files', async () => {
+    const folders = ['full', 'drives'].map((name) => join(folder, name));
+    await mkdir(join(folder, 'full'));
+    for (let count = 0; count < 65; count += 1) await writeFile(join(folder, `full/upgrade-${count}.tar`), '');
+    const host = { root: '/', environment: { PATH: folder } };
+    const both = await AgentMedia.open({ host, place: join(folder, 'no-folder/media'), devices: [], folders }, context);
+    await copyFile(bundle.path, join(folder, 'drives/upgrade-a.tar'));
+    expect(await both.find()).to.have.length(1);
+    expect(context.lines).to.include(`warn: ${folder}/full has more than 64 bundles`);
+  });
+
   it('reports a file that is not a bundle once, and reads it again when it changes', async () => {
     const path = join(folder, 'drives/upgrade-x.tar');
     await writeFile(path, 'not yet');
@@ -77,6 +89,17 @@ describe('AgentMedia', () => {
     await writeFile(named, 'no bundle');
     await media.find(named);
     expect(media.problems.join()).to.contain('anywhere.tar');
+    await copyFile(bundle.path, named);
+    const { size } = await stat(named);
+    expect(await media.find(named)).to.have.length(1);
+    await writeFile(named, Buffer.alloc(size));
+    expect(await media.find(named)).to.deep.equal([]);
+    await copyFile(bundle.path, named);
+    expect(await media.find(named)).to.have.length(1);
+    await rm(named);
+    expect(await media.find(named)).to.deep.equal([]);
+    await writeFile(named, 'no bundle');
+    await media.find(named);
     // A later record names no file.
     await media.find();
     expect(media.problems).to.deep.equal([]);
@@ -92,7 +115,10 @@ describe('AgentMedia', () => {
     const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [], deviceTimeout: 100 };
     const hung = await AgentMedia.open(options, context);
     expect(await hung.find(device)).to.deep.equal([]);
-    expect(hung.problems).to.deep.equal([`${device} does not answer: it is skipped until it does`]);
+    const problem = `${device} does not answer: it is skipped until it does`;
+    expect(hung.problems).to.deep.equal([problem]);
+    expect(await hung.find(device)).to.deep.equal([]);
+    expect(context.lines.filter((line) => line === `warn: ${problem}`)).to.have.length(1);
     await writeFile(answer, '\n');
   });
 
@@ -126,12 +152,66 @@ describe('AgentMedia', () => {
     expect(await agent.find()).to.deep.equal([]);
   });
 
+  it('names the bundles on removable drives and what looks like one, until they are removed', async function () {
+    await requireLoopDevices(this);
+    await using ended = new AsyncDisposableStack();
+    const place = await makeFolder();
+    ended.defer(() => removeFolder(place));
+    const drives = await Drives.open(place);
+    ended.defer(() => drives.close());
+    const files = join(place, 'files');
+    await mkdir(files);
+    await writeFile(join(files, 'upgrade-bad.tar'), 'no bundle');
+    const bad = await drives.plug(await drives.makeExt4(files));
+    await copyFile(bundle.path, join(files, 'upgrade-bad.tar'));
+    const good = await drives.plug(await drives.makeExt4(files, '', 32));
+    await writeFile(
+      join(drives.path.split(':')[0] ?? '', 'udevadm'),
+      `#!/bin/sh\necho $$ > '${place}/pid'\necho 'UDEV [1.0] add'\nexec sleep 600\n`,
+      {
+        mode: 0o755,
+      },
+    );
+    const host = { root: '/', environment: { PATH: drives.path } };
+    const options = { host, place: join(place, 'media'), devices: [], folders: [] };
+    const agent = await AgentMedia.open(options, context);
+    ended.defer(() => agent.close());
+    // An event of a device ends it.
+    await agent.wait(2 ** 31 - 1, new AbortController().signal);
+    expect((await agent.find()).map(({ device }) => device)).to.deep.equal([good.device]);
+    expect(context.lines).to.include(`info: ${good.device} has 4.12.4 x86_64`);
+    expect(agent.problems).to.have.length(1);
+    const [problem = ''] = agent.problems;
+    const path = join(place, 'media', basename(bad.device), 'upgrade-bad.tar');
+    expect(problem).to.equal(`${path} is not a complete upgrade bundle: it is not a tar`);
+    expect(context.lines).to.include(`warn: ${problem}`);
+    // Links outside /dev lead to no device, and files of /dev are files.
+    const [link, named] = [join(place, 'link'), '/dev/shm/oc-disconnected-test.tar'];
+    await symlink(good.device, link);
+    expect(await agent.find(link)).to.deep.equal([]);
+    ended.defer(() => rm(named, { force: true }));
+    await copyFile(bundle.path, named);
+    expect((await agent.find(named)).map(({ path }) => path)).to.deep.equal([named]);
+    await writeFile(named, 'no bundle');
+    await agent.find(named);
+    // Its problem is that of another search.
+    expect(await agent.find(bad.device)).to.deep.equal([]);
+    expect(agent.problems).to.deep.equal([problem]);
+    await good.pull();
+    expect(await agent.find()).to.deep.equal([]);
+    expect(context.lines).to.include(`info: ${good.device} was removed`);
+    await agent.close();
+    const pid = (await readFile(join(place, 'pid'), 'utf8')).trim();
+    while (existsSync(`/proc/${pid}/exe`)) await sleep(10);
+  });
+
   it('waits until the signal or the time limit', async () => {
     const stop = new AbortController();
-    const waiting = media.wait(60_000, stop.signal);
+    const forever = 2 ** 31 - 1;
+    const waiting = media.wait(forever, stop.signal);
     stop.abort();
     await waiting;
-    await media.wait(60_000, stop.signal);
+    await media.wait(forever, stop.signal);
     await media.wait(1, new AbortController().signal);
   });
 });

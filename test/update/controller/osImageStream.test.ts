@@ -90,6 +90,37 @@ describe('the OSImageStream of an update', () => {
     );
   });
 
+  it('waits until the version operator accepts the release and defines OSImageStream', async () => {
+    await start();
+    rollout.site.builds.clear();
+    Object.assign(rollout.site, { noticing: false, updating: false });
+    await rollout.control();
+    begin();
+    await rollout.until(() => condition().startsWith('False NotRequested'));
+    rollout.site.noticing = true;
+    rollout.site.wake();
+    await rollout.until(() => condition().startsWith('False NotServed'));
+    expect(rollout.condition('Stalled')).not.to.match(/^True/);
+    rollout.site.controller.define(build);
+    await rollout.until(() => condition().startsWith('True Described'));
+  });
+
+  it('stays described while no pod of the controller runs', async () => {
+    await start();
+    await rollout.control();
+    begin();
+    await rollout.until(() => condition().startsWith('True Described'));
+    for (const { metadata } of rollout
+      .all('Pod')
+      .filter(({ metadata: { name } }) => name.startsWith('machine-config-controller')))
+      rollout.remove('Pod', metadata.name, metadata.namespace);
+    const reads = (): number =>
+      rollout.server.requests.filter(({ path }) => path.endsWith('osimagestreams/cluster')).length;
+    const before = reads();
+    await rollout.until(() => reads() >= before + 3);
+    expect(condition()).to.match(/^True Described/);
+  });
+
   it('waits for the end of a controller that still renders from it, and keeps its default stream', async () => {
     await start('5.0.0');
     putEarlier();
@@ -112,6 +143,8 @@ describe('the OSImageStream of an update', () => {
     begin();
     await rollout.until(() => notes() !== undefined);
     expect(find()?.['status']).to.equal(undefined);
+    await rollout.until(() => condition().startsWith('False NotWritten'));
+    await rollout.until(() => rollout.condition('Stalled').startsWith('True Failing: the OSImageStream of 5.0.1'));
     first.crash();
     rollout.server.clearFaults();
     await rollout.control('worker-0');

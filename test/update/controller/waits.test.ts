@@ -1,4 +1,8 @@
 import { expect } from 'chai';
+import type { BundleCondition } from '../../../lib/update/conditions.ts';
+import type { Step } from '../../../lib/update/controller/step.ts';
+import { describeLongWait, ProgressClock } from '../../../lib/update/controller/waits.ts';
+import type { Phase, UpgradeBundleStatus } from '../../../lib/update/upgradeBundle.ts';
 import { makeFacts, makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { RolloutSite, type TestController } from '../../fakes/cluster/rollout.ts';
@@ -194,4 +198,63 @@ describe('a wait of the controller', () => {
       expect(rollout.condition('Stalled')).not.to.match(/^True/);
     });
   }
+});
+
+describe('the time of the last progress', () => {
+  const now = Date.parse('2026-11-26T12:00:00Z');
+  const hour = 3600_000;
+  const at = (time: number): string => new Date(time).toISOString();
+  const observe = (
+    clock: ProgressClock,
+    phase: Phase,
+    status: UpgradeBundleStatus,
+    step: Partial<Step> = {},
+    time = now,
+    uid = 'a',
+  ): number => {
+    const bundle = { metadata: { name: 'a', uid }, status: { phase: 'Loading', ...status } as const };
+    return clock.observe(
+      { bundle, load: { nodes: [] }, site: { pools: [] } },
+      { phase, conditions: [], ...step },
+      time,
+    );
+  };
+
+  it('is that of the status in the same phase, unless it is to come', () => {
+    const times = [{ lastProgressTime: at(now - hour) }, { lastProgressTime: at(now + hour) }, {}];
+    expect(times.map((status) => observe(new ProgressClock(), 'Loading', status))).to.deep.equal([
+      now - hour,
+      now,
+      now,
+    ]);
+    expect(observe(new ProgressClock(), 'Loaded', { lastProgressTime: at(now - hour) })).to.equal(now);
+  });
+
+  it('changes with the progress, and with the UpgradeBundle', () => {
+    const clock = new ProgressClock();
+    expect(observe(clock, 'Loading', {})).to.equal(now);
+    expect(observe(clock, 'Loading', {}, {}, now + 1000)).to.equal(now);
+    expect(observe(clock, 'Loading', {}, { progress: '10%' }, now + 2000)).to.equal(now + 2000);
+    const other = { lastProgressTime: at(now - hour) };
+    expect(observe(clock, 'Loading', other, { progress: '10%' }, now + 3000, 'b')).to.equal(now - hour);
+  });
+
+  it('is too long ago from the limit of the last condition that waits, until the end', () => {
+    type Type = BundleCondition['type'];
+    const waiting = (type: Type): BundleCondition => ({
+      type,
+      status: 'False',
+      reason: 'Waits',
+      message: `waits for ${type}`,
+    });
+    const describeAfter = (minutes: number, phase: Phase, ...types: Type[]): string | undefined =>
+      describeLongWait({ phase, conditions: types.map(waiting) }, now - minutes * 60_000, now);
+    expect(describeAfter(60, 'Loading', 'Ready', 'Loaded')).to.include('waits for Loaded');
+    expect(describeAfter(59.9, 'Loading', 'Ready', 'Loaded')).to.equal(undefined);
+    const paused = { ...waiting('PoolsPaused'), status: 'True', reason: 'Pinning' } as const;
+    const pinning: Step = { phase: 'Pinned', conditions: [paused, waiting('Pinned')] };
+    expect(describeLongWait(pinning, now - 3 * hour, now)).to.include('set spec.paused to false');
+    for (const phase of ['Completed', 'Failed'] as const)
+      expect(describeAfter(600, phase, 'Loaded')).to.equal(undefined);
+  });
 });

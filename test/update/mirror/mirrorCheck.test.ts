@@ -10,6 +10,7 @@ import { digestMirrorSet } from '../../../lib/update/mirror/mirrorObjects.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { readMirrorSite } from '../../../lib/update/mirror/mirrorSite.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { furnish, node, pod, podSpec, workload } from '../../fakes/cluster/site.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
@@ -79,6 +80,14 @@ describe('checkMirrors', () => {
 
   it('finds nothing at a fitting site, and asks nothing of a cluster without mirrors', async () => {
     await start();
+    // Older sets, and sets of broader sources, go together with the mirrors.
+    put({
+      apiVersion: 'operator.openshift.io/v1alpha1',
+      kind: 'ImageContentSourcePolicy',
+      metadata: { name: 'old' },
+      spec: {},
+    });
+    putSet('ImageDigestMirrorSet', 'broader', 'quay.io');
     expect(await find(9690)).to.deep.equal([]);
     put(node('master-0', 'master'));
     const survey = await surveyCluster(connected.cluster);
@@ -110,6 +119,12 @@ describe('checkMirrors', () => {
       'blocker DaemonSet/exporter uses port 9690 of control plane nodes',
       'blocker Secret/pull-secret does not exist, and the machine config controller reads no mirror without it',
     ]);
+  });
+
+  it('warns of a node without an IPv4 address beside others that have one', async () => {
+    await start();
+    put(node('master-1', 'master', { addresses: [{ type: 'InternalIP', address: 'fd00::12' }] }));
+    expect(await find(9690)).to.deep.equal(['warning Node/master-1 has no IPv4 address for a mirror']);
   });
 
   it('blocks sets of any kind that contradict each other, also if one of them has no policy', async () => {
@@ -148,7 +163,8 @@ describe('checkMirrors', () => {
 
   it('warns of what keeps nodes from the mirrors', async () => {
     await start('4.14.1');
-    const files = [{ path: '/etc/containers/registries.conf.d/999-ours.conf' }, { path: '/etc/motd' }];
+    const own = ['registries.conf', 'registries.conf.d/999-ours.conf'].map((name) => `/etc/containers/${name}`);
+    const files = [...own, '/etc/motd', '/etc/containers/registries.config'].map((path) => ({ path }));
     const written = { config: { storage: { files } } };
     const annotations = { 'machineconfiguration.openshift.io/generated-by-controller-version': 'a' };
     put({ apiVersion: machines, kind: 'MachineConfig', metadata: { name: '99-ours' }, spec: written });
@@ -163,8 +179,16 @@ describe('checkMirrors', () => {
       `warning Image/cluster does not allow images of ${payload}/ocp-v4.0-art-dev`,
       'warning Proxy/cluster a machine config controller before August 2026 asks it for the mirrors, and ignores noProxy',
       'warning ClusterVersion/version 4.14.1 reboots every node when the CA of the mirrors changes',
-      'warning MachineConfig/99-ours writes /etc/containers/registries.conf.d/999-ours.conf',
+      `warning MachineConfig/99-ours writes ${own.join(', ')}`,
     ]);
+  });
+
+  it('warns of sources that the site blocks, and of nothing that a site without a proxy has', async () => {
+    await start();
+    const registrySources = { blockedRegistries: [`${payload}/ocp-release`] };
+    put({ apiVersion: config, kind: 'Image', metadata: { name: 'cluster' }, spec: { registrySources } });
+    put({ apiVersion: config, kind: 'Proxy', metadata: { name: 'cluster' }, status: {} });
+    expect(await find(9690)).to.deep.equal([`warning Image/cluster does not allow images of ${payload}/ocp-release`]);
   });
 
   it('warns of a node that was added', async () => {
@@ -188,6 +212,20 @@ describe('checkMirrors', () => {
     expect(await find(undefined)).to.deep.equal(['warning Node/master-0 its mirror does not have 4.20.3']);
     report('master-0', '4.20.3');
     expect(await find(undefined)).to.deep.equal([]);
+  });
+
+  it('does not count on the mirrors for images by tag', async () => {
+    await start();
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', 'quay.io/shop', {
+      mirrors: ['localhost:9690/x', '192.0.2.11:9690/x'],
+    });
+    report('master-0', '4.20.3');
+    const template = (image: string) => ({ template: { spec: podSpec({ image }) } });
+    put(workload('Deployment', 'tagged', 'shop', template('quay.io/shop/web:1')));
+    put(workload('Deployment', 'exact', 'shop', template(`quay.io/shop/web@sha256:${'c'.repeat(64)}`)));
+    expect(await find(undefined)).to.deep.equal([
+      'info Deployment/tagged a node that loses its images does not get back quay.io/shop/web:1',
+    ]);
   });
 
   it('asks installed mirrors, and tells another service from a mirror that it cannot reach', async () => {
@@ -235,9 +273,16 @@ describe('checkMirrors', () => {
     const digest = `sha256:${'c'.repeat(64)}`;
     const template = (image: string) => ({ template: { spec: podSpec({ image }) } });
     put(workload('Deployment', 'tagged', 'shop', template('quay.io/shop/web:1')));
+    put(pod('tagged-1', 'shop', podSpec({ image: 'quay.io/shop/web:1' }), 'Deployment/tagged'));
+    const { containers } = podSpec({ image: 'quay.io/shop/web:3' }) as { containers: [Json] };
+    put(pod('foreign', 'shop', { containers: [...containers, { ...containers[0], name: 'same' }] }, 'Widget/other'));
     put(workload('Deployment', 'other', 'shop', template(`quay.io/shop/web@${digest}`)));
     put(workload('Deployment', 'built', 'shop', template('image-registry.openshift-image-registry.svc:5000/shop/a:1')));
     put(workload('Deployment', 'mirrored', 'shop', template(`registry.redhat.io/a/b@${digest}`)));
+    // Only images by digest come from mirrors.
+    put(workload('Deployment', 'site', 'shop', template('registry.redhat.io/a/b:1')));
+    put(workload('Deployment', 'unmirrored', 'shop', template(`registry.example.org/a@${digest}`)));
+    putSet('ImageDigestMirrorSet', 'empty', 'registry.example.org', { mirrors: [] });
     put(workload('Deployment', 'stopped', 'shop', { ...template('quay.io/shop/web:2'), replicas: 0 }));
     putSet('ImageDigestMirrorSet', 'site', 'registry.redhat.io');
     put({ apiVersion: machines, kind: 'MachineOSConfig', metadata: { name: 'infra' } });
@@ -245,7 +290,10 @@ describe('checkMirrors', () => {
     expect(await find(9690)).to.have.members([
       'warning MachineOSConfig/infra builds an operating system',
       `info Deployment/tagged ${lost} quay.io/shop/web:1`,
+      `info Pod/foreign ${lost} quay.io/shop/web:3`,
       `info Deployment/other ${lost} quay.io/shop/web@${digest}`,
+      `info Deployment/site ${lost} registry.redhat.io/a/b:1`,
+      `info Deployment/unmirrored ${lost} registry.example.org/a@${digest}`,
     ]);
   });
 });

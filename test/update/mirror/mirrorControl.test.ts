@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { text } from 'node:stream/consumers';
+import { mock } from 'node:test';
 import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { applyObjects } from '../../../lib/cluster/serverSideApply.ts';
@@ -26,13 +27,15 @@ import {
   type MirrorPlan,
 } from '../../../lib/update/mirror/mirrorObjects.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
+import type { ApiObject } from '../../fakes/kubernetes/apiObjects.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import { readRights } from '../../fakes/kubernetes/apiRights.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { connectTo, startCluster, type ConnectedCluster, type StartedCluster } from '../../support/cluster.ts';
 import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 
 const hosts = ['127.0.0.1', '127.0.0.2'];
@@ -145,12 +148,41 @@ describe('MirrorControl', () => {
     expect(await ask()).to.include(`the mirror ${urls[0]} does not answer`);
   });
 
+  it('holds an update while a mirror fails at a signature, which ends the pull of a runtime', async () => {
+    const { certificate: cert, key } = await authority.issue({ hosts });
+    const mirror = await startRegistry({ tls: { cert, key } });
+    open.defer(() => mirror.stop());
+    await writeFile(join(secrets, 'port'), new URL(mirror.url).port);
+    mirror.fault(/manifests\/sha256:/, { answer: { status: 200 } });
+    mirror.fault(/manifests\/sha256-/, { answer: { status: 500 } });
+    site.configureMirror(authority.certificate);
+    const { metadata } = site.facts ?? expect.fail('there are no facts');
+    const control = new MirrorControl(secrets, makeContext());
+    expect(await control.findLack(connected.cluster, { nodes: nodes(['127.0.0.1']), pools: [] }, metadata)).to.equal(
+      `the mirror ${mirror.url.replace('localhost', '127.0.0.1')} responds with 500 for the signature of ${metadata.release}`,
+    );
+  });
+
   it('holds an update until the cluster is configured for the mirrors', async () => {
     await writeFile(join(secrets, 'port'), '9690');
     const control = new MirrorControl(secrets, makeContext());
     const metadata = (site.facts ?? expect.fail()).metadata;
     const ask = () =>
       control.findLack(connected.cluster, { nodes: [], pools: site.all('MachineConfigPool') }, metadata);
+    const spec = {
+      imageRegistryBundleUserData: [{ file: 'r.example.com', data: Buffer.from('another CA').toString('base64') }],
+    };
+    const metadataOf = (name: string) => ({ metadata: { name } });
+    const [set, config] = [
+      { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', ...metadataOf('site'), spec: {} },
+      {
+        apiVersion: 'machineconfiguration.openshift.io/v1',
+        kind: 'ControllerConfig',
+        ...metadataOf('machine-config-controller'),
+        spec,
+      },
+    ];
+    for (const each of [set, config]) site.server.put(each);
     expect(await ask()).to.equal(
       'there is no ImageDigestMirrorSet oc-upgrade-bundle; the ControllerConfig lacks their CA; ' +
         'nodes of the pools master, worker lack their CA',
@@ -159,26 +191,72 @@ describe('MirrorControl', () => {
     expect(await ask()).to.equal(undefined);
   });
 
-  it('renews the certificate in time, and when control plane nodes come or go', async () => {
-    site.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
-    const issued = { addresses: ['192.0.2.1'], networks: ['192.0.2.0/24'], port: 9690 };
-    const options = { mayCreate: true, now: new Date(Date.now() - 250 * day) };
-    await issueMirrorCertificates(connected.cluster, issued, options);
-    const context = makeContext();
-    const control = new MirrorControl(secrets, context);
+  describe('and the certificate', () => {
+    const address = '192.0.2.1';
+    let context: TestContext;
+    let control: MirrorControl;
+    beforeEach(async () => {
+      site.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+      const issued = { addresses: [address], networks: ['192.0.2.0/24'], port: 9690 };
+      // Two thirds of its time are over.
+      const options = { mayCreate: true, now: new Date(Date.now() - 250 * day) };
+      await issueMirrorCertificates(connected.cluster, issued, options);
+      context = makeContext();
+      control = new MirrorControl(secrets, context);
+    });
+    afterEach(() => mock.reset());
+    const secret = (): ApiObject =>
+      site.server.find('v1', 'Secret', 'mirror-serving', 'oc-upgrade-bundle') ?? expect.fail('there is no Secret');
     const read = (): X509Certificate => {
-      const { data } = site.server.find('v1', 'Secret', 'mirror-serving', 'oc-upgrade-bundle') ?? expect.fail();
-      return new X509Certificate(Buffer.from((data as Record<string, string>)['tls.crt'] ?? '', 'base64'));
+      const { 'tls.crt': certificate = '' } = secret()['data'] as Record<string, string>;
+      return new X509Certificate(Buffer.from(certificate, 'base64'));
     };
-    const old = read();
-    await control.renew(connected.cluster, { nodes: nodes(['192.0.2.1']), pools: [] });
-    const renewed = read();
-    expect(renewed.validToDate.getTime()).to.be.greaterThan(old.validToDate.getTime() + 240 * day);
-    await control.renew(connected.cluster, { nodes: nodes(['192.0.2.1']), pools: [] });
-    expect(read().serialNumber).to.equal(renewed.serialNumber);
-    await control.renew(connected.cluster, { nodes: nodes(['192.0.2.1', '192.0.2.2', '198.51.100.1']), pools: [] });
-    expect(read().subjectAltName).to.include('192.0.2.2').and.not.to.include('198.51.100.1');
-    expect(context.lines.join('\n')).to.include('the CA of the mirrors does not permit 198.51.100.1');
+    const renew = (...addresses: string[]): Promise<void> =>
+      control.renew(connected.cluster, { nodes: nodes(addresses), pools: [] });
+
+    it('renews it in time, which it checks once an hour', async () => {
+      const old = secret();
+      const { serialNumber, validToDate } = read();
+      await renew(address);
+      expect(read().validToDate.getTime()).to.be.greaterThan(validToDate.getTime() + 240 * day);
+      expect(context.lines).to.deep.equal(['info: the certificate of the mirrors was renewed']);
+      site.server.put(old);
+      await renew(address);
+      expect(read().serialNumber).to.equal(serialNumber);
+      const later = performance.now() + 3601_000;
+      mock.method(performance, 'now', () => later);
+      await renew(address);
+      expect(read().serialNumber).not.to.equal(serialNumber);
+    });
+
+    it('renews it when control plane nodes come or go, within its networks', async () => {
+      await renew(address);
+      const { serialNumber } = read();
+      const before = context.lines.length;
+      await renew(address, '192.0.2.2', '198.51.100.1');
+      expect(read().subjectAltName).to.include('192.0.2.2').and.not.to.include('198.51.100.1');
+      expect(read().serialNumber).not.to.equal(serialNumber);
+      expect(context.lines.slice(before)).to.deep.equal([
+        'info: the certificate of the mirrors was renewed',
+        'warn: the CA of the mirrors does not permit 198.51.100.1',
+      ]);
+      await renew(address);
+      expect(context.lines).to.have.length(before + 2);
+    });
+
+    it('renews nothing without nodes, for a cluster without mirrors, and after their removal', async () => {
+      const { serialNumber } = read();
+      await renew();
+      await new MirrorControl(join(secrets, 'none'), context).renew(connected.cluster, {
+        nodes: nodes([address]),
+        pools: [],
+      });
+      expect(read().serialNumber).to.equal(serialNumber);
+      site.remove('Secret', 'mirror-ca', 'oc-upgrade-bundle');
+      await renew(address);
+      expect(site.all('Secret').map(({ metadata }) => metadata.name)).not.to.include('mirror-ca');
+      expect(context.lines).to.deep.equal([]);
+    });
   });
 
   describe('with mirrors for some control plane nodes', () => {

@@ -1,4 +1,9 @@
 import { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { createServer, get } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
@@ -350,6 +355,24 @@ describe('installMirror', () => {
     await removeMirror(connected.cluster, {}, undefined, connected.context);
     expect(policy()).to.deep.equal(before);
     expect(server.find('v1', 'Secret', 'mirror-ca', 'oc-upgrade-bundle')).to.equal(undefined);
+  });
+
+  it('issues a certificate that clients accept for each address, also outside the networks, and for the node itself', async () => {
+    await open();
+    const names = { addresses: ['203.0.113.5'], networks: ['192.0.2.0/24'], port: 9690 };
+    const issued = await issueMirrorCertificates(connected.cluster, names, { mayCreate: true, now: new Date() });
+    expect(issued?.forbidden).to.deep.equal([]);
+    const { 'tls.crt': cert, 'tls.key': key } = await readSecret(connected.cluster, servingSecret);
+    const mirror = createServer({ cert, key }, (_, response) => void response.end('answered'));
+    await once(mirror.listen(0, '127.0.0.1'), 'listening');
+    try {
+      const { port } = mirror.address() as AddressInfo;
+      const asked = get({ host: '127.0.0.1', port, ca: issued?.authority, agent: false });
+      const [response] = (await once(asked, 'response')) as [IncomingMessage];
+      expect(await text(response)).to.equal('answered');
+    } finally {
+      mirror.close();
+    }
   });
 
   it('takes the quota of the latest installation, and keeps it when the certificate is renewed', async () => {

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,8 +8,9 @@ import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { digestIn } from '../../../lib/content/oci/reference.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { keepMirror } from '../../../lib/update/mirror/mirrorKeeper.ts';
+import { copyToFile } from '../../../lib/update/mirror/retention.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const unit = 'etc/systemd/system/oc-upgrade-bundle-mirror.service';
@@ -47,6 +48,7 @@ describe('the mirror of a control plane node', () => {
     const verified = await cache.verify({ path: made.path, device: made.folder }, digest, context);
     const copy = await cache.keep(verified, context);
     expect(digestOf(await readFile(copy?.bundle.path ?? ''))).to.equal(digest);
+    expect((await stat(copy?.bundle.path ?? '')).mode & 0o777).to.equal(0o600);
     const release = digestIn(verified.facts.metadata.release);
     expect((await cache.chooseCopies([release], 0, context)).digests).to.deep.equal([digest]);
     expect((await cache.chooseCopies([digestOf('another')], 0, context)).digests).to.deep.equal([]);
@@ -65,55 +67,92 @@ describe('the mirror of a control plane node', () => {
     await verified.bundle[Symbol.asyncDispose]();
   });
 
-  it('is started, restarted and removed as the Secret says', async () => {
-    const root = join(folder, 'host');
-    const secrets = join(folder, 'secrets');
-    await mkdir(secrets, { recursive: true });
-    for (const each of ['usr/bin', 'etc/systemd/system', state]) await mkdir(join(root, each), { recursive: true });
-    const log = join(folder, 'systemctl.log');
-    const bin = join(folder, 'bin');
-    await mkdir(bin);
-    await writeFile(join(bin, 'systemctl'), `#!/bin/sh\necho "$@" >> ${log}\n`, { mode: 0o755 });
-    // The host’s file system is this machine’s, below a folder: chroot runs the stand-in of the same path.
-    await writeFile(join(bin, 'chroot'), `#!/bin/sh\nshift\nshift\nexec ${join(bin, 'systemctl')} "$@"\n`, {
-      mode: 0o755,
-    });
-    await writeFile(join(root, 'usr/bin/systemctl'), '', { mode: 0o755 });
-    for (const [name, text] of Object.entries({
-      'tls.crt': 'C',
-      'tls.key': 'K',
-      'ca.crt': 'A',
-      port: '9690',
-      quota: '5',
-    }))
-      await writeFile(join(secrets, name), text);
+  it('keeps nothing of a copy that is interrupted', async () => {
+    const context = makeContext();
+    await using chunks = (async function* (): AsyncGenerator<Buffer> {
+      yield Buffer.from('one');
+      context.interrupt();
+      yield Buffer.from('two');
+    })();
+    await failureOf(copyToFile(chunks, join(folder, 'copy.tar'), undefined, context), 'interrupted');
+    expect(await readdir(folder)).to.deep.equal([]);
+  });
+
+  describe('follows the Secret:', () => {
+    const name = 'oc-upgrade-bundle-mirror.service';
+    const started = ['daemon-reload', `enable ${name}`, `restart ${name}`];
     const { PATH } = process.env;
-    process.env['PATH'] = `${bin}:${PATH ?? ''}`;
-    try {
-      const options = { host: { root, environment: process.env }, secrets, executable: 'ab', interval: 10 };
-      const done = keepMirror(options, { ...makeContext(), signal: end.signal });
-      const until = async (holds: (calls: string) => boolean): Promise<string> => {
-        for (;;) {
-          const calls = await readFile(log, 'utf8').catch(() => '');
-          if (holds(calls)) return calls;
-          await sleep(10);
-        }
-      };
-      await until((calls) => calls.includes('restart oc-upgrade-bundle-mirror.service'));
-      expect(await readFile(join(root, unit), 'utf8')).to.include('mirror-serve --listen=[::]:9690');
-      expect(await readFile(join(root, state, 'mirror/tls.key'), 'utf8')).to.equal('K');
-      expect(await readFile(join(root, state, 'mirror/quota'), 'utf8')).to.equal('5');
-      await rm(join(secrets, 'tls.crt'));
-      await until(() => !existsSync(join(root, state, 'mirror')));
+    let root: string;
+    let secrets: string;
+    let context: TestContext;
+    let done: Promise<void>;
+
+    beforeEach(async () => {
+      [root, secrets] = [join(folder, 'host'), join(folder, 'secrets')];
+      const bin = join(folder, 'bin');
+      for (const each of [secrets, bin, ...['usr/bin', 'etc/systemd/system', state].map((path) => join(root, path))])
+        await mkdir(each, { recursive: true });
+      const script = `#!/bin/sh\necho "$@" >> ${folder}/calls\ntest ! -e ${folder}/broken\n`;
+      await writeFile(join(bin, 'systemctl'), script, { mode: 0o755 });
+      // The host’s file system is this machine’s, below a folder: chroot runs the stand-in of the same path.
+      await writeFile(join(bin, 'chroot'), `#!/bin/sh\nshift\nshift\nexec ${join(bin, 'systemctl')} "$@"\n`, {
+        mode: 0o755,
+      });
+      await writeFile(join(root, 'usr/bin/systemctl'), '', { mode: 0o755 });
+      process.env['PATH'] = `${bin}:${PATH ?? ''}`;
+      context = { ...makeContext(), signal: end.signal };
+      done = keepMirror({ host: { root, environment: process.env }, secrets, executable: 'ab', interval: 10 }, context);
+    });
+    afterEach(async () => {
       end.abort();
       await done;
-      const name = 'oc-upgrade-bundle-mirror.service';
-      expect((await readFile(log, 'utf8')).trim().split('\n')).to.deep.equal([
-        ...['daemon-reload', `enable ${name}`, `restart ${name}`, `disable --now ${name}`, 'daemon-reload'],
-      ]);
-      expect(await readFile(join(root, unit), 'utf8').catch(() => 'gone')).to.equal('gone');
-    } finally {
       process.env['PATH'] = PATH;
-    }
+    });
+    const put = async (files: Readonly<Record<string, string>>): Promise<void> => {
+      for (const [file, text] of Object.entries(files)) await writeFile(join(secrets, file), text);
+    };
+    const secret = { 'tls.crt': 'C', 'tls.key': 'K', 'ca.crt': 'A', quota: '5', port: '9690' };
+    const calls = async (): Promise<string[]> =>
+      (await readFile(join(folder, 'calls'), 'utf8').catch(() => '')).split('\n').filter((line) => line !== '');
+    const untilCalled = async (times: number): Promise<string[]> => {
+      for (;;) {
+        const all = await calls();
+        if (all.length >= times) return all;
+        await sleep(10);
+      }
+    };
+
+    it('starts with one, and restarts for another port, but not for another certificate', async () => {
+      await put(secret);
+      expect(await untilCalled(3)).to.deep.equal(started);
+      expect(await readFile(join(root, unit), 'utf8')).to.include('mirror-serve --listen=[::]:9690');
+      const key = join(root, state, 'mirror/tls.key');
+      expect([await readFile(key, 'utf8'), (await stat(key)).mode & 0o777]).to.deep.equal(['K', 0o600]);
+      expect(await readFile(join(root, state, 'mirror/quota'), 'utf8')).to.equal('5');
+      await put({ 'tls.key': 'L' });
+      while ((await readFile(key, 'utf8')) !== 'L') await sleep(10);
+      await put({ port: '9700' });
+      expect(await untilCalled(6)).to.deep.equal([...started, ...started]);
+      expect(await readFile(join(root, unit), 'utf8')).to.include(':9700');
+    });
+
+    it('is removed with a part of it', async () => {
+      await put(secret);
+      await untilCalled(3);
+      await rm(join(secrets, 'tls.crt'));
+      while (existsSync(join(root, state, 'mirror'))) await sleep(10);
+      expect(await calls()).to.deep.equal([...started, `disable --now ${name}`, 'daemon-reload']);
+      expect(existsSync(join(root, unit))).to.equal(false);
+    });
+
+    it('tries again until systemd starts it, and logs the failure once', async () => {
+      await writeFile(join(folder, 'broken'), '');
+      await put(secret);
+      await untilCalled(3);
+      await rm(join(folder, 'broken'));
+      while ((await calls()).at(-1) !== started.at(-1)) await sleep(10);
+      expect((await calls()).slice(0, 3)).to.deep.equal(Array(3).fill('daemon-reload'));
+      expect(context.lines.filter((line) => line.startsWith('warn'))).to.have.length(1);
+    });
   });
 });

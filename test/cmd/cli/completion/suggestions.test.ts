@@ -3,6 +3,7 @@ import { suggestionsFrom } from '../../../../cmd/cli/completion/suggestions.ts';
 import { upgradeBundleKind } from '../../../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../../fakes/kubernetes/apiServer.ts';
+import { makeAuthority } from '../../../support/certificates.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../../support/kubeconfig.ts';
 
 describe('findClusterNames', () => {
@@ -31,6 +32,23 @@ describe('findClusterNames', () => {
   it('finds nodes and UpgradeBundles, with the identity of the command line', async () => {
     expect(await find('nodes', values)).to.deep.equal(['master-0', 'worker-1']);
     expect(await find('upgrade-bundles', { ...values, name: ['4'] })).to.deep.equal(['4.19.4-x86-64']);
+  });
+
+  it('takes all values of an option that can be repeated, and the last one of others', async () => {
+    const typed = { token: ['wrong-token', 'right-token'], as: ['carol'], 'as-group': ['a', 'b'] };
+    expect(await find('nodes', { ...values, ...typed })).to.have.length(2);
+    const { 'impersonate-group': groups } = server.requests.at(-1)?.headers ?? {};
+    expect(groups).to.match(/^a, ?b$/);
+  });
+
+  it('verifies the certificate of the cluster, unless the command line says not to', async () => {
+    await using authority = await makeAuthority();
+    const { key, certificate: cert } = await authority.issue();
+    await using secure = await startApiServer({ openshift: '4.19.3', tls: { key, cert } });
+    const kubeconfig = [await kubeconfigs.write({ file: 'secure', cluster: { server: secure.url } })];
+    const option = 'insecure-skip-tls-verify';
+    expect(await find('nodes', { kubeconfig, [option]: ['false', 'true'] })).to.deep.equal([]);
+    expect(await find('nodes', { kubeconfig, [option]: ['false'] }).catch(String)).to.match(/is not trusted/);
   });
 
   it('fails soon if the cluster refuses, does not exist, or does not respond', async () => {

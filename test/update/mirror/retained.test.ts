@@ -1,0 +1,200 @@
+import { copyFile, mkdir, mkdtemp, readdir, readlink, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { expect } from 'chai';
+import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import type { ServedResponse } from '../../../lib/content/server/server.ts';
+import { baseBlobsPath, replicaPath } from '../../../lib/node/replica.ts';
+import { mostReported } from '../../../lib/update/nodeReport.ts';
+import { MirrorRequests } from '../../../lib/update/mirror/mirrorRequests.ts';
+import { RetainedBundles } from '../../../lib/update/mirror/retainedBundles.ts';
+import { RetainedContent } from '../../../lib/update/mirror/retainedContent.ts';
+import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+
+describe('the retained bundles of a node', () => {
+  let made: TestBundle;
+  let later: TestBundle;
+  let folder: string;
+  let context: TestContext;
+  let bundles: RetainedBundles;
+
+  before(async () => {
+    made = await makeBundle({ layerSize: 50_000 });
+    later = await makeBundle({ layerSize: 50_000, version: '4.12.5', common: ['cli'], base: made.path });
+  });
+  after(async () => {
+    await made.remove();
+    await later.remove();
+  });
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'retained-'));
+    context = makeContext();
+    bundles = new RetainedBundles(folder, context);
+  });
+  afterEach(async () => {
+    await bundles.close();
+    await rm(folder, { recursive: true });
+  });
+
+  /** Retains a copy of a bundle, as an agent does, by a name of its own. */
+  async function retain({ path }: TestBundle, name = path): Promise<string> {
+    const copy = replicaPath(folder, digestOf(name));
+    await copyFile(path, `${copy}.partial`);
+    await rename(`${copy}.partial`, copy);
+    await writeFile(copy.replace(/tar$/, 'json'), '{}');
+    return copy;
+  }
+  /** Follows the folder, as the server does. */
+  async function index(before?: RetainedContent): Promise<RetainedContent> {
+    const files = await bundles.refresh();
+    return RetainedContent.index(files ?? expect.fail('nothing has changed'), before, context);
+  }
+  /** Returns the paths of the folder that this process has open. */
+  async function listOpen(): Promise<string[]> {
+    const links = (await readdir('/proc/self/fd')).map((name) => readlink(`/proc/self/fd/${name}`).catch(() => ''));
+    return (await Promise.all(links)).filter((path) => path.startsWith(folder));
+  }
+  async function firstLayer(content: RetainedContent): Promise<{ digest: Digest; size: number; mediaType: string }> {
+    const manifest = await buffer(await content.fetch(await content.resolve(made.release.digest)));
+    const { layers } = JSON.parse(manifest.toString()) as {
+      layers: { digest: Digest; size: number; mediaType: string }[];
+    };
+    return layers[0] ?? expect.fail('the release has no layer');
+  }
+
+  it('are opened once until their file changes, and name each version once, in order', async () => {
+    const copy = await retain(later);
+    const content = await index();
+    await retain(made, 'a');
+    await retain(made, 'b');
+    await index(content);
+    expect(bundles.versions).to.deep.equal(['4.12.4', '4.12.5']);
+    expect(await bundles.refresh()).to.equal(undefined);
+    expect(context.lines.filter((line) => line.includes('is served'))).to.have.length(3);
+    await flipByte(copy, later.release.digest);
+    expect(await bundles.refresh()).not.to.equal(undefined);
+  });
+
+  it('are still read for clients that have a manifest after their removal, and until the end', async function () {
+    if (process.platform !== 'linux') this.skip();
+    const copy = await retain(made);
+    await retain(later);
+    const content = await index();
+    const layer = await firstLayer(content);
+    await rm(copy);
+    expect((await index(content)).has(made.release.digest)).to.equal(false);
+    expect(digestOf(await buffer(await content.fetch(layer)))).to.equal(layer.digest);
+    expect((await listOpen()).join()).to.include(`${copy} (deleted)`);
+    await bundles.close();
+    expect(await listOpen()).to.deep.equal([]);
+  });
+
+  it('are closed again if their base cannot be opened', async function () {
+    if (process.platform !== 'linux') this.skip();
+    await mkdir(baseBlobsPath(folder, digestOf(later.path)));
+    await retain(later);
+    expect(await bundles.refresh()).to.equal(undefined);
+    expect(context.lines.join()).to.include('is not served');
+    expect(await listOpen()).to.deep.equal([]);
+  });
+
+  it('withhold corrupt content while its copy is the same, and give that of another copy', async () => {
+    const copy = await retain(made);
+    const content = await index();
+    const { digest } = await firstLayer(content);
+    content.withdraw(digest);
+    expect(content.has(made.release.digest)).to.equal(false);
+    await retain(later);
+    const more = await index(content);
+    expect(more.has(made.release.digest)).to.equal(false);
+    await retain(made);
+    expect((await index(more)).has(made.release.digest)).to.equal(true);
+    expect(bundles.paths).to.include(copy);
+  });
+
+  it('are not refused because of an interruption', async () => {
+    await retain(made);
+    const files = (await bundles.refresh()) ?? expect.fail('nothing has changed');
+    await retain(later);
+    context.interrupt();
+    await failureOf(bundles.refresh(), 'interrupted');
+    await failureOf(RetainedContent.index(files, undefined, context), 'interrupted');
+    expect(context.lines.join()).not.to.include('warn');
+  });
+
+  it('withhold an image without all of its content, and give the others', async () => {
+    await using list = await makeBundle({ arch: 'multi' });
+    await retain(list);
+    const { manifests, blobs, tags } = (await bundles.refresh()) ?? expect.fail('nothing has changed');
+    const isGiven = async (changed: object): Promise<boolean> =>
+      (await RetainedContent.index({ manifests, blobs, tags, ...changed }, undefined, context)).has(
+        list.release.digest,
+      );
+    expect(await isGiven({})).to.equal(true);
+    const longer = [...blobs].map(([digest, blob]) => [digest, { ...blob, size: blob.size + 1 }] as const);
+    expect(await isGiven({ blobs: new Map(longer) })).to.equal(false);
+    const [child = digestOf('none')] = list.release.children;
+    const others = [...manifests].filter(([digest]) => digest !== child);
+    // A manifest among the blobs is not given as one.
+    const blobsToo = [...blobs, ...manifests];
+    expect(await isGiven({ manifests: new Map(others), blobs: new Map(blobsToo) })).to.equal(false);
+    const unknown = [...manifests.values()].map((held) => [digestOf('unknown'), held] as const);
+    expect(await isGiven({ manifests: new Map([...unknown, ...manifests]) })).to.equal(true);
+    expect(context.lines.join()).to.include('left out');
+  });
+
+  it('withhold a manifest that is found corrupt when it is read', async () => {
+    const copy = await retain(made);
+    const content = await index();
+    const descriptor = await content.resolve(made.release.digest);
+    await flipByte(copy, made.release.digest);
+    expect(String(await content.fetch(descriptor).catch((error: unknown) => error))).to.include('digest');
+    expect(content.has(made.release.digest)).to.equal(false);
+  });
+});
+
+describe('the requests to a mirror', () => {
+  const nothing = { manifests: new Map(), blobs: new Map(), tags: new Map() };
+  const get = { method: 'GET', status: 404, client: 'cri-o/1.33' };
+  const pathOf = (text: string): string => `/v2/a/b/manifests/${digestOf(text)}`;
+  let context: TestContext;
+  let requests: MirrorRequests;
+  beforeEach(() => {
+    context = makeContext();
+    requests = new MirrorRequests(context);
+  });
+  const describeRequests = async () =>
+    requests.describe([], await RetainedContent.index(nothing, undefined, makeContext()));
+  const count = (response: Partial<ServedResponse>): void => requests.count({ ...get, path: pathOf('x'), ...response });
+
+  it('count if a runtime got a manifest', async () => {
+    count({ status: 200 });
+    count({ status: 200, method: 'HEAD' });
+    count({ status: 200, client: 'oc-disconnected' });
+    count({ status: 200, path: `/v2/a/b/blobs/${digestOf('x')}` });
+    count({ status: 503 });
+    expect(await describeRequests()).to.deep.equal({ versions: [], requests: 1, lacking: [] });
+  });
+
+  it('name an image once that is missing, by tag or digest, and no signature', async () => {
+    for (let time = 0; time < 2; time += 1) {
+      count({});
+      count({ path: '/v2/a/b/manifests/4.12.4' });
+      count({ path: `/v2/a/b/manifests/${attachmentTag(digestOf('x'))}` });
+    }
+    const { lacking } = await describeRequests();
+    expect(lacking).to.deep.equal([`a/b@${digestOf('x')}`, 'a/b:4.12.4']);
+    expect(context.lines).to.have.length(2);
+  });
+
+  it('report the last images that are missing, and remember a thousand', async () => {
+    for (let index = 0; index < 1002; index += 1) count({ path: pathOf(String(index)) });
+    expect(context.lines).to.have.length(1000);
+    const last = Array.from({ length: mostReported }, (_, index) => digestOf(String(1000 - mostReported + index)));
+    expect((await describeRequests()).lacking).to.deep.equal(last.map((digest) => `a/b@${digest}`));
+  });
+});
