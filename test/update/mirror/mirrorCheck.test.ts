@@ -87,7 +87,7 @@ describe('checkMirrors', () => {
       metadata: { name: 'old' },
       spec: {},
     });
-    putSet('ImageDigestMirrorSet', 'broader', 'quay.io');
+    putSet('ImageDigestMirrorSet', 'broader', 'quay.io', { mirrors: [] });
     expect(await find(9690)).to.deep.equal([]);
     put(node('master-0', 'master'));
     const survey = await surveyCluster(connected.cluster);
