@@ -43,19 +43,19 @@ export const command = defineCommand({
     },
     'mirror-port': {
       type: 'number',
-      default: mirrorPort,
       range: [1024, 65_535],
-      describe: 'Port of the mirrors on the control plane nodes',
+      describe: `Port of the mirrors on the control plane nodes (default: as before, ${mirrorPort} at first)`,
     },
     'mirror-quota': {
       type: 'string',
-      describe: 'Space for retained bundles on each control plane node (default: 75 % of the file system may be full)',
-      check: (text: string) => void parseSize(text),
+      describe:
+        'Space for retained bundles on each control plane node (default: as before), or none: only 75 % may be full',
+      check: (text: string) => void parseQuota(text),
     },
     'mirror-source': {
       type: 'string',
       repeatable: true,
-      describe: 'Another repository that the mirrors serve, such as that of an extra image',
+      describe: 'Another repository that the mirrors serve, such as that of an extra image (default: as before)',
     },
     yes: {
       type: 'boolean',
@@ -115,7 +115,7 @@ export const command = defineCommand({
     const startup = wait ? time : undefined;
     const retention = args.keepImages ? time : undefined;
     const { mirrorPort: port, mirrorSource: sources, yes: mayDisrupt } = args;
-    const quota = args.mirrorQuota === undefined ? undefined : parseSize(args.mirrorQuota);
+    const quota = args.mirrorQuota === undefined ? undefined : parseQuota(args.mirrorQuota);
     const mirror = args.mirror ? { ...time, port, quota, sources, mayDisrupt } : undefined;
     const options = { executables, admission, trust, metrics, overwrite, startup, retention, mirror, version };
     if (output === 'yaml' && mirror)
@@ -149,6 +149,11 @@ function untilStored(terminal: Terminal): Context['onEvent'] {
     show(event);
     if (event.kind === 'stored') terminal.close();
   };
+}
+
+/** Parses a size; 0 for none. */
+function parseQuota(text: string): number {
+  return text === 'none' ? 0 : parseSize(text);
 }
 
 async function findItself(): Promise<string> {

@@ -22,9 +22,9 @@ export interface MirrorNames {
   readonly addresses: readonly string[];
   /** The networks for which the CA may issue certificates, in addition to the addresses themselves. */
   readonly networks: readonly string[];
-  /** The port; by default port and quota stay as before. */
+  /** The port; by default as before. */
   readonly port?: number;
-  /** The bytes that the retained bundles may take on a node; undefined for no quota. */
+  /** The bytes that the retained bundles may take on a node, 0 for no quota; by default as before. */
   readonly quota?: number | undefined;
 }
 
@@ -75,7 +75,7 @@ export async function issueMirrorCertificates(
   const hosts = ['localhost', '127.0.0.1', '::1', ...addresses.filter((each) => !forbidden.includes(each))];
   const present = await readSecret(cluster, servingSecret);
   const before = { port: present['port'] ?? '', quota: present['quota'] ?? '' };
-  const settings = port === undefined ? before : { port: String(port), quota: String(quota ?? '') };
+  const settings = { port: String(port ?? before.port), quota: quota === 0 ? '' : String(quota ?? before.quota) };
   if (!isDeepStrictEqual(settings, before) || isDue(present['tls.crt'], hosts, now)) {
     const request = { hosts, authority: { certificate: authority, key }, now, days: validity.serving };
     const leaf = await createServerCertificate('oc-upgrade-bundle mirror', request);

@@ -61,7 +61,7 @@ export async function checkMirrors(
   const installed = readMirrorSet(own);
   const port = installed?.port ?? planned;
   if (port === undefined) return [];
-  const site = await readMirrorSite(cluster, installed?.sources ?? []);
+  const site = await readMirrorSite(cluster);
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
   return [
     ...checkMirrorSite(site, port, templates),

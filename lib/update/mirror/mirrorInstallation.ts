@@ -46,12 +46,13 @@ import {
   type MirrorPlan,
 } from './mirrorObjects.ts';
 import { checkMirrorSite } from './mirrorCheck.ts';
+import { mirrorPort } from './mirrorUnit.ts';
 import { listControlPlane, readMirrorPlan, readMirrorSite, type KnownSite, type MirrorSite } from './mirrorSite.ts';
 
-/** The mirrors of an installation. */
+/** The mirrors of an installation. What is undefined or empty stays as it was before. */
 export interface MirrorChoice extends WaitOptions {
-  readonly port: number;
-  /** The bytes that the retained bundles may take on a node; undefined for no quota. */
+  readonly port?: number | undefined;
+  /** The bytes that the retained bundles may take on a node; 0 for no quota. */
   readonly quota?: number | undefined;
   /** Repositories to mirror in addition to those of the release. */
   readonly sources: readonly string[];
@@ -79,8 +80,8 @@ export async function installMirror(
   choice: MirrorChoice,
   context: Context,
 ): Promise<readonly AppliedObject[]> {
-  const { port, quota } = choice;
   const site = await readMirrorSite(cluster, choice.sources);
+  const { port = site.former?.port ?? mirrorPort, quota } = choice;
   const plan = { ...site, port, addresses: chooseAddresses(site) };
   await requireFitting(cluster, site, port, context);
   if (!site.hasPolicies && !choice.mayDisrupt) {
@@ -135,12 +136,12 @@ export async function extendMirror(
   { authority, forbidden }: Pick<IssuedCertificates, 'authority' | 'forbidden'>,
   context: Context,
 ): Promise<void> {
-  const site = await readMirrorPlan(cluster, { nodes, pools, hasPolicies: true }, []);
+  const site = await readMirrorPlan(cluster, { nodes, pools, hasPolicies: true });
   if (!site.former) return;
-  const { port, sources, addresses: former } = site.former;
+  const { port, addresses: former } = site.former;
   // Nodes are drained if an address goes, so one of a node that is gone stays, as the last.
   const addresses = [...new Set([...site.addresses, ...former])].filter((each) => !forbidden.includes(each));
-  const plan = { ...site, port, sources, addresses };
+  const plan = { ...site, port, addresses };
   const objects = [authorityMap(plan, authority), ...authorityConfigs(plan, authority), digestMirrorSet(plan)];
   await applyObjects(cluster, objects, { overwrite: false, manager }, context);
 }

@@ -49,10 +49,10 @@ const firstWithPolicies = '4.17.0-0';
 const generated = 'machineconfiguration.openshift.io/generated-by-controller-version';
 
 /**
- * Reads the state of a cluster. `more`: repositories to mirror in addition to those of the release. Throws the errors of
- * the cluster.
+ * Reads the state of a cluster. `more`: repositories to mirror in addition to those of the release; by default as before.
+ * Throws the errors of the cluster.
  */
-export async function readMirrorSite(cluster: Cluster, more: readonly string[]): Promise<MirrorSite> {
+export async function readMirrorSite(cluster: Cluster, more: readonly string[] = []): Promise<MirrorSite> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
   const [nodes, pools, proxies, builtSystems] = await Promise.all([
     listServed(cluster, 'v1', 'Node'),
@@ -63,7 +63,7 @@ export async function readMirrorSite(cluster: Cluster, more: readonly string[]):
   const hasPolicies =
     version !== '' && !isOlder(version, firstWithPolicies) && (await cluster.read(disruptionPolicy)) !== undefined;
   return {
-    ...(await readMirrorPlan(cluster, { nodes, pools, hasPolicies }, [...payload, ...more])),
+    ...(await readMirrorPlan(cluster, { nodes, pools, hasPolicies }, more)),
     ...{ version, nodes, proxies, builtSystems },
     hasPullSecret: !(await lacksPullSecret(cluster)),
     machineConfigs: await readMatching(cluster, machines, 'MachineConfig', isOfSite),
@@ -81,7 +81,7 @@ export interface KnownSite extends Pick<MirrorPlan, 'hasPolicies'> {
 export async function readMirrorPlan(
   cluster: Cluster,
   { nodes, pools, hasPolicies }: KnownSite,
-  sources: readonly string[],
+  more: readonly string[] = [],
 ): Promise<Pick<MirrorSite, keyof Omit<MirrorPlan, 'port'> | 'former' | 'contentPolicies' | 'imageConfig'>> {
   const [sets, tagSets, contentPolicies, [infrastructure]] = await Promise.all([
     listServed(cluster, config, 'ImageDigestMirrorSet'),
@@ -96,7 +96,7 @@ export async function readMirrorPlan(
     ...{ former, contentPolicies, imageConfig: images, hasPolicies },
     addresses: [...listVips(infrastructure), ...listAddresses(nodes)],
     roles: poolRoles(pools),
-    sources: [...new Set(sources)].sort(),
+    sources: [...new Set([...payload, ...(more.length > 0 ? more : (former?.sources ?? []))])].sort(),
     siteMirrors: listSiteMirrors(
       sets.filter((set) => !isOwnMirrorSet(set)),
       tagSets,

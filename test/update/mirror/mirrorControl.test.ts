@@ -264,7 +264,7 @@ describe('MirrorControl', () => {
       port: 9690,
       addresses: ['192.0.2.5', '192.0.2.11'],
       roles: ['master', 'worker'],
-      sources: ['quay.io/a/b', 'quay.io/c'],
+      sources: ['ocp-release', 'ocp-v4.0-art-dev'].map((name) => `quay.io/openshift-release-dev/${name}`),
       siteMirrors: [],
       trustedAuthorities: 'ours',
       hasPolicies: true,
@@ -311,8 +311,10 @@ describe('MirrorControl', () => {
       const { imageDigestMirrors } = set?.['spec'] as { imageDigestMirrors: { mirrors: string[] }[] };
       return imageDigestMirrors.map(({ mirrors }) => mirrors);
     };
-    const hostsOf = (path: string): string[] =>
-      ['localhost', '192.0.2.12', '192.0.2.11', '192.0.2.5'].map((host) => `${host}:9690/${path}`);
+    const hostsOf = (name: string): string[] =>
+      ['localhost', '192.0.2.12', '192.0.2.11', '192.0.2.5'].map(
+        (host) => `${host}:9690/openshift-release-dev/${name}`,
+      );
 
     it('adds the addresses of new ones once the pools are up to date, and keeps the others', async () => {
       const { server } = administrator;
@@ -322,7 +324,7 @@ describe('MirrorControl', () => {
       await control.renew(controller.cluster, { nodes: present, pools: pools('False') });
       expect(readSet()).to.deep.equal(before);
       await control.renew(controller.cluster, { nodes: present, pools: pools('True') });
-      expect(readSet()).to.deep.equal([hostsOf('a/b'), hostsOf('c')]);
+      expect(readSet()).to.deep.equal([hostsOf('ocp-release'), hostsOf('ocp-v4.0-art-dev')]);
       const keys = ['192.0.2.11..9690', '192.0.2.12..9690', '192.0.2.5..9690', 'localhost..9690', 'r.example.com'];
       const map = server.find('v1', 'ConfigMap', 'ours', 'openshift-config');
       expect(Object.keys(map?.['data'] as object).sort()).to.deep.equal(keys);

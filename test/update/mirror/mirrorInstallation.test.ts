@@ -375,16 +375,25 @@ describe('installMirror', () => {
     }
   });
 
-  it('takes the quota of the latest installation, and keeps it when the certificate is renewed', async () => {
+  it('keeps port, quota and sources that the next installation or renewal does not name', async () => {
     await open();
-    const read = async () => (await readSecret(connected.cluster, servingSecret))['quota'];
-    await installMirror(connected.cluster, options, { ...choice, quota: 5e10 }, connected.context);
-    expect(await read()).to.equal('50000000000');
+    const read = async (): Promise<unknown> => {
+      const { port, quota } = await readSecret(connected.cluster, servingSecret);
+      const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
+      return { port, quota, sources: objects.readMirrorSet(set)?.sources.length };
+    };
+    const install = (named: object): Promise<unknown> =>
+      installMirror(connected.cluster, options, { ...choice, port: undefined, ...named }, connected.context);
+    await install({});
+    expect(await read()).to.deep.equal({ port: '9690', quota: '', sources: 2 });
+    await install({ port: 9700, quota: 5e10, sources: ['quay.io/ours/a'] });
+    expect(await read()).to.deep.equal({ port: '9700', quota: '50000000000', sources: 3 });
+    await install({});
     const renewal = { mayCreate: false, now: new Date(Date.now() + 250 * 86_400_000) };
     await issueMirrorCertificates(connected.cluster, { addresses: ['192.0.2.11'], networks: [] }, renewal);
-    expect(await read()).to.equal('50000000000');
-    await installMirror(connected.cluster, options, choice, connected.context);
-    expect(await read()).to.equal('');
+    expect(await read()).to.deep.equal({ port: '9700', quota: '50000000000', sources: 3 });
+    await install({ quota: 0, sources: ['quay.io/ours/b'] });
+    expect(await read()).to.deep.equal({ port: '9700', quota: '', sources: 3 });
   });
 
   it('renews the certificate after two thirds of its time and for new addresses, and never the CA', async () => {
