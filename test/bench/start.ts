@@ -18,7 +18,9 @@ try {
   const platform = `${process.platform}-${process.arch}`;
   execFileSync(process.execPath, [`${root}/.config/build.ts`, `${folder}/built`]);
   execFileSync(process.execPath, [`${root}/.config/package.ts`, `${folder}/packages`, platform], { stdio: 'ignore' });
-  const [archive = ''] = (await readdir(`${folder}/packages`)).filter((name) => name.startsWith('oc-disconnected'));
+  const [archive = ''] = (await readdir(`${folder}/packages`)).filter((name) =>
+    /^oc-disconnected.*\.tar\.gz$/.test(name),
+  );
   execFileSync('tar', ['-xf', `${folder}/packages/${archive}`, '-C', folder]);
   const size = async (path: string): Promise<string> => `${((await stat(path)).size / 1e6).toFixed(1)} MB`;
   console.log(
