@@ -4,7 +4,9 @@ import { isPluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
+import { readImageManifest, type ContentSource } from '../../content/store/store.ts';
 import { needsStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
 import { SiteMirrors, type MirrorAccess } from './siteMirrors.ts';
 import { featureSetOf, hasMirrors, mirrorSetsOf, type ClusterSurvey } from './survey.ts';
@@ -17,6 +19,7 @@ const advice = {
   secret:
     'Create it, of the type kubernetes.io/dockerconfigjson. If the mirrors need no credentials, {"auths":{}} is enough.',
   proxy: 'Let the proxy reach the mirrors, or apply the streams while the update runs: oc adm-upgrade-bundle streams.',
+  layers: 'If the controller waits, apply the streams while the update runs: oc adm-upgrade-bundle streams.',
   reach: 'Run this on a machine that reaches the mirrors of the cluster, with the credentials for them.',
 };
 
@@ -68,25 +71,38 @@ async function askMirrors(
   const mirrors = new SiteMirrors(sets, registries);
   const images = [release, ...availableStreams.flatMap((each) => [each.osImage, each.osExtensionsImage])];
   const lacking: string[] = [];
+  let other: string | undefined;
   for (const image of images) {
     const { registry, repository, digest } = parseReference(image);
     const found = digest && (await mirrors.attempt(() => mirrors.find({ registry, repository, digest })));
     if (!found) lacking.push(image);
+    if (found && image === release) other = await mirrors.attempt(() => findOtherLayer(found, digest));
   }
-  if (lacking.length === 0) return [];
   const [first] = sets.locationsOf(parseReference(release));
   const name = first ? formatReference({ registry: first.registry, repository: first.repository }) : '';
   const what = `of ${images.length} images that machine-config-controller of ${version} reads before it updates nodes`;
   const { failure } = mirrors;
+  const subject = { kind: 'Mirror', name };
+  const message = `has the release image with a layer of ${other}, and machine-config-controller reads gzip only`;
+  const unreadable: Finding = { check, severity: 'warning', subject, message, advice: advice.layers };
+  const found = other === undefined ? [] : [unreadable];
+  if (lacking.length === 0) return found;
   return [
+    ...found,
     {
-      ...{ check, severity: failure ? 'warning' : 'blocker', subject: { kind: 'Mirror', name } },
+      ...{ check, severity: failure ? 'warning' : 'blocker', subject },
       message: failure
         ? `was not asked for all ${what}: ${failure.message}`
         : `lacks ${lacking.length} ${what}: ${nameSome(lacking, 5)}`,
       advice: failure ? (failure.hint ?? advice.reach) : `Push the release again: ${pushCommand(name, version)}`,
     },
   ];
+}
+
+/** Returns the media type of the first layer of an image that is not gzip (machine-config-operator, pkg/imageutils). */
+async function findOtherLayer(source: ContentSource, digest: Digest): Promise<string | undefined> {
+  const { layers } = await readImageManifest(source, await source.resolve(digest));
+  return layers.find(({ mediaType }) => !mediaType.endsWith('gzip'))?.mediaType;
 }
 
 /**

@@ -4,6 +4,7 @@ import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import type { OSImageStreams } from '../../../lib/release/osImageStreams.ts';
 import { repositoryOf, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
@@ -73,6 +74,21 @@ describe('checkMirroredStreams', () => {
       `blocker ${mirror} lacks 1 of 5 images that machine-config-controller of 5.0.1 reads before it updates nodes: ` +
         `${pullspecOf('rhel-coreos-10')}. Push the release again: push to ${mirror}`,
     ]);
+  });
+
+  it('warns of a release image with a layer that is not gzip', async () => {
+    const { manifests } = repositoryOf(registry.content, release.releaseRepository);
+    const { mediaType, bytes } = manifests.get(release.digest) ?? expect.fail();
+    const manifest = JSON.parse(bytes.toString()) as { layers: { mediaType: string }[] };
+    const [layer = expect.fail()] = manifest.layers;
+    layer.mediaType = 'application/vnd.oci.image.layer.v1.tar+zstd';
+    const changed = Buffer.from(JSON.stringify(manifest));
+    const digest = digestOf(changed);
+    manifests.set(digest, { mediaType, bytes: changed });
+    Object.assign(release, { pullspec: release.pullspec.replace(release.digest, digest) });
+    expect((await find()).join()).to.match(
+      /^warning .* with a layer of application\/vnd.+zstd, and .* reads gzip only\./,
+    );
   });
 
   it('warns if the mirrors cannot be asked', async () => {
