@@ -23,12 +23,39 @@ export function readRendered(status: unknown): string {
 }
 
 /** Returns why a pool does not update its nodes; undefined if it does. */
-export function describeUnhealthy(pool: StoredObject): string | undefined {
+function describeUnhealthy(pool: StoredObject): string | undefined {
   const { name } = pool.metadata;
   const conditions = conditionsOf(pool);
   const degraded = conditions.get('Degraded');
   if (fieldsOf(pool['spec'])['paused'] === true) return `the pool ${name} is paused`;
   if (degraded?.status === 'True') return `the pool ${name} is degraded: ${degraded.message}`;
+  return undefined;
+}
+
+/** Returns whether a healthy pool has updated all its nodes. */
+export function hasUpdatedNodes(pool: StoredObject): boolean {
+  return describeUnhealthy(pool) === undefined && conditionsOf(pool).get('Updated')?.status === 'True';
+}
+
+/** Checks all pools before the files of nodes are changed. Throws `not-ready` with the first problem. */
+export async function requireHealthyPools(cluster: Cluster): Promise<void> {
+  const [problem] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
+  if (problem !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${problem}`);
+}
+
+/** Returns the pool that is not up to date, or whose nodes are not as `isDone` wants; undefined if there is none. */
+export async function findLatePool(
+  cluster: Cluster,
+  isDone: (pool: StoredObject, pools: readonly StoredObject[]) => boolean | Promise<boolean>,
+): Promise<string | undefined> {
+  const pools = await listPools(cluster);
+  for (const pool of pools) {
+    const problem = describeUnhealthy(pool);
+    if (problem !== undefined) return problem;
+    if (hasUpdatedNodes(pool) && (await isDone(pool, pools))) continue;
+    const { updatedMachineCount: done = 0, machineCount: all = 0 } = fieldsOf(pool['status']);
+    return `the pool ${pool.metadata.name}: ${Number(done)} of ${Number(all)} nodes are up to date`;
+  }
   return undefined;
 }
 

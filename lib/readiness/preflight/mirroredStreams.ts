@@ -83,20 +83,21 @@ async function askMirrors(
   const what = `of ${images.length} images that machine-config-controller of ${version} reads before it updates nodes`;
   const { failure } = mirrors;
   const subject = { kind: 'Mirror', name };
-  const message = `has the release image with a layer of ${other}, and machine-config-controller reads gzip only`;
-  const unreadable: Finding = { check, severity: 'warning', subject, message, advice: advice.layers };
-  const found = other === undefined ? [] : [unreadable];
-  if (lacking.length === 0) return found;
-  return [
-    ...found,
-    {
+  const findings: Finding[] = [];
+  if (other !== undefined) {
+    const message = `has the release image with a layer of ${other}, and machine-config-controller reads gzip only`;
+    findings.push({ check, severity: 'warning', subject, message, advice: advice.layers });
+  }
+  if (lacking.length > 0) {
+    findings.push({
       ...{ check, severity: failure ? 'warning' : 'blocker', subject },
       message: failure
         ? `was not asked for all ${what}: ${failure.message}`
         : `lacks ${lacking.length} ${what}: ${nameSome(lacking, 5)}`,
       advice: failure ? (failure.hint ?? advice.reach) : `Push the release again: ${pushCommand(name, version)}`,
-    },
-  ];
+    });
+  }
+  return findings;
 }
 
 /** Returns the media type of the first layer of an image that is not gzip (machine-config-operator, pkg/imageutils). */

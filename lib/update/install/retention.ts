@@ -1,11 +1,11 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
+import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { referenceOf, type ObjectReference } from '../../cluster/discovery.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
 import { readMatching } from '../../cluster/servedObjects.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import { formerStorePath, storageFile } from '../../node/machine/paths.ts';
@@ -15,11 +15,11 @@ import { isOlder } from '../../release/version.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
   awaitThat,
-  describeUnhealthy,
   disruptionPolicy,
+  findLatePool,
   findMissingPolicy,
   listPools,
-  notReady,
+  requireHealthyPools,
 } from '../poolRollout.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
@@ -130,15 +130,12 @@ export async function installRetention(
   context: Context,
 ): Promise<readonly AppliedObject[]> {
   const { policy, configs } = await planRetention(cluster);
-  if (!options.dryRun) {
-    const [first] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
-    if (first !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${first}`);
-  }
+  if (!options.dryRun) await requireHealthyPools(cluster);
   const stated = await applyObjects(cluster, [policy], options, context);
   const paths = policyFiles.map(({ path }) => path);
   if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster, paths), wait, context);
   const files = await applyObjects(cluster, configs, options, context);
-  if (!options.dryRun) await awaitThat(() => findLatePool(cluster, true), wait, context);
+  if (!options.dryRun) await awaitThat(() => findLatePool(cluster, hasFiles), wait, context);
   return [...stated, ...files];
 }
 
@@ -161,28 +158,16 @@ export async function removeStore(
   const gone = await deleteObjects(cluster, going, { dryRun }, context);
   if (!dryRun) await applyObjects(cluster, kept, { overwrite: true }, context);
   if (gone.length + kept.length === 0 || dryRun || !wait) return gone;
-  await awaitThat(() => findLatePool(cluster, kept.length > 0), wait, context);
+  const isDone: typeof hasFiles = (...of) => hasFiles(...of) === kept.length > 0;
+  await awaitThat(() => findLatePool(cluster, isDone), wait, context);
   // An empty spec removes the fields that we applied. Fields of other managers stay.
   if (kept.length === 0) await cluster.apply({ ...disruptionPolicy, spec: {} });
   return gone;
 }
 
-/** Returns the pool that does not have the files yet, or still has them; undefined if all pools are up to date. */
-async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string | undefined> {
-  const pools = await listPools(cluster);
-  const roles = poolRoles(pools);
-  for (const pool of pools) {
-    const problem = describeUnhealthy(pool);
-    if (problem !== undefined) return problem;
-    const { name } = pool.metadata;
-    const status = fieldsOf(pool['status']);
-    const count = (field: string): number => Number(status[field] ?? 0);
-    const sources = listOf(fieldsAt(status, 'configuration')['source']).map((source) => textOf(source['name']));
-    const role = roles.find((each) => isSelected({ [roleLabel]: each }, selectorOf(pool)));
-    const own = role === undefined ? undefined : nameConfig(role);
-    const updated = conditionsOf(pool).get('Updated')?.status === 'True';
-    if (updated && sources.includes(own) === wanted) continue;
-    return `the pool ${name}: ${count('updatedMachineCount')} of ${count('machineCount')} nodes are up to date`;
-  }
-  return undefined;
+/** Returns whether the configuration of a pool has the files. */
+function hasFiles(pool: StoredObject, pools: readonly StoredObject[]): boolean {
+  const sources = listOf(fieldsAt(pool['status'], 'configuration')['source']).map((source) => textOf(source['name']));
+  const role = poolRoles(pools).find((each) => isSelected({ [roleLabel]: each }, selectorOf(pool)));
+  return role !== undefined && sources.includes(nameConfig(role));
 }

@@ -6,13 +6,13 @@ import { isPluginError, messageOf } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
 import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
 import { isOwnMirrorSet, ownMirrorSet } from '../../readiness/preflight/survey.ts';
-import { describeUnhealthy } from '../poolRollout.ts';
+import { hasUpdatedNodes } from '../poolRollout.ts';
 import { issueMirrorCertificates } from './mirrorCertificates.ts';
 import { extendMirror } from './mirrorInstallation.ts';
 import { hasAuthorityConfig, mirrorSet, readMirrorSet } from './mirrorObjects.ts';
@@ -45,7 +45,7 @@ export class MirrorControl {
    * Renews the certificate of the mirrors in time, and when control plane nodes come or go. Adds the addresses of new
    * ones to the mirrors once all pools are up to date. Throws the errors of the cluster.
    */
-  async renew(cluster: Cluster, { nodes, pools }: Pick<KnownSite, 'nodes' | 'pools'>): Promise<void> {
+  async renew(cluster: Cluster, { nodes, pools }: KnownSite): Promise<void> {
     const present = listAddresses(nodes);
     const isSame = present.join() === this.#addresses;
     if (isSame && performance.now() < this.#checkedAt + renewalPause) return;
@@ -60,7 +60,7 @@ export class MirrorControl {
       this.#context.log('warn', `the CA of the mirrors does not permit ${issued.forbidden.join(', ')}`);
     const added = present.filter((each) => !former?.includes(each) && !issued?.forbidden.includes(each));
     if (issued && former && added.length > 0) {
-      if (!pools.every(isSettled)) return;
+      if (!pools.every(hasUpdatedNodes)) return;
       const configured = { nodes, pools: pools.filter(hasAuthorityConfig) };
       try {
         await extendMirror(cluster, configured, issued, this.#context);
@@ -83,7 +83,7 @@ export class MirrorControl {
    */
   async findLack(
     cluster: Cluster,
-    { nodes, pools }: { readonly nodes: readonly StoredObject[]; readonly pools: readonly StoredObject[] },
+    { nodes, pools }: KnownSite,
     { images }: BundleMetadata,
   ): Promise<string | undefined> {
     const [authority, port] = [await this.#read('ca.crt'), await this.#read('port')];
@@ -134,10 +134,6 @@ export class MirrorControl {
   async #read(name: string): Promise<string | undefined> {
     return await readFile(join(this.#folder, name), 'utf8').catch(() => undefined);
   }
-}
-
-function isSettled(pool: StoredObject): boolean {
-  return describeUnhealthy(pool) === undefined && conditionsOf(pool).get('Updated')?.status === 'True';
 }
 
 /** What a mirror lacks, and the images that have a signature there, if it was asked for all. */

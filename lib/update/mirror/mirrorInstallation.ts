@@ -7,7 +7,7 @@ import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { ObjectReference } from '../../cluster/discovery.ts';
 import { describeFinding } from '../../cluster/finding.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/fields.ts';
 import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import { registriesFile } from '../../node/machine/paths.ts';
 import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
@@ -15,11 +15,11 @@ import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
   awaitThat,
-  describeUnhealthy,
   disruptionPolicy,
+  findLatePool,
   findMissingPolicy,
-  listPools,
-  notReady,
+  readRendered,
+  requireHealthyPools,
 } from '../poolRollout.ts';
 import {
   authoritySecret,
@@ -132,16 +132,16 @@ export async function installMirror(
  */
 export async function extendMirror(
   cluster: Cluster,
-  { nodes, pools }: Pick<KnownSite, 'nodes' | 'pools'>,
+  site: KnownSite,
   { authority, forbidden }: Pick<IssuedCertificates, 'authority' | 'forbidden'>,
   context: Context,
 ): Promise<void> {
-  const site = await readMirrorPlan(cluster, { nodes, pools, hasPolicies: true });
-  if (!site.former) return;
-  const { port, addresses: former } = site.former;
+  const read = await readMirrorPlan(cluster, site);
+  if (!read.former) return;
+  const { port, addresses: former } = read.former;
   // Nodes are drained if an address goes, so one of a node that is gone stays, as the last.
-  const addresses = [...new Set([...site.addresses, ...former])].filter((each) => !forbidden.includes(each));
-  const plan = { ...site, port, addresses };
+  const addresses = [...new Set([...read.addresses, ...former])].filter((each) => !forbidden.includes(each));
+  const plan = { ...read, port, addresses };
   const objects = [authorityMap(plan, authority), ...authorityConfigs(plan, authority), digestMirrorSet(plan)];
   await applyObjects(cluster, objects, { overwrite: false, manager }, context);
 }
@@ -232,11 +232,6 @@ async function removeFields(cluster: Cluster, withPolicy: boolean): Promise<void
     await cluster.apply({ ...disruptionPolicy, spec: {} }, { manager });
 }
 
-async function requireHealthyPools(cluster: Cluster): Promise<void> {
-  const [problem] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
-  if (problem !== undefined) throw notReady(`The files of nodes are not changed while a problem exists: ${problem}`);
-}
-
 function policyFiles(policy: Partial<KubernetesObject> | undefined): Readonly<Record<string, unknown>>[] {
   return listOf(fieldsAt(policy?.['spec'], 'nodeDisruptionPolicy')['files']);
 }
@@ -254,16 +249,10 @@ async function findUnconfigured(
   cluster: Cluster,
   isConfigured: (config: StoredObject, pool: StoredObject) => boolean,
 ): Promise<string | undefined> {
-  for (const pool of await listPools(cluster)) {
-    const problem = describeUnhealthy(pool);
-    if (problem !== undefined) return problem;
-    const { status, metadata } = pool;
-    const name = textOf(fieldsAt(status, 'configuration')['name']);
-    const config = name && (await cluster.read({ apiVersion: machines, kind: 'MachineConfig', metadata: { name } }));
-    const isUpdated = conditionsOf(pool).get('Updated')?.status === 'True';
-    if (isUpdated && config && isConfigured(config, pool)) continue;
-    const { updatedMachineCount: done = 0, machineCount: all = 0 } = fieldsAt(status);
-    return `the pool ${metadata.name}: ${Number(done)} of ${Number(all)} nodes are up to date`;
-  }
-  return undefined;
+  return findLatePool(cluster, async (pool) => {
+    const metadata = { name: readRendered(pool['status']) };
+    if (metadata.name === '') return false;
+    const config = await cluster.read({ apiVersion: machines, kind: 'MachineConfig', metadata });
+    return config !== undefined && isConfigured(config, pool);
+  });
 }

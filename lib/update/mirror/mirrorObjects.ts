@@ -37,8 +37,6 @@ export interface MirrorPlan {
   readonly siteMirrors: readonly SiteMirror[];
   /** The ConfigMap that the site’s image configuration names; undefined for none. */
   readonly trustedAuthorities: string | undefined;
-  /** Whether files change without a reboot or a drain (node disruption policies, OpenShift 4.17). */
-  readonly hasPolicies: boolean;
 }
 
 /** Settings of `mirrorPolicy`. */
@@ -99,7 +97,7 @@ export function mirrorAccess({
   roles,
   trustedAuthorities = authorityMapName,
   hasPolicies,
-}: Pick<MirrorPlan, 'roles' | 'trustedAuthorities' | 'hasPolicies'>): KubernetesObject[] {
+}: Pick<MirrorPlan, 'roles' | 'trustedAuthorities'> & { readonly hasPolicies: boolean }): KubernetesObject[] {
   const secrets = [
     allow('', ['secrets'], ['get'], [authoritySecret.name]),
     allow('', ['secrets'], ['get', 'patch'], [servingSecret.name]),

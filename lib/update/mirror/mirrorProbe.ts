@@ -1,9 +1,9 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { isPluginError, type PluginError } from '../../errors.ts';
 import { fieldsAt, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
+import type { TlsOptions } from '../../content/http/certificates.ts';
 import { Connections } from '../../content/http/connections.ts';
 import { authorityMapName, findSiteMirror } from './mirrorObjects.ts';
 import { listAddresses, listControlPlane, type MirrorSite } from './mirrorSite.ts';
@@ -43,28 +43,15 @@ export async function probeMirrors(
   const key = `localhost..${port}`;
   const authority = textOf(fieldsAt(read, 'data')[key]);
   if (authority === undefined) return [find('warning', subjectOf(map), `does not have ${key}`, advice.authority)];
-  const certificates = { for: () => Promise.resolve({ ca: [authority] }) };
-  const connections = new Connections({ certificates, ...limits });
-  const probe = async (node: StoredObject, address: string): Promise<Finding[]> => {
-    const url = new URL(`https://${address}:${port}/v2/`);
-    try {
-      const { body } = await connections.exchange({ method: 'GET', url, headers: {}, signal });
-      body.destroy();
-      // Nothing else has a certificate of this CA.
-      return [];
-    } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      return error.code === 'unreachable'
-        ? [find('info', subjectOf(node), `its mirror was not asked: ${messageOf(error)}`, advice.unreachable)]
-        : [find('warning', subjectOf(node), `its mirror is not trusted: ${messageOf(error)}`, advice.other)];
-    }
-  };
-  try {
-    const asked = listControlPlane(nodes).flatMap((node) => listAddresses([node]).map((each) => probe(node, each)));
-    return (await Promise.all(asked)).flat();
-  } finally {
-    connections.close();
-  }
+  const mirrors = listControlPlane(nodes).flatMap((node) =>
+    listAddresses([node]).map((address) => ({ host: `${address}:${port}`, subject: subjectOf(node) })),
+  );
+  // Nothing else has a certificate of this CA.
+  return ask(mirrors, { ca: [authority] }, signal, ({ subject }, error) =>
+    error.code === 'unreachable'
+      ? find('info', subject, `its mirror was not asked: ${error.message}`, advice.unreachable)
+      : find('warning', subject, `its mirror is not trusted: ${error.message}`, advice.other),
+  );
 }
 
 /** Finds mirrors of the site for our sources that do not answer this machine. Throws `interrupted`. */
@@ -73,22 +60,34 @@ export async function probeSiteMirrors(
   { signal }: Pick<Context, 'signal'>,
 ): Promise<Finding[]> {
   const mirrors = sources.flatMap((source) => findSiteMirror(siteMirrors, source)?.mirrors ?? []);
-  const hosts = [...new Set(mirrors.map((mirror) => mirror.split('/')[0] ?? ''))];
-  const connections = new Connections({ certificates: { for: () => Promise.resolve({}) }, ...limits });
-  const probe = async (host: string): Promise<Finding[]> => {
+  const hosts = [...new Set(mirrors.map((mirror) => mirror.split('/')[0] ?? ''))].map((host) => ({ host }));
+  return ask(hosts, {}, signal, ({ host }, { code, message }) => {
+    // A certificate that this machine does not trust is an answer too.
+    if (code !== 'unreachable') return undefined;
+    return find('warning', { kind: 'Mirror', name: host }, `does not answer: ${message}`, advice.slow);
+  });
+}
+
+/** Asks registries by TLS whether they are there, all at once. Describes each failure. */
+async function ask<Asked extends { readonly host: string }>(
+  registries: readonly Asked[],
+  trust: TlsOptions,
+  signal: AbortSignal,
+  describe: (registry: Asked, error: PluginError) => Finding | undefined,
+): Promise<Finding[]> {
+  const connections = new Connections({ certificates: { for: () => Promise.resolve(trust) }, ...limits });
+  const probe = async (registry: Asked): Promise<Finding | undefined> => {
     try {
-      const url = new URL(`https://${host}/v2/`);
+      const url = new URL(`https://${registry.host}/v2/`);
       (await connections.exchange({ method: 'GET', url, headers: {}, signal })).body.destroy();
-      return [];
+      return undefined;
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      // A certificate that this machine does not trust is an answer too.
-      if (error.code !== 'unreachable') return [];
-      return [find('warning', { kind: 'Mirror', name: host }, `does not answer: ${messageOf(error)}`, advice.slow)];
+      return describe(registry, error);
     }
   };
   try {
-    return (await Promise.all(hosts.map(probe))).flat();
+    return (await Promise.all(registries.map(probe))).filter((each) => each !== undefined);
   } finally {
     connections.close();
   }

@@ -25,6 +25,8 @@ import {
 export interface MirrorSite extends Omit<MirrorPlan, 'port'> {
   /** The version that the cluster runs; empty if it does not say. */
   readonly version: string;
+  /** Whether files change without a reboot or a drain (node disruption policies, OpenShift 4.17). */
+  readonly hasPolicies: boolean;
   /** The networks of the machines, such as `192.0.2.0/24`. */
   readonly networks: readonly string[];
   /** Whether the pull secret of the machine config controller exists, or may not be read. */
@@ -63,8 +65,8 @@ export async function readMirrorSite(cluster: Cluster, more: readonly string[] =
   const hasPolicies =
     version !== '' && !isOlder(version, firstWithPolicies) && (await cluster.read(disruptionPolicy)) !== undefined;
   return {
-    ...(await readMirrorPlan(cluster, { nodes, pools, hasPolicies }, more)),
-    ...{ version, nodes, proxies, builtSystems },
+    ...(await readMirrorPlan(cluster, { nodes, pools }, more)),
+    ...{ version, hasPolicies, nodes, proxies, builtSystems },
     hasPullSecret: !(await lacksPullSecret(cluster)),
     machineConfigs: await readMatching(cluster, machines, 'MachineConfig', isOfSite),
     networks: await readNetworks(cluster),
@@ -72,7 +74,7 @@ export async function readMirrorSite(cluster: Cluster, more: readonly string[] =
 }
 
 /** What is known of a cluster before its configuration of registries is read. */
-export interface KnownSite extends Pick<MirrorPlan, 'hasPolicies'> {
+export interface KnownSite {
   readonly nodes: readonly StoredObject[];
   readonly pools: readonly StoredObject[];
 }
@@ -80,7 +82,7 @@ export interface KnownSite extends Pick<MirrorPlan, 'hasPolicies'> {
 /** Reads what the objects of mirrors depend on, and nothing else: a controller may read no more. */
 export async function readMirrorPlan(
   cluster: Cluster,
-  { nodes, pools, hasPolicies }: KnownSite,
+  { nodes, pools }: KnownSite,
   more: readonly string[] = [],
 ): Promise<Pick<MirrorSite, keyof Omit<MirrorPlan, 'port'> | 'former' | 'contentPolicies' | 'imageConfig'>> {
   const [sets, tagSets, contentPolicies, [infrastructure]] = await Promise.all([
@@ -93,7 +95,7 @@ export async function readMirrorPlan(
   const images = await cluster.read(imageConfig);
   const name = textOf(fieldsAt(images, 'spec', 'additionalTrustedCA')['name']);
   return {
-    ...{ former, contentPolicies, imageConfig: images, hasPolicies },
+    ...{ former, contentPolicies, imageConfig: images },
     addresses: [...listVips(infrastructure), ...listAddresses(nodes)],
     roles: poolRoles(pools),
     sources: [...new Set([...payload, ...(more.length > 0 ? more : (former?.sources ?? []))])].sort(),

@@ -267,7 +267,6 @@ describe('MirrorControl', () => {
       sources: ['ocp-release', 'ocp-v4.0-art-dev'].map((name) => `quay.io/openshift-release-dev/${name}`),
       siteMirrors: [],
       trustedAuthorities: 'ours',
-      hasPolicies: true,
     };
     const image = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } };
     let administrator: StartedCluster;
@@ -279,7 +278,7 @@ describe('MirrorControl', () => {
         ['t', 'system:admin'],
         ['c', userOf('controller')],
       ]);
-      access = [...agentAccess(), ...mirrorAccess(plan)];
+      access = [...agentAccess(), ...mirrorAccess({ ...plan, hasPolicies: true })];
       const allow = (attempt: Attempt): boolean => attempt.user === 'system:admin' || readRights(access)(attempt);
       administrator = await startCluster({ openshift: '4.20.3', tokens, allow, policies: true });
       open.use(administrator);

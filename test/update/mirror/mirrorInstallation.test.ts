@@ -31,13 +31,12 @@ const plan: objects.MirrorPlan = {
     { source: 'quay.io/openshift-release-dev', mirrors: ['registry.example.com/a'], policy: 'NeverContactSource' },
   ],
   trustedAuthorities: undefined,
-  hasPolicies: true,
 };
 
 describe('the objects of mirrors', () => {
   it('are equal to the golden file, with the broader mirrors of the site kept', async () => {
     const list = [
-      ...objects.mirrorAccess(plan),
+      ...objects.mirrorAccess({ ...plan, hasPolicies: true }),
       objects.authorityMap(plan, 'CA\n'),
       objects.trustingConfig,
       objects.mirrorPolicy({ mirrorsToo: false, siteFiles: [] }),
