@@ -1,6 +1,7 @@
 import { conditionsOf } from '../../../lib/cluster/fields.ts';
 import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
+import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { openEventFormat } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
@@ -54,9 +55,9 @@ export const command = defineCommand({
       if (plan.obstacles.length > 0) throw failureOfRestore(plan);
       return;
     }
-    const read = async (bundle: UpgradeBundle | undefined): Promise<ClusterStatus> => {
+    const read = async (bundle: UpgradeBundle | undefined, known?: readonly NodeMirror[]): Promise<ClusterStatus> => {
       const elapsed = bundle && (await readElapsed(cluster, bundle));
-      return { bundle, elapsed, mirrors: await listMirrorStates(cluster) };
+      return { bundle, elapsed, mirrors: known ?? (await listMirrorStates(cluster)) };
     };
     const show = async (status: ClusterStatus): Promise<void> => {
       const { text, accents } = formatStatus(status, { width: terminal.width, rows: Infinity });
@@ -86,10 +87,11 @@ export const command = defineCommand({
     if (!args.watch && !args.web) {
       const records = await listRecords(cluster);
       // Mirrors serve nodes without any update too.
-      const isIdle = records.length === 0 && args.name === undefined && (await listMirrorStates(cluster)).length > 0;
+      const mirrors = await listMirrorStates(cluster);
+      const isIdle = records.length === 0 && args.name === undefined && mirrors.length > 0;
       const bundle = isIdle ? undefined : chooseRecord(records, args.name);
       if (bundle) await warnOfAgents(bundle);
-      await show(await read(bundle));
+      await show(await read(bundle, mirrors));
       return;
     }
     if (args.web) {
