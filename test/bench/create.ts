@@ -1,29 +1,16 @@
 // Compares `create` with the alternatives, on the same registry in the same run: `npm run bench`.
 // Arguments: the number of runs (5), and the megabytes of the release (1500).
-import { execFileSync, fork } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { cpus, loadavg, tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { measure, measureInto, median, type Measurement } from './measure.ts';
+import { formatLoad, measure, measureInto, median, type Measurement } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
+import { images, printMachine, serveRelease } from './release.ts';
 
 const runs = Number(process.argv[2] ?? 5);
-const megabytes = Number(process.argv[3] ?? 1500);
-const images = 60;
 
-const root = new URL('../..', import.meta.url).pathname;
-execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
-const program = join(root, 'dist/bin/oc-adm_upgrade_bundle');
-const folder = await mkdtemp(join(tmpdir(), 'upgrade-bundle-bench-'));
-// A separate process, so that creating the release does not affect this one.
-const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
-try {
-  const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
-  await compare(registry);
-} finally {
-  server.kill();
-  await rm(folder, { recursive: true, force: true });
-}
+await using served = await serveRelease('oc-adm_upgrade_bundle');
+const { program, folder, release } = served;
+await compare(release);
 
 async function compare({
   host,
@@ -72,7 +59,7 @@ async function compare({
   };
 
   console.log(`${images} images, ${urls.length} blobs, ${(bytes / 1e6).toFixed(0)} MB, registry on this machine`);
-  console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
+  printMachine();
   const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
   for (let run = 0; run <= runs; run++) {
     for (const [name, command] of Object.entries(contenders)) {
@@ -105,11 +92,5 @@ async function compare({
     for (let run = 0; run < runs; run++) measurements.push(await measure(command));
     console.log(`${name.padEnd(12)} wall ${(1000 * median(measurements.map((m) => m.wall))).toFixed(0)} ms`);
   }
-  console.log(`\nmedians of ${runs} runs; load after: ${load()}`);
-}
-
-function load(): string {
-  return loadavg()
-    .map((value) => value.toFixed(2))
-    .join(' ');
+  console.log(`\nmedians of ${runs} runs; load after: ${formatLoad()}`);
 }

@@ -1,35 +1,23 @@
 // Compares `load` of a bundle with `skopeo copy` of the same images from a registry on this machine: `node
 // test/bench/load.ts`, as root. Loads from a file and from a raw device. Arguments: the number of runs (3), and the megabytes of the release (1500).
-import { execFileSync, fork } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { cpus, loadavg, tmpdir } from 'node:os';
+import { execFileSync } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { measureInto, median, type Measurement } from './measure.ts';
+import { formatLoad, measureInto, median, type Measurement } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
+import { images, printMachine, serveRelease } from './release.ts';
 import { makeTar } from './tar.ts';
 
 const runs = Number(process.argv[2] ?? 3);
-const megabytes = Number(process.argv[3] ?? 1500);
-const images = 60;
 
-const root = new URL('../..', import.meta.url).pathname;
-execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
-const program = join(root, 'dist/bin/oc-adm_upgrade_bundle');
-const folder = await mkdtemp(join(tmpdir(), 'load-bench-'));
-// A separate process, so that creating the release does not affect this one.
-const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
+await using served = await serveRelease('oc-adm_upgrade_bundle');
+const { program, folder, release } = served;
+const tar = await makeTar(program, release, join(folder, 'bundle'));
+const device = execFileSync('losetup', ['--find', '--show', '--read-only', tar]).toString().trim();
 try {
-  const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
-  const tar = await makeTar(program, registry, join(folder, 'bundle'));
-  const device = execFileSync('losetup', ['--find', '--show', '--read-only', tar]).toString().trim();
-  try {
-    await compare(registry, tar, device);
-  } finally {
-    execFileSync('losetup', ['--detach', device]);
-  }
+  await compare(release, tar, device);
 } finally {
-  server.kill();
-  await rm(folder, { recursive: true, force: true });
+  execFileSync('losetup', ['--detach', device]);
 }
 
 async function compare(
@@ -57,7 +45,7 @@ async function compare(
   console.log(
     `${images} images, ${(bytes / 1e6).toFixed(0)} MB, in a file, on ${device}, and in a registry on this machine`,
   );
-  console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${average()}\n`);
+  printMachine();
   const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
   for (let run = 0; run <= runs; run++) {
     for (const [name, command] of Object.entries(contenders)) {
@@ -76,11 +64,5 @@ async function compare(
       `${name.padEnd(19)} wall ${wall} s, cpu ${cpu} s${name === 'load' ? '' : `; load takes ${ratio} of that`}`,
     );
   }
-  console.log(`\nmedians of ${runs} runs; load after: ${average()}`);
-}
-
-function average(): string {
-  return loadavg()
-    .map((value) => value.toFixed(2))
-    .join(' ');
+  console.log(`\nmedians of ${runs} runs; load after: ${formatLoad()}`);
 }

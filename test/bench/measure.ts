@@ -1,7 +1,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 /** The cost of a command with its children: seconds, and the bytes of its largest process. */
@@ -48,4 +48,11 @@ export async function measureInto(folder: string, command: readonly string[]): P
 /** Returns the median of some numbers. */
 export function median(numbers: readonly number[]): number {
   return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? NaN;
+}
+
+/** Returns the load of this machine over 1, 5 and 15 minutes. */
+export function formatLoad(): string {
+  return loadavg()
+    .map((value) => value.toFixed(2))
+    .join(' ');
 }

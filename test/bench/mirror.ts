@@ -1,31 +1,18 @@
 // Compares mirroring to a directory and from registry to registry with `skopeo sync`, on the same registry in the same run:
 // `node test/bench/mirror.ts`. Arguments: the number of runs (5), and the megabytes of the release (1500).
-import { execFileSync, fork } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { cpus, loadavg, tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseReference } from '../../lib/content/oci/reference.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
-import { measure, measureInto, median, type Measurement } from './measure.ts';
+import { formatLoad, measure, measureInto, median, type Measurement } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
+import { images, printMachine, serveRelease } from './release.ts';
 
 const runs = Number(process.argv[2] ?? 5);
-const megabytes = Number(process.argv[3] ?? 1500);
-const images = 60;
 
-const root = new URL('../..', import.meta.url).pathname;
-execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
-const program = join(root, 'dist/bin/oc-adm_release_mirror_config');
-const folder = await mkdtemp(join(tmpdir(), 'mirror-bench-'));
-// A separate process, so that creating the release does not affect this one.
-const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
-try {
-  const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
-  await compare(registry);
-} finally {
-  server.kill();
-  await rm(folder, { recursive: true, force: true });
-}
+await using served = await serveRelease('oc-adm_release_mirror_config');
+const { program, folder, release } = served;
+await compare(release);
 
 async function compare(served: BenchRegistry): Promise<void> {
   const { host, pullspecs, attachments, fingerprint, keyring, store, bytes } = served;
@@ -47,14 +34,14 @@ async function compare(served: BenchRegistry): Promise<void> {
       intoRegistry((to) => [...sync, '--dest=docker', '--dest-tls-verify=false', list, `${to}/openshift`]),
   };
   console.log(`${images} images, ${(bytes / 1e6).toFixed(0)} MB, registries on this machine`);
-  console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
+  printMachine();
   await race(disk);
   await race(registry);
   await measureInto(out, toDisk);
   const again: Measurement[] = [];
   for (let run = 0; run < runs; run++) again.push(await measure(toDisk));
   console.log(`to disk again: wall ${median(again.map(({ wall }) => wall)).toFixed(2)} s`);
-  console.log(`\nmedians of ${runs} runs; load after: ${load()}`);
+  console.log(`\nmedians of ${runs} runs; load after: ${formatLoad()}`);
 }
 
 /** Measures two programs in turns. The first run of each warms the page cache. */
@@ -90,10 +77,4 @@ function listForSkopeo(host: string, pullspecs: readonly string[]): string {
     ...references.map(({ digest, tag }) => `      - "${digest ?? tag ?? ''}"`),
   ]);
   return [`${host}:`, '  tls-verify: false', '  images:', ...lines, ''].join('\n');
-}
-
-function load(): string {
-  return loadavg()
-    .map((value) => value.toFixed(2))
-    .join(' ');
 }

@@ -1,15 +1,15 @@
 // Compares the mirror of a control plane node with docker-registry: both serve the same blobs by TLS to one curl, in
 // turns: `node test/bench/serve.ts`. Arguments: the number of runs (5), and the megabytes of the release (1500).
-import { execFileSync, fork, spawn } from 'node:child_process';
-import { copyFile, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { cpus, loadavg, tmpdir } from 'node:os';
+import { spawn } from 'node:child_process';
+import { copyFile, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseDigest } from '../../lib/content/oci/digest.ts';
 import { replicaPath } from '../../lib/node/replica.ts';
 import { makeAuthority, type Certificate } from '../support/certificates.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
-import { measure, median } from './measure.ts';
+import { formatLoad, measure, median } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
+import { images, printMachine, serveRelease } from './release.ts';
 import { makeTar } from './tar.ts';
 
 /** A running server. */
@@ -26,29 +26,17 @@ interface Cost {
 }
 
 const runs = Number(process.argv[2] ?? 5);
-const megabytes = Number(process.argv[3] ?? 1500);
-const images = 60;
 // As many as the mirror sends to one address at a time.
 const parallel = 4;
 
-const root = new URL('../..', import.meta.url).pathname;
-execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
-const program = join(root, 'dist/bin/oc-adm_upgrade_bundle');
-const folder = await mkdtemp(join(tmpdir(), 'serve-bench-'));
-// A separate process, so that creating the release does not affect this one.
-const origin = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
-try {
-  const release = await new Promise<BenchRegistry>((resolve) => origin.once('message', resolve as () => void));
-  const tar = await makeTar(program, release, join(folder, 'bundle'));
-  await using authority = await makeAuthority();
-  const certificate = await authority.issue();
-  await using mirror = await startMirror(tar, certificate);
-  await using registry = await startDockerRegistry({ storage: join(folder, 'registry'), certificate });
-  await compare(release, { mirror, 'docker-registry': registry }, authority.certificateFile);
-} finally {
-  origin.kill();
-  await rm(folder, { recursive: true, force: true });
-}
+await using served = await serveRelease('oc-adm_upgrade_bundle');
+const { program, folder, release } = served;
+const tar = await makeTar(program, release, join(folder, 'bundle'));
+await using authority = await makeAuthority();
+const certificate = await authority.issue();
+await using mirror = await startMirror(tar, certificate);
+await using registry = await startDockerRegistry({ storage: join(folder, 'registry'), certificate });
+await compare(release, { mirror, 'docker-registry': registry }, authority.certificateFile);
 
 /** Starts the built mirror on a bundle that its folder retains. */
 async function startMirror(tar: string, { certificateFile, keyFile }: Certificate): Promise<Server & AsyncDisposable> {
@@ -90,7 +78,7 @@ async function compare(
   console.log(
     `${images} images, ${urls.length} blobs, ${(bytes / 1e6).toFixed(0)} MB, by TLS to curl, ${parallel} at a time`,
   );
-  console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
+  printMachine();
   const list = join(folder, 'curl');
   const options = `-sSf --no-progress-meter -Z --parallel-max ${parallel}`;
   const costs = new Map<string, Cost[]>(Object.keys(servers).map((name) => [name, []]));
@@ -121,7 +109,7 @@ async function compare(
           : `; the mirror is ${ratio((cost) => cost.wall)} of it in wall time, ${ratio((cost) => cost.server)} in CPU`),
     );
   }
-  console.log(`\nmedians of ${runs} runs; load after: ${load()}`);
+  console.log(`\nmedians of ${runs} runs; load after: ${formatLoad()}`);
 }
 
 /** Returns the processor time of a process in seconds. */
@@ -129,10 +117,4 @@ async function processorTime(pid: number): Promise<number> {
   const [, fields = ''] = (await readFile(`/proc/${pid}/stat`, 'utf8')).split(') ');
   const [user, system] = fields.split(' ').slice(11, 13).map(Number);
   return ((user ?? 0) + (system ?? 0)) / 100;
-}
-
-function load(): string {
-  return loadavg()
-    .map((value) => value.toFixed(2))
-    .join(' ');
 }
