@@ -82,7 +82,6 @@ describe('npm run build', () => {
 
   for (const version of ['18.20.8', '22.23.3']) {
     it(`makes executables that say which version they need, run by Node.js ${version} itself`, async function () {
-      this.timeout(120_000);
       const node = await fetchNode(version).catch((error: unknown) => skipLoudly(this, messageOf(error)));
       for (const name of await readdir(join(folder, 'dist/bin'))) {
         const words = [join(folder, 'dist/bin', name), 'verify', '/nonexistent'];

@@ -54,8 +54,6 @@ describe('npm run krew', () => {
   describe('with krew itself', function () {
     // krew is in no package registry of the test machines: put its executable, kubectl-krew, on the PATH.
     requirePeer(this, 'kubectl-krew', 'git');
-    this.timeout(120_000);
-
     it('makes a custom index that krew installs all plugins from', async () => {
       const server = createServer((_, response) => {
         void readFile(join(folder, archive)).then((bytes) => response.end(bytes));

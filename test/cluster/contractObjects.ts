@@ -57,8 +57,7 @@ export function describeCustomObjects(
   title: string,
   connect: () => Promise<{ cluster: Cluster; close(): Promise<void> }>,
 ): void {
-  describe(title, function () {
-    this.timeout(60_000);
+  describe(title, () => {
     const group = `test-${randomBytes(4).toString('hex')}.example.com`;
     const kind = { apiVersion: `${group}/v1`, kind: 'Widget' } as const;
     const definition: KubernetesObject = {

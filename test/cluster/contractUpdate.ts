@@ -69,7 +69,6 @@ export function describeUpdates(
   connect: () => Promise<{ cluster: Cluster; close(): Promise<void> }>,
 ): void {
   describe(title, function () {
-    this.timeout(300_000);
     let connected: Awaited<ReturnType<typeof connect>>;
     let cluster: Cluster;
     const made: KubernetesObject[] = [];

@@ -15,7 +15,6 @@ export function describeWatches(
   connect: () => Promise<{ cluster: Cluster; close(): Promise<void> }>,
 ): void {
   describe(title, function () {
-    this.timeout(60_000);
     const namespace = `oc-disconnected-test-${randomBytes(4).toString('hex')}`;
     let connected: Awaited<ReturnType<typeof connect>>;
     let cluster: Cluster;

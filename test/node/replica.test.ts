@@ -240,7 +240,6 @@ describe('fetchBundle', () => {
 
   describe('in two processes', function () {
     requirePeer(this, 'skopeo');
-    this.timeout(300_000);
     before(async function () {
       await requireRoot(this);
     });

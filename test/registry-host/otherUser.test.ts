@@ -36,7 +36,6 @@ async function plantLink(target: string, path: string): Promise<void> {
 // The folder of the registry belongs to an unprivileged user, and root runs the program.
 describe('the folder of a registry, against the user who owns it', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  this.timeout(300_000);
   let registry: RunningRegistry;
   before(async function () {
     await requireRoot(this);

@@ -14,7 +14,6 @@ const user = 1234;
 // The folder of the registry belongs to an unprivileged user, and root runs the program.
 describe('a registry in the folder of an ordinary user, changed by root', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  this.timeout(300_000);
   let registry: RunningRegistry;
   before(async function () {
     await requireRoot(this);

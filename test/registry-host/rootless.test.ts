@@ -16,7 +16,6 @@ const user = 1234;
 // which only podman can use.
 describe('a registry in the scope of a user', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  this.timeout(300_000);
   let registry: RunningRegistry;
   before(async function () {
     await requireRoot(this);
@@ -75,8 +74,6 @@ describe('a registry in the scope of a user', function () {
 
 describe('a registry on a mounted disk', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  this.timeout(300_000);
-
   it('has its symbolic links resolved inside that disk', async () => {
     await using registry = await startMirrorRegistry({ quayRoot: '/opt/quay-install' });
     const { root } = registry.fixture;

@@ -17,7 +17,6 @@ import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 
 describe('the agents of a cluster', function () {
   requirePeer(this, 'skopeo', 'podman');
-  this.timeout(300_000);
   let made: TestBundle;
   let other: TestBundle;
   let digest: Digest;

@@ -22,8 +22,7 @@ describe('create, killed at each rename and removal', () => {
   });
   after(() => workshop.close());
 
-  it('never leaves the digest of another tar, and tidies up in the next run', async function () {
-    this.timeout(300_000);
+  it('never leaves the digest of another tar, and tidies up in the next run', async () => {
     const image = extraImage({ registry: workshop.registry.host });
     image.addTo(workshop.registry.content);
     const extra = { 'extra-image': image.pullspec };
@@ -49,8 +48,7 @@ describe('create, killed at each rename and removal', () => {
     }
   });
 
-  it('never leaves the digest of another bundle of a mirror registry', async function () {
-    this.timeout(300_000);
+  it('never leaves the digest of another bundle of a mirror registry', async () => {
     const { folder } = workshop;
     const { content } = new TestContent();
     await using images = new TestRegistry({ content });
@@ -99,8 +97,7 @@ describe('create --volume-size, killed at renames and removals', () => {
     execFileSync('sha256sum', sum, { cwd: workshop.output });
   };
 
-  it('never mixes two forms', async function () {
-    this.timeout(600_000);
+  it('never mixes two forms', async () => {
     await workshop.make(split);
     const joined = await joinVolumes();
     for (const [first, former] of [{}, { 'volume-size': '5M' }].entries()) {

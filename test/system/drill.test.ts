@@ -13,12 +13,11 @@ import { requirePeer } from '../support/peers.ts';
 import { executeProgram } from '../support/program/execution.ts';
 
 const child = fileURLToPath(new URL('../fakes/cluster/drillChild.ts', import.meta.url));
-const options = { reboot: false, single: false, timeout: 20_000, interval: 200 };
+const options = { reboot: false, single: false, timeout: 120_000, interval: 200 };
 const router = `quay.io/site/router@sha256:${'a'.repeat(64)}`;
 
 describe('a drill of a node with systemd', function () {
   requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo');
-  this.timeout(700_000);
   let site: DrillSite;
 
   before(async function () {

@@ -8,7 +8,6 @@ import { fixtureAges } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { hasPeer, requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 describe('upgradeRegistry on an installation of every age', function () {
-  this.timeout(300_000);
   let folder: string;
   let bundle: string;
   before(async function () {

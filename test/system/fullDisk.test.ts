@@ -9,7 +9,6 @@ import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 
 describe('upgradeRegistry on a disk that is nearly full', function () {
-  this.timeout(300_000);
   let folder: string;
   let bundle: { path: string; quay: string };
   let registry: RunningRegistry;

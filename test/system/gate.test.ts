@@ -17,7 +17,6 @@ import { pullspecsOf } from '../support/release/release.ts';
 // The recipe of docs/how-to/gate-a-release.md, on synthetic releases.
 describe('the gate of a release', function () {
   requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo', 'podman');
-  this.timeout(600_000);
   let previous: TestBundle;
   let next: TestBundle;
   const program = async (...args: string[]): Promise<Execution> => executeProgram('oc-adm_upgrade_bundle', args);

@@ -17,7 +17,6 @@ import { requireRoot } from '../support/archive/storeReader.ts';
 
 describe('the check of layers in a store of skopeo', function () {
   requirePeer(this, 'skopeo', 'podman');
-  this.timeout(300_000);
   let made: TestBundle;
   let site: LoadSite;
   let store: ImageStore;

@@ -33,7 +33,6 @@ const program = executableOf('oc-adm_upgrade_bundle');
 
 describe('loadBundle', function () {
   requirePeer(this, 'skopeo', 'podman');
-  this.timeout(300_000);
   let made: TestBundle;
   let site: LoadSite;
   let folder: string;

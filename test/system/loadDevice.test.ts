@@ -13,7 +13,6 @@ import { createContainer, requireRoot } from '../support/archive/storeReader.ts'
 
 describe('loadBundle from a device', function () {
   requirePeer(this, 'skopeo', 'podman');
-  this.timeout(300_000);
   let made: TestBundle;
   let site: LoadSite;
   let names: readonly string[];

@@ -24,8 +24,6 @@ interface Plugin {
 }
 
 describe('npm run package', function () {
-  // The executables are large.
-  this.timeout(900_000);
   let folder: string;
   let packages: string;
   let archive: string;

@@ -18,7 +18,6 @@ const executable = executableOf('oc-adm_mirror_registry');
 // The command lines of the units, run by podman, with images that stand in for those of Red Hat.
 describe('a mirror registry under podman', function () {
   requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl', 'python3');
-  this.timeout(700_000);
   let host: PodmanHost;
   let fixture: Fixture;
   let bundle: string;

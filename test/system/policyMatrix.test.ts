@@ -30,8 +30,7 @@ import {
 } from '../support/release/signatureCases.ts';
 import { acceptUnsigned } from '../support/release/trust.ts';
 
-describe('a sigstore signature, in each use of a bundle', function () {
-  this.timeout(60_000);
+describe('a sigstore signature, in each use of a bundle', () => {
   let made: TestBundle;
   let image: Digest;
   let registry: TestRegistry;

@@ -44,8 +44,7 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
     expect(await mirroring.succeed([target, '--dry-run'], old.pullspec), `killed at ${at}`).to.contain('To copy: 0 of');
   };
 
-  it('serves the kept release from a directory, and the next run removes the rest', async function () {
-    this.timeout(600_000);
+  it('serves the kept release from a directory, and the next run removes the rest', async () => {
     await mirroring.succeed(['--to-dir=full'], both());
     await mirroring.succeed(['--to-dir=alone']);
     const tagsOf = async (root: string): Promise<string[]> => [...(await readTagLinks(mirroring.path(root))).keys()];
@@ -67,7 +66,6 @@ describe('oc adm-release-mirror-config prune, killed at many steps', () => {
 
   it('serves the kept release from a registry, and the next run removes the rest', async function () {
     requirePeer(this, 'docker-registry', 'skopeo');
-    this.timeout(600_000);
     await using site = await startDockerRegistry();
     let left = Infinity;
     let kill: () => void = () => undefined;

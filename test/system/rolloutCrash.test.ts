@@ -18,8 +18,7 @@ interface Remains {
 
 const isWrite = ({ method, path }: RequestRecord): boolean => method !== 'GET' && !path.includes('/leases/');
 
-describe('controlRollout, when the controller is killed', function () {
-  this.timeout(300_000);
+describe('controlRollout, when the controller is killed', () => {
   let rollout: RolloutSite;
   const start = async (openshift = '4.19.3'): Promise<void> => {
     rollout = await RolloutSite.start({ openshift });

@@ -1,9 +1,7 @@
 import { expect } from 'chai';
 import { measureFleet, type FleetMeasure } from '../fakes/cluster/fleet.ts';
 
-describe('a rollout', function () {
-  this.timeout(300_000);
-
+describe('a rollout', () => {
   it('costs the API server no more for each node of a cluster that is four times as large, and spreads in rounds that double', async () => {
     const intervals = { interval: 500, sending: 200 };
     const [small, large] = [await measureFleet(10, intervals), await measureFleet(40, intervals)];

@@ -21,7 +21,6 @@ const cutTime = 5000;
 
 describe('a cluster of three nodes', function () {
   requirePeer(this, 'skopeo', 'podman');
-  this.timeout(600_000);
   let made: TestBundle;
   let digest: Digest;
   let trust: AgentTrust;

@@ -19,7 +19,6 @@ const names = { whole: '4.18.4-x86-64', delta: '4.19.5-x86-64' };
 
 describe('a cluster that cannot pin images itself, with an additional store of an earlier version', function () {
   requirePeer(this, 'skopeo', 'podman');
-  this.timeout(600_000);
   let whole: TestBundle;
   let delta: TestBundle;
   let folder: string;

@@ -66,7 +66,6 @@ function makeOperator(): { catalog: string; content: TestContent } {
 
 describe('a cluster with a bundle of two releases for its site', function () {
   requirePeer(this, 'skopeo', 'podman');
-  this.timeout(600_000);
   let made: TestBundle;
   let digest: Digest;
   let first: TestBundle;

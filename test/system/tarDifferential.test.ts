@@ -11,8 +11,6 @@ const batch = 500;
 
 describe('Archive beside GNU tar and bsdtar', function () {
   requirePeer(this, 'tar', 'bsdtar');
-  this.timeout(600_000);
-
   it('reads the same tree out of every mutated tar that it accepts', async () => {
     let accepted = 0;
     for (let seed = 0; seed < mutations; seed += batch) {

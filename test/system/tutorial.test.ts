@@ -16,7 +16,6 @@ const settle = (text: string): string =>
 
 describe('docs/tutorial.md', function () {
   requirePeer(this, 'bash');
-  this.timeout(300_000);
   let folder: string;
   let page: string;
   before(async () => {

@@ -25,8 +25,7 @@ describe('create, again', () => {
   let reference: string;
 
   // Layers above a megabyte, so that some are partly present.
-  before(async function () {
-    this.timeout(300_000);
+  before(async () => {
     workshop = await openWorkshop({ release: { components: 4, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
     reference = await workshop.make({ output: join(workshop.folder, 'reference') });
   });

@@ -202,8 +202,7 @@ describe('create against a registry that is wrong', () => {
       expect(await digestOfFile(path)).to.match(/^sha256:/);
     });
 
-    it('says how much came of blobs that are always cut short, of which images', async function () {
-      this.timeout(300_000);
+    it('says how much came of blobs that are always cut short, of which images', async () => {
       const names = ['machine-os-content', 'machine-config-operator'];
       for (const name of names) {
         const fault = { cut: { after: 3000, how: 'end' }, ignoreRange: true } as const;

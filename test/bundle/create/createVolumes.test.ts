@@ -27,8 +27,7 @@ describe('create --volume-size', () => {
   let workshop: Workshop;
   let reference: string;
   let joined: Buffer;
-  before(async function () {
-    this.timeout(300_000);
+  before(async () => {
     workshop = await openWorkshop({ release: { components: 4, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
     reference = await workshop.make({ ...split, output: join(workshop.folder, 'reference') });
     joined = await joinVolumes(reference);

@@ -39,8 +39,7 @@ describe('a delta', () => {
   let metadata: BundleMetadata;
   const at = (...names: string[]): string => join(workshop.folder, ...names);
 
-  before(async function () {
-    this.timeout(300_000);
+  before(async () => {
     const sizes = (grown: string, size: number) => (name: string) => (name === grown ? size : 30_000);
     const components = ['cluster-version-operator', 'etcd', 'machine-config-operator', 'machine-os-content'];
     workshop = await openWorkshop({ release: { components, layerSize: sizes('etcd', 31_000) } });

@@ -94,8 +94,7 @@ function waysToLie(count: number): boolean[][] {
   return [...new Map(ways.map((way) => [way.join(), way])).values()].filter((way) => way.includes(true));
 }
 
-describe('a drive that returns other bytes for the same place', function () {
-  this.timeout(300_000);
+describe('a drive that returns other bytes for the same place', () => {
   let made: TestBundle;
   let tar: Buffer;
   let variants: Variant[];

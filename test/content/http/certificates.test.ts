@@ -8,8 +8,7 @@ import { isPluginError, type ErrorCode } from '../../../lib/errors.ts';
 import { Certificates, type CertificatesOptions } from '../../../lib/content/http/certificates.ts';
 import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
 
-describe('Certificates', function () {
-  this.timeout(300_000);
+describe('Certificates', () => {
   let folder: string;
   let authority: Authority;
   let server: Server;

@@ -46,8 +46,7 @@ describe('examineFiles', () => {
   });
   afterEach(() => removeFolder(folder));
 
-  it('rejects 64 files of brackets in seconds', async function () {
-    this.timeout(60_000);
+  it('rejects 64 files of brackets in seconds', async () => {
     const tar = makeTarFile([{ path: 'metadata.json', content: Buffer.from('['.repeat(3_000_000)) }]);
     const names = Array.from({ length: 64 }, (_, index) => `upgrade-${index}.tar`);
     for (const name of names) await writeFile(join(folder, name), tar);

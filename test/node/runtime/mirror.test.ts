@@ -22,7 +22,6 @@ import { executableOf } from '../../support/program/executables.ts';
 const program = executableOf('oc-adm_upgrade_bundle');
 
 describe('startMirror', function () {
-  this.timeout(300_000);
   let made: TestBundle;
   let root: string;
   let bundle: Bundle;

@@ -42,7 +42,6 @@ describe('formatCheckTimer', () => {
 
   it('is printed so that it runs unchanged, for this installation, and distinguishes changes from a wrong command line', async function () {
     requirePeer(this, 'openssl');
-    this.timeout(300_000);
     await using fixture = await makeFixture({ age: '2.0.7', scope: 'user' });
     await installCertificates(fixture, { days: 60 });
     const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];

@@ -14,7 +14,6 @@ import { requireRoot } from '../../support/archive/storeReader.ts';
 const megabyte = 1024 * 1024;
 
 describe('the restore of a database in its place', function () {
-  this.timeout(60_000);
   let folder: string;
   let copy: string;
   let place: string;

@@ -10,7 +10,6 @@ import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer } from '../../support/peers.ts';
 
 describe('a registry behind a proxy that serves TLS', function () {
-  this.timeout(300_000);
   let folder: string;
   let bundle: TestRegistryBundle;
   before(async function () {

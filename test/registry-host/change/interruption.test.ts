@@ -9,7 +9,6 @@ import { requirePeer, type RunResult } from '../../support/peers.ts';
 // Like a terminal at Ctrl-C, or `kill` of a job, these signal a whole process group.
 describe('an interruption of all processes of a change', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  this.timeout(120_000);
   let registry: RunningRegistry;
   beforeEach(async () => {
     registry = await startMirrorRegistry();

@@ -6,7 +6,6 @@ import { requirePeer } from '../../support/peers.ts';
 
 describe('what a registry needs', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  this.timeout(120_000);
   let registry: RunningRegistry;
   beforeEach(async () => {
     registry = await startMirrorRegistry({ storage: 'quay-storage' });

@@ -200,7 +200,6 @@ describe('planUpgrade', () => {
 
   it('makes units that systemd reads without a word', async function () {
     requirePeer(this, 'systemd-analyze');
-    this.timeout(300_000);
     const folder = await mkdtemp(join(tmpdir(), 'units-'));
     try {
       for (const age of fixtureAges.filter((name) => name.startsWith('2.'))) {

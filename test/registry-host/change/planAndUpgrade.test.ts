@@ -9,7 +9,6 @@ import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-re
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 
 describe('plan and upgrade', function () {
-  this.timeout(300_000);
   let folder: string;
   let bundle: TestRegistryBundle;
   let registry: RunningRegistry;

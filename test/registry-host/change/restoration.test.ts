@@ -9,7 +9,6 @@ import { startMirrorRegistry } from '../../fakes/mirror-registry/mirrorRegistryR
 import { requirePeer } from '../../support/peers.ts';
 
 describe('the restoration of a registry', function () {
-  this.timeout(300_000);
   let folder: string;
   before(async function () {
     folder = await mkdtemp(join(tmpdir(), 'restoration-'));

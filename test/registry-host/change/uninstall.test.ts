@@ -7,7 +7,6 @@ import { requirePeer, run, runSuccessfully, type RunResult } from '../../support
 
 describe('uninstall', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  this.timeout(240_000);
   let registry: RunningRegistry;
   beforeEach(async () => {
     const dropIns = { 'quay-app.service.d/50-own.conf': '[Service]\nNice=5\n' };

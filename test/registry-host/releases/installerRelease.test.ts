@@ -15,7 +15,6 @@ import { startMirrorRegistry } from '../../fakes/mirror-registry/mirrorRegistryR
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 
 describe('openInstallerRelease', function () {
-  this.timeout(300_000);
   const context = makeContext();
   const { quay, redis, pause } = imagesOf('2.0.11');
   let folder: string;

@@ -20,7 +20,6 @@ const executable = fileURLToPath(new URL('../../../cmd/oc-adm_mirror_registry.ts
 
 describe('openRegistryRelease', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
-  this.timeout(300_000);
   const context = makeContext();
   let folder: string;
   let bundle: { path: string; quay: string };

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { globSync, readFileSync } from 'node:fs';
 import { copyFile, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -100,6 +101,14 @@ describe('.ci', () => {
         .to.have.members(names)
         .and.not.to.deep.equal(await orderOf('two'));
       expect(await orderOf('one')).to.deep.equal(order);
+    });
+
+    // A test with a limit of its own fails on a machine that is busier than its author's.
+    it('alone limits the time of a test', () => {
+      const files = globSync('test/**/*.ts', { cwd: project });
+      const limited = files.filter((path) => /\bthis\.timeout\([1-9]/.test(readFileSync(join(project, path), 'utf8')));
+      expect(files).to.have.length.above(300);
+      expect(limited).to.deep.equal([]);
     });
 
     it('removes the temporary files that tests left, and names them', async () => {

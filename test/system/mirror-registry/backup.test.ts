@@ -14,7 +14,6 @@ import { requireRoot } from '../../support/archive/storeReader.ts';
 
 describe('backup and restore', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl', 'tar');
-  this.timeout(240_000);
   let folder: string;
   let file: string;
   let registry: RunningRegistry;

@@ -11,7 +11,6 @@ import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 
 describe('changeCertificates', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
-  this.timeout(300_000);
   let registry: RunningRegistry;
   beforeEach(async () => {
     registry = await startMirrorRegistry();

@@ -13,7 +13,6 @@ import { requirePeer, runSuccessfully, type RunResult } from '../../support/peer
 
 describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl', 'pg_ctlcluster');
-  this.timeout(240_000);
   const started: RunningRegistry[] = [];
   let registry: RunningRegistry;
   let host: MirrorRegistryHost;
@@ -197,8 +196,7 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
     });
   }
 
-  it('is completed or restored byte for byte after a kill at every step, and so is its rollback', async function () {
-    this.timeout(900_000);
+  it('is completed or restored byte for byte after a kill at every step, and so is its rollback', async () => {
     // Most of the time each registry waits until it is healthy.
     await Promise.all([0, 1, 2, 3].map((lane) => killAtEveryStep(lane, 4)));
   });

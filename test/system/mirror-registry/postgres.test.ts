@@ -11,7 +11,6 @@ import { requirePeer, type RunResult } from '../../support/peers.ts';
 
 describe('a registry with PostgreSQL', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl', 'pg_ctlcluster');
-  this.timeout(240_000);
   let folder: string;
   let file: string;
   let registry: RunningRegistry;

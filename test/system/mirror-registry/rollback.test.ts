@@ -12,7 +12,6 @@ import { requirePeer, run, runSuccessfully, type RunResult } from '../../support
 import { requireRoot } from '../../support/archive/storeReader.ts';
 
 describe('rollBackRegistry', function () {
-  this.timeout(300_000);
   let folder: string;
   let bundle: TestRegistryBundle;
   let registry: RunningRegistry;

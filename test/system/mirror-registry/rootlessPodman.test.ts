@@ -18,7 +18,6 @@ const volumes = 'home/quay/.local/share/containers/storage/volumes';
 // A user’s own registry: real podman with subordinate users, and the user’s systemd.
 describe('a mirror registry under rootless podman', function () {
   requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl', 'newuidmap', 'slirp4netns', 'python3');
-  this.timeout(300_000);
   let host: PodmanHost;
   let user: HostUser;
   let fixture: Fixture;

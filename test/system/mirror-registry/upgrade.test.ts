@@ -17,7 +17,6 @@ const executable = executableOf('oc-adm_mirror_registry');
 const gzipMagic = Buffer.from([0x1f, 0x8b]);
 
 describe('upgradeRegistry', function () {
-  this.timeout(300_000);
   let folder: string;
   let bundle: string;
   let quay: string;

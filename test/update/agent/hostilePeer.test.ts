@@ -19,8 +19,7 @@ import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 
 const token = '0123456789abcdef0123';
 
-describe('a node that lies', function () {
-  this.timeout(300_000);
+describe('a node that lies', () => {
   let made: TestBundle;
   /** Another release, signed by the same key, which is not allowed. */
   let other: TestBundle;

@@ -80,7 +80,6 @@ describe('the pages of findings', () => {
 
   it('and the page of verify fit into 1280 pixels', async function () {
     requirePeer(this, 'chromium');
-    this.timeout(60_000);
     const folder = await makeFolder();
     await using bundle = await makeBundle({ version: '4.19.4' });
     const trust = [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];
