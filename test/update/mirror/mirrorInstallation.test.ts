@@ -284,7 +284,9 @@ describe('installMirror', () => {
       installMirror(connected.cluster, options, impatient, connected.context),
       'not-ready',
     );
-    expect(failure.message).to.include('the pool master');
+    expect(failure.message).to.equal(
+      'After 1 s it is not ready: the pool master: the machine config operator has not begun with the change',
+    );
     server.objects.on('change', onChange);
   });
 
