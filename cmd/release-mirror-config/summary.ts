@@ -162,7 +162,7 @@ function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArg
     ...(outcome.result ? ['Success'] : []),
     `Update image:  ${updateImageOf(outcome)}`,
     ...prefixes,
-    ...listPolicies(outcome.policies),
+    ...listPolicies(toPlainPolicies(outcome.policies)),
   ].join('\n');
 }
 

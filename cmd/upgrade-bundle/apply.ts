@@ -111,14 +111,14 @@ export const command = defineCommand({
     if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
     const { name } = bundle.metadata;
     const phase = bundle.status && phaseOf(bundle);
-    const result = { name, outcome, phase, sigstore: evidence && toPlainPolicies(evidence.signed.policies) };
+    const sigstore = evidence && toPlainPolicies(evidence.signed.policies);
     const next = phase === undefined ? 'The agents look for it now.' : `It is ${phase}.`;
     const words = [
       `upgradebundle/${name} ${outcome}`,
-      ...listPolicies(evidence?.signed.policies ?? []),
+      ...listPolicies(sigstore ?? []),
       `${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`,
     ];
-    await terminal.printResult(args.output, result, words.join('\n'));
+    await terminal.printResult(args.output, { name, outcome, phase, sigstore }, words.join('\n'));
   },
 });
 
