@@ -1,4 +1,4 @@
-import { ignoring, isPluginError, type PluginError } from '../../errors.ts';
+import { asFailure, ignoring, type PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, type Reference } from '../../content/oci/reference.ts';
 import type { MirrorSets } from '../../content/registry/mirrors.ts';
@@ -47,8 +47,8 @@ export class SiteMirrors {
     try {
       return await action();
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      this.failure ??= error;
+      const failure = asFailure(error);
+      this.failure ??= failure;
       return undefined;
     }
   }
