@@ -16,7 +16,6 @@ import { describeVolumes } from '../split.ts';
 import { verifyBundle } from '../verify/verify.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';
 
-/** The expected content of a bundle. */
 interface ExpectedBundle {
   /** The releases in their order. */
   readonly references: readonly (Reference & { readonly digest: Digest })[];

@@ -12,7 +12,6 @@ export interface MirrorAccess {
   readonly pushCommand: (mirror: string, version: string) => string;
 }
 
-/** An image by digest. */
 type DigestReference = Reference & { readonly digest: Digest };
 
 /** The mirrors of a site. The first failure ends all questions, because each would take as long. */

@@ -98,7 +98,6 @@ export class AgentNode {
     if (task.kind === 'pin') this.#pin(bundle);
   }
 
-  /** Returns the progress that the node reports. */
   async describe(bundle: UpgradeBundle, node: NodeFacts): Promise<NodeProgress> {
     const free = await this.#tools.images.measureFree().catch(ignoreFailure);
     const { images, bytes } = this.#state;
