@@ -106,7 +106,10 @@ export class PostgresServer implements Postgres {
   async start(): Promise<void> {
     if (this.#child || this.isBroken) return;
     this.starts.push(await this.#digest());
-    const words = [join(programs, 'postgres'), '-D', this.#data, '-k', this.#socket, '-h', '', '-F'];
+    // Nothing but its clients makes it write: tests compare its files on a busy machine too.
+    const quiet = ['autovacuum=off', 'bgwriter_lru_maxpages=0', 'checkpoint_timeout=1d', 'wal_level=minimal'];
+    const settings = [...quiet, 'max_wal_senders=0'].flatMap((setting) => ['-c', setting]);
+    const words = [join(programs, 'postgres'), '-D', this.#data, '-k', this.#socket, '-h', '', '-F', ...settings];
     const [command = '', ...args] = asUser(words);
     this.#child = spawn(command, args, { stdio: 'ignore', cwd: '/' });
     const state = join(this.#data, 'postmaster.pid');
