@@ -47,12 +47,11 @@ export interface RunResult {
   readonly stderr: string;
 }
 
-/** The environment of a command. `input` is its standard input, `timeout` is in ms (default ten minutes). */
+/** The environment of a command. `input` is its standard input. */
 export interface RunOptions {
   readonly cwd?: string;
   readonly env?: NodeJS.ProcessEnv;
   readonly input?: string | Buffer;
-  readonly timeout?: number;
 }
 
 /** The suites that were skipped because of a missing peer: suite titles by peer. */
@@ -99,9 +98,9 @@ export function requireAccount(context: Context): void {
 
 /** Runs a command to its end. Returns any exit code, and the output. */
 export function run(command: string, args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
-  const { input, cwd, env, timeout = 600_000 } = options;
+  const { input, cwd, env } = options;
   return new Promise((resolve) => {
-    const settings = { timeout, maxBuffer: 64 * 1024 * 1024, ...(cwd !== undefined && { cwd }), ...(env && { env }) };
+    const settings = { maxBuffer: 64 * 1024 * 1024, ...(cwd !== undefined && { cwd }), ...(env && { env }) };
     const child = execFile(command, args, settings, (error, stdout, stderr) => {
       const code = error === null ? 0 : typeof error.code === 'number' ? error.code : -1;
       resolve({ code, stdout, stderr: code === -1 ? `${stderr}${error?.message ?? ''}` : stderr });

@@ -51,9 +51,7 @@ describe('npm run package', function () {
   const archiveFor = (end: string): string => join(packages, `oc-disconnected-${manifest.version}-${end}`);
   const alone = (name: string): string => join(folder, 'alone', name);
   const makePackages = (into: string, ...platforms: readonly string[]): Promise<string> =>
-    runSuccessfully(process.execPath, [join(root, '.config/package.ts'), into, '--fast', ...platforms], {
-      timeout: 600_000,
-    });
+    runSuccessfully(process.execPath, [join(root, '.config/package.ts'), into, '--fast', ...platforms]);
   /** Signs the checksums as a release does. Returns the fingerprint of the key. */
   const signChecksums = async (): Promise<string> => {
     const env = { ...process.env, GNUPGHOME: join(folder, 'gpg') };

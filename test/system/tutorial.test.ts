@@ -32,7 +32,7 @@ describe('docs/tutorial.md', function () {
     try {
       const script = `"$0" "$1" 2>&1 | tail -n 1; source tutorial/places; kill "$UPSTREAM" "$SITE"`;
       const args = ['-e', '-c', script, process.execPath, join(root, 'test/tutorial.ts')];
-      const { code, stdout, stderr } = await run('bash', args, { cwd: work, timeout: 120_000 });
+      const { code, stdout, stderr } = await run('bash', args, { cwd: work });
       expect(code, stderr).to.equal(0);
       expect(stdout).to.match(/^In tutorial: /);
     } finally {
@@ -50,7 +50,7 @@ describe('docs/tutorial.md', function () {
     // Also stops the processes of a failed command.
     const end = `trap 'kill "$UPSTREAM" "$SITE" 2>/dev/null' EXIT\n`;
     const { code, stdout, stderr } = await run('bash', ['-e', '-c', end + script.join('')], {
-      ...{ cwd: folder, timeout: 240_000 },
+      cwd: folder,
       env: { PATH: `${dirname(process.execPath)}:${process.env['PATH'] ?? ''}`, HOME: folder },
     });
     expect(code, stdout + stderr).to.equal(0);

@@ -7,7 +7,7 @@ const program = fileURLToPath(new URL('../../support/program/liveTransfer.ts', i
 /** Shows a transfer on a real terminal with each of the sizes in turn. Returns what it draws. */
 async function draw(...sizes: readonly string[]): Promise<string> {
   const command = [process.execPath, program, ...sizes].join(' ');
-  const { code, stdout } = await run('script', ['-qec', command, '/dev/null'], { timeout: 60_000 });
+  const { code, stdout } = await run('script', ['-qec', command, '/dev/null']);
   expect(code).to.equal(0);
   expect(stdout).to.match(/ended\r\n/);
   return stdout;

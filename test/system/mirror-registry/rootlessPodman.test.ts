@@ -62,8 +62,7 @@ describe('a mirror registry under rootless podman', function () {
     await (fixture as Fixture | undefined)?.remove();
   });
 
-  const call = (...args: string[]): Promise<RunResult> =>
-    user.run(process.execPath, [executable, ...args], { timeout: 300_000 });
+  const call = (...args: string[]): Promise<RunResult> => user.run(process.execPath, [executable, ...args]);
 
   const runningImages = async (): Promise<string[]> =>
     (await user.runSuccessfully('podman', ['ps', '--format', '{{.Image}}'])).trim().split('\n').sort();
