@@ -82,7 +82,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/update', 'bundleRecord clusterRestore gatherState mirrorStates osImageStreamWrite upgradeBundle'],
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorUnit'],
   ['lib/update/agent', 'agent agentServer'],
-  ['lib/update/controller', 'controller'],
+  ['lib/update/controller', 'rollout'],
   ['lib/update/install', 'agentRefusal agentSilence agentStart agentVersion executable install uninstall'],
   ['lib/readiness/drill', 'drill nodePool releaseNode'],
   ['lib/registry-host', 'certificatePaths installation stateFolder versions'],
