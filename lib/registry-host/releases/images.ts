@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import type { Architecture } from '../../release/version.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
@@ -96,13 +96,8 @@ export async function canAskPodman(
 ): Promise<boolean> {
   const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
   if (scope === 'user' && uid !== process.getuid?.()) return false;
-  try {
-    await commands.podman(['info', '--format', '{{.Host.Arch}}']);
-  } catch (error) {
-    if (isPluginError(error, 'command-failed')) return false;
-    throw error;
-  }
-  return true;
+  const answer = await commands.podman(['info', '--format', '{{.Host.Arch}}']).catch(ignoring('command-failed'));
+  return answer !== undefined;
 }
 
 /** Returns the ID of an image by name; undefined if podman does not have it. Throws `command-failed`. */

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { metricsToken } from '../agent/agentMetrics.ts';
 import { reportKind } from '../nodeReport.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
@@ -104,12 +104,8 @@ export async function install(cluster: Cluster, options: InstallOptions, context
 }
 
 async function warnOfStore(cluster: Cluster, context: Context): Promise<void> {
-  const stands = await hasStore(cluster).catch((error: unknown) => {
-    // The installation itself needs no right to read MachineConfigs.
-    if (isPluginError(error, 'denied')) return false;
-    throw error;
-  });
-  if (!stands) return;
+  // The installation itself needs no right to read MachineConfigs.
+  if (!(await hasStore(cluster).catch(ignoring('denied')))) return;
   const words =
     'the nodes have an additional image store of an earlier version. This version loads into the main stores: remove the ' +
     'other one as docs/how-to/update-without-a-registry.md says';

@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { isOlder } from '../../release/version.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
@@ -104,10 +104,7 @@ function checkAdmission(cluster: Cluster, policies: boolean, admission: Admissio
 }
 
 async function findImage(cluster: Cluster): Promise<string> {
-  const found = await cluster.read(machineConfigDaemon).catch((error: unknown) => {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  });
+  const found = await cluster.read(machineConfigDaemon).catch(ignoring('not-found'));
   const text = found && readDaemonImage(found);
   if (text !== undefined) return text;
   throw new PluginError('unsupported', `${cluster.name} has no machine config daemons, whose image the agents run in`, {

@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { formerAccess } from './agentAccess.ts';
 import { agentNamespace, hasEnded, phaseOf, reportNamespace } from '../upgradeBundle.ts';
 import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
@@ -46,10 +46,7 @@ export async function uninstallAgents(
   context: Context,
 ): Promise<readonly ObjectReference[]> {
   const { dryRun, timeout, interval = 1000 } = options;
-  const bundles = await listRecords(cluster).catch((error: unknown) => {
-    if (isPluginError(error, 'not-served') || isPluginError(error, 'not-found')) return [];
-    throw error;
-  });
+  const bundles = (await listRecords(cluster).catch(ignoring('not-served', 'not-found'))) ?? [];
   const active = bundles.find((bundle) => !hasEnded(bundle) && phaseOf(bundle) !== 'Detected');
   if (active && !options.force) {
     throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
