@@ -13,7 +13,7 @@ import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
 import { isOwnMirrorSet, ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { hasUpdatedNodes } from '../poolRollout.ts';
-import { issueMirrorCertificates } from './mirrorCertificates.ts';
+import { issueMirrorCertificates, warnOfForbidden } from './mirrorCertificates.ts';
 import { extendMirror } from './mirrorInstallation.ts';
 import { hasAuthorityConfig, mirrorSet, readMirrorSet } from './mirrorObjects.ts';
 import { listAddresses, type KnownSite } from './mirrorSite.ts';
@@ -56,8 +56,7 @@ export class MirrorControl {
     const options = { mayCreate: false, now: new Date() };
     const issued = await issueMirrorCertificates(cluster, { addresses, networks: [] }, options);
     if (issued && issued.written.length > 0) this.#context.log('info', 'the certificate of the mirrors was renewed');
-    if (issued && issued.forbidden.length > 0)
-      this.#context.log('warn', `the CA of the mirrors does not permit ${issued.forbidden.join(', ')}`);
+    warnOfForbidden(issued?.forbidden ?? [], this.#context);
     const added = present.filter((each) => !former?.includes(each) && !issued?.forbidden.includes(each));
     if (issued && former && added.length > 0) {
       if (!pools.every(hasUpdatedNodes)) return;
