@@ -41,9 +41,9 @@ export async function listMirrorImages(
     isRelease: name === releaseName,
     ...(await source.sourceOf(name, reference)),
   }));
-  const found = await Promise.allSettled(images);
+  const results = await Promise.allSettled(images);
   checkInterrupted(context.signal);
-  const failures = found.flatMap((each) => {
+  const failures = results.flatMap((each) => {
     if (each.status === 'fulfilled') return [];
     if (!isPluginError(each.reason)) throw each.reason as Error;
     return [each.reason];
@@ -54,7 +54,7 @@ export async function listMirrorImages(
       hint: 'Mirror the release to the directory again: only what is missing is fetched.',
     });
   }
-  return found.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+  return results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
 }
 
 /** Lists the repositories of a release with their mirrors in registries. Warns if components have repositories of their own. */

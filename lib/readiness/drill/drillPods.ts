@@ -106,8 +106,8 @@ interface Owner {
 
 function ownerOf({ metadata }: StoredObject): Owner {
   const { ownerReferences } = fieldsOf(metadata);
-  const found = listOf(ownerReferences).find(({ controller }) => controller === true);
-  return { kind: textOf(found?.['kind']) ?? '', name: textOf(found?.['name']) ?? '' };
+  const owner = listOf(ownerReferences).find(({ controller }) => controller === true);
+  return { kind: textOf(owner?.['kind']) ?? '', name: textOf(owner?.['name']) ?? '' };
 }
 
 function formatOwner({ kind, name }: Owner): string {

@@ -194,7 +194,7 @@ async function readPoolFiles(
   pools: readonly StoredObject[],
   paths: readonly string[],
 ): Promise<PoolFiles[]> {
-  const found = await Promise.all(
+  const poolFiles = await Promise.all(
     pools.map(async ({ metadata, status }): Promise<PoolFiles[]> => {
       const name = textOf(fieldsAt(status, 'configuration')['name']);
       const config = name === undefined ? undefined : await readMachineConfig(cluster, name);
@@ -206,7 +206,7 @@ async function readPoolFiles(
       return [{ pool: metadata.name, files: new Map(files) }];
     }),
   );
-  return found.flat();
+  return poolFiles.flat();
 }
 
 async function readMachineConfig(cluster: Cluster, name: string): Promise<StoredObject | undefined> {

@@ -23,8 +23,8 @@ const advice =
 
 /** Returns the text of a file that a MachineConfig writes; undefined if it does not write the file. */
 export function readConfigFile(config: KubernetesObject, path: string): string | undefined {
-  const found = filesOf(config).find((file) => file['path'] === path);
-  return found && readContents(found);
+  const written = filesOf(config).find((file) => file['path'] === path);
+  return written && readContents(written);
 }
 
 /**

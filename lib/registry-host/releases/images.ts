@@ -108,9 +108,9 @@ export async function findImage(commands: HostCommands, image: string): Promise<
 
 /** Checks that podman has an image by name or ID, with the given ID, and returns its ID. Throws `digest-mismatch`. */
 export async function requireImage(commands: HostCommands, image: string, id: string | undefined): Promise<string> {
-  const found = await findImage(commands, image);
-  if (found !== undefined && (id === undefined || found === id)) return found;
-  const message = `podman has ${found ?? 'no image'} as ${image}, expected ${id ?? 'an image'}`;
+  const present = await findImage(commands, image);
+  if (present !== undefined && (id === undefined || present === id)) return present;
+  const message = `podman has ${present ?? 'no image'} as ${image}, expected ${id ?? 'an image'}`;
   const hint = 'Nothing was changed. Another program may load images on this host. Try again.';
   throw new PluginError('digest-mismatch', message, { hint });
 }

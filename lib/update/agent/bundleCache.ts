@@ -63,8 +63,8 @@ export class BundleCache {
   /** Opens the copy of a bundle; undefined if there is none. Throws the errors of verifying the signature. */
   async openCopy(digest: Digest, context: Context): Promise<CachedBundle | undefined> {
     const path = replicaPath(this.#folder, digest);
-    const found = await stat(path).catch(() => undefined);
-    return found && this.#open({ path, device: this.#folder }, digest, context, () => Promise.resolve());
+    const stats = await stat(path).catch(() => undefined);
+    return stats && this.#open({ path, device: this.#folder }, digest, context, () => Promise.resolve());
   }
 
   /**

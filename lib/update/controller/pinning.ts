@@ -54,8 +54,8 @@ export async function applySets(
   const known = new Map(site.pinnedSets.map((set) => [set.metadata.name, set]));
   const sets: StoredObject[] = [];
   for (const set of wanted) {
-    const found = known.get(set.metadata.name);
-    sets.push(isSameSet(set, found) ? found : await cluster.apply(set, { manager: 'controller', force: true }));
+    const present = known.get(set.metadata.name);
+    sets.push(isSameSet(set, present) ? present : await cluster.apply(set, { manager: 'controller', force: true }));
   }
   return readPinState(
     sets,

@@ -104,8 +104,8 @@ function checkAdmission(cluster: Cluster, policies: boolean, admission: Admissio
 }
 
 async function findImage(cluster: Cluster): Promise<string> {
-  const found = await cluster.read(machineConfigDaemon).catch(ignoring('not-found'));
-  const text = found && readDaemonImage(found);
+  const daemon = await cluster.read(machineConfigDaemon).catch(ignoring('not-found'));
+  const text = daemon && readDaemonImage(daemon);
   if (text !== undefined) return text;
   throw new PluginError('unsupported', `${cluster.name} has no machine config daemons, whose image the agents run in`, {
     hint: 'The agents are for OpenShift 4, and not for hosted control planes.',

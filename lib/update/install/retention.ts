@@ -65,13 +65,13 @@ export async function hasStore(cluster: Cluster): Promise<boolean> {
  * by their metadata, because each rendered MachineConfig has megabytes.
  */
 async function listOwn(cluster: Cluster): Promise<StoredObject[]> {
-  const found = await Promise.all([
+  const objects = await Promise.all([
     readMatching(cluster, machines, 'ContainerRuntimeConfig', ({ metadata }) =>
       metadata.name.startsWith('oc-upgrade-bundle-store-'),
     ),
     readMatching(cluster, machines, 'MachineConfig', ({ metadata }) => configName.test(metadata.name)),
   ]);
-  return found.flat();
+  return objects.flat();
 }
 
 /**
