@@ -49,7 +49,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/bundle',
-    'bundle bundledConfig complete configCheck entryKind extraImages identity images metadata metadataFacts open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
+    'bundle bundledConfig configCheck deltaBase entryKind extraImages identity images metadata metadataFacts open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
   ['lib/bundle/inspect', 'inspect inventory release'],
@@ -67,7 +67,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/cluster/connection', 'kubeconfig'],
   [
     'lib/cluster',
-    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream lease manifestFolder podExec refusals serverSideApply servedObjects',
+    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery finding imageStream lease manifestFolder podExec refusals serverSideApply servedObjects storedObject',
   ],
   ['lib/readiness/lint', 'baseline container embedded image lint lintFinding lintResult manifestSource rule rules'],
   [

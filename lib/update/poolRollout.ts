@@ -2,7 +2,7 @@ import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Cluster } from '../cluster/client.ts';
-import { conditionsOf, type StoredObject } from '../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../cluster/storedObject.ts';
 import { awaitDone, type WaitOptions } from '../waiting.ts';
 
 /** The object with the node disruption policies: the effect of a changed file on a node. */

@@ -1,4 +1,4 @@
-import { conditionsOf } from '../../../lib/cluster/fields.ts';
+import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
 import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';

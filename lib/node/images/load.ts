@@ -1,6 +1,6 @@
 import { rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { completeBundle, listMissingBlobs } from '../../bundle/complete.ts';
+import { completeBundle, listMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { BlobRecord } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';

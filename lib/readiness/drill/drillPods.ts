@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { readContainers } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';
 

@@ -18,7 +18,7 @@ import {
 } from '../../release/sigstore/imagePolicy.ts';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 import { gunzipSync } from 'node:zlib';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 
 const paths = {
   policy: '/etc/containers/policy.json',

@@ -1,5 +1,5 @@
 import type { BundleBase } from '../../bundle/metadata.ts';
-import { conditionsOf } from '../../cluster/fields.ts';
+import { conditionsOf } from '../../cluster/storedObject.ts';
 import { describeFinding } from '../../cluster/finding.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { acknowledgements, listDueAcknowledgements } from '../../readiness/preflight/acknowledgements.ts';

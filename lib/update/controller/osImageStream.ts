@@ -18,7 +18,7 @@ import {
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 
 /** The condition about the operating system streams of a release; none if it needs none. */
 export interface StreamStep {

@@ -1,7 +1,7 @@
 import { parseDigest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import {
   isSameSet,

@@ -9,7 +9,7 @@ import { listRecords } from '../bundleRecord.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { referenceOf, type ObjectReference } from '../../cluster/discovery.ts';
-import { conditionsOf } from '../../cluster/fields.ts';
+import { conditionsOf } from '../../cluster/storedObject.ts';
 import { restoreNodeChanges, restorePools } from '../controller/pauses.ts';
 import { listOwnSets } from '../../readiness/preflight/pinnedImageSets.ts';
 import { deleteObjects } from '../../cluster/serverSideApply.ts';
