@@ -59,7 +59,7 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
   if (name !== undefined) {
     const named = bundles.find(({ metadata }) => metadata.name === name);
     if (named) return named;
-    throw new PluginError('not-found', `There is no UpgradeBundle ${name}`, {
+    throw new PluginError('not-found', `there is no UpgradeBundle ${name}`, {
       hint: names === '' ? 'There is none at all.' : `There is ${names}.`,
     });
   }
@@ -67,7 +67,7 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
   const newest = bundles.toSorted((a, b) => (ageOf(a) < ageOf(b) ? 1 : -1))[0];
   const latest = activeBundle(bundles) ?? newest;
   if (latest) return latest;
-  throw new PluginError('not-found', 'No bundle has been detected or applied', {
+  throw new PluginError('not-found', 'no bundle has been detected or applied', {
     hint: 'Insert a USB drive with a bundle into a node, or allow a bundle: oc adm-upgrade-bundle apply.',
   });
 }
@@ -255,7 +255,7 @@ function ended(bundle: UpgradeBundle): PluginError {
 
 function begun({ metadata, status }: UpgradeBundle): PluginError {
   const version = status?.version ?? metadata.name;
-  return new PluginError('conflict', `The update to ${version} has begun, and cannot be aborted`, {
+  return new PluginError('conflict', `the update to ${version} has begun, and cannot be aborted`, {
     hint:
       'Follow the cluster version operator with “oc adm upgrade” and “oc get clusteroperators”. It resumes after each interruption, and ' +
       'its conditions name what it waits for. “oc adm upgrade rollback” can return to the previous version within the same minor version, while the images ' +

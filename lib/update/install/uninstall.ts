@@ -120,7 +120,7 @@ async function cleanNodes(
     if (complete) return undefined;
     const late = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
     const words = late.join('; ') || 'their pods are not up to date';
-    return new PluginError('not-ready', `Some nodes could not be cleaned up: ${words}`, {
+    return new PluginError('not-ready', `cannot clean up some nodes: ${words}`, {
       hint: 'Run it again when these nodes are healthy. Without waiting, /var/lib/oc-upgrade-bundle stays on the nodes.',
       settings: ['wait', 'timeout'],
     });
@@ -137,7 +137,7 @@ async function awaitNamespace(cluster: Cluster, name: string, wait: WaitOptions,
       ({ status, message }) => status === 'True' && message !== '',
     );
     const text = reasons.map(({ message }) => message).join(' ');
-    return new PluginError('not-ready', `The namespace ${name} is not gone yet. ${text}`.trim(), {
+    return new PluginError('not-ready', `the namespace ${name} is not gone yet. ${text}`.trim(), {
       hint: `The cluster continues to remove it: oc get namespace ${name} -o yaml says what it waits for.`,
     });
   };
