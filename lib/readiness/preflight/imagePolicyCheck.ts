@@ -1,6 +1,7 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
+import { fieldsAt, fieldsOf, listOf } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
 import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
-import { messageOf, ignoring } from '../../errors.ts';
+import { messageOf } from '../../errors.ts';
 import type { Context } from '../../context.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding, type Subject } from '../../cluster/finding.ts';
@@ -17,8 +18,7 @@ import {
   rootFingerprint,
 } from '../../release/sigstore/imagePolicy.ts';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
-import { gunzipSync } from 'node:zlib';
-import type { StoredObject } from '../../cluster/storedObject.ts';
+import { readConfigFile, readNodeConfig } from './imageRetention.ts';
 
 const paths = {
   policy: '/etc/containers/policy.json',
@@ -58,7 +58,7 @@ export async function checkImagePolicies(
     policy: readImagePolicy(object, 'the cluster'),
   }));
   const images = distinctRepositories(plan?.images ?? running);
-  const pools = await readPoolFiles(cluster, survey.pools, Object.values(paths));
+  const pools = await readConfigured(cluster, survey.pools);
   const own = policies.map(({ policy }) => policy);
   return [
     ...(plan ? checkPolicies(plan, policies, images, context) : []),
@@ -108,7 +108,7 @@ function checkPolicies(
 }
 
 function checkAttachments(
-  { pool, files }: PoolFiles,
+  { pool, config }: ConfiguredPool,
   survey: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,
   policies: readonly ImagePolicy[],
   images: readonly Reference[],
@@ -121,7 +121,7 @@ function checkAttachments(
       .map(({ registry, repository }) => ({ registry, repository }))
       .filter((place) => formatReference(place) !== formatReference(image));
   const places = images.filter((image) => policiesFor(image, policies).length > 0).flatMap(mirrorsOf);
-  const configured = readAttachmentScopes(files.get(paths.attachments));
+  const configured = readAttachmentScopes(readConfigFile(config, paths.attachments));
   const lacking = places.filter((place) => !scopesOf(place).some((scope) => configured.has(scope)));
   const names = [...new Set(lacking.map(formatReference))];
   if (names.length === 0 || configured.has('')) return [];
@@ -130,8 +130,8 @@ function checkAttachments(
   return [{ check: 'signatures', severity: 'warning', subject, message, advice: advice.attachments }];
 }
 
-function checkDefaultPolicy({ pool, files }: PoolFiles, images: readonly Reference[]): Finding[] {
-  const text = files.get(paths.policy);
+function checkDefaultPolicy({ pool, config }: ConfiguredPool, images: readonly Reference[]): Finding[] {
+  const text = readConfigFile(config, paths.policy);
   const subject = { kind: 'MachineConfigPool', name: pool };
   if (text === undefined) return [];
   let policy: unknown;
@@ -176,53 +176,17 @@ function distinctRepositories(images: readonly string[]): Reference[] {
   return [...new Map(places).values()];
 }
 
-/** The files of the nodes of a pool that its MachineConfig writes, as texts by their paths. */
-interface PoolFiles {
+/** A pool, and the rendered MachineConfig of its nodes. */
+interface ConfiguredPool {
   readonly pool: string;
-  readonly files: ReadonlyMap<string, string>;
+  readonly config: KubernetesObject;
 }
 
-/** The largest file, in bytes. A policy.json has a few kilobytes. */
-const sizeLimit = 1024 * 1024;
-
-/**
- * Reads some files of the nodes of each pool from the MachineConfig that the pool has. Leaves out pools whose
- * MachineConfig does not exist or may not be read.
- */
-async function readPoolFiles(
-  cluster: Cluster,
-  pools: readonly StoredObject[],
-  paths: readonly string[],
-): Promise<PoolFiles[]> {
-  const poolFiles = await Promise.all(
-    pools.map(async ({ metadata, status }): Promise<PoolFiles[]> => {
-      const name = textOf(fieldsAt(status, 'configuration')['name']);
-      const config = name === undefined ? undefined : await readMachineConfig(cluster, name);
-      if (!config) return [];
-      const files = listOf(fieldsAt(config['spec'], 'config', 'storage')['files']).flatMap(({ path, contents }) => {
-        const text = paths.includes(String(path)) ? decode(fieldsOf(contents)) : undefined;
-        return text === undefined ? [] : [[String(path), text] as const];
-      });
-      return [{ pool: metadata.name, files: new Map(files) }];
-    }),
-  );
-  return poolFiles.flat();
-}
-
-async function readMachineConfig(cluster: Cluster, name: string): Promise<StoredObject | undefined> {
-  const apiVersion = 'machineconfiguration.openshift.io/v1';
-  if (!(await cluster.findKind(apiVersion, 'MachineConfig'))) return undefined;
-  return cluster.read({ apiVersion, kind: 'MachineConfig', metadata: { name } }).catch(ignoring('denied'));
-}
-
-/** Reads the data URL of a file of Ignition; undefined if it is malformed or too large. */
-function decode({ source, compression }: Record<string, unknown>): string | undefined {
-  const [, isBase64, data = ''] = /^data:[^,]*?(;base64)?,(.*)$/s.exec(String(source)) ?? [];
-  try {
-    const bytes = isBase64 === undefined ? Buffer.from(decodeURIComponent(data)) : Buffer.from(data, 'base64');
-    const plain = compression === 'gzip' ? gunzipSync(bytes, { maxOutputLength: sizeLimit }) : bytes;
-    return plain.length > sizeLimit ? undefined : plain.toString('utf8');
-  } catch {
-    return undefined;
-  }
+/** Reads the MachineConfigs of the nodes. Leaves out pools whose MachineConfig does not exist or may not be read. */
+async function readConfigured(cluster: Cluster, pools: readonly KubernetesObject[]): Promise<ConfiguredPool[]> {
+  const configs = await Promise.all(pools.map((pool) => readNodeConfig(cluster, pool)));
+  return pools.flatMap(({ metadata }, index) => {
+    const config = configs[index];
+    return config ? [{ pool: metadata.name, config }] : [];
+  });
 }
