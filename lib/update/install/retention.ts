@@ -11,7 +11,6 @@ import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/s
 import { formerStorePath, storageFile } from '../../node/machine/paths.ts';
 import { readConfigFile, retention } from '../../readiness/preflight/imageRetention.ts';
 import { isSelected, poolRoles, roleLabel, selectorOf } from '../../readiness/preflight/pinnedImageSets.ts';
-import { isOlder } from '../../release/version.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
   awaitThat,
@@ -19,13 +18,11 @@ import {
   findLatePool,
   findMissingPolicy,
   listPools,
+  obeysPolicies,
   requireHealthyPools,
 } from '../poolRollout.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
-
-/** The first OpenShift version that obeys node disruption policies by default. */
-const firstWithPolicies = '4.17.0-0';
 
 /** The file with which earlier versions made the machine config operator create an additional store. */
 const markerPath = `${formerStorePath}/.managed`;
@@ -81,7 +78,7 @@ async function listOwn(cluster: Cluster): Promise<StoredObject[]> {
  */
 export async function planRetention(cluster: Cluster): Promise<RetentionObjects> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
-  if (version === '' || isOlder(version, firstWithPolicies) || !(await hasPolicies(cluster))) {
+  if (!(await obeysPolicies(cluster, version))) {
     throw new PluginError(
       'unsupported',
       `${cluster.name} (${version || 'no OpenShift'}) cannot change the container runtime of nodes without rebooting each of them`,
@@ -96,11 +93,6 @@ export async function planRetention(cluster: Cluster): Promise<RetentionObjects>
     policy: { ...disruptionPolicy, spec: { nodeDisruptionPolicy: { files: policyFiles } } },
     configs: configs.filter(({ metadata }) => !stores.includes(metadata.name)),
   };
-}
-
-async function hasPolicies(cluster: Cluster): Promise<boolean> {
-  if (!(await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind))) return false;
-  return (await cluster.read(disruptionPolicy)) !== undefined;
 }
 
 function describeConfig(role: string): KubernetesObject {
