@@ -109,7 +109,7 @@ function explain({ code, stderr }: PodCommandResult, node: string): PluginError 
   const printed = stderr.trim();
   if (code === exits.short) return new PluginError('unreachable', `the connection to ${node} ended too early`);
   if (code === exits.corrupt) {
-    return new PluginError('digest-mismatch', `the executable on ${node} differs from the one that was sent`, {
+    return new PluginError('digest-mismatch', `${node} received a corrupt executable`, {
       hint: 'Install again. If it fails again, a proxy in between changes the content.',
     });
   }
