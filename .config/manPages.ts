@@ -9,7 +9,7 @@ import {
   type Program,
 } from '../cmd/cli/command.ts';
 import { commonOptions, versionOption } from '../cmd/cli/commonOptions.ts';
-import { formatErrorPage, readErrorPages } from '../cmd/cli/commands/errorPages.ts';
+import { formatErrorPage, readErrorPages } from '../cmd/cli/commands/explainCommand.ts';
 import { describeArgument, describeOption, groupOptions } from '../cmd/cli/help.ts';
 import { errorCodes, type ErrorCode } from '../lib/errors.ts';
 import manifest from '../package.json' with { type: 'json' };

@@ -49,7 +49,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/bundle',
-    'bundle bundledConfig complete configCheck entryKind extraImages identity images metadata metadataFacts open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
+    'bundle bundledConfig configCheck deltaBase entryKind extraImages identity images metadata metadataFacts open openTar originalNames problem sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'receipt scan updatePlan verify walk'],
   ['lib/bundle/inspect', 'inspect inventory release'],
@@ -67,7 +67,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/cluster/connection', 'kubeconfig'],
   [
     'lib/cluster',
-    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream lease manifestFolder podExec refusals serverSideApply servedObjects',
+    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery finding imageStream lease manifestFolder podExec refusals serverSideApply servedObjects storedObject',
   ],
   ['lib/readiness/lint', 'baseline container embedded image lint lintFinding lintResult manifestSource rule rules'],
   [
@@ -82,7 +82,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/update', 'bundleRecord clusterRestore gatherState mirrorStates osImageStreamWrite upgradeBundle'],
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorUnit retainBundle'],
   ['lib/update/agent', 'agent agentServer'],
-  ['lib/update/controller', 'controller'],
+  ['lib/update/controller', 'rollout'],
   ['lib/update/install', 'agentRefusal agentSilence agentStart agentVersion executable install uninstall'],
   ['lib/readiness/drill', 'drill nodePool releaseNode'],
   ['lib/registry-host', 'certificatePaths installation stateFolder versions'],

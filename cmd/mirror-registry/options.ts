@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute } from 'node:path';
 import { detectInstallation, type DetectedInstallation } from '../../lib/registry-host/detect/detect.ts';
@@ -10,9 +9,12 @@ import { isHost, type RenewalOptions } from '../../lib/registry-host/certificate
 import type { DetectOptions } from '../../lib/registry-host/detect/scopes.ts';
 import { locateInstallation, type UninstallRequest } from '../../lib/registry-host/change/uninstall.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { describeReadError } from '../../lib/content/files/fileContent.ts';
+import { readSmallFile } from '../../lib/content/files/smallFile.ts';
 import { checkFile } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
+
+/** The largest file with certificates or a key, in bytes. */
+const pemLimit = 1024 * 1024;
 
 const host = 'Host:';
 const certificates = 'Certificates:';
@@ -142,7 +144,10 @@ export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Dat
   const own =
     sslCert === undefined || sslKey === undefined
       ? undefined
-      : { certificate: await readText(sslCert), key: await readText(sslKey) };
+      : {
+          certificate: String(await readSmallFile(sslCert, pemLimit)),
+          key: String(await readSmallFile(sslKey, pemLimit)),
+        };
   return { now, renewBefore, certDays, caDays, addHosts: addSan, force: false, rotateKey, own };
 }
 
@@ -154,14 +159,6 @@ export const defaultRenewal = {
   addSan: [] as string[],
   ...{ sslCert: undefined, sslKey: undefined, rotateKey: false },
 };
-
-async function readText(path: string): Promise<string> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    throw describeReadError(error, path);
-  }
-}
 
 function checkHost(text: string): void {
   if (isHost(text)) return;

@@ -114,7 +114,7 @@ function pushCommandOf(bundle: string | undefined): (mirror: string, version: st
 function failureOf({ findings, target }: Preflight): PluginError {
   const count = findings.filter(({ severity }) => severity === 'blocker').length;
   const what = target === undefined ? 'boot without a registry' : `update to ${target} without a registry`;
-  return new PluginError('not-ready', `The cluster cannot ${what}: ${formatCount(count, 'blocker')}`, {
+  return new PluginError('not-ready', `the cluster cannot ${what}: ${formatCount(count, 'blocker')}`, {
     hint: 'Follow the advice above, then run this again.',
   });
 }

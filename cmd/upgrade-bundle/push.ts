@@ -72,7 +72,7 @@ export const command = defineCommand({
   ],
   resumes: 'images',
   async run(args, { context, terminal, environment }) {
-    const { openComplete } = await import('../../lib/bundle/complete.ts');
+    const { openComplete } = await import('../../lib/bundle/deltaBase.ts');
     const { guardCopies } = await import('../../lib/mirroring/pruneGuard.ts');
     const { pushBundle } = await import('../../lib/bundle/deliver/push.ts');
     const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');

@@ -41,7 +41,7 @@ export const command = defineCommand({
     ['/dev/sdb --listen=0.0.0.0:5000 --host=registry.example.com', 'Serve it under an additional host name'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { openComplete } = await import('../../lib/bundle/complete.ts');
+    const { openComplete } = await import('../../lib/bundle/deltaBase.ts');
     const { serveBundle } = await import('../../lib/bundle/deliver/serve.ts');
     const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
     const { releaseRepository } = await import('../../lib/content/store/directory.ts');

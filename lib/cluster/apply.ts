@@ -5,7 +5,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from './client.ts';
 import { findDifferences, isAddition, overlay, withLastApplied } from './difference.ts';
-import type { StoredObject } from './fields.ts';
+import type { StoredObject } from './storedObject.ts';
 import { ApiError } from './refusals.ts';
 import {
   checkCompatibility,

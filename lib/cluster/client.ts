@@ -5,7 +5,7 @@ import type { Context } from '../context.ts';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
 import { Discovery, type ObjectReference, type ServedKind } from './discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
-import type { StoredObject } from './fields.ts';
+import type { StoredObject } from './storedObject.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
 import type { Cluster, ListOptions } from './client.ts';
-import type { StoredObject } from './fields.ts';
+import type { StoredObject } from './storedObject.ts';
 
 /** A kind to watch, and a selection of its objects; all by default. */
 export interface ViewedKind extends Pick<ListOptions, 'namespace' | 'labelSelector'> {

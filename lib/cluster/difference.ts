@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { isFields, withoutAbsent, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import type { StoredObject } from './fields.ts';
+import type { StoredObject } from './storedObject.ts';
 
 type Path = readonly (string | number)[];
 

@@ -1,5 +1,5 @@
 import type { Cluster } from './client.ts';
-import type { StoredObject } from './fields.ts';
+import type { StoredObject } from './storedObject.ts';
 
 /** Reads all objects of a kind, as `Cluster.list` does; none if the cluster does not serve the kind. */
 export async function listServed(

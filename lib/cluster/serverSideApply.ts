@@ -7,7 +7,7 @@ import type { ApplyOptions } from './apply.ts';
 import type { Cluster } from './client.ts';
 import { findDifferences } from './difference.ts';
 import type { ObjectReference } from './discovery.ts';
-import type { StoredObject } from './fields.ts';
+import type { StoredObject } from './storedObject.ts';
 import { ApiError } from './refusals.ts';
 import { formatObjectName } from './compatibility.ts';
 

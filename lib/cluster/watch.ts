@@ -5,7 +5,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { interrupted } from '../content/http/networkErrors.ts';
 import { RetryBudget, TransientError, type RetryOptions } from '../content/http/retry.ts';
-import type { StoredObject } from './fields.ts';
+import type { StoredObject } from './storedObject.ts';
 import { ApiError } from './refusals.ts';
 
 /** The requests that list and watch the objects of one kind. */

@@ -93,8 +93,8 @@ async function readConfiguration(
   trust: ConfigurationTrust,
   context: Context,
 ): Promise<readonly ConfigManifest[]> {
-  const found = await stat(path).catch(() => undefined);
-  if (found?.isDirectory()) {
+  const stats = await stat(path).catch(() => undefined);
+  if (stats?.isDirectory()) {
     const mirror = await findMirror(path, context);
     return mirror === undefined
       ? readFolder(await findFolder(path), trust, context)
@@ -103,7 +103,7 @@ async function readConfiguration(
   // A bundle in volumes exists even if no file has the common name of its volumes.
   const isManifest = /\.(?:ya?ml|json)$/.test(path);
   const isBundle =
-    !isManifest && (found !== undefined || (await parseLocation(path).catch(() => undefined))?.kind === 'archive');
+    !isManifest && (stats !== undefined || (await parseLocation(path).catch(() => undefined))?.kind === 'archive');
   return isBundle ? readFromBundle(path, trust, context) : readFolder(path, trust, context);
 }
 

@@ -1,10 +1,10 @@
-import { readFile } from 'node:fs/promises';
 import type { ReleaseSource } from '../bundle/create/releaseSource.ts';
 import type { MirroredSource } from '../config/mirrorSets.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { collectFailures } from '../failures.ts';
-import { ignoring, isPluginError, messageOf, PluginError } from '../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../errors.ts';
+import { readSmallFile } from '../content/files/smallFile.ts';
 import { formatReference, type Reference } from '../content/oci/reference.ts';
 import { formatPlace, formatTarget, releaseName, type Destination } from './destination.ts';
 import { buildGraphDataImage } from '../release/graph/graphData.ts';
@@ -15,6 +15,9 @@ import type { FetchFile } from '../content/http/fetchFile.ts';
 import { componentTag } from '../release/version.ts';
 
 const graphDataName = 'graph-data';
+
+/** The largest file with CAs, in bytes. */
+const authorityLimit = 1024 * 1024;
 
 /**
  * Returns the images of a release by name, with their sources by digest. The release image is first, unless it is
@@ -41,9 +44,9 @@ export async function listMirrorImages(
     isRelease: name === releaseName,
     ...(await source.sourceOf(name, reference)),
   }));
-  const found = await Promise.allSettled(images);
+  const results = await Promise.allSettled(images);
   checkInterrupted(context.signal);
-  const failures = found.flatMap((each) => {
+  const failures = results.flatMap((each) => {
     if (each.status === 'fulfilled') return [];
     if (!isPluginError(each.reason)) throw each.reason as Error;
     return [each.reason];
@@ -54,7 +57,7 @@ export async function listMirrorImages(
       hint: 'Mirror the release to the directory again: only what is missing is fetched.',
     });
   }
-  return found.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+  return results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
 }
 
 /** Lists the repositories of a release with their mirrors in registries. Warns if components have repositories of their own. */
@@ -130,14 +133,7 @@ export async function describeUpdateService(
   return {
     releases,
     graphDataImage: formatTarget(graphData.target, graphData.digest),
-    certificateAuthority: authorityFile === undefined ? undefined : await readText(authorityFile),
+    certificateAuthority:
+      authorityFile === undefined ? undefined : String(await readSmallFile(authorityFile, authorityLimit)),
   };
-}
-
-async function readText(path: string): Promise<string> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (cause) {
-    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
-  }
 }

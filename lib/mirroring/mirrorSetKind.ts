@@ -1,7 +1,7 @@
 import type { ConfigManifest } from '../config/manifest.ts';
 import { convertMirrorSet, mirrorSetKinds, type MirrorSetKind } from '../config/mirrorSets.ts';
 import type { Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
+import { ignoring } from '../errors.ts';
 import type { Cluster } from '../cluster/client.ts';
 import { formatObjectName, readClusterVersionInfo } from '../cluster/compatibility.ts';
 import { isOlder, isSameMinor } from '../release/version.ts';
@@ -61,11 +61,8 @@ export async function adaptMirrorSets(
 async function hasObjects(cluster: Cluster, kind: MirrorSetKind): Promise<boolean> {
   const names = kind === 'icsp' ? [mirrorSetKinds.icsp.kind] : [mirrorSetKinds.idms.kind, 'ImageTagMirrorSet'];
   for (const name of names) {
-    const found = await cluster.list(mirrorSetKinds[kind].apiVersion, name, { pageSize: 1 }).catch((error: unknown) => {
-      if (isPluginError(error, 'denied') || isPluginError(error, 'not-served')) return [];
-      throw error;
-    });
-    if (found.length > 0) return true;
+    const listed = cluster.list(mirrorSetKinds[kind].apiVersion, name, { pageSize: 1 });
+    if ((await listed.catch(ignoring('denied', 'not-served')))?.length) return true;
   }
   return false;
 }

@@ -1,6 +1,6 @@
 import type { FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { descriptorOf, listMissingBlobs } from '../bundle/complete.ts';
+import { descriptorOf, listMissingBlobs } from '../bundle/deltaBase.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import type { BlobRecord } from '../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../context.ts';

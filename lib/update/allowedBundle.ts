@@ -13,9 +13,9 @@ export function describeMismatch(
 ): string | undefined {
   // The facts about one of several releases have its version.
   const { metadata } = facts.hops?.at(-1) ?? facts;
-  const found = { digest: facts.digest, version: metadata.version, releaseDigest: digestIn(metadata.release) };
+  const own = { digest: facts.digest, version: metadata.version, releaseDigest: digestIn(metadata.release) };
   for (const [field, what] of identityFields) {
-    const [allowed, actual] = [bundle[field], found[field]];
+    const [allowed, actual] = [bundle[field], own[field]];
     if (allowed !== undefined && allowed !== actual)
       return `the bundle that was found has the ${what} ${actual}, and ${allowed} is allowed (spec.bundle.${field})`;
   }

@@ -182,8 +182,8 @@ function splitFacts(
 async function readPrivateFile(path: string, context: Context): Promise<Buffer | undefined> {
   try {
     await using file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const found = await file.stat();
-    if (found.isFile() && found.uid === process.geteuid?.() && (found.mode & 0o077) === 0) return await file.readFile();
+    const stats = await file.stat();
+    if (stats.isFile() && stats.uid === process.geteuid?.() && (stats.mode & 0o077) === 0) return await file.readFile();
     context.log('warn', `${path} is ignored: other accounts can access it`);
     return undefined;
   } catch (error) {

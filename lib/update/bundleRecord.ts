@@ -57,17 +57,17 @@ export async function listRecords(cluster: Cluster): Promise<UpgradeBundle[]> {
 export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | undefined): UpgradeBundle {
   const names = bundles.map(({ metadata }) => metadata.name).join(', ');
   if (name !== undefined) {
-    const found = bundles.find(({ metadata }) => metadata.name === name);
-    if (found) return found;
-    throw new PluginError('not-found', `There is no UpgradeBundle ${name}`, {
+    const named = bundles.find(({ metadata }) => metadata.name === name);
+    if (named) return named;
+    throw new PluginError('not-found', `there is no UpgradeBundle ${name}`, {
       hint: names === '' ? 'There is none at all.' : `There is ${names}.`,
     });
   }
   const ageOf = ({ metadata }: UpgradeBundle): string => metadata.creationTimestamp ?? '';
   const newest = bundles.toSorted((a, b) => (ageOf(a) < ageOf(b) ? 1 : -1))[0];
-  const found = activeBundle(bundles) ?? newest;
-  if (found) return found;
-  throw new PluginError('not-found', 'No bundle has been detected or applied', {
+  const latest = activeBundle(bundles) ?? newest;
+  if (latest) return latest;
+  throw new PluginError('not-found', 'no bundle has been detected or applied', {
     hint: 'Insert a USB drive with a bundle into a node, or allow a bundle: oc adm-upgrade-bundle apply.',
   });
 }
@@ -113,20 +113,20 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   const allowed = active?.spec.bundle.digest === undefined ? undefined : active;
   const isAllowed = allowed?.spec.bundle.digest === digest;
   const name = wanted ?? (isAllowed ? allowed.metadata.name : `bundle-${hexOf(digest).slice(0, 12)}`);
-  const found = known.find(({ metadata }) => metadata.name === name);
-  if (allowed && allowed !== found) throw isAllowed ? duplicate(allowed) : occupied(allowed);
-  if (found && hasEnded(found)) throw ended(found);
+  const current = known.find(({ metadata }) => metadata.name === name);
+  if (allowed && allowed !== current) throw isAllowed ? duplicate(allowed) : occupied(allowed);
+  if (current && hasEnded(current)) throw ended(current);
   const stated = withoutAbsent({ digest, version, releaseDigest });
-  const before = fieldsOf(found?.spec.bundle);
+  const before = fieldsOf(current?.spec.bundle);
   const isWrong = Object.entries(stated).some(([field, value]) => (before[field] ?? value) !== value);
-  if (found && isWrong && phaseOf(found) !== 'Detected') throw another(found);
+  if (current && isWrong && phaseOf(current) !== 'Detected') throw another(current);
   // What is allowed cannot be changed, so the record is created again.
-  if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } });
+  if (current && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } });
   const spec = withoutAbsent({ ...settings, bundle: withoutAbsent({ ...stated, file }) });
   const object = { apiVersion, kind, metadata: { name }, spec };
-  if (!found || isWrong) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
-  const after = await change(cluster, found, { spec });
-  return { bundle: after, outcome: isSame(found, after) ? 'unchanged' : 'configured' };
+  if (!current || isWrong) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
+  const after = await change(cluster, current, { spec });
+  return { bundle: after, outcome: isSame(current, after) ? 'unchanged' : 'configured' };
 }
 
 /** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended. */
@@ -255,7 +255,7 @@ function ended(bundle: UpgradeBundle): PluginError {
 
 function begun({ metadata, status }: UpgradeBundle): PluginError {
   const version = status?.version ?? metadata.name;
-  return new PluginError('conflict', `The update to ${version} has begun, and cannot be aborted`, {
+  return new PluginError('conflict', `the update to ${version} has begun, and cannot be aborted`, {
     hint:
       'Follow the cluster version operator with “oc adm upgrade” and “oc get clusteroperators”. It resumes after each interruption, and ' +
       'its conditions name what it waits for. “oc adm upgrade rollback” can return to the previous version within the same minor version, while the images ' +

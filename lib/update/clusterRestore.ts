@@ -3,7 +3,7 @@ import { fieldsOf, textOf } from '../fields.ts';
 import { hexOf, isDigest } from '../content/oci/digest.ts';
 import type { Cluster } from '../cluster/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../cluster/clusterVersion.ts';
-import type { StoredObject } from '../cluster/fields.ts';
+import type { StoredObject } from '../cluster/storedObject.ts';
 import { listServed } from '../cluster/servedObjects.ts';
 import { readNode } from '../readiness/preflight/node.ts';
 import { isControlPlane } from '../readiness/preflight/nodeCheck.ts';

@@ -2,7 +2,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { asFailure } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textsOf, isFields } from '../fields.ts';
 import type { Cluster } from '../cluster/client.ts';
-import type { StoredObject } from '../cluster/fields.ts';
+import type { StoredObject } from '../cluster/storedObject.ts';
 import { agentNamespace, reportNamespace, upgradeBundleKind } from './upgradeBundle.ts';
 
 /** A file of the state of an update, without secrets. */

@@ -9,8 +9,8 @@ import type { HopPhase, HopProgress, Phase, UpgradeBundleStatus } from './upgrad
 export function selectHop(facts: BundleFacts, version: string | undefined): BundleFacts | undefined {
   const { hops } = facts;
   if (!hops) return facts;
-  const found = version === undefined ? hops[0] : hops.find(({ metadata }) => metadata.version === version);
-  return found && { ...found, hops };
+  const hop = version === undefined ? hops[0] : hops.find(({ metadata }) => metadata.version === version);
+  return hop && { ...hop, hops };
 }
 
 /**

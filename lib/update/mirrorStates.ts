@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { Cluster } from '../cluster/client.ts';
-import { isPluginError } from '../errors.ts';
+import { ignoring } from '../errors.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { pathOnHost, type Host } from '../node/machine/host.ts';
 import { mirrorStateFile } from '../node/machine/paths.ts';
@@ -26,10 +26,7 @@ export async function readMirrorState(host: Host): Promise<MirrorState | undefin
  */
 export async function listMirrorStates(cluster: Cluster): Promise<NodeMirror[]> {
   const { apiVersion, kind, ...options } = reportKind;
-  const leases = await cluster.list(apiVersion, kind, options).catch((error: unknown) => {
-    if (isPluginError(error, 'denied')) return [];
-    throw error;
-  });
-  const reports = leases.flatMap((lease) => parseReport(lease) ?? []);
+  const leases = await cluster.list(apiVersion, kind, options).catch(ignoring('denied'));
+  const reports = (leases ?? []).flatMap((lease) => parseReport(lease) ?? []);
   return reports.flatMap(({ progress, mirror }) => (mirror ? [{ node: progress.name, ...mirror }] : []));
 }

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { clusterVersionReference } from '../cluster/clusterVersion.ts';
 import type { Cluster } from '../cluster/client.ts';
-import type { StoredObject } from '../cluster/fields.ts';
+import type { StoredObject } from '../cluster/storedObject.ts';
 import { digestIn } from '../content/oci/reference.ts';
 import {
   formatOSImageStream,

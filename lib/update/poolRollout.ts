@@ -2,7 +2,8 @@ import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Cluster } from '../cluster/client.ts';
-import { conditionsOf, type StoredObject } from '../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../cluster/storedObject.ts';
+import { isOlder } from '../release/version.ts';
 import { awaitDone, type WaitOptions } from '../waiting.ts';
 
 /** The object with the node disruption policies: the effect of a changed file on a node. */
@@ -11,6 +12,16 @@ export const disruptionPolicy = {
   kind: 'MachineConfiguration',
   metadata: { name: 'cluster' },
 } as const;
+
+/** The first OpenShift version that obeys node disruption policies by default. */
+const firstWithPolicies = '4.17.0-0';
+
+/** Returns whether files can change on the nodes of a cluster without a reboot or a drain. */
+export async function obeysPolicies(cluster: Cluster, version: string): Promise<boolean> {
+  if (version === '' || isOlder(version, firstWithPolicies)) return false;
+  if (!(await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind))) return false;
+  return (await cluster.read(disruptionPolicy)) !== undefined;
+}
 
 /** Lists the machine config pools. */
 export async function listPools(cluster: Cluster): Promise<StoredObject[]> {

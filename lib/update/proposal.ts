@@ -4,7 +4,7 @@ import { ignoring } from '../errors.ts';
 import { withoutBases, type FoundBundle } from '../node/media/medium.ts';
 import { architectures } from '../release/version.ts';
 import type { Cluster } from '../cluster/client.ts';
-import type { StoredObject } from '../cluster/fields.ts';
+import type { StoredObject } from '../cluster/storedObject.ts';
 import { readClusterVersion } from '../cluster/clusterVersion.ts';
 import { parseReport, type Proposal } from './nodeReport.ts';
 import { activeBundle, proposalAnnotation, upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';

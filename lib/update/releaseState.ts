@@ -1,6 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
 import { digestIn } from '../content/oci/reference.ts';
-import { conditionsOf, type StoredObject } from '../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../cluster/storedObject.ts';
 
 /** Returns whether ClusterVersion requests a release. */
 export function isRequested(clusterVersion: StoredObject, release: string): boolean {

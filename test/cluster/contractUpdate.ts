@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { fieldsOf } from '../../lib/fields.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
-import type { StoredObject } from '../../lib/cluster/fields.ts';
+import type { StoredObject } from '../../lib/cluster/storedObject.ts';
 import { clusterVersionReference } from '../../lib/cluster/clusterVersion.ts';
 import { install } from '../../lib/update/install/install.ts';
 import { leadWithLease } from '../../lib/cluster/lease.ts';

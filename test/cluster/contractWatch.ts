@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { fieldsOf } from '../../lib/fields.ts';
 import { isAllowed } from '../../lib/cluster/accessReview.ts';
 import type { Cluster, ListOptions } from '../../lib/cluster/client.ts';
-import type { StoredObject } from '../../lib/cluster/fields.ts';
+import type { StoredObject } from '../../lib/cluster/storedObject.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { failureOf } from '../support/program/failure.ts';
 

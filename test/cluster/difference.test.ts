@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
 import { digestOf } from '../../lib/content/oci/digest.ts';
-import type { StoredObject } from '../../lib/cluster/fields.ts';
+import type { StoredObject } from '../../lib/cluster/storedObject.ts';
 import { findDifferences, overlay } from '../../lib/cluster/difference.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 

@@ -102,7 +102,7 @@ describe('the record of a bundle', () => {
     put('going', 'Upgrading');
     const { revision } = server.objects;
     const error = await failureOf(abortUpdate(connected.cluster, await find('going')), 'conflict');
-    expect(error.message).to.equal('The update to 4.19.4 has begun, and cannot be aborted');
+    expect(error.message).to.equal('the update to 4.19.4 has begun, and cannot be aborted');
     expect(error.hint).to.contain('oc adm upgrade rollback');
     expect(server.objects.revision).to.equal(revision);
   });

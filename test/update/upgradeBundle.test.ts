@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { parse } from 'yaml';
 import { readFile } from 'node:fs/promises';
 import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
-import { type StoredObject } from '../../lib/cluster/fields.ts';
+import { type StoredObject } from '../../lib/cluster/storedObject.ts';
 import {
   activeBundle,
   mayLoad,

@@ -6,8 +6,8 @@ import { tool } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatCount, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
-import { toJunit } from './junit.ts';
-import { toWords } from './lintWords.ts';
+import { toJunit } from './lintReport.ts';
+import { toWords } from './lintReport.ts';
 import { toSarif } from './sarif.ts';
 
 const options = {

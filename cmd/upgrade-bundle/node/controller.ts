@@ -16,7 +16,7 @@ export const command = defineCommand({
     ['--kubeconfig=config', 'Run it by hand'],
   ],
   async run(args, { context, environment }) {
-    const { runController } = await import('../../../lib/update/controller/controller.ts');
+    const { runController } = await import('../../../lib/update/controller/rollout.ts');
     const { pathOnHost } = await import('../../../lib/node/machine/host.ts');
     const { mirrorSecretFolder } = await import('../../../lib/update/mirror/mirrorUnit.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');

@@ -46,7 +46,7 @@ export const command = defineCommand({
   ],
   needsRoot: true,
   async run(args, { context, terminal, environment }) {
-    const { openComplete } = await import('../../../lib/bundle/complete.ts');
+    const { openComplete } = await import('../../../lib/bundle/deltaBase.ts');
     const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');
     const { startMirror } = await import('../../../lib/node/runtime/mirror.ts');
     const { openRegistries } = await import('../../cli/access.ts');

@@ -1,4 +1,4 @@
-import { conditionsOf } from '../../../lib/cluster/fields.ts';
+import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
 import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
@@ -118,7 +118,7 @@ function checkEnd(bundle: UpgradeBundle): void {
   if (phaseOf(bundle) === 'Completed') return;
   const updated = conditionsOf(bundle).get('Updated');
   const reason = updated === undefined ? '' : `: ${updated.message}`;
-  throw new PluginError('partial', `The update with ${bundle.metadata.name} has failed${reason}`, {
+  throw new PluginError('partial', `the update with ${bundle.metadata.name} has failed${reason}`, {
     hint: 'See its conditions: oc adm-upgrade-bundle status. To start over: oc adm-upgrade-bundle clean, then apply.',
   });
 }

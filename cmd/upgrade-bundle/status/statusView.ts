@@ -1,4 +1,4 @@
-import { conditionsOf } from '../../../lib/cluster/fields.ts';
+import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
 import { nameSome } from '../../../lib/failures.ts';
 import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import {

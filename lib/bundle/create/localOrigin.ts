@@ -10,7 +10,7 @@ import { Directory, releaseRepository } from '../../content/store/directory.ts';
 import { listRepositories } from '../../content/store/repositories.ts';
 import type { ContentSource } from '../../content/store/store.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
-import { openComplete } from '../complete.ts';
+import { openComplete } from '../deltaBase.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata.ts';
 import { readReleaseRepositories } from '../originalNames.ts';
 import type { StoredBlob } from './contents.ts';

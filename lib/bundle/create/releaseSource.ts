@@ -27,7 +27,7 @@ import { openLocation, parseLocation, type Location, type OpenedLocation } from 
 import type { Registries } from '../../content/registry/registries.ts';
 import { RootFolder } from '../../content/files/rootFolder.ts';
 import { readContent, type ContentSource } from '../../content/store/store.ts';
-import { openComplete } from '../complete.ts';
+import { openComplete } from '../deltaBase.ts';
 import { openBundle } from '../open.ts';
 import { splitReleases } from '../metadata.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';

@@ -8,7 +8,7 @@ import { RequestLimiter } from '../../content/http/requestLimiter.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { Bundle } from '../bundle.ts';
-import { descriptorOf } from '../complete.ts';
+import { descriptorOf } from '../deltaBase.ts';
 import type { BlobRecord } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import type { Contents, StoredBlob } from './contents.ts';

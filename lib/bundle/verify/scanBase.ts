@@ -3,7 +3,7 @@ import { isPluginError } from '../../errors.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { BlobRecord } from '../metadata.ts';
-import { baseHint, descriptorOf, listMissingBlobs } from '../complete.ts';
+import { baseHint, descriptorOf, listMissingBlobs } from '../deltaBase.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';

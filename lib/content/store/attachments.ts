@@ -1,4 +1,4 @@
-import { isPluginError } from '../../errors.ts';
+import { ignoring } from '../../errors.ts';
 import { attachmentTag } from '../oci/attachment.ts';
 import { isManifest, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
@@ -47,15 +47,11 @@ export async function listReferrers(
 /** Reads the list of referrers that has a tag; empty if there is none. */
 async function readReferrersTag(source: ContentSource, subject: Digest): Promise<readonly Descriptor[]> {
   const tag = attachmentTag(subject, 'referrers');
-  try {
-    const descriptor = await source.resolve(tag);
-    // Some tools give an image its own digest as a tag.
-    if (descriptor.digest === subject) return [];
-    return parseManifest(await readContent(source, descriptor), `${tag} in ${source.name}`).manifests;
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return [];
-    throw error;
-  }
+  const descriptor = await source.resolve(tag).catch(ignoring('not-found'));
+  // Some tools give an image its own digest as a tag.
+  if (!descriptor || descriptor.digest === subject) return [];
+  const bytes = await readContent(source, descriptor).catch(ignoring('not-found'));
+  return bytes ? parseManifest(bytes, `${tag} in ${source.name}`).manifests : [];
 }
 
 /** A referrer with the bytes of its manifest. */

@@ -74,8 +74,8 @@ export function pruneTarget(request: PruneRequest, access: MirroringAccess, cont
 async function listRoots(destination: Destination): Promise<string[]> {
   const places = [releaseName, 'cli'].map((name) => destination(name, { version: '0.0.0', arch: 'x86_64' }).place);
   const roots = places.flatMap((place) => (place.kind === 'directory' ? [place.root] : []));
-  const found = await Promise.all(roots.map((root) => stat(root).catch(() => undefined)));
-  return roots.filter((_, index) => found[index]);
+  const stats = await Promise.all(roots.map((root) => stat(root).catch(() => undefined)));
+  return roots.filter((_, index) => stats[index]);
 }
 
 async function makePlan(

@@ -1,6 +1,6 @@
 import { finished } from 'node:stream/promises';
 import type { Bundle } from '../../bundle/bundle.ts';
-import { descriptorOf } from '../../bundle/complete.ts';
+import { descriptorOf } from '../../bundle/deltaBase.ts';
 import { serveBundle } from '../../bundle/deliver/serve.ts';
 import type { Context } from '../../context.ts';
 import { asFailure, isPluginError, PluginError } from '../../errors.ts';

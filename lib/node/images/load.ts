@@ -1,10 +1,10 @@
 import { rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { completeBundle, listMissingBlobs } from '../../bundle/complete.ts';
+import { completeBundle, listMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { BlobRecord } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { describeWriteError, makeFolders } from '../../content/files/disk.ts';
 import { takeLock } from '../../content/files/lock.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
@@ -111,17 +111,9 @@ export async function listMissingBaseBlobs(
 async function listHeld(bundle: Bundle, storage: HostStorage, context: Context): Promise<ReadonlySet<string>> {
   const needed = blobsOfImage(await planImages(bundle, [], { ...context, log: () => undefined }));
   const foreign = (bundle.metadata.base?.blobs ?? []).flatMap(({ digest }) => (needed.has(digest) ? [] : [digest]));
-  return new Set([...foreign, ...(await listStoredBlobs(storage))]);
-}
-
-async function listStoredBlobs(storage: HostStorage): Promise<Set<string>> {
-  try {
-    return (await storage.readIndex()).listBlobs();
-  } catch (error) {
-    // The load itself reports a corrupt store.
-    if (isPluginError(error, 'incomplete')) return new Set();
-    throw error;
-  }
+  // The load itself reports a corrupt store.
+  const index = await storage.readIndex().catch(ignoring('incomplete'));
+  return new Set([...foreign, ...(index?.listBlobs() ?? [])]);
 }
 
 /** Finds images that another program removed during the load. */

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { openBundle } from '../../bundle/open.ts';
 import { metadataPath, type BundleMetadata } from '../../bundle/metadata.ts';
 import { readDigestFile } from '../../bundle/sidecars.ts';
-import { baseHint } from '../../bundle/complete.ts';
+import { baseHint } from '../../bundle/deltaBase.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';

@@ -3,7 +3,7 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { awaitDone, type WaitOptions } from '../../waiting.ts';
 import { readContainers } from '../lint/container.ts';
 import { parseReference } from '../../content/oci/reference.ts';

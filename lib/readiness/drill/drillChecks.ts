@@ -4,7 +4,7 @@ import { nameSome } from '../../failures.ts';
 import type { Context } from '../../context.ts';
 import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { formatSubject } from '../../cluster/finding.ts';
 import { guardsPod } from '../preflight/drainCheck.ts';
 import { readRunningDrill } from '../preflight/drillRecord.ts';

@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { readContainers } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';
 
@@ -106,8 +106,8 @@ interface Owner {
 
 function ownerOf({ metadata }: StoredObject): Owner {
   const { ownerReferences } = fieldsOf(metadata);
-  const found = listOf(ownerReferences).find(({ controller }) => controller === true);
-  return { kind: textOf(found?.['kind']) ?? '', name: textOf(found?.['name']) ?? '' };
+  const owner = listOf(ownerReferences).find(({ controller }) => controller === true);
+  return { kind: textOf(owner?.['kind']) ?? '', name: textOf(owner?.['name']) ?? '' };
 }
 
 function formatOwner({ kind, name }: Owner): string {

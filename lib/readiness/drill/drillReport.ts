@@ -1,4 +1,4 @@
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { normalizeImage } from '../lint/image.ts';
 import type { DrillRequest } from '../../node/runtime/drillRegistry.ts';
 import { judgePod, readPodImages, type DrillPod, type Expectation, type PodImages } from './drillPods.ts';

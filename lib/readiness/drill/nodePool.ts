@@ -6,13 +6,13 @@ import { readNode } from '../preflight/node.ts';
 /** Returns the nodes of a pool, sorted. Throws `not-found` if it has none. */
 export async function listPool(cluster: Cluster, pool: string): Promise<string[]> {
   const apiVersion = 'machineconfiguration.openshift.io/v1';
-  const found = await cluster.read({ apiVersion, kind: 'MachineConfigPool', metadata: { name: pool } });
-  const { matchLabels = { [`node-role.kubernetes.io/${pool}`]: '' } } = fieldsAt(found, 'spec', 'nodeSelector');
+  const object = await cluster.read({ apiVersion, kind: 'MachineConfigPool', metadata: { name: pool } });
+  const { matchLabels = { [`node-role.kubernetes.io/${pool}`]: '' } } = fieldsAt(object, 'spec', 'nodeSelector');
   const labels = Object.entries(fieldsOf(matchLabels));
-  const nodes = found ? (await cluster.list('v1', 'Node')).map(readNode) : [];
+  const nodes = object ? (await cluster.list('v1', 'Node')).map(readNode) : [];
   const own = nodes.filter((node) => labels.every(([key, value]) => node.labels[key] === value));
   if (own.length > 0) return own.map(({ name }) => name).sort();
-  throw new PluginError('not-found', found ? `the pool ${pool} has no nodes` : `there is no pool ${pool}`, {
+  throw new PluginError('not-found', object ? `the pool ${pool} has no nodes` : `there is no pool ${pool}`, {
     hint: 'See “oc get machineconfigpool” and “oc get nodes”.',
   });
 }

@@ -158,8 +158,8 @@ function indexLines(text: string): (finding: Pick<LintFinding, 'object' | 'field
     const document = starts.findLastIndex((start) => start <= named);
     const [start = 0, end = Infinity] = starts.slice(document, document + 2);
     const key = /(\w+)$/.exec(field)?.[1] ?? '';
-    const found = (numbers.get(`${key}:${value}`) ?? []).filter((line) => line >= start && line < end);
-    return 1 + (found.length === 1 ? (found[0] ?? 0) : named);
+    const lines = (numbers.get(`${key}:${value}`) ?? []).filter((line) => line >= start && line < end);
+    return 1 + (lines.length === 1 ? (lines[0] ?? 0) : named);
   };
 }
 

@@ -48,13 +48,13 @@ export async function readManifestSets(
   context: Context,
 ): Promise<readonly ManifestSet[]> {
   if (target === '-') return [oneFile(target, 'standard input.yaml', await readSmallInput(access.stdin, limits.file))];
-  const found = await stat(target).catch((error: unknown) => {
+  const stats = await stat(target).catch((error: unknown) => {
     if (isMissing(error)) return undefined;
     throw new PluginError('not-readable', `${target} cannot be read: ${messageOf(error)}`, { cause: error });
   });
-  if (!found && !parseVolumeName(target)) return [await readRegistry(requestOf(target, access), access, context)];
-  if (found?.isDirectory() && !(await holdsBundle(target))) return [await readFolder(target, context)];
-  if (found && !found.isDirectory() && (wanted.test(target) || found.isFIFO()))
+  if (!stats && !parseVolumeName(target)) return [await readRegistry(requestOf(target, access), access, context)];
+  if (stats?.isDirectory() && !(await holdsBundle(target))) return [await readFolder(target, context)];
+  if (stats && !stats.isDirectory() && (wanted.test(target) || stats.isFIFO()))
     return [{ ...oneFile(target, basename(target), await readSmallFile(target, limits.file)), root: dirname(target) }];
   return readBundle(target, context);
 }

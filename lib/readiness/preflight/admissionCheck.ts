@@ -2,7 +2,7 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../
 import { nameSome } from '../../failures.ts';
 import { asFailure, ignoreFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { subjectOf, type Finding, type Severity } from '../../cluster/finding.ts';
 import { problemOf } from '../lint/rule.ts';
 import { forcesPulls } from '../lint/rules.ts';

@@ -42,7 +42,7 @@ export async function checkCertificates(
   now = Date.now(),
 ): Promise<Finding[]> {
   const secrets = { apiVersion: 'v1', kind: 'Secret' };
-  const found = await Promise.all(
+  const findings = await Promise.all(
     namespaces.map(async (namespace): Promise<Finding[]> => {
       const object = { ...secrets, metadata: { name: '', namespace } };
       const [denied] = await listDenied(cluster, [{ verb: 'list', object }]);
@@ -83,5 +83,5 @@ export async function checkCertificates(
     const severity = seconds <= 0 ? 'blocker' : 'warning';
     return [{ check: 'certificates', severity, subject, message, advice: advice.kubelet }];
   });
-  return [...found.flat(), ...kubelets];
+  return [...findings.flat(), ...kubelets];
 }

@@ -2,7 +2,7 @@ import { formatBytes } from '../../byteSize.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../failures.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { parseQuantity, readNode, type ClusterNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
 import { isSelected } from './pinnedImageSets.ts';

@@ -1,4 +1,5 @@
 import { fieldsAt, fieldsOf, listOf } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
 import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
 import { messageOf } from '../../errors.ts';
 import type { Context } from '../../context.ts';
@@ -16,8 +17,8 @@ import {
   type ImagePolicy,
   rootFingerprint,
 } from '../../release/sigstore/imagePolicy.ts';
-import { readPoolFiles, type PoolFiles } from './nodeFiles.ts';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
+import { readConfigFile, readNodeConfig } from './imageRetention.ts';
 
 const paths = {
   policy: '/etc/containers/policy.json',
@@ -57,7 +58,7 @@ export async function checkImagePolicies(
     policy: readImagePolicy(object, 'the cluster'),
   }));
   const images = distinctRepositories(plan?.images ?? running);
-  const pools = await readPoolFiles(cluster, survey.pools, Object.values(paths));
+  const pools = await readConfigured(cluster, survey.pools);
   const own = policies.map(({ policy }) => policy);
   return [
     ...(plan ? checkPolicies(plan, policies, images, context) : []),
@@ -107,7 +108,7 @@ function checkPolicies(
 }
 
 function checkAttachments(
-  { pool, files }: PoolFiles,
+  { pool, config }: ConfiguredPool,
   survey: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,
   policies: readonly ImagePolicy[],
   images: readonly Reference[],
@@ -120,7 +121,7 @@ function checkAttachments(
       .map(({ registry, repository }) => ({ registry, repository }))
       .filter((place) => formatReference(place) !== formatReference(image));
   const places = images.filter((image) => policiesFor(image, policies).length > 0).flatMap(mirrorsOf);
-  const configured = readAttachmentScopes(files.get(paths.attachments));
+  const configured = readAttachmentScopes(readConfigFile(config, paths.attachments));
   const lacking = places.filter((place) => !scopesOf(place).some((scope) => configured.has(scope)));
   const names = [...new Set(lacking.map(formatReference))];
   if (names.length === 0 || configured.has('')) return [];
@@ -129,8 +130,8 @@ function checkAttachments(
   return [{ check: 'signatures', severity: 'warning', subject, message, advice: advice.attachments }];
 }
 
-function checkDefaultPolicy({ pool, files }: PoolFiles, images: readonly Reference[]): Finding[] {
-  const text = files.get(paths.policy);
+function checkDefaultPolicy({ pool, config }: ConfiguredPool, images: readonly Reference[]): Finding[] {
+  const text = readConfigFile(config, paths.policy);
   const subject = { kind: 'MachineConfigPool', name: pool };
   if (text === undefined) return [];
   let policy: unknown;
@@ -173,4 +174,19 @@ function distinctRepositories(images: readonly string[]): Reference[] {
     return [`${registry}/${repository}`, { registry, repository }] as const;
   });
   return [...new Map(places).values()];
+}
+
+/** A pool, and the rendered MachineConfig of its nodes. */
+interface ConfiguredPool {
+  readonly pool: string;
+  readonly config: KubernetesObject;
+}
+
+/** Reads the MachineConfigs of the nodes. Leaves out pools whose MachineConfig does not exist or may not be read. */
+async function readConfigured(cluster: Cluster, pools: readonly KubernetesObject[]): Promise<ConfiguredPool[]> {
+  const configs = await Promise.all(pools.map((pool) => readNodeConfig(cluster, pool)));
+  return pools.flatMap(({ metadata }, index) => {
+    const config = configs[index];
+    return config ? [{ pool: metadata.name, config }] : [];
+  });
 }

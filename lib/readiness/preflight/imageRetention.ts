@@ -23,8 +23,8 @@ const advice =
 
 /** Returns the text of a file that a MachineConfig writes; undefined if it does not write the file. */
 export function readConfigFile(config: KubernetesObject, path: string): string | undefined {
-  const found = filesOf(config).find((file) => file['path'] === path);
-  return found && readContents(found);
+  const written = filesOf(config).find((file) => file['path'] === path);
+  return written && readContents(written);
 }
 
 /**
@@ -34,7 +34,7 @@ export function readConfigFile(config: KubernetesObject, path: string): string |
 export async function checkImageRetention(cluster: Cluster, pools: readonly KubernetesObject[]): Promise<Finding[]> {
   const findings: Finding[] = [];
   for (const pool of pools) {
-    const rendered = await readRendered(cluster, pool);
+    const rendered = await readNodeConfig(cluster, pool);
     if (!rendered || keepsImages(rendered)) continue;
     const message =
       'CRI-O removes all images of a node after a power failure; without a registry the node cannot start pods again';
@@ -43,7 +43,8 @@ export async function checkImageRetention(cluster: Cluster, pools: readonly Kube
   return findings;
 }
 
-async function readRendered(cluster: Cluster, { apiVersion, status }: KubernetesObject) {
+/** Reads the MachineConfig of the nodes of a pool; undefined if it does not exist or may not be read. */
+export async function readNodeConfig(cluster: Cluster, { apiVersion, status }: KubernetesObject) {
   const name = textOf(fieldsAt(status, 'configuration')['name']);
   if (name === undefined) return undefined;
   // The pool itself was readable, so this is a missing right. The survey reports missing rights.

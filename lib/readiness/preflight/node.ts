@@ -1,6 +1,6 @@
 import { fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { conditionsOf } from '../../cluster/fields.ts';
+import { conditionsOf } from '../../cluster/storedObject.ts';
 import { normalizeImage } from '../lint/image.ts';
 import type { PodTemplate } from './podTemplate.ts';
 

@@ -1,4 +1,4 @@
-import { describeMissingBlobs } from '../../bundle/complete.ts';
+import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { BundleBase } from '../../bundle/metadata.ts';
 import { goArchitecture, oldestKubelet, type Architecture } from '../../release/version.ts';
 import { nameSome } from '../../failures.ts';

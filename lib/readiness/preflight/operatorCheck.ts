@@ -1,6 +1,6 @@
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { conditionsOf } from '../../cluster/fields.ts';
+import { conditionsOf } from '../../cluster/storedObject.ts';
 import { subjectOf, type Check, type Finding, type Severity } from '../../cluster/finding.ts';
 import { problemOf } from '../lint/rule.ts';
 import { rulesFor } from '../lint/rules.ts';

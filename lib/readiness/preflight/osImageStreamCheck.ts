@@ -1,6 +1,6 @@
 import { fieldsAt, fieldsOf, textOf } from '../../fields.ts';
 import { isPluginError } from '../../errors.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
 import { formatOSImageStream, installedVersionOf, noStreamsAdvice } from '../../release/osImageStreamObject.ts';

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import type { ClusterSurvey } from './survey.ts';

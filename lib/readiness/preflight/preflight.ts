@@ -7,7 +7,7 @@ import { readPayloadGates, type GatedRelease } from '../../release/adminGates.ts
 import { readFeatureSets } from '../../release/featureGates.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { sortFindings, subjectOf, type Finding } from '../../cluster/finding.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';

@@ -2,7 +2,7 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { SiteOperator, SiteReport, SiteApi } from '../../config/siteTypes.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { formatSubject } from '../../cluster/finding.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { hexOf, isDigest } from '../../content/oci/digest.ts';

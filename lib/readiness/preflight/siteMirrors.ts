@@ -34,8 +34,8 @@ export class SiteMirrors {
       if (name === own) continue;
       const source = this.#sources.get(name) ?? this.#registries.repository({ registry, repository });
       this.#sources.set(name, source);
-      const found = await source.resolve(image.digest).catch(ignoring('not-found'));
-      if (found) return source;
+      const descriptor = await source.resolve(image.digest).catch(ignoring('not-found'));
+      if (descriptor) return source;
     }
     return undefined;
   }

@@ -1,7 +1,7 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import { ignoreFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import type { Finding, Severity } from '../../cluster/finding.ts';
 import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
 import { MirrorSets } from '../../content/registry/mirrors.ts';

@@ -2,7 +2,7 @@ import { fieldsAt, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
-import { conditionsOf } from '../../cluster/fields.ts';
+import { conditionsOf } from '../../cluster/storedObject.ts';
 import { subjectOf, type Finding, type Severity } from '../../cluster/finding.ts';
 
 /** The release to update to. */

@@ -89,9 +89,9 @@ export async function recoverDatabase(
   if (commands.scope === 'system') await copyFiles(commands, folder, scratch, names);
   else for (const name of names) await commands.copyAsOwn(join(folder, name), join(scratch, name));
   const path = join(scratch, mainName);
-  const found = names.includes(mainName) ? await findDamage(path) : 'it is missing';
-  if (found === undefined) return path;
-  throw new PluginError('invalid-file', `${what} is damaged: ${found}`, {
+  const damage = names.includes(mainName) ? await findDamage(path) : 'it is missing';
+  if (damage === undefined) return path;
+  throw new PluginError('invalid-file', `${what} is damaged: ${damage}`, {
     hint: 'Repair it with sqlite3, or restore it from a backup.',
   });
 }
@@ -193,9 +193,9 @@ async function listDatabase(
   commands: HostCommands,
   folder: string,
 ): Promise<{ readonly name: string; readonly size: number }[]> {
-  const found = (await listFiles(commands, folder)).filter(({ name }) => databaseName.test(name));
-  const stray = found.find(({ isFile }) => !isFile);
-  if (!stray) return found;
+  const files = (await listFiles(commands, folder)).filter(({ name }) => databaseName.test(name));
+  const stray = files.find(({ isFile }) => !isFile);
+  if (!stray) return files;
   throw new PluginError('invalid-file', `${join(folder, stray.name)} is not a regular file`, {
     hint: 'Replace it with the database that it leads to.',
   });

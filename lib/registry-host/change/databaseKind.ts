@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import type { HostAccess, Installation } from '../installation.ts';
@@ -63,11 +63,8 @@ const postgres: DatabaseKind = {
   check: (commands, copy) => postgres.requireCopy(commands, copy),
   requireCopy: async (commands, copy) => {
     for (const folder of dataFolders) {
-      const names = await commands.list(join(copy, copyName, folder)).catch((error: unknown) => {
-        if (isPluginError(error, 'command-failed')) return [];
-        throw error;
-      });
-      if (names.some(({ name }) => name === 'PG_VERSION')) return;
+      const names = await commands.list(join(copy, copyName, folder)).catch(ignoring('command-failed'));
+      if (names?.some(({ name }) => name === 'PG_VERSION')) return;
     }
     throw new PluginError('invalid-file', 'the backup of the database is incomplete: PG_VERSION is missing');
   },

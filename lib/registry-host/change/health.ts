@@ -51,8 +51,8 @@ export function healthCheckOf(
  */
 export function ownAddressOf(bound: string, interfaces: ReturnType<typeof networkInterfaces>): string {
   if (bound !== '::') return isIP(bound) && bound !== '0.0.0.0' ? bound : '127.0.0.1';
-  const found = Object.values(interfaces).flat();
-  const own = found.find((each) => each?.family === 'IPv6' && !each.internal && each.scopeid === 0);
+  const addresses = Object.values(interfaces).flat();
+  const own = addresses.find((each) => each?.family === 'IPv6' && !each.internal && each.scopeid === 0);
   return own?.address ?? '::1';
 }
 

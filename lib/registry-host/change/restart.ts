@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { detectInstallation } from '../detect/detect.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
@@ -41,11 +41,7 @@ export async function restartUnits(request: ExecutionRequest, journal: UpgradeJo
 async function waitForPod({ commands, detected }: ExecutionRequest): Promise<void> {
   const [name] = valuesOf(detected.commands.pause, 'name');
   for (let tries = 0; name && tries < 100; tries += 1) {
-    const isThere = await commands.exists('pod', name.value).catch((error: unknown) => {
-      if (!isPluginError(error, 'command-failed')) throw error;
-      return false;
-    });
-    if (isThere) return;
+    if (await commands.exists('pod', name.value).catch(ignoring('command-failed'))) return;
     await sleep(100);
   }
 }

@@ -142,10 +142,10 @@ async function saveNewer(registry: OpenRegistry, begun: UpgradeJournal): Promise
     await records.state.remove(newerName);
   };
   try {
-    const found = await findNewer(registry, begun);
+    const database = await findNewer(registry, begun);
     await clear();
     await records.state.makeFolder(newerName);
-    await found?.kind.copy(commands, found.folder, newer);
+    await database?.kind.copy(commands, database.folder, newer);
   } catch (error) {
     if (!force) throw error;
     await clear();

@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { Installation } from '../installation.ts';
@@ -93,15 +93,10 @@ export async function findRevertible({
   readonly files: HostFiles;
   readonly installation: Installation;
 }): Promise<Revertible | undefined> {
-  try {
-    const journal = await new UpgradeRecords(files, installation).last();
-    if (!journal) return undefined;
-    const images = journal.replaced.map(({ name }) => name);
-    return { title: journal.title, begun: timeOf(journal), images, version: versionOfReplaced(journal) };
-  } catch (error) {
-    if (isPluginError(error, 'not-readable')) return undefined;
-    throw error;
-  }
+  const journal = await new UpgradeRecords(files, installation).last().catch(ignoring('not-readable'));
+  if (!journal) return undefined;
+  const images = journal.replaced.map(({ name }) => name);
+  return { title: journal.title, begun: timeOf(journal), images, version: versionOfReplaced(journal) };
 }
 
 /**

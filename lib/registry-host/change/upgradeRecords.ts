@@ -98,15 +98,15 @@ export class UpgradeRecords {
     await this.state.makeFolder(folder);
     const files: JournaledFile[] = [];
     for (const [index, { path, before, after, mode }] of changes.entries()) {
-      const found = await readWithAttributes(this.#files, this.#confine(path));
-      if (found ? !before?.equals(found.content) : before) {
+      const present = await readWithAttributes(this.#files, this.#confine(path));
+      if (present ? !before?.equals(present.content) : before) {
         throw new PluginError('conflict', `${path} was changed by another program during this run`, {
           hint: 'Try again.',
         });
       }
-      if (found) await this.state.write(join(folder, `${index}.old`), found.content);
+      if (present) await this.state.write(join(folder, `${index}.old`), present.content);
       if (after) await this.state.write(join(folder, `${index}.new`), after);
-      files.push({ path, old: found && factsOf(found), mode, ...(!after && { isRemoved: true }) });
+      files.push({ path, old: present && factsOf(present), mode, ...(!after && { isRemoved: true }) });
     }
     await this.state.write(join(folder, 'reserve'), Buffer.alloc(reserveSize, 1));
     return files;
@@ -180,8 +180,8 @@ export class UpgradeRecords {
     for (const [index, file] of journal.files.entries()) {
       const target = this.#confine(file.path);
       if (!file.old) {
-        const found = await readWithAttributes(this.#files, target);
-        if (!found || written.includes(sha256Of(found.content))) await removeFile(this.#files, target);
+        const present = await readWithAttributes(this.#files, target);
+        if (!present || written.includes(sha256Of(present.content))) await removeFile(this.#files, target);
       } else if (await this.#isRestored(file)) {
         await removePartial(this.#files, target);
       } else {
@@ -242,8 +242,8 @@ export class UpgradeRecords {
   }
 
   async #isRestored({ path, old }: JournaledFile): Promise<boolean> {
-    const found = await readWithAttributes(this.#files, this.#confine(path));
-    return isDeepStrictEqual(found && factsOf(found), old);
+    const present = await readWithAttributes(this.#files, this.#confine(path));
+    return isDeepStrictEqual(present && factsOf(present), old);
   }
 
   async #read(journal: UpgradeJournal, name: string): Promise<Buffer> {

@@ -71,6 +71,6 @@ export function splitHostname(text: string): { host: string; port: number | unde
  * it has none.
  */
 export function publishedPort(publish: string): number | undefined {
-  const found = /(?:^|:)(\d+):\d+(?:\/\w+)?$/.exec(publish);
-  return found ? Number(found[1]) : undefined;
+  const match = /(?:^|:)(\d+):\d+(?:\/\w+)?$/.exec(publish);
+  return match ? Number(match[1]) : undefined;
 }

@@ -41,9 +41,9 @@ export function parsePodmanCommand(setting: PlacedSetting): PodmanCommand | unde
   for (;;) {
     const word = setting.words[index];
     if (!word?.text.startsWith('-') || word.text === '--') break;
-    const found = readOption(word, setting.words[index + 1]);
-    options.push(...found);
-    index += found.some(({ words }) => words.length === 2) ? 2 : 1;
+    const option = readOption(word, setting.words[index + 1]);
+    options.push(...option);
+    index += option.some(({ words }) => words.length === 2) ? 2 : 1;
   }
   if (setting.words[index]?.text === '--') index += 1;
   const [image, ...command] = isPod ? [] : setting.words.slice(index);

@@ -38,8 +38,8 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
       return { scope: name, folder, units: await readUnits(host, folder) };
     }),
   );
-  const found = all.filter(({ units }) => units.has('quay-app'));
-  const [first, second] = found;
+  const registries = all.filter(({ units }) => units.has('quay-app'));
+  const [first, second] = registries;
   if (first && second) {
     throw new PluginError('conflict', `there are two mirror registries: in ${first.folder} and in ${second.folder}`, {
       hint: 'Choose the scope: system or user.',

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import type { Architecture } from '../../release/version.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
@@ -96,13 +96,8 @@ export async function canAskPodman(
 ): Promise<boolean> {
   const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
   if (scope === 'user' && uid !== process.getuid?.()) return false;
-  try {
-    await commands.podman(['info', '--format', '{{.Host.Arch}}']);
-  } catch (error) {
-    if (isPluginError(error, 'command-failed')) return false;
-    throw error;
-  }
-  return true;
+  const answer = await commands.podman(['info', '--format', '{{.Host.Arch}}']).catch(ignoring('command-failed'));
+  return answer !== undefined;
 }
 
 /** Returns the ID of an image by name; undefined if podman does not have it. Throws `command-failed`. */
@@ -113,9 +108,9 @@ export async function findImage(commands: HostCommands, image: string): Promise<
 
 /** Checks that podman has an image by name or ID, with the given ID, and returns its ID. Throws `digest-mismatch`. */
 export async function requireImage(commands: HostCommands, image: string, id: string | undefined): Promise<string> {
-  const found = await findImage(commands, image);
-  if (found !== undefined && (id === undefined || found === id)) return found;
-  const message = `podman has ${found ?? 'no image'} as ${image}, expected ${id ?? 'an image'}`;
+  const present = await findImage(commands, image);
+  if (present !== undefined && (id === undefined || present === id)) return present;
+  const message = `podman has ${present ?? 'no image'} as ${image}, expected ${id ?? 'an image'}`;
   const hint = 'Nothing was changed. Another program may load images on this host. Try again.';
   throw new PluginError('digest-mismatch', message, { hint });
 }

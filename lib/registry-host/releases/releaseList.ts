@@ -29,13 +29,13 @@ export function formatReleaseList(
   const platform = { architecture: goArchitecture(arch ?? 'x86_64') ?? 'amd64', os: 'linux' };
   const entries = releaseComponents.flatMap((component) => {
     const { image, digest } = images[component];
-    const found = manifests.get(digest);
+    const manifest = manifests.get(digest);
     const names = {
       [annotations.component]: component,
       [annotations.image]: image,
       [annotations.version]: version,
     };
-    const { mediaType, size } = found ?? { mediaType: mediaTypes.ociManifest, size: 0 };
+    const { mediaType, size } = manifest ?? { mediaType: mediaTypes.ociManifest, size: 0 };
     return [{ mediaType, digest, size, platform, annotations: names }];
   });
   const isDocker = entries.every(({ mediaType }) => mediaType === mediaTypes.dockerManifest);

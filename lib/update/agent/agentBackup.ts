@@ -39,8 +39,8 @@ export class AgentBackup {
       return undefined;
     }
     const purpose = `${metadata.uid ?? ''} ${status.version ?? ''}`;
-    const found = await this.#cluster.read(clusterVersionReference);
-    const version = found && readClusterVersion(found).version;
+    const clusterVersion = await this.#cluster.read(clusterVersionReference);
+    const version = clusterVersion && readClusterVersion(clusterVersion).version;
     if (version === undefined || version === '') return undefined;
     const known = (await listBackups(this.#host)).find((each) => each.purpose === purpose && each.version === version);
     if (known && isRecentBackup(known)) {

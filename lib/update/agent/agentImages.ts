@@ -1,5 +1,5 @@
 import type { Bundle } from '../../bundle/bundle.ts';
-import { describeMissingBlobs } from '../../bundle/complete.ts';
+import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { measureDisk, stayAboveFloor } from '../../node/images/diskFloor.ts';

@@ -89,15 +89,15 @@ export class AgentMedia {
       return onDevice.bundles;
     }
     this.#searched = named === undefined ? this.#folders : [named];
-    const found = named === undefined ? [...(this.#media?.bundles ?? [])] : [];
+    const bundles = named === undefined ? [...(this.#media?.bundles ?? [])] : [];
     for (const path of this.#searched) {
       const search = (): Promise<void> => (named === undefined ? this.#searchFolder(path) : this.#searchAt(path));
       await this.#hung.attempt(path, search);
       const hung = this.#hung.reasonFor(path);
       if (hung !== undefined) this.#warnOnce(hung);
-      found.push(...(this.#examined.get(path)?.findings.bundles ?? []));
+      bundles.push(...(this.#examined.get(path)?.findings.bundles ?? []));
     }
-    return found;
+    return bundles;
   }
 
   /** Descriptions of files and devices in the last search that look like a bundle but cannot be used. */
@@ -127,8 +127,8 @@ export class AgentMedia {
   async #findDevice(named: string): Promise<string | undefined> {
     if (!resolve('/', named).startsWith('/dev/')) return undefined;
     const path = pathOnHost(this.#host, named);
-    const found = await stat(path).catch(() => undefined);
-    return found?.isBlockDevice() === true ? basename(await realpath(path)) : undefined;
+    const stats = await stat(path).catch(() => undefined);
+    return stats?.isBlockDevice() === true ? basename(await realpath(path)) : undefined;
   }
 
   async #updateMedia(named?: string): Promise<void> {
@@ -156,15 +156,15 @@ export class AgentMedia {
     const path = pathOnHost(this.#host, named);
     // Devices have links such as /dev/disk/by-label. Files of a medium may link to any file.
     const isInDev = resolve('/', named).startsWith('/dev/');
-    const found = await (isInDev ? stat : lstat)(path).catch(() => undefined);
-    if (!found) {
+    const stats = await (isInDev ? stat : lstat)(path).catch(() => undefined);
+    if (!stats) {
       this.#examined.delete(named);
       return;
     }
-    const isDevice = isInDev && found.isBlockDevice();
+    const isDevice = isInDev && stats.isBlockDevice();
     // In another process, before this one reads the device.
     if (isDevice) await readHead(this.#host, named, this.#context);
-    const fingerprint = `${found.size} ${found.mtimeMs}`;
+    const fingerprint = `${stats.size} ${stats.mtimeMs}`;
     await this.#examine(named, dirname(path), [basename(path)], fingerprint, isDevice ? path : dirname(path));
   }
 

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { formatBytes } from '../../byteSize.ts';
 import { openBundle } from '../../bundle/open.ts';
 import { type Bundle } from '../../bundle/bundle.ts';
-import { addBases, addContents, listMissingBlobs } from '../../bundle/complete.ts';
+import { addBases, addContents, listMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { asFailure, PluginError } from '../../errors.ts';
@@ -12,7 +12,7 @@ import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/baseBl
 import { baseBlobsPath, checkBundleDigest, compareDigest, hashBundle, replicaPath } from '../../node/replica.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
-import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/retention.ts';
+import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/quota.ts';
 import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../bundleFacts.ts';
 
 /** An open bundle, with the base blobs of a delta that the node has as files, and its verified facts. */
@@ -63,8 +63,8 @@ export class BundleCache {
   /** Opens the copy of a bundle; undefined if there is none. Throws the errors of verifying the signature. */
   async openCopy(digest: Digest, context: Context): Promise<CachedBundle | undefined> {
     const path = replicaPath(this.#folder, digest);
-    const found = await stat(path).catch(() => undefined);
-    return found && this.#open({ path, device: this.#folder }, digest, context, () => Promise.resolve());
+    const stats = await stat(path).catch(() => undefined);
+    return stats && this.#open({ path, device: this.#folder }, digest, context, () => Promise.resolve());
   }
 
   /**

@@ -30,9 +30,9 @@ export class UpgradeBundleReader {
     const rows = (await this.#cluster.listColumns(apiVersion, kind))?.map(readRow);
     // The definition may be of an earlier version, without these columns.
     if (!rows?.every((row) => row !== undefined)) return this.#listWhole();
-    const found = await Promise.all(rows.map(async (row) => ({ ...row, bundle: await this.#read(row) })));
-    this.#known = new Map(found.flatMap(({ key, bundle }) => (bundle ? [[key, bundle]] : [])));
-    return found.flatMap(({ bundle, status }) => (bundle ? [{ ...bundle, status }] : []));
+    const bundles = await Promise.all(rows.map(async (row) => ({ ...row, bundle: await this.#read(row) })));
+    this.#known = new Map(bundles.flatMap(({ key, bundle }) => (bundle ? [[key, bundle]] : [])));
+    return bundles.flatMap(({ bundle, status }) => (bundle ? [{ ...bundle, status }] : []));
   }
 
   async #listWhole(): Promise<UpgradeBundle[]> {
@@ -43,8 +43,8 @@ export class UpgradeBundleReader {
   async #read({ key, name }: Row): Promise<UpgradeBundle | undefined> {
     const known = this.#known.get(key);
     if (known) return known;
-    const found = await this.#cluster.read({ apiVersion, kind, metadata: { name } });
-    return found && trim(found as UpgradeBundle);
+    const object = await this.#cluster.read({ apiVersion, kind, metadata: { name } });
+    return object && trim(object as UpgradeBundle);
   }
 }
 

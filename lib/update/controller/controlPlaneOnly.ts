@@ -1,5 +1,5 @@
 import { fieldsOf } from '../../fields.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { isExtendedUpdate } from '../../release/version.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';

@@ -1,7 +1,7 @@
 import { fieldsAt, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference, listNeededReleases } from '../../cluster/clusterVersion.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { keepsPoolsPaused } from './controlPlaneOnly.ts';
 import { restoreNodeChanges, restorePools } from './pauses.ts';

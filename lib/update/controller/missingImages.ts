@@ -20,7 +20,7 @@ export async function findMissingImages(
   const fieldSelector = 'involvedObject.kind=Pod,reason=Failed';
   const events = await cluster.list('v1', 'Event', { fieldSelector });
   const digests = new Set(images.map(digestIn));
-  const found = events.flatMap((event): [string, MissingImage][] => {
+  const pulls = events.flatMap((event): [string, MissingImage][] => {
     const { message, lastTimestamp, eventTime, involvedObject } = event;
     const image = /^Failed to pull image "([^"]+)"/.exec(textOf(message) ?? '')?.[1];
     const time = Date.parse(textOf(lastTimestamp) ?? textOf(eventTime) ?? '');
@@ -29,5 +29,5 @@ export async function findMissingImages(
     const bundled = image.includes('@') && digests.has(digestIn(image));
     return [[image, { image, pod: `${String(namespace)}/${String(name)}`, bundled }]];
   });
-  return [...new Map(found).values()].sort((a, b) => (a.image < b.image ? -1 : 1));
+  return [...new Map(pulls).values()].sort((a, b) => (a.image < b.image ? -1 : 1));
 }

@@ -1,4 +1,4 @@
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 import { clearCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { parseReport, readRenewal, type BackupReport, type BaseState } from '../nodeReport.ts';

@@ -1,5 +1,5 @@
 import type { BundleBase } from '../../bundle/metadata.ts';
-import { conditionsOf } from '../../cluster/fields.ts';
+import { conditionsOf } from '../../cluster/storedObject.ts';
 import { describeFinding } from '../../cluster/finding.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { acknowledgements, listDueAcknowledgements } from '../../readiness/preflight/acknowledgements.ts';
@@ -49,8 +49,8 @@ async function checkSite(
   facts: AllowedFacts,
   loads: boolean,
 ): Promise<BundleCondition | undefined> {
-  const found = await findObstacles(cluster, site, facts, loads ? state : undefined);
-  if (found.length > 0) return blocked('Blocked', listNames(found.map(describeFinding), '; '));
+  const findings = await findObstacles(cluster, site, facts, loads ? state : undefined);
+  if (findings.length > 0) return blocked('Blocked', listNames(findings.map(describeFinding), '; '));
   const { base } = facts.metadata;
   return loads && base ? describeBaseGaps(state.base, base) : undefined;
 }

@@ -1,7 +1,7 @@
 import { parseDigest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import {
   isSameSet,
@@ -54,8 +54,8 @@ export async function applySets(
   const known = new Map(site.pinnedSets.map((set) => [set.metadata.name, set]));
   const sets: StoredObject[] = [];
   for (const set of wanted) {
-    const found = known.get(set.metadata.name);
-    sets.push(isSameSet(set, found) ? found : await cluster.apply(set, { manager: 'controller', force: true }));
+    const present = known.get(set.metadata.name);
+    sets.push(isSameSet(set, present) ? present : await cluster.apply(set, { manager: 'controller', force: true }));
   }
   return readPinState(
     sets,

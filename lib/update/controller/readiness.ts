@@ -1,7 +1,7 @@
 import { fieldsOf } from '../../fields.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import type { Finding } from '../../cluster/finding.ts';
 import { listServed } from '../../cluster/servedObjects.ts';

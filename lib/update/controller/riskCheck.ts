@@ -1,6 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { isOlder } from '../../release/version.ts';
 import { shellWord } from '../../shellWord.ts';

@@ -5,7 +5,7 @@ import { messageOf } from '../../errors.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import type { ClusterView } from '../../cluster/clusterView.ts';
 import { describeMismatch } from '../allowedBundle.ts';
 import { chooseFacts } from '../extraImages.ts';

@@ -251,14 +251,14 @@ function describeAborted({ bundle, load: state }: Observation, isUnpinned: boole
 const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };
 
 async function describeMissing(observation: Observation, { metadata }: BundleFacts): Promise<BundleCondition[]> {
-  const found = await observation.missing(metadata.images);
-  if (found.length === 0)
+  const missing = await observation.missing(metadata.images);
+  if (missing.length === 0)
     return clearCondition(observation.bundle.status, 'ImagesMissing', 'NoneMissing', 'no pod failed to pull an image');
-  const words = found.map(
+  const words = missing.map(
     ({ image, pod, bundled }) =>
       `${image}, needed by ${pod}${bundled ? ', is in the bundle and was still pulled' : ''}`,
   );
-  const reason = found.every(({ bundled }) => bundled) ? 'PulledAllTheSame' : 'NotInBundle';
+  const reason = missing.every(({ bundled }) => bundled) ? 'PulledAllTheSame' : 'NotInBundle';
   return [{ type: 'ImagesMissing', status: 'True', reason, message: listNames(words, '; ') }];
 }
 

@@ -1,6 +1,6 @@
 import { fieldsOf } from '../../fields.ts';
 import { isInstalled } from '../releaseState.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 
 /** The progress of the cluster itself in an update. */

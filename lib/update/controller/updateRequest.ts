@@ -1,7 +1,7 @@
 import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listNames, type BundleCondition } from '../conditions.ts';
 import { listAcceptedRisks } from './riskCheck.ts';
 

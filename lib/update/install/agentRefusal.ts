@@ -1,7 +1,7 @@
 import type { BundleEvidence } from '../../bundle/identity.ts';
 import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
 import { fingerprintOf } from '../../release/signature/signature.ts';
 import { collectSignatures } from '../../release/signature/trust.ts';
@@ -55,10 +55,7 @@ export async function checkAgents(
  * or if the user may not read them.
  */
 export async function addAgentTrust(cluster: Cluster, trust: VerifyTrust, context: Context): Promise<VerifyTrust> {
-  const agents = await cluster.read(agentSet).catch((error: unknown) => {
-    if (isPluginError(error, 'denied') || isPluginError(error, 'not-served')) return undefined;
-    throw error;
-  });
+  const agents = await cluster.read(agentSet).catch(ignoring('denied', 'not-served'));
   const theirs = agents ? readTrust(agents) : noTrust;
   const added = theirs.fingerprints.filter((each) => !trust.fingerprints.map(parseFingerprint).includes(each));
   if (added.length > 0) context.log('info', `trusting the keys that the agents trust: ${added.join(', ')}`);

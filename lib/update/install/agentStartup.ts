@@ -94,8 +94,8 @@ function explain({ pods }: AgentSurvey, timeout: number): PluginError {
   const after = `after ${Math.round(timeout / 1000)} s`;
   const words =
     listed.length > 0
-      ? `The agents of ${late.length} of ${pods.length} nodes are not ready ${after}: ${listed.join('; ')}`
-      : `The DaemonSets of the agents and the controllers are not up to date ${after}`;
+      ? `the agents of ${late.length} of ${pods.length} nodes are not ready ${after}: ${listed.join('; ')}`
+      : `the DaemonSets of the agents and the controllers are not up to date ${after}`;
   return new PluginError('not-ready', words, {
     hint: 'See “oc -n oc-upgrade-bundle describe pod” and “oc -n oc-upgrade-bundle logs”, then run this again to resume.',
     settings: ['timeout'],

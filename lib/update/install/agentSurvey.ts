@@ -3,7 +3,7 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { agentLabels } from './metricsObjects.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/fields.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
 
 /** The pod of an agent on a node, or the lack of one. */

@@ -1,5 +1,5 @@
 import type { BundleMetadata } from '../../bundle/metadata.ts';
-import { isPluginError } from '../../errors.ts';
+import { ignoring } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { isOlder } from '../../release/version.ts';
@@ -26,10 +26,7 @@ export function recordVersion(version: string): Record<string, string> {
 
 /** Reads the record of the agents; undefined without agents, or if the user may not read them. Throws the errors of reading. */
 export async function readAgentVersion(cluster: Cluster): Promise<AgentVersion | undefined> {
-  const agents = await cluster.read(agentSet).catch((error: unknown) => {
-    if (isPluginError(error, 'denied') || isPluginError(error, 'not-served')) return undefined;
-    throw error;
-  });
+  const agents = await cluster.read(agentSet).catch(ignoring('denied', 'not-served'));
   if (!agents) return undefined;
   const annotations = fieldsOf(agents.metadata.annotations);
   // The first agents read both formats, and recorded nothing.

@@ -107,14 +107,14 @@ async function* read({ path, digest }: Executable, start: number, context: Conte
 
 function explain({ code, stderr }: PodCommandResult, node: string): PluginError {
   const printed = stderr.trim();
-  if (code === exits.short) return new PluginError('unreachable', `The connection to ${node} ended too early`);
+  if (code === exits.short) return new PluginError('unreachable', `the connection to ${node} ended too early`);
   if (code === exits.corrupt) {
-    return new PluginError('digest-mismatch', `What has come to ${node} is not the executable that was sent`, {
-      hint: 'Has the file changed meanwhile? Otherwise something on the way changes the content.',
+    return new PluginError('digest-mismatch', `${node} received a corrupt executable`, {
+      hint: 'Install again. If it fails again, a proxy in between changes the content.',
     });
   }
   if (printed.includes('No space left')) {
-    return new PluginError('disk-full', `The disk of ${node} is full: ${printed}`, {
+    return new PluginError('disk-full', `the disk of ${node} is full: ${printed}`, {
       hint: 'Free some space in /var on the node, then run the same command again.',
     });
   }

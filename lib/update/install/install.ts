@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { metricsToken } from '../agent/agentMetrics.ts';
 import { reportKind } from '../nodeReport.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
@@ -16,12 +16,13 @@ import { listServed } from '../../cluster/servedObjects.ts';
 import { checkImageRetention } from '../../readiness/preflight/imageRetention.ts';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
-import { requireRights } from './installRights.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
 import { hasStore, installRetention, planRetention } from './retention.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import type { WaitOptions } from '../../waiting.ts';
+import { nameSome } from '../../failures.ts';
+import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
 
 /** Options of an installation. */
 export interface InstallOptions extends InstallationOptions, ApplyOptions {
@@ -103,12 +104,8 @@ export async function install(cluster: Cluster, options: InstallOptions, context
 }
 
 async function warnOfStore(cluster: Cluster, context: Context): Promise<void> {
-  const stands = await hasStore(cluster).catch((error: unknown) => {
-    // The installation itself needs no right to read MachineConfigs.
-    if (isPluginError(error, 'denied')) return false;
-    throw error;
-  });
-  if (!stands) return;
+  // The installation itself needs no right to read MachineConfigs.
+  if (!(await hasStore(cluster).catch(ignoring('denied')))) return;
   const words =
     'the nodes have an additional image store of an earlier version. This version loads into the main stores: remove the ' +
     'other one as docs/how-to/update-without-a-registry.md says';
@@ -162,4 +159,36 @@ async function writeToken(
 
 function asCreated(object: KubernetesObject): AppliedObject {
   return { object, outcome: 'created' };
+}
+
+/** Pods of the agents, which `install` lists, and in which it runs commands to upload the executable. */
+const pods: ObjectReference = { apiVersion: 'v1', kind: 'Pod', metadata: { name: '', namespace: agentNamespace } };
+
+/** Returns the requests of an installation that applies some objects and removes others. */
+function listRequests(applied: readonly ObjectReference[], removed: readonly ObjectReference[]): AccessRequest[] {
+  return [
+    ...applied.flatMap((object) => (['get', 'create', 'patch'] as const).map((verb) => ({ verb, object }))),
+    ...removed.map((object) => ({ verb: 'delete', object }) as const),
+    { verb: 'list', object: pods },
+    { verb: 'create', object: pods, subresource: 'exec' },
+  ];
+}
+
+/**
+ * Checks that the user has each right that an installation needs, before it changes anything. Throws `denied` with the
+ * missing rights.
+ */
+async function requireRights(
+  cluster: Cluster,
+  applied: readonly (KubernetesObject | ObjectReference)[],
+  removed: readonly ObjectReference[],
+): Promise<void> {
+  const denied = await listDenied(cluster, listRequests(applied, removed));
+  const [first] = denied;
+  if (first === undefined) return;
+  const rights = denied.length === 1 ? '1 right' : `${denied.length} rights`;
+  throw new PluginError('denied', `this user lacks ${rights} to install: ${nameSome(denied, 5)}`, {
+    hint: `Run this as cluster-admin. To check one right: oc auth can-i ${first}`,
+    settings: ['context'],
+  });
 }

@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { isOlder } from '../../release/version.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
@@ -7,7 +7,7 @@ import { agentObjects } from './agentObjects.ts';
 import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
-import { machines, type NodeArchitecture } from './agentStart.ts';
+import { machines } from './agentStart.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { Executable } from './executable.ts';
 import { machineConfigDaemon, readDaemonImage } from '../../readiness/preflight/agentImage.ts';
@@ -104,11 +104,8 @@ function checkAdmission(cluster: Cluster, policies: boolean, admission: Admissio
 }
 
 async function findImage(cluster: Cluster): Promise<string> {
-  const found = await cluster.read(machineConfigDaemon).catch((error: unknown) => {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  });
-  const text = found && readDaemonImage(found);
+  const daemon = await cluster.read(machineConfigDaemon).catch(ignoring('not-found'));
+  const text = daemon && readDaemonImage(daemon);
   if (text !== undefined) return text;
   throw new PluginError('unsupported', `${cluster.name} has no machine config daemons, whose image the agents run in`, {
     hint: 'The agents are for OpenShift 4, and not for hosted control planes.',
@@ -122,18 +119,11 @@ function checkArchitectures(nodes: readonly ClusterNode[], executables: readonly
   if (!first) return;
   const { architecture } = first;
   const names = missing.filter((node) => node.architecture === architecture).map(({ name }) => name);
-  throw new PluginError(
-    'unsupported',
-    `There is no executable for ${architecture}, which these nodes are: ${nameSome(names)}`,
-    {
-      hint: isKnown(architecture)
+  throw new PluginError('unsupported', `no executable is for ${architecture}, the architecture of ${nameSome(names)}`, {
+    hint:
+      architecture in machines
         ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and use the executable in it.`
         : 'Agents are for amd64 and arm64.',
-      settings: ['executable'],
-    },
-  );
-}
-
-function isKnown(architecture: string): architecture is NodeArchitecture {
-  return architecture in machines;
+    settings: ['executable'],
+  });
 }

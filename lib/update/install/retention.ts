@@ -5,13 +5,12 @@ import { PluginError } from '../../errors.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { referenceOf, type ObjectReference } from '../../cluster/discovery.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { readMatching } from '../../cluster/servedObjects.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import { formerStorePath, storageFile } from '../../node/machine/paths.ts';
 import { readConfigFile, retention } from '../../readiness/preflight/imageRetention.ts';
 import { isSelected, poolRoles, roleLabel, selectorOf } from '../../readiness/preflight/pinnedImageSets.ts';
-import { isOlder } from '../../release/version.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
   awaitThat,
@@ -19,13 +18,11 @@ import {
   findLatePool,
   findMissingPolicy,
   listPools,
+  obeysPolicies,
   requireHealthyPools,
 } from '../poolRollout.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
-
-/** The first OpenShift version that obeys node disruption policies by default. */
-const firstWithPolicies = '4.17.0-0';
 
 /** The file with which earlier versions made the machine config operator create an additional store. */
 const markerPath = `${formerStorePath}/.managed`;
@@ -65,13 +62,13 @@ export async function hasStore(cluster: Cluster): Promise<boolean> {
  * by their metadata, because each rendered MachineConfig has megabytes.
  */
 async function listOwn(cluster: Cluster): Promise<StoredObject[]> {
-  const found = await Promise.all([
+  const objects = await Promise.all([
     readMatching(cluster, machines, 'ContainerRuntimeConfig', ({ metadata }) =>
       metadata.name.startsWith('oc-upgrade-bundle-store-'),
     ),
     readMatching(cluster, machines, 'MachineConfig', ({ metadata }) => configName.test(metadata.name)),
   ]);
-  return found.flat();
+  return objects.flat();
 }
 
 /**
@@ -81,7 +78,7 @@ async function listOwn(cluster: Cluster): Promise<StoredObject[]> {
  */
 export async function planRetention(cluster: Cluster): Promise<RetentionObjects> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
-  if (version === '' || isOlder(version, firstWithPolicies) || !(await hasPolicies(cluster))) {
+  if (!(await obeysPolicies(cluster, version))) {
     throw new PluginError(
       'unsupported',
       `${cluster.name} (${version || 'no OpenShift'}) cannot change the container runtime of nodes without rebooting each of them`,
@@ -96,11 +93,6 @@ export async function planRetention(cluster: Cluster): Promise<RetentionObjects>
     policy: { ...disruptionPolicy, spec: { nodeDisruptionPolicy: { files: policyFiles } } },
     configs: configs.filter(({ metadata }) => !stores.includes(metadata.name)),
   };
-}
-
-async function hasPolicies(cluster: Cluster): Promise<boolean> {
-  if (!(await cluster.findKind(disruptionPolicy.apiVersion, disruptionPolicy.kind))) return false;
-  return (await cluster.read(disruptionPolicy)) !== undefined;
 }
 
 function describeConfig(role: string): KubernetesObject {

@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { formerAccess } from './agentAccess.ts';
 import { agentNamespace, hasEnded, phaseOf, reportNamespace } from '../upgradeBundle.ts';
 import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
@@ -9,7 +9,7 @@ import { listRecords } from '../bundleRecord.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { referenceOf, type ObjectReference } from '../../cluster/discovery.ts';
-import { conditionsOf } from '../../cluster/fields.ts';
+import { conditionsOf } from '../../cluster/storedObject.ts';
 import { restoreNodeChanges, restorePools } from '../controller/pauses.ts';
 import { listOwnSets } from '../../readiness/preflight/pinnedImageSets.ts';
 import { deleteObjects } from '../../cluster/serverSideApply.ts';
@@ -46,10 +46,7 @@ export async function uninstallAgents(
   context: Context,
 ): Promise<readonly ObjectReference[]> {
   const { dryRun, timeout, interval = 1000 } = options;
-  const bundles = await listRecords(cluster).catch((error: unknown) => {
-    if (isPluginError(error, 'not-served') || isPluginError(error, 'not-found')) return [];
-    throw error;
-  });
+  const bundles = (await listRecords(cluster).catch(ignoring('not-served', 'not-found'))) ?? [];
   const active = bundles.find((bundle) => !hasEnded(bundle) && phaseOf(bundle) !== 'Detected');
   if (active && !options.force) {
     throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
@@ -123,7 +120,7 @@ async function cleanNodes(
     if (complete) return undefined;
     const late = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
     const words = late.join('; ') || 'their pods are not up to date';
-    return new PluginError('not-ready', `Some nodes could not be cleaned up: ${words}`, {
+    return new PluginError('not-ready', `cannot clean up some nodes: ${words}`, {
       hint: 'Run it again when these nodes are healthy. Without waiting, /var/lib/oc-upgrade-bundle stays on the nodes.',
       settings: ['wait', 'timeout'],
     });
@@ -140,7 +137,7 @@ async function awaitNamespace(cluster: Cluster, name: string, wait: WaitOptions,
       ({ status, message }) => status === 'True' && message !== '',
     );
     const text = reasons.map(({ message }) => message).join(' ');
-    return new PluginError('not-ready', `The namespace ${name} is not gone yet. ${text}`.trim(), {
+    return new PluginError('not-ready', `the namespace ${name} is not gone yet. ${text}`.trim(), {
       hint: `The cluster continues to remove it: oc get namespace ${name} -o yaml says what it waits for.`,
     });
   };

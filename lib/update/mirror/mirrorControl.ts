@@ -6,7 +6,7 @@ import { asFailure } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
 import { parseReference } from '../../content/oci/reference.ts';

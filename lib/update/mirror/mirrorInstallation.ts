@@ -7,7 +7,7 @@ import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { ObjectReference } from '../../cluster/discovery.ts';
 import { describeFinding } from '../../cluster/finding.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import { registriesFile } from '../../node/machine/paths.ts';
 import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';

@@ -9,7 +9,7 @@ import { pathOnHost, type Host } from '../../node/machine/host.ts';
 import { mirrorFolder } from '../../node/machine/paths.ts';
 import { runProgram } from '../../node/machine/programs.ts';
 import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
-import { quotaFile } from './retention.ts';
+import { quotaFile } from './quota.ts';
 
 /** What keeps the mirror of a control plane node. */
 export interface MirrorKeeperOptions {

@@ -2,15 +2,14 @@ import { isIP } from 'node:net';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/fields.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listServed, readMatching } from '../../cluster/servedObjects.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { lacksPullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { poolRoles } from '../../readiness/preflight/pinnedImageSets.ts';
 import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
-import { isOlder } from '../../release/version.ts';
-import { disruptionPolicy } from '../poolRollout.ts';
+import { obeysPolicies } from '../poolRollout.ts';
 import {
   authorityMapName,
   imageConfig,
@@ -46,7 +45,6 @@ export interface MirrorSite extends Omit<MirrorPlan, 'port'> {
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';
 const payload = ['quay.io/openshift-release-dev/ocp-release', 'quay.io/openshift-release-dev/ocp-v4.0-art-dev'];
-const firstWithPolicies = '4.17.0-0';
 /** The annotation of MachineConfigs that the machine config operator generates from templates and other objects. */
 const generated = 'machineconfiguration.openshift.io/generated-by-controller-version';
 
@@ -62,8 +60,7 @@ export async function readMirrorSite(cluster: Cluster, more: readonly string[] =
     listServed(cluster, config, 'Proxy'),
     listServed(cluster, machines, 'MachineOSConfig'),
   ]);
-  const hasPolicies =
-    version !== '' && !isOlder(version, firstWithPolicies) && (await cluster.read(disruptionPolicy)) !== undefined;
+  const hasPolicies = await obeysPolicies(cluster, version);
   return {
     ...(await readMirrorPlan(cluster, { nodes, pools }, more)),
     ...{ version, hasPolicies, nodes, proxies, builtSystems },

@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { formatSiteReport } from '../../../lib/config/siteReport.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
-import { openComplete } from '../../../lib/bundle/complete.ts';
+import { openComplete } from '../../../lib/bundle/deltaBase.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { hexOf } from '../../../lib/content/oci/digest.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';

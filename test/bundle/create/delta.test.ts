@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { copyFile, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { completeBundle, listMissingBlobs, openComplete } from '../../../lib/bundle/complete.ts';
+import { completeBundle, listMissingBlobs, openComplete } from '../../../lib/bundle/deltaBase.ts';
 import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';

@@ -140,7 +140,7 @@ describe('oc adm-upgrade-bundle install', () => {
     const { code, stderr } = await runOutOfTime(3000, site.surveyed(2), installing);
     expect(code).to.equal(1);
     expect(stderr).to.match(
-      /^error \([a-z-]+\): The agents of 1 of 3 nodes are not ready after 3 s: agent-worker-0-1 on worker-0: CreateContainerError\nhint: See “oc -n/m,
+      /^error \([a-z-]+\): the agents of 1 of 3 nodes are not ready after 3 s: agent-worker-0-1 on worker-0: CreateContainerError\nhint: See “oc -n/m,
     );
   });
 

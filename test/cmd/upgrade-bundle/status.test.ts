@@ -397,7 +397,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('prints what to do if there is no bundle', async () => {
     const { code, stderr } = await run('status');
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^error \([a-z-]+\): No bundle has been detected or applied\nhint: Insert a USB drive/);
+    expect(stderr).to.match(/^error \([a-z-]+\): no bundle has been detected or applied\nhint: Insert a USB drive/);
   });
 
   it('follows an update until it is completed', async () => {
@@ -432,7 +432,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const { code, stderr } = await run('status', '-w', '-o', 'json');
     expect(code).to.equal(1);
     expect(stderr).to.match(
-      /^error \([a-z-]+\): The update with 4\.19\.4-x86-64 has failed: worker-0 is full\nhint: /m,
+      /^error \([a-z-]+\): the update with 4\.19\.4-x86-64 has failed: worker-0 is full\nhint: /m,
     );
   });
 
@@ -475,7 +475,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const { code, stderr } = await run('abort');
     expect(code).to.equal(1);
     expect(stderr).to.match(
-      /error \([a-z-]+\): The update to 4\.19\.4 has begun, and cannot be aborted\nhint: .*oc adm upgrade rollback/,
+      /error \([a-z-]+\): the update to 4\.19\.4 has begun, and cannot be aborted\nhint: .*oc adm upgrade rollback/,
     );
     expect((await run('clean', '4.19.4-x86-64')).stderr).to.match(
       /^error \([a-z-]+\): 4\.19\.4-x86-64 is under way: Upgrading\nhint: /,

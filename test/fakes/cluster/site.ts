@@ -1,4 +1,4 @@
-import type { StoredObject } from '../../../lib/cluster/fields.ts';
+import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
 import type { Json } from '../kubernetes/apiPatch.ts';
 import type { TestApiServer } from '../kubernetes/apiServer.ts';
 

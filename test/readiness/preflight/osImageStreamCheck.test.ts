@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import type { StoredObject } from '../../../lib/cluster/fields.ts';
+import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
 import {
   checkPreviewStreams,
   checkStreams,

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { listUnpinnable, makePinnedImageSets, readPinState } from '../../../lib/readiness/preflight/pinnedImageSets.ts';
-import type { StoredObject } from '../../../lib/cluster/fields.ts';
+import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
 import { withConditions } from '../../fakes/cluster/site.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';

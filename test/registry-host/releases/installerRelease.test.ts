@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { changesOf } from '../../../lib/registry-host/releases/installerImages.ts';
+import { changesOf } from '../../../lib/registry-host/releases/installerRelease.ts';
 import { openInstallerRelease } from '../../../lib/registry-host/releases/installerRelease.ts';
 import { openRegistryRelease } from '../../../lib/registry-host/releases/registryRelease.ts';
 import { type RegistryRelease, type TargetImages } from '../../../lib/registry-host/releases/images.ts';

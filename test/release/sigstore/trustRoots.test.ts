@@ -5,7 +5,7 @@ import * as x509 from '@peculiar/x509';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { readImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
-import { judgeImage } from '../../../lib/release/sigstore/imageSignatures.ts';
+import { judgeImage } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { makeBlob } from '../../support/content/layers.ts';
 import { TestContent } from '../../support/content/image.ts';

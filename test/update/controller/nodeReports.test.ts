@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import type { StoredObject } from '../../../lib/cluster/fields.ts';
+import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { describeNodes, NodeReports, silenceLimit } from '../../../lib/update/controller/nodeReports.ts';
 import { node } from '../../fakes/cluster/site.ts';

@@ -203,7 +203,7 @@ describe('install', () => {
     const installing = () => failureOf(run({ startup: { ...startup, timeout: 3000 } }), 'not-ready');
     const error = await runOutOfTime(3000, site.surveyed(2), installing);
     expect(error.message).to.equal(
-      'The agents of 1 of 3 nodes are not ready after 3 s: agent-worker-1-1 on worker-1: ImagePullBackOff',
+      'the agents of 1 of 3 nodes are not ready after 3 s: agent-worker-1-1 on worker-1: ImagePullBackOff',
     );
     expect(site.context.lines).to.include(
       'info: agents ready on 2 of 3 nodes; waiting for agent-worker-1-1 on worker-1: ImagePullBackOff',
@@ -272,7 +272,7 @@ describe('install', () => {
   it('refuses a cluster with nodes that there is no executable for', async () => {
     site.server.put(node('arm-0', 'worker', { nodeInfo: { architecture: 'arm64' } }));
     const error = await failureOf(run(), 'unsupported');
-    expect(error.message).to.equal('There is no executable for arm64, which these nodes are: arm-0');
+    expect(error.message).to.equal('no executable is for arm64, the architecture of arm-0');
     expect(error.hint).to.contain('linux-arm64.tar.gz');
   });
 });

@@ -210,7 +210,7 @@ describe('uninstall', () => {
     await bring();
     site.kubelets.troubles.set('worker-1', 'ContainerCannotRun');
     const error = await failureOf(remove({ timeout: 500 }), 'not-ready');
-    expect(error.message).to.match(/^Some nodes could not be cleaned up: .*worker-1: ContainerCannotRun/);
+    expect(error.message).to.match(/^cannot clean up some nodes: .*worker-1: ContainerCannotRun/);
     expect(everything()).to.include('Namespace/oc-upgrade-bundle');
     site.kubelets.troubles.clear();
     await remove();

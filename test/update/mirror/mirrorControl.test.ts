@@ -10,7 +10,7 @@ import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { applyObjects } from '../../../lib/cluster/serverSideApply.ts';
 import { readConfigFile } from '../../../lib/readiness/preflight/imageRetention.ts';
-import type { StoredObject } from '../../../lib/cluster/fields.ts';
+import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { replicaPath } from '../../../lib/node/replica.ts';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';

@@ -8,7 +8,7 @@ import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { digestIn } from '../../../lib/content/oci/reference.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { keepMirror } from '../../../lib/update/mirror/mirrorKeeper.ts';
-import { copyToFile } from '../../../lib/update/mirror/retention.ts';
+import { copyToFile } from '../../../lib/update/mirror/quota.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

@@ -13,7 +13,7 @@ import { messageOf } from '../../../lib/errors.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { baseBlobsPath, replicaPath } from '../../../lib/node/replica.ts';
 import { serveBaseBlobs } from '../../../lib/node/baseBlobs.ts';
-import { openComplete } from '../../../lib/bundle/complete.ts';
+import { openComplete } from '../../../lib/bundle/deltaBase.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { readMirrorState } from '../../../lib/update/mirrorStates.ts';
 import type { MirrorState } from '../../../lib/update/nodeReport.ts';

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { formatErrorPage, readErrorPages } from '../../../../cmd/cli/commands/errorPages.ts';
+import { formatErrorPage, readErrorPages } from '../../../../cmd/cli/commands/explainCommand.ts';
 import { errorCodes, type ErrorCode } from '../../../../lib/errors.ts';
 import { executeProgram } from '../../../support/program/execution.ts';
 

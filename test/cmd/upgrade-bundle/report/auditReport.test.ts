@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { formatAudit } from '../../../../cmd/upgrade-bundle/report/auditReport.ts';
 import { formatVerified, toPlainVerified } from '../../../../cmd/upgrade-bundle/verifyReport.ts';
-import { addBases } from '../../../../lib/bundle/complete.ts';
+import { addBases } from '../../../../lib/bundle/deltaBase.ts';
 import { openBundle } from '../../../../lib/bundle/open.ts';
 import { verifyBundle, type VerifyReport } from '../../../../lib/bundle/verify/verify.ts';
 import { releaseRepository } from '../../../../lib/content/store/directory.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { parseChallenge } from '../../../../lib/content/registry/auth/challenges.ts';
+import { parseChallenge } from '../../../../lib/content/registry/auth/tokens.ts';
 
 describe('parseChallenge', () => {
   const read = (header: string) => {
