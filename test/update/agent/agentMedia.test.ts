@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -91,8 +91,14 @@ describe('AgentMedia', () => {
     expect(media.problems.join()).to.contain('anywhere.tar');
     await copyFile(bundle.path, named);
     const { size } = await stat(named);
+    const then = new Date(0);
+    await utimes(named, then, then);
     expect(await media.find(named)).to.have.length(1);
     await writeFile(named, Buffer.alloc(size));
+    await utimes(named, then, then);
+    // It is read again only if it has changed.
+    expect(await media.find(named)).to.have.length(1);
+    await utimes(named, then, new Date());
     expect(await media.find(named)).to.deep.equal([]);
     await copyFile(bundle.path, named);
     expect(await media.find(named)).to.have.length(1);
