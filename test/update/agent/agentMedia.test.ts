@@ -206,6 +206,9 @@ describe('AgentMedia', () => {
     await good.pull();
     expect(await agent.find()).to.deep.equal([]);
     expect(context.lines).to.include(`info: ${good.device} was removed`);
+    await writeFile(join(drives.path.split(':')[0] ?? '', 'lsblk'), '#!/bin/sh\necho broken >&2\nexit 1\n');
+    expect(await agent.find()).to.deep.equal([]);
+    expect(context.lines.join('\n')).to.match(/^warn: cannot search the media: .*broken/m);
     await agent.close();
     const pid = (await readFile(join(place, 'pid'), 'utf8')).trim();
     while (existsSync(`/proc/${pid}/exe`)) await sleep(10);
