@@ -1,7 +1,6 @@
-import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
+import type { BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
 import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
-import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
@@ -9,16 +8,20 @@ import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/readiness/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
-import { digestOption, readDigest } from '../cli/values/checks.ts';
-import { fileOf, filenameOption } from '../cli/values/filename.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
-import { clusterAccessOptions, outputOption, signedImagesOption } from '../cli/options.ts';
-import { listPolicies, offlineTrustOf, offlineTrustOptions, toPlainPolicies } from '../cli/trust.ts';
+import { outputOption } from '../cli/options.ts';
+import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
+import {
+  namedArgument,
+  namedOptions,
+  namedTrustOptions,
+  followLine,
+  identifyNamed,
+  requireNamed,
+} from './namedBundle.ts';
 
 const options = {
-  ...filenameOption,
-  device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
-  digest: digestOption('Expected digest of the bundle (sha256:<64 hex digits>)'),
+  ...namedOptions,
   'hold-between': {
     type: 'boolean',
     describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
@@ -54,9 +57,7 @@ const options = {
     describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
   },
   ...outputOption(),
-  ...offlineTrustOptions,
-  ...signedImagesOption,
-  ...clusterAccessOptions,
+  ...namedTrustOptions,
 } as const;
 
 /** `apply`: allows the bundle that the cluster updates with. */
@@ -68,13 +69,7 @@ export const command = defineCommand({
     'can be the bundle, or the .yaml or .sha256 file beside it. Of a bundle, every byte is read for its digest, and the release ' +
     'signature is checked without a network. A bundle that the agents would refuse is refused here, and so is one that differs ' +
     'from a file beside it. Of a file beside a bundle, nothing is verified. The agents check the signature and every byte again.',
-  positionals: {
-    bundle: {
-      type: 'string',
-      suggest: 'bundles',
-      describe: 'Bundle on this machine, or the .yaml or .sha256 file beside it',
-    },
-  },
+  positionals: namedArgument,
   options,
   examples: [
     ['upgrade-4.19.4-x86_64.tar.yaml', 'Allow a bundle by the .yaml file beside it'],
@@ -85,76 +80,50 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { formatSubject } = await import('../../lib/cluster/finding.ts');
     const { findLeftOut } = await import('../../lib/readiness/preflight/preflight.ts');
-    const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { warnOfClaimedRisks } = await import('../cli/claimedRisks.ts');
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
-    const named = fileOf(args.bundle, args.filename);
-    if (named === undefined && args.digest === undefined) {
-      throw new PluginError('usage', 'which bundle? Name a file, or give --digest', {
-        hint: 'The digest is in the .sha256 file that stands beside the bundle.',
-      });
-    }
-    const hashing = { ...context, onEvent: terminal.transfer('Reading') };
+    const named = requireNamed(args);
     using cluster = await openCluster(args, environment, context);
-    const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
-    const { request, evidence } = await readRequest({ ...args, bundle: named }, trust, hashing);
-    await checkAgents(cluster, evidence, offlineTrustOf(args), context);
+    const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal });
+    const settings = readSettings(args, evidence?.extraImages, context);
     const { base } = evidence ?? {};
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
       context.log('warn', `${formatSubject(subject)} ${message}`);
-    const { bundle, outcome } = await allowBundle(cluster, request);
+    const { bundle, outcome } = await allowBundle(cluster, { ...request, ...settings });
     warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
     warnOfClaimedRisks(evidence?.releases ?? [], bundle.spec.acceptRisks ?? [], context);
     if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
     const { name } = bundle.metadata;
     const phase = bundle.status && phaseOf(bundle);
-    const result = { name, outcome, phase, sigstore: evidence && toPlainPolicies(evidence.signed.policies) };
-    const next = phase === undefined ? 'The agents look for it now.' : `It is ${phase}.`;
+    const sigstore = evidence && toPlainPolicies(evidence.signed.policies);
     const words = [
       `upgradebundle/${name} ${outcome}`,
-      ...listPolicies(evidence?.signed.policies ?? []),
-      `${next} Follow it: oc adm-upgrade-bundle status -w${clusterWords(args)}`,
+      ...listPolicies(sigstore ?? []),
+      followLine(phase, clusterWords(args)),
     ];
-    await terminal.printResult(args.output, result, words.join('\n'));
+    await terminal.printResult(args.output, { name, outcome, phase, sigstore }, words.join('\n'));
   },
 });
 
-async function readRequest(
-  args: Arguments<typeof options> & { readonly bundle: string | undefined },
-  trust: VerifyTrust,
+/** Reads the settings of the update. `extras`: the extra images of the bundle; undefined if it was not read. */
+function readSettings(
+  args: Arguments<typeof options>,
+  extras: readonly string[] | undefined,
   context: Context,
-): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
-  const { bundle, device: file, backup, backupTo } = args;
-  const digest = args.digest === undefined ? undefined : readDigest(args.digest);
-  const own = bundle === undefined ? undefined : await identifyBundle(bundle, trust, context);
-  if (own && digest !== undefined && own.digest !== digest) {
-    throw new PluginError('digest-mismatch', `${String(bundle)} has another digest than --digest: ${own.digest}`, {
-      hint: 'One of the two is wrong. Do not apply the bundle before you know which.',
-    });
-  }
-  if (own && !own.evidence) {
-    const stated = [own.version, own.digest].filter((each) => each !== undefined).join(', ');
-    const message = `nothing is verified: ${String(bundle)} only states ${stated}. Give the bundle itself to check it`;
-    context.log('warn', message);
-  }
-  const hold = args.hold ? true : undefined;
-  const holdBetween = args.holdBetween ? true : undefined;
-  const allowed = own?.digest ?? digest;
-  if (!allowed) throw new PluginError('internal', 'a bundle without a digest');
-  const allowExtraImages = chooseExtras(args.allowExtraImages, own?.evidence?.extraImages, context);
-  const acknowledge = args.acknowledge.length === 0 ? undefined : [...new Set(args.acknowledge)];
-  const controlPlaneOnly = args.controlPlaneOnly ? true : undefined;
-  const acceptRisks = args.acceptRisk.length === 0 ? undefined : [...new Set(args.acceptRisk)];
-  const settings = {
-    ...{ hold, holdBetween, controlPlaneOnly, backup, backupTo },
-    ...{ allowExtraImages, acknowledge, acceptRisks },
+): Partial<BundleRequest> {
+  const { backup, backupTo, acknowledge, acceptRisk } = args;
+  return {
+    ...{ backup, backupTo },
+    hold: args.hold ? true : undefined,
+    holdBetween: args.holdBetween ? true : undefined,
+    controlPlaneOnly: args.controlPlaneOnly ? true : undefined,
+    allowExtraImages: chooseExtras(args.allowExtraImages, extras, context),
+    acknowledge: acknowledge.length === 0 ? undefined : [...new Set(acknowledge)],
+    acceptRisks: acceptRisk.length === 0 ? undefined : [...new Set(acceptRisk)],
   };
-  const { name, version, releaseDigest } = own ?? {};
-  const request = { name, digest: allowed, version, releaseDigest, file, ...settings };
-  return { request, evidence: own?.evidence };
 }
 
 /** Warns of the acknowledgements that the updates require and that the UpgradeBundle does not allow. */

@@ -78,6 +78,12 @@ export const upgradeBundle: Program = {
       load: () => import('./apply.ts'),
     },
     {
+      usage: 'retain [bundle]',
+      describe: 'Let a cluster keep the bundle of the release that it runs',
+      group: withoutRegistry,
+      load: () => import('./retain.ts'),
+    },
+    {
       usage: 'status [name]',
       describe: 'Show the progress of an update, on each node',
       group: withoutRegistry,

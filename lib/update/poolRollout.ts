@@ -54,7 +54,9 @@ export async function findLatePool(
     if (problem !== undefined) return problem;
     if (hasUpdatedNodes(pool) && (await isDone(pool, pools))) continue;
     const { updatedMachineCount: done = 0, machineCount: all = 0 } = fieldsOf(pool['status']);
-    return `the pool ${pool.metadata.name}: ${Number(done)} of ${Number(all)} nodes are up to date`;
+    const isAll = Number(done) === Number(all);
+    const counts = `${Number(done)} of ${Number(all)} nodes are up to date`;
+    return `the pool ${pool.metadata.name}: ${isAll ? 'the machine config operator has not begun with the change' : counts}`;
   }
   return undefined;
 }

@@ -50,7 +50,9 @@ export const command = defineCommand({
       const { planClusterRestore } = await import('../../../lib/update/clusterRestore.ts');
       const { failureOfRestore, formatRestore } = await import('./restoreText.ts');
       const records = await listRecords(cluster);
-      const plan = await planClusterRestore(cluster, chooseRecord(records, args.name), records);
+      const withBackups = records.filter(({ status }) => (status?.backups ?? []).length > 0);
+      const choice = args.name === undefined && withBackups.length > 0 ? withBackups : records;
+      const plan = await planClusterRestore(cluster, chooseRecord(choice, args.name), records);
       await terminal.printResult(args.output, plan, formatRestore(plan, terminal.width));
       if (plan.obstacles.length > 0) throw failureOfRestore(plan);
       return;

@@ -1,9 +1,11 @@
 import { fieldsAt, fieldsOf, textOf } from '../../fields.ts';
 import { isPluginError } from '../../errors.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
+import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
 import { formatOSImageStream, installedVersionOf, noStreamsAdvice } from '../../release/osImageStreamObject.ts';
 import { needsStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
+import { isSameMinor } from '../../release/version.ts';
 import type { ImageSupply } from './versionCheck.ts';
 
 /** What decides whether the operating system streams of a release can be described in a cluster. */
@@ -18,7 +20,12 @@ const advice = {
     'Nothing, if the agents update the cluster: their controller writes OSImageStream. If you update by hand, apply it ' +
     'while the update runs: oc adm-upgrade-bundle streams.',
   unused: 'Nothing: no node needs the images of the other streams.',
+  preview:
+    'Install mirrors on the control plane (oc adm-upgrade-bundle install), which serve the bundle before the update begins. ' +
+    'Only from 4.23 on can the controller of the agents describe the streams.',
 };
+
+const previews = ['TechPreviewNoUpgrade', 'DevPreviewNoUpgrade'];
 
 /**
  * Finds why the operating system streams of a release cannot be described in a cluster without mirrors: a blocker,
@@ -45,6 +52,22 @@ export function checkStreams(
     const { message, hint = noStreamsAdvice } = error;
     return mirrored ? [] : [{ check: 'streams', severity: 'blocker', subject, message, advice: hint }];
   }
+}
+
+/**
+ * Finds that machine-config-operator of 4.22 would wait for a registry. In previews it reads the images of operating
+ * systems itself, and renders nothing before (openshift machine-config-operator 9027c94c, pkg/operator/osimagestream_ocp.go).
+ * `mirrored`: whether the cluster has any mirror of the release, also on the control plane.
+ */
+export function checkPreviewStreams(
+  version: string,
+  { mirrored, featureSet = '', clusterVersion }: Omit<StreamSupply, 'existing'>,
+): Finding[] {
+  const isAffected = isSameMinor(version, '4.22.0') && previews.includes(featureSet);
+  if (mirrored || !isAffected || readClusterVersion(clusterVersion).version === version) return [];
+  const message = `machine-config-operator of ${version} with ${featureSet} reads operating systems from a registry, and the cluster has no mirror`;
+  const subject = subjectOf(clusterVersion);
+  return [{ check: 'streams', severity: 'blocker', subject, message, advice: advice.preview }];
 }
 
 /** Names the stream of each pool, if a release has several. */

@@ -26,7 +26,7 @@ import { checkCatalogs, checkEtcdMembers, checkOperators, checkPools } from './o
 import { lintManifests } from '../lint/lint.ts';
 import { payloadSet } from '../lint/manifestSource.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
-import { checkStreams } from './osImageStreamCheck.ts';
+import { checkPreviewStreams, checkStreams } from './osImageStreamCheck.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
 import type { MirrorAccess } from './siteMirrors.ts';
@@ -171,6 +171,10 @@ async function checkPlan(
       { ...supply, clusterVersion, existing: survey.osImageStreams[0] },
       survey.pools,
     ),
+    ...checkPreviewStreams(version, {
+      ...{ clusterVersion, featureSet },
+      mirrored: supply.mirrored || survey.digestMirrors.some(isOwnMirrorSet),
+    }),
     ...checkManifests(report, version),
   ];
 }

@@ -20,7 +20,7 @@ import {
   surveyedKinds,
   type DigestMirrors,
 } from '../../readiness/preflight/survey.ts';
-import { checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
+import { checkPreviewStreams, checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
 import { checkPath, checkState } from '../../readiness/preflight/versionCheck.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 
@@ -66,10 +66,12 @@ export async function findObstacles(
   // A node that begins the first of several updates needs the space for all.
   const needs = { ...target, images, size: bytes ?? sumSizes(needed) };
   const supply = { mirrored: hasMirrors({ images }, mirrors), pinsImages: pinning !== undefined, featureSet };
+  const { clusterVersion } = site;
   const existing = site.osImageStreams.find(({ metadata: { name } }) => name === 'cluster');
   const findings = [
     ...checkPath(site.clusterVersion, target, supply),
-    ...checkStreams(streams, metadata.release, { ...supply, clusterVersion: site.clusterVersion, existing }),
+    ...checkStreams(streams, metadata.release, { ...supply, clusterVersion, existing }),
+    ...checkPreviewStreams(version, { ...supply, clusterVersion, mirrored: supply.mirrored || knowledge.retains }),
     ...checkState(site.clusterVersion, target),
     ...checkOperators(site.operators, isMinor),
     ...checkPools(site.pools),

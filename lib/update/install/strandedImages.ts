@@ -72,7 +72,7 @@ export async function requireMainImages(cluster: Cluster): Promise<void> {
     {
       hint:
         'Pods cannot start without the store. Agents of this version load into the main stores: run oc adm-upgrade-bundle ' +
-        'install, clean and apply with the bundle of the running release, or update with the next bundle. Then run this again.',
+        'install, clean and retain with the bundle of the running release, or update with the next bundle. Then run this again.',
     },
   );
 }

@@ -4,6 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { createConstrainedAuthority, createServerCertificate } from '../../certificates/issuing.ts';
 import { isWithin } from '../../certificates/nameConstraints.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import type { Context } from '../../context.ts';
 import { fieldsAt } from '../../fields.ts';
 import type { Cluster, WriteOptions } from '../../cluster/client.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
@@ -83,6 +84,13 @@ export async function issueMirrorCertificates(
     await write(servingSecret, { ...pair, 'ca.crt': authority, ...settings });
   }
   return { authority, written, forbidden };
+}
+
+/** Warns of the addresses for which the CA may issue no certificate: nodes do not pull from there. */
+export function warnOfForbidden(addresses: readonly string[], context: Pick<Context, 'log'>): void {
+  if (addresses.length === 0) return;
+  const words = `the CA of the mirrors does not permit ${addresses.join(', ')}, so no node pulls from there`;
+  context.log('warn', `${words}. For a CA that permits them, remove the mirrors and install them again`);
 }
 
 type MirrorSecret = typeof authoritySecret | typeof servingSecret;

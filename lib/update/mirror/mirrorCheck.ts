@@ -42,7 +42,8 @@ const advice = {
     'From OpenShift 4.17 on, the controller adds it once all pools are up to date. If it does not, install the mirrors again.',
   silent:
     'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.',
-  retain: 'Apply the bundle of the running release: the cluster loads and keeps it, and changes nothing else.',
+  retain:
+    'Give the cluster the bundle of the running release, which changes nothing else: oc adm-upgrade-bundle retain.',
   lost: 'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a source.',
 };
 

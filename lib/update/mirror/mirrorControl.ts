@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { asFailure } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
@@ -13,7 +13,7 @@ import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
 import { isOwnMirrorSet, ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { hasUpdatedNodes } from '../poolRollout.ts';
-import { issueMirrorCertificates } from './mirrorCertificates.ts';
+import { issueMirrorCertificates, warnOfForbidden } from './mirrorCertificates.ts';
 import { extendMirror } from './mirrorInstallation.ts';
 import { hasAuthorityConfig, mirrorSet, readMirrorSet } from './mirrorObjects.ts';
 import { listAddresses, type KnownSite } from './mirrorSite.ts';
@@ -56,8 +56,7 @@ export class MirrorControl {
     const options = { mayCreate: false, now: new Date() };
     const issued = await issueMirrorCertificates(cluster, { addresses, networks: [] }, options);
     if (issued && issued.written.length > 0) this.#context.log('info', 'the certificate of the mirrors was renewed');
-    if (issued && issued.forbidden.length > 0)
-      this.#context.log('warn', `the CA of the mirrors does not permit ${issued.forbidden.join(', ')}`);
+    warnOfForbidden(issued?.forbidden ?? [], this.#context);
     const added = present.filter((each) => !former?.includes(each) && !issued?.forbidden.includes(each));
     if (issued && former && added.length > 0) {
       if (!pools.every(hasUpdatedNodes)) return;
@@ -66,9 +65,8 @@ export class MirrorControl {
         await extendMirror(cluster, configured, issued, this.#context);
         this.#context.log('info', `nodes pull from the mirrors of ${added.join(', ')}, too`);
       } catch (error) {
-        if (!isPluginError(error) || error.code === 'interrupted') throw error;
         // Clusters before OpenShift 4.17 would reboot, so that the controller has no right to do it.
-        const words = `install the mirrors again to add ${added.join(', ')}: ${messageOf(error)}`;
+        const words = `install the mirrors again to add ${added.join(', ')}: ${asFailure(error).message}`;
         this.#context.log('warn', words);
       }
     }
@@ -125,8 +123,7 @@ export class MirrorControl {
         else if (status !== 404) return { lack: `responds with ${status} for the signature of ${image}` };
       }
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      return { lack: `does not answer: ${messageOf(error)}` };
+      return { lack: `does not answer: ${asFailure(error).message}` };
     }
     return { signed, lack: missing.length === 0 ? undefined : `lacks ${nameSome(missing, 2)}` };
   }

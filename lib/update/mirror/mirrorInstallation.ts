@@ -26,6 +26,7 @@ import {
   issueMirrorCertificates,
   readSecret,
   servingSecret,
+  warnOfForbidden,
   type IssuedCertificates,
 } from './mirrorCertificates.ts';
 import {
@@ -82,7 +83,7 @@ export async function installMirror(
 ): Promise<readonly AppliedObject[]> {
   const site = await readMirrorSite(cluster, choice.sources);
   const { port = site.former?.port ?? mirrorPort, quota } = choice;
-  const plan = { ...site, port, addresses: chooseAddresses(site) };
+  const wanted = { ...site, port, addresses: chooseAddresses(site) };
   await requireFitting(cluster, site, port, context);
   if (!site.hasPolicies && !choice.mayDisrupt) {
     throw new PluginError('unsupported', `${cluster.name} reboots every node when the CA of the mirrors changes`, {
@@ -93,9 +94,12 @@ export async function installMirror(
   const options = { overwrite, dryRun, manager };
   if (!dryRun) await requireHealthyPools(cluster);
   const issued = dryRun
-    ? { authority: (await readSecret(cluster, servingSecret))['ca.crt'], written: [] }
-    : await issueMirrorCertificates(cluster, { ...plan, quota }, { mayCreate: true, now: new Date(), manager });
+    ? { authority: (await readSecret(cluster, servingSecret))['ca.crt'], written: [], forbidden: [] }
+    : await issueMirrorCertificates(cluster, { ...wanted, quota }, { mayCreate: true, now: new Date(), manager });
   const authority = issued?.authority ?? '';
+  const forbidden = issued?.forbidden ?? [];
+  warnOfForbidden(forbidden, context);
+  const plan = { ...wanted, addresses: wanted.addresses.filter((each) => !forbidden.includes(each)) };
   const trust = [
     ...mirrorAccess(plan),
     authorityMap(plan, authority),

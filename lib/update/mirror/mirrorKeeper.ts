@@ -24,6 +24,9 @@ export interface MirrorKeeperOptions {
 
 const files = ['tls.crt', 'tls.key', 'ca.crt', 'port', quotaFile];
 
+/** The unit that was started last. This process may end between writing a unit and starting it. */
+const startedUnit = 'started.service';
+
 /**
  * Keeps the mirror of a control plane node as the Secret says, until the signal is aborted: its certificate, and its
  * unit, which runs on without this process. Removes both if there is no Secret any more. Retries failures.
@@ -69,16 +72,12 @@ async function followSecret({ host, secrets, executable }: MirrorKeeperOptions, 
     if ((await readOrNothing(path)) !== text) await writeAtomically(path, text, { mode: 0o600 });
   }
   const unit = mirrorUnit({ port: Number(port), executable });
-  if ((await readOrNothing(unitFile)) === unit) return;
+  const startedFile = join(folder, startedUnit);
+  if ((await readOrNothing(unitFile)) === unit && (await readOrNothing(startedFile)) === unit) return;
   await writeAtomically(unitFile, unit);
-  try {
-    for (const args of [['daemon-reload'], ['enable', mirrorUnitName], ['restart', mirrorUnitName]])
-      await systemctl(...args);
-  } catch (error) {
-    // The next check would take a present unit as started.
-    await rm(unitFile, { force: true });
-    throw error;
-  }
+  for (const args of [['daemon-reload'], ['enable', mirrorUnitName], ['restart', mirrorUnitName]])
+    await systemctl(...args);
+  await writeAtomically(startedFile, unit);
   context.log('info', `the mirror of this node was started at port ${port}`);
 }
 

@@ -41,8 +41,19 @@ const week = 7 * 24 * 3600 * 1000;
  * `not-readable` without a certificate.
  */
 export async function runMirrorServer(options: MirrorServerOptions, context: Context): Promise<void> {
+  const bundles = new RetainedBundles(options.folder, context);
+  try {
+    await serveBundles(bundles, options, context);
+  } catch (error) {
+    // A stop while the bundles are indexed is no failure of the unit.
+    if (!isPluginError(error, 'interrupted')) throw error;
+  } finally {
+    await bundles.close();
+  }
+}
+
+async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptions, context: Context): Promise<void> {
   const { host, port, folder, certificates, interval, stateFile, scrubInterval = week } = options;
-  const bundles = new RetainedBundles(folder, context);
   let content = await RetainedContent.index((await bundles.refresh()) ?? nothing, undefined, context);
   let certificate = await readCertificate(certificates);
   const requests = new MirrorRequests(context);
@@ -91,7 +102,6 @@ export async function runMirrorServer(options: MirrorServerOptions, context: Con
   } finally {
     await server.close();
     await scrubbing;
-    await bundles.close();
   }
 }
 

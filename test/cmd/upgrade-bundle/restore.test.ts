@@ -75,6 +75,13 @@ describe('oc adm-upgrade-bundle status --restore', () => {
     expect(stdout).not.to.contain('joined since').and.not.to.contain('not support');
   });
 
+  it('takes the newest record with a backup, which that of a retained bundle has not', async () => {
+    const status = { phase: 'Completed', version: '4.19.4' };
+    server.put({ ...upgradeBundle('4.19.4-x86-64', {}, created(1)), status: { ...status, backups: [backup] } });
+    server.put({ ...upgradeBundle('retain-4.19.4-x86-64', {}, created(0)), status });
+    expect((await run()).stdout).to.contain(`cluster-restore.sh ${backup.path}`);
+  });
+
   it('stops no etcd and turns off no quorum guard on a cluster with one control plane node', async () => {
     for (const name of ['master-1', 'master-2']) {
       const kind = server.kinds.find((each) => each.kind === 'Node');

@@ -1,6 +1,10 @@
 import { expect } from 'chai';
 import type { StoredObject } from '../../../lib/cluster/fields.ts';
-import { checkStreams, type StreamSupply } from '../../../lib/readiness/preflight/osImageStreamCheck.ts';
+import {
+  checkPreviewStreams,
+  checkStreams,
+  type StreamSupply,
+} from '../../../lib/readiness/preflight/osImageStreamCheck.ts';
 import type { OSImageStreams } from '../../../lib/release/osImageStreams.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 
@@ -61,5 +65,25 @@ describe('checkStreams', () => {
       'info infra: its nodes will use the stream rhel-10',
       'info gpu: its nodes will use the stream rhel-9',
     ]);
+  });
+});
+
+describe('checkPreviewStreams', () => {
+  const check = (version: string, changes: Partial<StreamSupply>): string[] =>
+    checkPreviewStreams(version, { ...supply, ...changes }).map(({ severity, message }) => `${severity} ${message}`);
+
+  it('blocks an update to 4.22 in a preview without a mirror', () => {
+    const preview = { featureSet: 'TechPreviewNoUpgrade' };
+    expect(check('4.22.4', preview)).to.deep.equal([
+      'blocker machine-config-operator of 4.22.4 with TechPreviewNoUpgrade reads operating systems from a registry, and the cluster has no mirror',
+    ]);
+    expect(check('4.22.4', { ...preview, mirrored: true })).to.deep.equal([]);
+    for (const [version, featureSet] of [
+      ['4.22.4', undefined],
+      ['4.22.3', preview.featureSet],
+      ['4.21.9', preview.featureSet],
+      ['4.23.0', preview.featureSet],
+    ] as const)
+      expect(check(version, { featureSet }), version).to.deep.equal([]);
   });
 });

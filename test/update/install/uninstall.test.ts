@@ -162,7 +162,7 @@ describe('uninstall', () => {
       for (const dryRun of ['client', undefined] as const) {
         const error = await failureOf(remove({ dryRun }), 'conflict');
         expect(error.message).to.contain('only in the additional store of worker-0 (1 images)');
-        expect(error.hint).to.contain('apply with the bundle of the running release');
+        expect(error.hint).to.contain('retain with the bundle of the running release');
       }
       await putImage('worker-0', 'main', { whole: false });
       await failureOf(remove(), 'conflict');

@@ -238,7 +238,8 @@ describe('MirrorControl', () => {
       expect(read().serialNumber).not.to.equal(serialNumber);
       expect(context.lines.slice(before)).to.deep.equal([
         'info: the certificate of the mirrors was renewed',
-        'warn: the CA of the mirrors does not permit 198.51.100.1',
+        'warn: the CA of the mirrors does not permit 198.51.100.1, so no node pulls from there. ' +
+          'For a CA that permits them, remove the mirrors and install them again',
       ]);
       await renew(address);
       expect(context.lines).to.have.length(before + 2);

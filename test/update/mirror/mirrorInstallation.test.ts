@@ -67,8 +67,8 @@ describe('installMirror', () => {
 
   const open = async (openshift = '4.20.3', addresses = ['192.0.2.11']): Promise<void> => {
     server = await startApiServer({ openshift });
-    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
-    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-config' } });
+    for (const name of ['oc-upgrade-bundle', 'openshift-config', 'kube-system'])
+      server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
     server.put({ apiVersion: 'v1', kind: 'Secret', metadata: { name: 'pull-secret', namespace: 'openshift-config' } });
     server.put({
       apiVersion: config,
@@ -76,6 +76,9 @@ describe('installMirror', () => {
       metadata: { name: 'cluster' },
       spec: { externalRegistryHostnames: ['r.example.com'] },
     });
+    const installation = 'networking:\n  machineNetwork:\n  - cidr: 192.0.2.0/24\n';
+    const metadata = { name: 'cluster-config-v1', namespace: 'kube-system' };
+    server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { 'install-config': installation } });
     for (const [index, address] of addresses.entries()) putNode(`cp${index}`, address);
     if (server.kinds.some(({ kind }) => kind === 'MachineConfiguration')) {
       const files = [{ path: '/etc/theirs', actions: [{ type: 'None' }] }];
@@ -281,8 +284,20 @@ describe('installMirror', () => {
       installMirror(connected.cluster, options, impatient, connected.context),
       'not-ready',
     );
-    expect(failure.message).to.include('the pool master');
+    expect(failure.message).to.equal(
+      'After 1 s it is not ready: the pool master: the machine config operator has not begun with the change',
+    );
     server.objects.on('change', onChange);
+  });
+
+  it('warns of an address that the CA does not permit, and lets no node pull from there', async () => {
+    await open();
+    await installMirror(connected.cluster, options, choice, connected.context);
+    putNode('cp1', '198.51.100.1');
+    await installMirror(connected.cluster, options, choice, connected.context);
+    expect(connected.context.lines.join('\n')).to.include('the CA of the mirrors does not permit 198.51.100.1, so');
+    const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
+    expect(objects.readMirrorSet(set)?.addresses).to.deep.equal(['192.0.2.11']);
   });
 
   it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {

@@ -136,6 +136,14 @@ describe('the mirror of a control plane node', () => {
       expect(await readFile(join(root, unit), 'utf8')).to.include(':9700');
     });
 
+    it('starts a unit that a killed agent has only written', async () => {
+      await put(secret);
+      await untilCalled(3);
+      while (!existsSync(join(root, state, 'mirror/started.service'))) await sleep(10);
+      await rm(join(root, state, 'mirror/started.service'));
+      expect((await untilCalled(6)).slice(3)).to.deep.equal(started);
+    });
+
     it('is removed with a part of it', async () => {
       await put(secret);
       await untilCalled(3);

@@ -324,6 +324,19 @@ describe('runMirrorServer', () => {
     for (const socket of sockets) socket.destroy();
   });
 
+  it('ends without an error if it is stopped while it reads the bundles', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
+    try {
+      await retain(folder, made.path, whole);
+      const context = makeContext();
+      context.interrupt();
+      const certificates = folder;
+      await runMirrorServer({ host: '127.0.0.1', port: 0, folder, certificates, interval: 1 }, context);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+
   it('serves no bundle whose signature was not verified', async () => {
     await using mirror = await start((folder) => copyFile(made.path, replicaPath(folder, whole)));
     expect((await mirror.get(`${name}/manifests/${made.release.digest}`)).status).to.equal(404);

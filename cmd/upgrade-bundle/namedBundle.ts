@@ -1,0 +1,79 @@
+import type { BundleEvidence } from '../../lib/bundle/identity.ts';
+import type { Cluster } from '../../lib/cluster/client.ts';
+import { PluginError } from '../../lib/errors.ts';
+import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
+import type { Phase } from '../../lib/update/upgradeBundle.ts';
+import type { Arguments, CommandSession } from '../cli/command.ts';
+import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
+import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+import { digestOption, readDigest } from '../cli/values/checks.ts';
+import { fileOf, filenameOption } from '../cli/values/filename.ts';
+
+/** The argument with a bundle for a cluster. */
+export const namedArgument = {
+  bundle: {
+    type: 'string',
+    suggest: 'bundles',
+    describe: 'Bundle on this machine, or the .yaml or .sha256 file beside it',
+  },
+} as const;
+
+/** The options in place of the argument, and for the place of the bundle in the cluster. */
+export const namedOptions = {
+  ...filenameOption,
+  device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
+  digest: digestOption('Expected digest of the bundle (sha256:<64 hex digits>)'),
+} as const;
+
+/** The options that decide whether to trust the bundle, and for the cluster. */
+export const namedTrustOptions = { ...offlineTrustOptions, ...signedImagesOption, ...clusterAccessOptions } as const;
+
+type NamedBundle = Arguments<typeof namedArgument & typeof namedOptions & typeof namedTrustOptions>;
+
+/** Returns the file that a command line names; undefined if it gives the digest of a bundle. Throws `usage` without both. */
+export function requireNamed({ bundle, filename, digest }: NamedBundle): string | undefined {
+  const named = fileOf(bundle, filename);
+  if (named !== undefined || digest !== undefined) return named;
+  throw new PluginError('usage', 'which bundle? Name a file, or give --digest', {
+    hint: 'The digest is in the .sha256 file that stands beside the bundle.',
+  });
+}
+
+/**
+ * Identifies a named bundle, and checks that the agents of the cluster would take it. What they trust is trusted here.
+ * Throws the errors of identifyBundle and checkAgents, and `digest-mismatch` for another digest than the given one.
+ */
+export async function identifyNamed(
+  cluster: Cluster,
+  named: string | undefined,
+  args: NamedBundle,
+  { context, terminal }: Pick<CommandSession, 'context' | 'terminal'>,
+): Promise<{ readonly request: BundleRequest; readonly evidence: BundleEvidence | undefined }> {
+  const { identifyBundle } = await import('../../lib/bundle/identity.ts');
+  const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
+  const hashing = { ...context, onEvent: terminal.transfer('Reading') };
+  const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
+  const given = args.digest === undefined ? undefined : readDigest(args.digest);
+  const own = named === undefined ? undefined : await identifyBundle(named, trust, hashing);
+  if (own && given !== undefined && own.digest !== given) {
+    throw new PluginError('digest-mismatch', `${String(named)} has another digest than --digest: ${own.digest}`, {
+      hint: 'One of the two is wrong. Do not apply the bundle before you know which.',
+    });
+  }
+  if (own && !own.evidence) {
+    const stated = [own.version, own.digest].filter((each) => each !== undefined).join(', ');
+    const message = `nothing is verified: ${String(named)} only states ${stated}. Give the bundle itself to check it`;
+    context.log('warn', message);
+  }
+  const digest = own?.digest ?? given;
+  if (!digest) throw new PluginError('internal', 'a bundle without a digest');
+  const { evidence, name, version, releaseDigest } = own ?? {};
+  await checkAgents(cluster, evidence, offlineTrustOf(args), context);
+  return { request: { name, digest, version, releaseDigest, file: args.device }, evidence };
+}
+
+/** Returns the last line of the output: how far the UpgradeBundle is, and how to follow it. */
+export function followLine(phase: Phase | undefined, access: string): string {
+  const now = phase === undefined ? 'The agents look for it now.' : `It is ${phase}.`;
+  return `${now} Follow it: oc adm-upgrade-bundle status -w${access}`;
+}
