@@ -78,7 +78,7 @@ describe('resumeUnfinished', function () {
     expect(await readFile(certificate, 'utf8')).not.to.include('mine');
   });
 
-  it('finishes a rollback that had begun, whatever was changed since', async () => {
+  it('finishes a rollback that had begun, although a file was changed since', async () => {
     const certificate = registry.at('quay-config/ssl.cert');
     const before = await registry.snapshot();
     await succeed('certs renew');
