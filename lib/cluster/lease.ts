@@ -78,6 +78,8 @@ class Lease {
   readonly #duration: number;
   #seen: LeaseSpec = {};
   #seenAt = 0;
+  /** When the last successful take or renewal began. Its answer may be late, and others count from its write. */
+  #renewedAt = 0;
 
   constructor(cluster: Cluster, options: LeaseOptions, context: Context) {
     this.#cluster = cluster;
@@ -90,6 +92,7 @@ class Lease {
   /** Takes or renews the Lease; false if another contender holds it, or the request failed. Throws `interrupted`. */
   async tryToTake(): Promise<boolean> {
     const { identity } = this.#options;
+    const begun = this.#clock.now();
     try {
       const found = await this.#read(this.#cluster);
       if (!found) return await this.#create();
@@ -111,6 +114,7 @@ class Lease {
         },
       });
       this.#note(fieldsOf(stored['spec']));
+      this.#renewedAt = begun;
       return true;
     } catch (error) {
       checkInterrupted(this.#context.signal);
@@ -156,10 +160,9 @@ class Lease {
 
   /** Renews until the signal is aborted. Aborts `lost` if another contender holds the Lease, or at the deadline. */
   async #renew(signal: AbortSignal, lost: AbortController): Promise<void> {
-    let renewedAt = this.#clock.now();
     const watchDeadline = async (): Promise<void> => {
       while (!signal.aborted) {
-        const left = renewedAt + this.#duration * deadlineShare - this.#clock.now();
+        const left = this.#renewedAt + this.#duration * deadlineShare - this.#clock.now();
         if (left <= 0) lost.abort();
         else await this.#clock.sleep(left, signal).catch(() => undefined);
       }
@@ -168,8 +171,8 @@ class Lease {
     for (;;) {
       await this.#clock.sleep(this.#retryPeriod, signal).catch(() => undefined);
       if (signal.aborted) return watching;
-      if (await this.tryToTake().catch(() => false)) renewedAt = this.#clock.now();
-      else if (this.#isTaken()) lost.abort();
+      const isRenewed = await this.tryToTake().catch(() => false);
+      if (!isRenewed && this.#isTaken()) lost.abort();
     }
   }
 

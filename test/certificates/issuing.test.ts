@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -44,9 +45,19 @@ describe('createConstrainedAuthority', () => {
 
   it('writes the constraints critical, as openssl reads them', async () => {
     const stdout = await runSuccessfully('openssl', ['x509', '-in', join(folder, 'ca.crt'), '-noout', '-text']);
+    expect(stdout).to.match(/CA:TRUE, pathlen:1$/m);
     expect(stdout).to.match(
       /X509v3 Name Constraints: critical\s+Permitted:\s+DNS:localhost\s+IP:192\.0\.2\.0\/255\.255\.255\.128/,
     );
+  });
+
+  it('issues certificates that are valid for clocks behind, and not longer than the CA', async () => {
+    const request = { hosts: ['localhost'], authority, now, days: 5000 };
+    const { validFromDate: from, validToDate: to } = new X509Certificate(
+      (await createServerCertificate('a server', request)).certificate,
+    );
+    expect(to).to.deep.equal(new X509Certificate(authority.certificate).validToDate);
+    expect(now.getTime() - from.getTime()).to.be.at.least(5 * 60_000);
   });
 
   it('compares addresses with networks in the same way', () => {

@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { connectCluster } from '../../lib/cluster/client.ts';
+import { Refusal, statusAnswer } from '../fakes/kubernetes/apiStatus.ts';
 import { startCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
@@ -31,6 +32,22 @@ describe('Cluster', () => {
     await failureOf(asking, 'interrupted');
     expect(await cluster.list('apps/v1', 'DaemonSet')).to.deep.equal([]);
   });
+
+  for (const [status, reason, requests] of [
+    [410, 'Expired', 3],
+    [403, 'Forbidden', 1],
+  ] as const) {
+    it(`asks for a list at most ${requests} times that is refused with ${status}`, async () => {
+      await using started = await startCluster();
+      const { cluster, server } = started;
+      server.fault(/configmaps/, { answer: statusAnswer(new Refusal(status, reason, 'refused')) });
+      await failureOf(cluster.list('v1', 'ConfigMap'));
+      expect(server.requests.filter(({ path }) => path.endsWith('/configmaps'))).to.have.length(requests);
+      server.clearFaults();
+      server.fault(/configmaps/, { answer: statusAnswer(new Refusal(410, 'Expired', 'expired')) }, { times: 2 });
+      expect(await cluster.list('v1', 'ConfigMap')).to.deep.equal([]);
+    });
+  }
 });
 
 const kubeconfig = process.env['TEST_KUBECONFIG'];

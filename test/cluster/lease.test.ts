@@ -65,9 +65,9 @@ describe('leadWithLease', () => {
     const [a, b] = [contend('a'), contend('b')];
     await until(() => a.log.length + b.log.length > 0);
     const [first, second] = a.log.length > 0 ? [a, b] : [b, a];
-    const before = spec()['renewTime'];
-    await until(() => spec()['renewTime'] !== before);
-    expect(second.log).to.deep.equal([]);
+    const { renewTime, acquireTime } = spec();
+    await until(() => spec()['renewTime'] !== renewTime);
+    expect([spec()['acquireTime'], second.log]).to.deep.equal([acquireTime, []]);
     first.context.interrupt();
     await until(() => second.log.length > 0);
     expect(first.log).to.deep.equal(['leads', 'stops']);
@@ -116,12 +116,38 @@ describe('leadWithLease', () => {
     await until(() => a.log.length > 2);
   });
 
-  it('stops when another contender took the Lease', async () => {
-    const a = contend('a');
+  it('counts its time from before a renewal, whose answer may be late', async () => {
+    const a = contend('a', { retryPeriod: 500 });
     await until(() => a.log.length > 0);
+    const before = server.requests.length;
+    server.fault(/GET .*leases/, { delay: 200 }, { times: 1 });
+    await until(() => server.requests.length > before);
+    const [begun, written] = [clock.now(), server.nextRequest()];
+    await clock.advance(100);
+    await written;
+    server.fault(/leases/, { noAnswer: 'reset' });
+    await until(() => a.log.length > 1);
+    // Three quarters of the duration, and one step of the clock.
+    expect(clock.now() - begun).to.be.at.most(770);
+  });
+
+  it('stops when another contender took the Lease, long before its own deadline', async () => {
+    const a = contend('a', { duration: 200_000 });
+    await until(() => a.log.length > 0);
+    const taken = clock.now();
     server.put(lease({ holderIdentity: 'b', leaseDurationSeconds: 3600 }));
     await until(() => a.log.length > 1);
+    expect(clock.now() - taken).to.be.below(100_000);
     expect(a.log).to.deep.equal(['leads', 'stops']);
+    expect(spec()['holderIdentity']).to.equal('b');
+  });
+
+  it('does not release the Lease of another contender', async () => {
+    const options = { name: 'controller', namespace: 'default', identity: 'a' };
+    await leadWithLease(connected.cluster, options, makeContext(), () => {
+      server.put(lease({ holderIdentity: 'b', leaseDurationSeconds: 3600 }));
+      return Promise.resolve();
+    });
     expect(spec()['holderIdentity']).to.equal('b');
   });
 

@@ -182,21 +182,6 @@ describe('planMirror and runMirror', () => {
     expect([...(tags?.keys() ?? [])]).to.have.members([release.tag, attachmentTag(release.digest)]);
   });
 
-  it('resumes after an interruption', async () => {
-    await open({ layerSize: 50_000 });
-    let stored = 0;
-    const interrupted = makeContext((event) => {
-      if (event.kind === 'stored' && (stored += 1) === 6) interrupted.interrupt();
-    });
-    const groups = await planMirror(listImages('file://openshift/release'), context);
-    const download = registries.download.bind(registries);
-    const options = { concurrency: 2, openStore, download };
-    await failureOf(runMirror(groups, options, interrupted), 'interrupted');
-    const { blobs } = await mirror('file://openshift/release');
-    expect(blobs.skipped).to.be.greaterThan(0);
-    expect(blobs.copied + blobs.skipped).to.equal(blobCount());
-  });
-
   it('tags the release after everything else, in whichever repository it is', async () => {
     await open();
     for (const to of [`${site.host}/site/release`, `${site.host}/other/\${component}`]) {

@@ -160,6 +160,17 @@ describe('fetchBundle', () => {
     expect(moved(context)).to.equal(bytes.length);
   });
 
+  it('asks for nothing that the disk has no space for', async () => {
+    const server = createServer((_, response) => response.setHeader('Content-Length', 2 ** 50).end());
+    const requests: (string | undefined)[] = [];
+    server.on('request', ({ method }) => requests.push(method)).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    cleanups.push(() => new Promise((resolve) => server.close(resolve)));
+    const { port } = server.address() as AddressInfo;
+    await failureOf(fetchFrom(new URL(`http://127.0.0.1:${port}/bundle.tar`)), 'disk-full');
+    expect(requests).to.deep.equal(['HEAD']);
+  });
+
   it('resumes what an earlier run left, and restarts if it belongs to another bundle', async () => {
     const partial = join(folder, `bundle-${digest.slice(7, 19)}.tar.partial`);
     const half = Math.floor(bytes.length / 2);

@@ -206,6 +206,18 @@ describe('programs that root runs in a folder of another user', function () {
     await output.return(undefined);
   });
 
+  it('trust no state of another user, nor in a folder of one', async () => {
+    const quayRoot = { value: '/home', file: '', line: 0 };
+    const state = new StateFolder(new HostFiles(root), { quayRoot });
+    await state.write('backups/file', 'x');
+    expect(String(await state.read('backups/file'))).to.equal('x');
+    for (const name of ['backups/file', '.']) {
+      await chown(join(root, state.path, name), user, user);
+      await failureOf(state.read('backups/file'), 'not-readable');
+      await chown(join(root, state.path, name), 0, 0);
+    }
+  });
+
   it('find the state of this program where it was locked', async () => {
     const files = new HostFiles(root);
     const quayRoot = { value: '/home', file: '', line: 0 };

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { checkInterrupted } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { renameDurably } from '../../content/files/atomicWrite.ts';
-import { describeWriteError } from '../../content/files/disk.ts';
+import { describeWriteError, syncFolder } from '../../content/files/disk.ts';
 import { isMissing } from '../../content/files/fileContent.ts';
 
 // Node.js has no name for it. The value is the same on all architectures of OpenShift.
@@ -91,7 +91,7 @@ export class HostFolder implements AsyncDisposable {
   }
 
   /**
-   * Copies a regular file into another folder, also under another name, with its owner, mode and times. Replaces any
+   * Copies a regular file into another folder durably, also under another name, with its owner, mode and times. Replaces any
    * file or link of that name, and removes it first, because the disk may not have space for both. Throws `disk-full`,
    * `not-writable`, `not-readable`, `interrupted`.
    */
@@ -113,6 +113,7 @@ export class HostFolder implements AsyncDisposable {
       await copy.chmod(mode & 0o7777);
       await copy.utimes(atime, mtime);
       await copy.sync();
+      await syncFolder(target.at('.'));
     } catch (error) {
       throw describeWriteError(error, join(target.path, as));
     }

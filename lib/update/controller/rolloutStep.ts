@@ -226,7 +226,7 @@ async function abort(observation: Observation): Promise<Step> {
   const isNeeded = listPinnedReleases(site.clusterVersion, false);
   const { release } = bundle.status ?? {};
   const isUnpinned = release !== undefined && isNeeded?.(release) === false && (await servesPins(cluster));
-  await removePins(cluster, (set) => set.bundle === bundle.metadata.name && isNeeded?.(set.release) === false);
+  await removePins(cluster, (set) => isNeeded?.(set.release) === false);
   await observation.restore();
   const done = findCompleted(bundle.status?.hops);
   const state = done ? `the cluster runs ${done.version}` : 'the cluster is as it was';

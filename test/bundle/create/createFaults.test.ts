@@ -189,19 +189,6 @@ describe('create against a registry that is wrong', () => {
   });
 
   describe('that is slow, busy or unreliable', () => {
-    it('resumes after dropped connections', async () => {
-      const layer = ownLayerOf('machine-os-content');
-      workshop.registry.fault(
-        new RegExp(`GET .*/blobs/${layer}`),
-        { cut: { after: 3000, how: 'reset' } },
-        { times: 2 },
-      );
-      const path = await workshop.make();
-      const requests = workshop.registry.requests.filter(({ path: each }) => each.endsWith(layer));
-      expect(requests.map(({ headers }) => headers.range)).to.deep.equal([undefined, 'bytes=3000-', 'bytes=6000-']);
-      expect(await digestOfFile(path)).to.match(/^sha256:/);
-    });
-
     it('says how much came of blobs that are always cut short, of which images', async () => {
       const names = ['machine-os-content', 'machine-config-operator'];
       for (const name of names) {

@@ -11,7 +11,7 @@ import { makeAuthority } from '../../support/certificates.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { startRegistry, type TestRegistry } from '../registry/registry.ts';
-import { makeFacts, UpdatingSite } from './updatingSite.ts';
+import { makeFacts, upgradeBundle, UpdatingSite } from './updatingSite.ts';
 
 /** A running controller of a site. */
 export interface TestController {
@@ -167,6 +167,21 @@ export class RolloutSite {
     const metadata = { ...object.metadata, resourceVersion };
     const place = { kind, namespace, name };
     this.server.objects.replace(place, { ...object, metadata }, { manager: 'somebody', dryRun: false, status });
+  }
+
+  /** Has the leading controller collect garbage: the pause of the last pool is of an UpgradeBundle that is gone. */
+  async collectGarbage(): Promise<void> {
+    const kind = { apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigPool' };
+    const annotations = {
+      'upgrade-bundle.openshift.io/paused-for': 'gone',
+      'upgrade-bundle.openshift.io/before': '{"spec":{"paused":null}}',
+    };
+    this.server.put({ ...kind, metadata: { name: 'zone', annotations }, spec: { paused: true } });
+    // It looks for garbage when it sees another list of records.
+    this.server.put(upgradeBundle('another', { bundle: {} }));
+    await this.until(() => this.all(kind.kind).every(({ metadata }) => !JSON.stringify(metadata).includes('gone')));
+    this.remove(kind.kind, 'zone');
+    this.remove('UpgradeBundle', 'another');
   }
 
   remove(kind: string, name: string, namespace = ''): void {

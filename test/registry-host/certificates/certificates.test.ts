@@ -301,6 +301,9 @@ describe('certificates', function () {
     await rm(stranded.at('quay-rootCA/rootCA.key'));
     expect((await stranded.read()).status.kind).to.equal('stranded');
     expect((await failureOf(stranded.renew(), 'unsupported')).hint).to.include('prepare a new CA');
+    await stranded.renew({ newAuthority: 'prepare' });
+    await stranded.renew({ newAuthority: 'switch' });
+    expect((await stat(stranded.at('quay-rootCA/rootCA.key'))).mode & 0o777).to.equal(0o600);
 
     const external = await install();
     const proxied = { ...external.installation, externalTls: true, servesTls: false };

@@ -59,4 +59,12 @@ describe('the restoration of a registry', function () {
       true,
     ]);
   });
+
+  it('does not wait for a registry that it does not restart', async () => {
+    await using registry = await startMirrorRegistry();
+    expect((await registry.call('certs renew')).code).to.equal(0);
+    // It still serves the renewed certificate.
+    const { code, stderr } = await registry.call('rollback', ['--no-restart']);
+    expect(code, stderr).to.equal(0);
+  });
 });

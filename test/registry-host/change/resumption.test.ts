@@ -78,6 +78,16 @@ describe('resumeUnfinished', function () {
     expect(await readFile(certificate, 'utf8')).not.to.include('mine');
   });
 
+  it('finishes a rollback that had begun, although a file was changed since', async () => {
+    const certificate = registry.at('quay-config/ssl.cert');
+    const before = await registry.snapshot();
+    await succeed('certs renew');
+    await kill('before rename ssl.cert', 'rollback');
+    await appendFile(certificate, '# mine\n');
+    await succeed('rollback');
+    expect(await registry.snapshot()).to.deep.equal(before);
+  });
+
   for (const next of ['certs renew', 'rollback']) {
     it(`starts Quay if a backup was killed while it was stopped, with ${next} too`, async () => {
       await succeed('certs renew', '--force');

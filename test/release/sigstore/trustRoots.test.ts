@@ -76,6 +76,8 @@ describe('the roots of trust of image policies', () => {
   let otherRoot: TestCertificate;
   let shortRoot: TestCertificate;
   let middle: TestCertificate;
+  /** Authorities of one name and one key, so that each may have issued each other. */
+  let circle: TestCertificate[];
   const [logKey, otherKey] = [makeKey(), makeKey()];
   const counts = { accepted: 0, refused: 0, stricter: 0 };
 
@@ -88,6 +90,11 @@ describe('the roots of trust of image policies', () => {
     otherRoot = await makeCertificate({ name: 'CN=root', extensions: authorityExtensions() });
     middle = await makeCertificate({ name: 'CN=middle', by: root, extensions: authorityExtensions() });
     shortRoot = await makeCertificate({ name: 'CN=root', extensions: authorityExtensions(0) });
+    const key = makeKey();
+    const inCircle = Array.from({ length: 16 }, () =>
+      makeCertificate({ name: 'CN=circle', key, extensions: authorityExtensions() }),
+    );
+    circle = await Promise.all(inCircle);
     const { rule } = await attach({ kind: 'key' });
     isJudged = await judge.isAble(source(), `${host}/team`, rule);
   });
@@ -506,6 +513,9 @@ describe('the roots of trust of image policies', () => {
     refuse('a root that allows no intermediate', () =>
       pki({ intermediate: { by: shortRoot }, rule: trust({ caRootsData: base64(shortRoot.pem) }) }),
     );
+    refuse('a chain in which each may have issued each other', () =>
+      pki({ leaf: { by: circle[0] }, chain: () => [...circle, root].map(({ pem }) => pem).join('') }),
+    );
     const hosts: readonly (readonly [string, string, boolean])[] = [
       ['build.example.com', 'build.example.com', true],
       ['Build.Example.com', 'build.example.com', true],
@@ -514,6 +524,7 @@ describe('the roots of trust of image policies', () => {
       ['*.example.com', '*.example.com', true],
       ['build.example.com', '*.example.com', false],
       ['b*.example.com', 'build.example.com', false],
+      ['build.*.com', 'build.example.com', false],
       ['other.example.com', 'build.example.com', false],
       ['*', 'example', false],
       ['*.com', 'example.com', true],

@@ -400,4 +400,13 @@ describe('backup and restore', function () {
     }
     expect([await registry.snapshot(), systemctl().slice(2)]).to.deep.equal([before, []]);
   });
+
+  it('sees a changed byte of the database in a dry run too', async () => {
+    await backUp();
+    const bytes = await readFile(file);
+    const start = bytes.indexOf('SQLite format 3');
+    await writeFile(file, bytes.fill('X', start + 30, start + 31));
+    const { code, stderr } = await registry.call('restore', [file, '--dry-run']);
+    expect([code, stderr.includes('is corrupt')], stderr).to.deep.equal([1, true]);
+  });
 });

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -91,8 +91,14 @@ describe('AgentMedia', () => {
     expect(media.problems.join()).to.contain('anywhere.tar');
     await copyFile(bundle.path, named);
     const { size } = await stat(named);
+    const then = new Date(0);
+    await utimes(named, then, then);
     expect(await media.find(named)).to.have.length(1);
     await writeFile(named, Buffer.alloc(size));
+    await utimes(named, then, then);
+    // It is read again only if it has changed.
+    expect(await media.find(named)).to.have.length(1);
+    await utimes(named, then, new Date());
     expect(await media.find(named)).to.deep.equal([]);
     await copyFile(bundle.path, named);
     expect(await media.find(named)).to.have.length(1);
@@ -200,6 +206,9 @@ describe('AgentMedia', () => {
     await good.pull();
     expect(await agent.find()).to.deep.equal([]);
     expect(context.lines).to.include(`info: ${good.device} was removed`);
+    await writeFile(join(drives.path.split(':')[0] ?? '', 'lsblk'), '#!/bin/sh\necho broken >&2\nexit 1\n');
+    expect(await agent.find()).to.deep.equal([]);
+    expect(context.lines.join('\n')).to.match(/^warn: cannot search the media: .*broken/m);
     await agent.close();
     const pid = (await readFile(join(place, 'pid'), 'utf8')).trim();
     while (existsSync(`/proc/${pid}/exe`)) await sleep(10);

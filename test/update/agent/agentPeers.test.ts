@@ -116,6 +116,18 @@ describe('agents among each other', () => {
     expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal('fetched');
   });
 
+  it('do not ask themselves', async () => {
+    await startNode('a');
+    expect(await peersOf('a').fetch(digest, join(folder, 'b'), makeContext())).to.equal('none');
+  });
+
+  it('ask no other node if their own disk is the reason', async () => {
+    await startNode('a');
+    // A folder cannot be created below a file.
+    await writeFile(join(folder, 'file'), '');
+    await failureOf(peersOf('z').fetch(digest, join(folder, 'file/z'), makeContext()), 'not-writable');
+  });
+
   it('are only partly read if many of them have a bundle', async () => {
     const server = await startNode('a', { holds: false });
     for (let count = 0; count < 200; count += 1) announce(`n${count}`, server.origin);

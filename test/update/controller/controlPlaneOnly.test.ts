@@ -67,6 +67,7 @@ describe('controlRollout of updates of the control plane only', () => {
     await held();
     await rollout.until(() => rollout.condition('PoolsPaused') === waiting);
     await rollout.until(() => nodeChecks() === '{"mine":"yes"}');
+    await rollout.collectGarbage();
     expect(paused()).to.deep.equal(['infra', 'worker']);
     rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { controlPlaneOnly: false } });
     await rollout.until(() => paused().length === 0);

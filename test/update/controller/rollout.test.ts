@@ -395,6 +395,17 @@ describe('controlRollout', () => {
       expect(rollout.bundle()?.status?.nodesReady).to.equal('4/4');
     });
 
+    it('goes back to loading when a node joins before all images are pinned', async () => {
+      await start();
+      rollout.site.pinning = false;
+      put();
+      await rollout.control();
+      await rollout.untilPhase('Loaded');
+      rollout.site.silent.add('worker-2');
+      rollout.server.put(node('worker-2', 'worker'));
+      await rollout.untilPhase('Loading');
+    });
+
     it('forgets nodes that are gone', async () => {
       await start();
       rollout.site.silent.add('worker-1');
@@ -469,6 +480,7 @@ describe('controlRollout', () => {
     rollout.site.updating = false;
     rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
     await rollout.untilPhase('Upgrading');
+    await rollout.collectGarbage();
     expect(paused()).not.to.deep.equal(before);
     rollout.site.updating = true;
     rollout.site.wake();

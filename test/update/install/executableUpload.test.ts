@@ -72,6 +72,13 @@ describe('uploadExecutable', () => {
     expect(await readFile(onNode())).to.deep.equal(content);
   });
 
+  it('begins again if more has come than was sent', async () => {
+    await mkdir(dirname(onNode()), { recursive: true });
+    await writeFile(`${onNode()}.${executable.digest}.partial`, Buffer.alloc(content.length + 1));
+    expect(await bring()).to.equal(true);
+    expect(await readFile(onNode())).to.deep.equal(content);
+  });
+
   it('gives up when the connection is cut again and again, and leaves nothing with the final name', async () => {
     server.fault(/exec.*stdin=true/, { resetUploadAfter: 1000 });
     const error = await failureOf(bring(), 'unreachable');

@@ -1,12 +1,13 @@
+import { once } from 'node:events';
 import { copyFile, mkdir, mkdtemp, readFile, rm, unlink, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import type { IncomingHttpHeaders } from 'node:http';
+import type { ClientRequest, IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { isDeepStrictEqual } from 'node:util';
 import { expect } from 'chai';
 import { messageOf } from '../../../lib/errors.ts';
@@ -21,6 +22,7 @@ import { mirrorStateFile } from '../../../lib/node/machine/paths.ts';
 import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 
 const name = 'v2/openshift-release-dev/ocp-release';
@@ -36,6 +38,9 @@ interface Answer {
 interface Mirror extends AsyncDisposable {
   readonly folder: string;
   readonly lines: readonly string[];
+  readonly url: string;
+  /** Sends a request. Nothing reads the answer. */
+  ask(path: string, headers?: Record<string, string>): ClientRequest;
   get(path: string, headers?: Record<string, string>): Promise<Answer>;
   /** Waits until an answer fulfils a condition. */
   until(path: string, condition: (answer: Answer) => boolean): Promise<Answer>;
@@ -98,21 +103,16 @@ describe('runMirrorServer', () => {
       done.catch(reject);
     });
     const agent = new Agent({ ca: authority.certificate });
-    const get = (path: string, headers: Record<string, string> = {}): Promise<Answer> =>
-      new Promise((resolve, reject) => {
-        const asked = request(`${url}/${path}`, { agent, headers }, (response) => {
-          const serial = serialOf(response.socket);
-          text(response).then(
-            (body) => resolve({ status: response.statusCode ?? 0, headers: response.headers, body, serial }),
-            reject,
-          );
-        });
-        asked.on('error', reject).end();
-      });
+    const ask: Mirror['ask'] = (path, headers = {}) => request(`${url}/${path}`, { agent, headers }).end();
+    const get: Mirror['get'] = async (path, headers) => {
+      const [response] = (await once(ask(path, headers), 'response')) as [IncomingMessage];
+      const { statusCode: status = 0, headers: answered } = response;
+      return { serial: serialOf(response.socket), status, headers: answered, body: await text(response) };
+    };
     return {
       folder,
       lines: context.lines,
-      get,
+      ...{ url, ask, get },
       until: async (path, condition) => {
         for (;;) {
           const answer = await get(path);
@@ -209,6 +209,11 @@ describe('runMirrorServer', () => {
     expect(blob).to.be.oneOf(['aborted', 'socket hang up']);
     expect((await damaged.get(`${name}/manifests/${digest}`)).status).to.equal(404);
     expect((await damaged.get(`${name}/blobs/${layer.digest}`)).status).to.equal(404);
+    // Another bundle does not make it whole.
+    await using other = await makeBundle({ layerSize: 40_000, version: '4.12.6' });
+    await retain(damaged.folder, other.path, digestOf(await readFile(other.path)));
+    await damaged.until(`${name}/manifests/${other.release.digest}`, ({ status }) => status === 200);
+    expect((await damaged.get(`${name}/manifests/${digest}`)).status).to.equal(404);
   });
 
   it('finds a corrupt blob by itself', async () => {
@@ -235,6 +240,7 @@ describe('runMirrorServer', () => {
     await mirror.until(path, (answer) => answer.serial !== serial);
     await unlink(copy);
     await mirror.until(path, ({ status }) => status === 404);
+    expect(mirror.lines.filter((line) => line.includes('was renewed'))).to.have.length(1);
   });
 
   it('writes which images it gave, and which it lacks until they are retained', async () => {
@@ -285,6 +291,37 @@ describe('runMirrorServer', () => {
     }
     await mirror.until(path, ({ status }) => status === 200);
     expect(count('state.json')).to.equal(2);
+  });
+
+  it('sends eight blobs at a time, and manifests meanwhile', async () => {
+    const image = extraImage({ layers: 1, layerSize: 8_000_000 });
+    await using large = await makeBundle({ components: ['cli'], extraImages: [image] });
+    const digest = digestOf(await readFile(large.path));
+    await using mirror = await start((folder) => retain(folder, large.path, digest));
+    const blob = large.result.metadata.blobs.find(({ size }) => size >= 8_000_000);
+    const path = `${name}/blobs/${blob?.digest ?? ''}`;
+    const begun = Array.from({ length: 8 }, () => mirror.ask(path));
+    await Promise.all(begun.map((asked) => once(asked, 'response')));
+    const ninth = mirror.ask(path);
+    const answered = once(ninth, 'response');
+    let isAnswered = false;
+    void answered.then(() => (isAnswered = true));
+    await once(ninth, 'finish');
+    expect((await mirror.get(`${name}/manifests/${large.release.digest}`)).status).to.equal(200);
+    expect(isAnswered).to.equal(false);
+    begun.shift()?.destroy();
+    await answered;
+    for (const asked of [...begun, ninth]) asked.destroy();
+  });
+
+  it('accepts 64 connections from one address', async () => {
+    await using mirror = await start(() => Promise.resolve());
+    const { port, hostname } = new URL(mirror.url);
+    const sockets = Array.from({ length: 64 }, () => connect(Number(port), hostname));
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    expect(await mirror.get('v2/').catch(() => undefined)).to.equal(undefined);
+    expect(mirror.lines.join('\n')).to.include('was refused: 64 of that address are open');
+    for (const socket of sockets) socket.destroy();
   });
 
   it('ends without an error if it is stopped while it reads the bundles', async () => {

@@ -27,7 +27,7 @@ export interface Token {
 
 type Exchange = Pick<Connections, 'exchange'>;
 
-/** The largest response of a token server, in bytes. */
+/** The largest response of a token server, in bytes. A larger one is cut, and is not JSON. */
 const sizeLimit = 1024 * 1024;
 
 const redirectLimit = 5;
@@ -101,7 +101,7 @@ async function post(
 
 async function read(response: Awaited<ReturnType<Connections['exchange']>>): Promise<ReadResponse> {
   const { status, headers } = response;
-  return { status, headers, body: await readBody(response, sizeLimit + 1) };
+  return { status, headers, body: await readBody(response, sizeLimit) };
 }
 
 /** Returns whether a response to GET means that the server supports only OAuth2. */
@@ -110,7 +110,7 @@ function wantsOAuth({ status, body }: ReadResponse): boolean {
 }
 
 function readToken({ registry, realm }: TokenRequest, { headers, body }: ReadResponse, since: number): Token {
-  const fields = body.length > sizeLimit ? {} : fieldsOf(body);
+  const fields = fieldsOf(body);
   const token = fields['token'] || fields['access_token'];
   // Other characters are not allowed in a header.
   if (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)) {

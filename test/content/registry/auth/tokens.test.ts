@@ -9,6 +9,7 @@ import { failureOf } from '../../../support/program/failure.ts';
 import { Certificates } from '../../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../../lib/content/http/connections.ts';
 import { Credentials } from '../../../../lib/content/registry/auth/credentials.ts';
+import { requestToken } from '../../../../lib/content/registry/auth/tokenRequest.ts';
 import { TransientError } from '../../../../lib/content/http/retry.ts';
 import { Tokens, type AuthorizationRequest, type TokensOptions } from '../../../../lib/content/registry/auth/tokens.ts';
 
@@ -190,6 +191,14 @@ describe('Tokens', () => {
       await new Promise((resolve) => setTimeout(resolve, 10));
       expect(await tokens.authorize(subject)).to.equal('Bearer new');
       expect(await tokens.authorize(subject)).to.equal('Bearer new');
+    });
+
+    it('takes a token without a stated life as valid for a minute', async () => {
+      answer = () => ({ body: { token: 'one' } });
+      const request = { ...subject, realm: new URL(realm), service: '', scope: '', credential: undefined };
+      const before = Date.now();
+      const { renewAt } = await requestToken(request, connections, new AbortController().signal);
+      expect(renewAt).to.be.within(before + 54_000, Date.now() + 54_000);
     });
 
     it('exchanges an identity token by OAuth2', async () => {
