@@ -1,6 +1,6 @@
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
-import { formatSubject, type Finding } from '../../lib/cluster/finding.ts';
+import { nameSubject, type Finding } from '../../lib/cluster/finding.ts';
 import type { Preflight } from '../../lib/readiness/preflight/preflight.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
@@ -126,7 +126,9 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
   if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
   const groups = [...Map.groupBy(findings, ({ severity, check }) => `${severity} ${check}`).values()];
   const rows = groups.flatMap((group) => [
-    ...group.slice(0, shown).map((finding) => [finding.severity, finding.check, nameSubject(finding), finding.message]),
+    ...group
+      .slice(0, shown)
+      .map(({ severity, check, subject, message }) => [severity, check, nameSubject(subject), message]),
     ...(group.length > shown ? [['', '', `… and ${group.length - shown} more`, '-o json lists them all']] : []),
   ]);
   return [
@@ -136,11 +138,6 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
     '',
     ...listAdvice(findings),
   ].join('\n');
-}
-
-function nameSubject({ subject }: Finding): string {
-  if (subject.kind === 'Bundle') return subject.name;
-  return subject.name === '' ? subject.kind : formatSubject(subject);
 }
 
 /** Lists the advice, once for all findings with the same advice. */
