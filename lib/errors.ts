@@ -85,9 +85,15 @@ export function ignoring(...codes: readonly ErrorCode[]): (error: unknown) => un
   };
 }
 
-/** Returns undefined in place of any error of this program but `interrupted`, and throws any other, as `ignoring` does. */
-export function ignoreFailure(error: unknown): undefined {
+/** Returns an error of this program, after which the caller continues. Throws `interrupted`, and any other error. */
+export function asFailure(error: unknown): PluginError {
   if (!isPluginError(error) || error.code === 'interrupted') throw error;
+  return error;
+}
+
+/** Returns undefined in place of a failure, and throws any other error, as `ignoring` does. */
+export function ignoreFailure(error: unknown): undefined {
+  asFailure(error);
 }
 
 /** Returns the message of any thrown value. */

@@ -77,8 +77,11 @@ describe('the written documents', () => {
   });
 
   it('have how-to pages with the same parts, one command in each step, and releases that are supported', async () => {
-    for (const [path, text] of await readPages(root)) {
+    const pages = await readPages(root);
+    const readme = pages.get('README.md');
+    for (const [path, text] of pages) {
       if (!path.startsWith('docs/how-to/')) continue;
+      expect(readme, 'README.md').to.include(`](${path})`);
       expect(headingsOf(text), path).to.include.members(['Before you begin', 'Verify', 'Troubleshoot']);
       expect(text, path).to.match(/^1\. /m);
       for (const block of blocksOf(text)) {

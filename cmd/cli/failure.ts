@@ -91,7 +91,6 @@ function isDenied(error: PluginError): boolean {
   return causesOf(error).some((cause) => ['EACCES', 'EPERM'].includes((cause as NodeJS.ErrnoException).code ?? ''));
 }
 
-/** Returns the options for the settings of an error. */
 function optionsFor(error: PluginError, options: OptionRecord): string[] {
   const names = settingsOf(error).map(kebabCase);
   return names.filter((name) => name in options).map((name) => `--${name}`);

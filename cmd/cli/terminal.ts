@@ -62,7 +62,6 @@ interface FailureLines {
   readonly details: readonly string[];
 }
 
-/** The level of a line of stderr. */
 type LineLevel = LogLevel | 'error';
 
 /**

@@ -1,5 +1,6 @@
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
-import type { SignedRelease } from '../../lib/release/load.ts';
+import type { SignedBundle } from '../../lib/bundle/signedBundle.ts';
+import { digestIn } from '../../lib/content/oci/reference.ts';
 import type { Arguments } from './command.ts';
 import { trustOptions } from './options.ts';
 import { nameKey, releaseKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
@@ -32,42 +33,71 @@ export function offlineTrustOf(args: Omit<TrustArguments, 'signatureStore'>): Ve
   return { ...trustOf({ ...args, signatureStore: undefined }), fetchFile: () => Promise.resolve(undefined) };
 }
 
+/** What the signatures of a bundle prove, as JSON. */
+export type PlainSigned = ReturnType<typeof toPlainSigned>;
+
+/** The result of an image policy for an image, as JSON. */
+type PlainPolicy = ReturnType<typeof toPlainPolicies>[number];
+
+/** Returns what the signatures of a bundle prove, as JSON. */
+export function toPlainSigned({ release, releases, signatures, extraImages, policies }: SignedBundle) {
+  const { version, arch, pullspec } = release;
+  return {
+    ...{ version, arch, release: pullspec },
+    ...(releases.length > 1 && { versions: releases.map((each) => each.release.version) }),
+    signatures: [...signatures.values()]
+      .flat()
+      .map(({ digest, fingerprint, userId: signer }) => ({ digest, fingerprint, signer })),
+    extraImages,
+    sigstore: toPlainPolicies(policies),
+  };
+}
+
+/** Returns the versions of a bundle in words. */
+export function nameVersions({ version, versions = [version], arch }: PlainSigned): string {
+  return `${versions.join(', ')} ${arch}`;
+}
+
 /** Returns the signers of a release as text. */
-export function nameSigners({ release, signatures }: SignedRelease): string {
-  const own = signatures.get(release.digest) ?? [];
+export function nameSigners({ release, signatures }: Pick<PlainSigned, 'release' | 'signatures'>): string {
+  const own = signatures.filter(({ digest }) => digest === digestIn(release));
   if (own.length === 0) return 'no trusted key';
-  return own.map(({ userId, fingerprint }) => `${userId}, key ${fingerprint}`).join('; ');
+  return own.map(({ signer, fingerprint }) => `${signer}, key ${fingerprint}`).join('; ');
 }
 
 /** Returns the results of image policies as JSON: one entry for each image and policy. */
-export function toPlainPolicies(
-  results: readonly NamedResult[],
-  expected: ExpectedKeys = releaseKeys,
-): Record<string, unknown>[] {
+export function toPlainPolicies(results: readonly NamedResult[], expected: ExpectedKeys = releaseKeys) {
   return results.map(({ name, image, policy, outcome, reasons }) => {
     const key = policy.trust.kind === 'key' ? policy.trust.key.fingerprint : undefined;
-    const isExpectedKey = nameKey(policy, expected) !== undefined;
+    const keyName = nameKey(policy, expected);
     const { name: policyName, source } = policy;
-    return { name, digest: image.digest, policy: policyName, source, key, isExpectedKey, outcome, reasons };
+    const keys = { key, keyName, isExpectedKey: keyName !== undefined };
+    return { name, digest: image.digest, policy: policyName, source, ...keys, outcome, reasons };
   });
 }
 
+/** Returns the signers of a release and the results of its image policies as rows of a summary. */
+export function describeSigned(signed: PlainSigned): string[][] {
+  return [['Signed by', nameSigners(signed)], ...describePolicies(signed.sigstore)];
+}
+
 /** Returns the results of image policies as rows of a summary; none if the release enforces no policy. */
-export function describePolicies(results: readonly NamedResult[], expected: ExpectedKeys = releaseKeys): string[][] {
-  const groups = Map.groupBy(results, ({ policy }) => policy);
-  return [...groups].map(([policy, own], index) => {
-    const { name, trust } = policy;
+export function describePolicies(results: readonly PlainPolicy[]): string[][] {
+  const groups = Map.groupBy(results, ({ policy, source, key }) => [policy, source, key].join(' '));
+  return [...groups.values()].flatMap((own, index) => {
+    const [first] = own;
+    if (!first) return [];
+    const { policy, key, keyName = 'unknown key' } = first;
     const verified = own.filter(({ outcome }) => outcome === 'verified').length;
     const [unchecked] = own.flatMap(({ outcome, reasons }) => (outcome === 'unchecked' ? reasons : []));
-    const fingerprint = trust.kind === 'key' ? trust.key.fingerprint : undefined;
-    const key = nameKey(policy, expected) ?? 'unknown key';
-    const by = fingerprint === undefined ? '' : `, ${key} SHA256:${fingerprint}`;
+    const by = key === undefined ? '' : `, ${keyName} SHA256:${key}`;
     const why = unchecked === undefined ? '' : `; not checked: ${unchecked}`;
-    return [index === 0 ? 'Sigstore' : '', `${verified} of ${own.length} images verified, policy ${name}${by}${why}`];
+    const words = `${verified} of ${own.length} images verified, policy ${policy}${by}${why}`;
+    return [[index === 0 ? 'Sigstore' : '', words]];
   });
 }
 
 /** Returns the results of image policies as lines of text; none if the release enforces no policy. */
-export function listPolicies(results: readonly NamedResult[]): string[] {
+export function listPolicies(results: readonly PlainPolicy[]): string[] {
   return describePolicies(results).map(([, result = '']) => `Sigstore: ${result}`);
 }

@@ -6,7 +6,6 @@ import { formatBytes, formatCount } from '../cli/format.ts';
 import { checkPlace, dryRunOf, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
-/** The name of a backup in a folder. */
 const usualName = 'mirror-registry-backup.tar';
 
 /** `backup`: writes the state of a mirror registry to a file. */

@@ -29,7 +29,7 @@ export function formatOutcome({ manifest, outcome }: ApplyOutcome, dryRun: DryRu
 }
 
 /** Returns an outcome as plain data. */
-export function toPlainOutcome({ manifest, outcome, differences, kept, error, warning }: ApplyOutcome): object {
+export function toPlainOutcome({ manifest, outcome, differences, kept, error, warning }: ApplyOutcome) {
   const object = formatObjectName(manifest.object);
   return { object, path: manifest.path, outcome, differences, kept, error: error?.message, warning };
 }

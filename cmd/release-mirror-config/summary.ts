@@ -162,7 +162,7 @@ function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArg
     ...(outcome.result ? ['Success'] : []),
     `Update image:  ${updateImageOf(outcome)}`,
     ...prefixes,
-    ...listPolicies(outcome.policies),
+    ...listPolicies(toPlainPolicies(outcome.policies)),
   ].join('\n');
 }
 
@@ -188,7 +188,6 @@ function updateImageOf({ signed, images }: MirrorOutcome): string {
   return own?.target.place.kind === 'registry' ? formatTarget(own.target, own.digest) : signed.release.pullspec;
 }
 
-/** Returns whether the cluster has the mirror set. */
 function hasMirrorSet({ applied }: MirrorOutcome, { dryRun }: MirrorArguments): boolean {
   return applied.some(
     ({ manifest, outcome }) =>

@@ -98,13 +98,13 @@ export const command = defineCommand({
     if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
     const { name } = bundle.metadata;
     const phase = bundle.status && phaseOf(bundle);
-    const result = { name, outcome, phase, sigstore: evidence && toPlainPolicies(evidence.signed.policies) };
+    const sigstore = evidence && toPlainPolicies(evidence.signed.policies);
     const words = [
       `upgradebundle/${name} ${outcome}`,
-      ...listPolicies(evidence?.signed.policies ?? []),
+      ...listPolicies(sigstore ?? []),
       followLine(phase, clusterWords(args)),
     ];
-    await terminal.printResult(args.output, result, words.join('\n'));
+    await terminal.printResult(args.output, { name, outcome, phase, sigstore }, words.join('\n'));
   },
 });
 

@@ -63,7 +63,6 @@ const nodeTools = {
   systemctl: 'reloads the container runtime',
 };
 
-/** The arguments of `doctor`. */
 interface Asked extends Arguments<typeof clusterOptions> {
   readonly checksums: string | undefined;
   readonly signatureKeyring: readonly string[];

@@ -107,8 +107,8 @@ export const command = defineCommand({
       : await pushBundle(bundle, signed, destination, options, pushing);
     const { applied = [], failure } = result;
     warnOfOutcomes(applied, context);
-    const words = formatPushed(result, signed, bundle, args);
-    await terminal.printResult(args.output, toPlainPushed(result, signed), words);
+    const pushed = toPlainPushed(result, signed);
+    await terminal.printResult(args.output, pushed, formatPushed(pushed, bundle.path, args));
     if (failure) throw failure;
     checkOutcomes(applied, 'none');
   },

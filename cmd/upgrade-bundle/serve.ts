@@ -49,7 +49,7 @@ export const command = defineCommand({
     const { parseListen } = await import('../cli/values/listen.ts');
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { readToken } = await import('../cli/values/token.ts');
-    const { nameSigners, trustOf } = await import('../cli/trust.ts');
+    const { nameSigners, toPlainSigned, trustOf } = await import('../cli/trust.ts');
     const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);
     const place = parseListen(args.listen);
     const listen = { ...place, token, names: [...args.host, ...(isLoopback(place.host) ? [] : ownNames())] };
@@ -67,7 +67,7 @@ export const command = defineCommand({
       const how = token === undefined ? 'without a login' : 'and the token is sent by it';
       context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
     }
-    context.log('info', `The release is signed by ${nameSigners(signed)}`);
+    context.log('info', `The release is signed by ${nameSigners(toPlainSigned(signed))}`);
     warnOfExtraImages(signed.extraImages, context);
     context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
     const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');

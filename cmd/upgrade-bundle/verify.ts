@@ -78,12 +78,13 @@ export const command = defineCommand({
     }
     const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const report = await verifyBundle(bundle, { trust, expected }, reading);
+    const verified = toPlainVerified(report, expectedKeys);
     const forms = {
-      words: () => formatVerified(report, expectedKeys),
+      words: () => formatVerified(verified),
       html: () => formatAudit(report, { date: new Date(), tool, keys: expectedKeys }),
     };
-    if (signKey) terminal.print(toReceipt(report, expectedKeys, signKey));
-    else await terminal.printResult(args.output, toPlainVerified(report, expectedKeys), forms, verdictAccents);
+    if (signKey) terminal.print(toReceipt(verified, signKey));
+    else await terminal.printResult(args.output, verified, forms, verdictAccents);
     for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
     for (const { message } of report.warnings) context.log('warn', message);
     warnOfRisksIn(bundle.metadata, context);

@@ -21,37 +21,32 @@ export const verdictAccents = {
 } as const satisfies Accents;
 
 /** Returns the report as a signed statement about the bundle and its release. */
-export function toReceipt(report: VerifyReport, keys: ExpectedKeys, key: KeyObject): string {
+export function toReceipt(report: PlainVerified, key: KeyObject): string {
   const { path, digest } = report;
   const releases = (report.releases ?? [report]).map((each) => [each.release, digestIn(each.release)] as const);
   const subjects = [...(digest === undefined ? [] : [[basename(path), digest] as const]), ...releases];
   const subject = subjects.map(([name, of]) => ({ name, digest: { sha256: of.replace('sha256:', '') } }));
-  const predicate = { date: new Date().toISOString(), tool, ...toPlainVerified(report, keys) };
+  const predicate = { date: new Date().toISOString(), tool, ...report };
   return signReceipt({ subject, predicate }, key).trimEnd();
 }
 
 /** Returns the result of `verify` as plain data. */
-export function toPlainVerified(
-  { signatures, policies, provenance, ...report }: VerifyReport,
-  keys: ExpectedKeys,
-): Record<string, unknown> {
-  const signers = signatures.map(({ digest, fingerprint, userId, created }) => ({
-    digest,
-    fingerprint,
-    signer: userId,
-    created,
-  }));
+export function toPlainVerified({ signatures, policies, provenance, ...report }: VerifyReport, keys: ExpectedKeys) {
   return {
     good: report.problems.length === 0,
     verdict: verdictOf(report).word.toLowerCase(),
     ...report,
     ...(provenance && { provenance: { ...provenance, sources: Object.fromEntries(provenance.sources) } }),
-    signatures: signers,
+    signatures: signatures.map(({ digest, fingerprint, userId: signer, created }) => {
+      return { digest, fingerprint, signer, created };
+    }),
     sigstore: toPlainPolicies(policies, keys),
   };
 }
 
-function describeChanges({ changes }: VerifyReport): string[][] {
+type PlainVerified = ReturnType<typeof toPlainVerified>;
+
+function describeChanges({ changes }: PlainVerified): string[][] {
   if (!changes) return [];
   const kinds = Map.groupBy(changes.images, ({ kind }) => kind);
   const counts = [...kinds].map(([kind, images]) => `${images.length} ${kind}`);
@@ -60,14 +55,14 @@ function describeChanges({ changes }: VerifyReport): string[][] {
 }
 
 /** Formats the result of `verify` for a person. */
-export function formatVerified(report: VerifyReport, keys: ExpectedKeys): string {
+export function formatVerified(report: PlainVerified): string {
   const { path, arch, release, releases = [], digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
   const verdict = verdictOf(report);
   const all = images.whole === images.expected;
   const signers = report.signatures
     .filter(({ digest: signed }) => [release, ...releases.map((each) => each.release)].map(digestIn).includes(signed))
     .map(
-      ({ userId, fingerprint, created }) => `${userId}, key ${fingerprint}, on ${created.toISOString().slice(0, 10)}`,
+      ({ signer, fingerprint, created }) => `${signer}, key ${fingerprint}, on ${created.toISOString().slice(0, 10)}`,
     );
   const others = report.signatures.length - signers.length;
   const [first = 'no trusted key', ...more] = new Set(signers);
@@ -77,7 +72,7 @@ export function formatVerified(report: VerifyReport, keys: ExpectedKeys): string
     ['Signed by', first],
     ...more.map((signer) => ['', signer]),
     ...(others > 0 ? [['', `and ${others} of its images`]] : []),
-    ...describePolicies(report.policies, keys),
+    ...describePolicies(report.sigstore),
     ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} complete`],
     ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
     ...listExtraImages(report.extraImages),

@@ -1,5 +1,5 @@
 import type { Context } from '../context.ts';
-import { isPluginError, ignoreFailure, PluginError } from '../errors.ts';
+import { asFailure, ignoreFailure, PluginError } from '../errors.ts';
 import { nameSome } from '../failures.ts';
 import { attachedTo } from '../content/oci/attachment.ts';
 import type { Digest } from '../content/oci/digest.ts';
@@ -60,11 +60,5 @@ async function resolveTag(content: Bundle['content'], tag: string): Promise<Dige
 }
 
 async function findFault(content: Bundle['content'], digest: Digest): Promise<PluginError | undefined> {
-  try {
-    await content.resolve(digest);
-    return undefined;
-  } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    return error;
-  }
+  return content.resolve(digest).then(() => undefined, asFailure);
 }

@@ -33,7 +33,6 @@ interface ConfiguredBundle extends Pick<Bundle, 'form' | 'described'> {
 
 /** The signatures to check the configuration with. */
 export interface ConfigTrust {
-  /** The good signatures of all digests in it. */
   readonly good: readonly VerifiedSignature[];
   /**
    * Whether signatures that are not good are ignored, because unsigned releases are allowed or nothing was verified.

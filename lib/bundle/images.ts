@@ -142,7 +142,6 @@ export type ExtraImage = Omit<BundleImage, 'tag'>;
 export interface BundleImage {
   /** The component’s name, `release`, or the pullspec of an extra image. */
   readonly name: string;
-  /** The reference by digest. */
   readonly reference: Reference & { readonly digest: Digest };
   /** The tag in the bundle’s repository. */
   readonly tag: string;

@@ -69,7 +69,6 @@ export interface BundleMetadata {
   readonly previous: readonly string[];
   /** The size of the whole tar. */
   readonly size: number;
-  /** The blobs in the tar. */
   readonly blobs: readonly BlobRecord[];
   /** The base of a delta bundle; undefined if the bundle has all blobs. */
   readonly base?: BundleBase;

@@ -120,12 +120,10 @@ export class Exchange {
     return new Exchange(this.#target, this.#session, this.#options, context);
   }
 
-  /** The context of the caller. */
   get context(): Context {
     return this.#context;
   }
 
-  /** The retry settings. */
   get retry(): RetryOptions {
     return this.#options.retry ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 };
   }

@@ -1,5 +1,5 @@
 import type { Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
+import { asFailure } from '../errors.ts';
 import type { ClusterUpdates } from '../release/graph/graph.ts';
 import { parseArchitecture } from '../release/version.ts';
 import type { MirroringAccess } from './request.ts';
@@ -18,9 +18,9 @@ export async function readClusterUpdates(
     const { upstream, channel, releases } = version;
     return { upstream, channel, arch, known: releases };
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    const { code, message } = asFailure(error);
     // No warning, because most users mirror releases from a machine without a cluster.
-    if (error.code !== 'no-cluster') context.log('warn', `the cluster is not asked for its updates: ${error.message}`);
+    if (code !== 'no-cluster') context.log('warn', `the cluster is not asked for its updates: ${message}`);
     return undefined;
   }
 }

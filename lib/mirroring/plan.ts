@@ -4,7 +4,7 @@ import { keepAttachments } from '../content/copy/keepAttachments.ts';
 import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../content/copy/releaseOrder.ts';
 import { CopyFailure, describeFailures } from '../content/copy/copyFailure.ts';
 import { CopyTally, type CopyCounts } from '../content/copy/tally.ts';
-import { isPluginError } from '../errors.ts';
+import { asFailure, isPluginError } from '../errors.ts';
 import { attachmentName } from '../content/oci/attachment.ts';
 import { isIndex, type Descriptor } from '../content/oci/descriptor.ts';
 import type { Reference } from '../content/oci/reference.ts';
@@ -93,8 +93,7 @@ export async function runMirror(
   const root = first?.group.images[0]?.graph.root;
   if (first && root) {
     await first.store.exists(root).catch((error: unknown) => {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      const failure = new CopyFailure('destination', first.store.name, root.digest, error);
+      const failure = new CopyFailure('destination', first.store.name, root.digest, asFailure(error));
       throw describeFailures(new Map([[failure, []]]), 1);
     });
   }

@@ -1,6 +1,6 @@
 import type { Context } from '../context.ts';
 import type { CopiedImages, CopyGuard } from '../content/copy/releaseOrder.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { asFailure, isPluginError, PluginError } from '../errors.ts';
 import { RequestLimiter } from '../content/http/requestLimiter.ts';
 import { walkManifests } from '../content/store/imageGraph.ts';
 import type { ContentStore } from '../content/store/store.ts';
@@ -83,8 +83,7 @@ function isShared(store: ContentStore): boolean {
 /** Throws `busy` if releases are being removed from a repository. A registry that lists no tags cannot be checked. */
 async function checkRecords(store: ContentStore, context: Context): Promise<void> {
   const names = await store.tags().catch((error: unknown) => {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    context.log('debug', `${store.name} lists no tags: ${error.message}`);
+    context.log('debug', `${store.name} lists no tags: ${asFailure(error).message}`);
     return [];
   });
   await checkNoRun(store, names);

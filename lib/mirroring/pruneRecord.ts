@@ -11,7 +11,6 @@ import { readContent, type ContentSource, type ContentStore } from '../content/s
 
 /** What a run removes from one repository. */
 export interface PruneRecord extends RemovedContent {
-  /** The tags of the releases. */
   readonly releases: readonly string[];
   /** The run; undefined in a directory, which has a lock. */
   readonly run?: PruneRun;

@@ -39,7 +39,6 @@ export interface MirroringRequest extends ReleaseSearch {
   readonly imageStream?: string;
   /** Whether the cluster may use the registry without a trusted certificate. */
   readonly insecure: boolean;
-  /** The folder for configuration manifests. */
   readonly configFolder?: string;
   /** The folder that the user named for it: itself or a parent. Links below it are not followed for writing. */
   readonly configRoot?: string;

@@ -186,7 +186,6 @@ interface WrongBlob extends BlobRecord {
 class BlobCheck {
   /** The size of all blobs that are complete and right, in bytes. */
   verified = 0;
-  /** The first wrong blob. */
   wrong: WrongBlob | undefined;
   readonly #blobs: readonly BlobRecord[];
   #index = 0;

@@ -1,5 +1,5 @@
 import type { Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { asFailure, PluginError } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { isIndex, type Manifest } from '../content/oci/descriptor.ts';
 import { parseReference, type Reference } from '../content/oci/reference.ts';
@@ -217,8 +217,7 @@ async function readExecutable(
   try {
     return await readBuiltCommit(config.source, config.manifest, listCommits(stated, config)[1], context);
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    context.log('debug', `the executable of ${operator} cannot be read: ${error.message}`);
+    context.log('debug', `the executable of ${operator} cannot be read: ${asFailure(error).message}`);
     return undefined;
   }
 }

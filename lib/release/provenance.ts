@@ -15,7 +15,6 @@ export interface Provenance {
   readonly created?: Date;
   /** The versions of parts, such as `kubernetes`. A release with two operating systems has both: `machine-os: '9.8.1, 10.2.1'`. */
   readonly versions: Readonly<Record<string, string>>;
-  /** The source of each component. */
   readonly sources: ReadonlyMap<string, SourceCommit>;
 }
 

@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
+import { Readable } from 'node:stream';
 import { isFields } from '../fields.ts';
 import { encodeMetadata, parseMetadata, splitReleases, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
@@ -9,15 +10,19 @@ import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
+import type { Descriptor } from '../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../content/oci/digest.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import type { AdminGate } from '../release/adminGates.ts';
 import type { SignedRelease } from '../release/load.ts';
 import { readStreamsOf, type OSImageStreams } from '../release/osImageStreams.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
-import type { ContentSource } from '../content/store/store.ts';
+import { Overlay } from '../content/store/overlay.ts';
+import { readContent, type ContentSource } from '../content/store/store.ts';
 import { writeAtomically } from '../content/files/atomicWrite.ts';
-import { keepContent, KeptContent } from './keptContent.ts';
+
+/** The largest content to keep, in bytes. The layers with the manifests of a release have a few megabytes. */
+const largest = 256 * 1024 * 1024;
 
 /** Facts about a bundle whose digest and signature are verified. They are enough to update a cluster with it. */
 export interface BundleFacts {
@@ -72,6 +77,26 @@ export async function gatherFacts(
   return joinFacts(digest, metadata, releases, streams);
 }
 
+/** Wraps a source, and adds a copy of all content that is read through it to `contents`. */
+function keepContent(source: ContentSource, contents: Map<Digest, Buffer>): ContentSource {
+  const keep = async (descriptor: Descriptor): Promise<Readable> => {
+    const bytes = contents.get(descriptor.digest) ?? (await readContent(source, descriptor, largest));
+    contents.set(descriptor.digest, bytes);
+    return Readable.from([bytes]);
+  };
+  return {
+    name: source.name,
+    resolve: async (tagOrDigest) => {
+      const descriptor = await source.resolve(tagOrDigest);
+      contents.set(descriptor.digest, await readContent(source, descriptor));
+      return descriptor;
+    },
+    fetch: (descriptor, start) => (start ? source.fetch(descriptor, start) : keep(descriptor)),
+    exists: (descriptor) => source.exists(descriptor),
+    tags: () => source.tags(),
+  };
+}
+
 /**
  * Reads the facts of a bundle from the file that gatherFacts wrote on this node, and verifies the chain of trust again.
  * Undefined if there is no such file, or if another account can access it. Throws the errors of checkReleases.
@@ -88,7 +113,7 @@ export async function readFacts(
   const { signatures, contents } = evidence;
   try {
     const metadata = parseMetadata(evidence.metadata, file);
-    const content = new KeptContent(file, contents);
+    const content = new Overlay(file, undefined, contents);
     const releases = await checkReleases({ path: file, metadata, content, signatures }, trust, context);
     const streams = await readAllStreams(releases, content, context);
     // Agents of an earlier version kept no labels.

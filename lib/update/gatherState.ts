@@ -1,5 +1,5 @@
 import { checkInterrupted, type Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
+import { asFailure } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textsOf, isFields } from '../fields.ts';
 import type { Cluster } from '../cluster/client.ts';
 import type { StoredObject } from '../cluster/fields.ts';
@@ -54,8 +54,7 @@ export async function* gatherState(cluster: Cluster, context: Context): AsyncGen
     try {
       return await read();
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      failures.push(`${what}: ${error.message}`);
+      failures.push(`${what}: ${asFailure(error).message}`);
       return undefined;
     }
   };

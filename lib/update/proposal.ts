@@ -1,6 +1,6 @@
 import { upgradeBundleName } from '../bundle/sidecars.ts';
 import type { Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
+import { ignoring } from '../errors.ts';
 import { withoutBases, type FoundBundle } from '../node/media/medium.ts';
 import { architectures } from '../release/version.ts';
 import type { Cluster } from '../cluster/client.ts';
@@ -49,12 +49,9 @@ export async function followProposals(
   if (!first) return;
   const { name, node, version, arch } = first;
   const metadata = { name, annotations: { [proposalAnnotation]: node } };
-  try {
-    await cluster.create({ ...upgradeBundleKind, metadata, spec: { bundle: {} } });
+  const made = { ...upgradeBundleKind, metadata, spec: { bundle: {} } };
+  if (await cluster.create(made).catch(ignoring('conflict')))
     context.log('info', `${node} has ${version} ${arch}: created UpgradeBundle ${name}`);
-  } catch (error) {
-    if (!isPluginError(error, 'conflict')) throw error;
-  }
 }
 
 /** Returns whether the controller created an UpgradeBundle, and no administrator has allowed it or named its file. */
@@ -64,10 +61,6 @@ function isProposal({ metadata: { annotations = {} }, spec: { bundle } }: Upgrad
 
 /** Deletes this version of an object: its digest may be allowed now. */
 async function remove(cluster: Cluster, bundle: UpgradeBundle, context: Context): Promise<void> {
-  try {
-    if (await cluster.delete(bundle))
-      context.log('info', `deleted UpgradeBundle ${bundle.metadata.name}: no node has its bundle any more`);
-  } catch (error) {
-    if (!isPluginError(error, 'conflict')) throw error;
-  }
+  if (await cluster.delete(bundle).catch(ignoring('conflict')))
+    context.log('info', `deleted UpgradeBundle ${bundle.metadata.name}: no node has its bundle any more`);
 }

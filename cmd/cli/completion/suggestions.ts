@@ -87,7 +87,6 @@ const kinds = {
   'upgrade-bundles': upgradeBundleKind,
 } as const;
 
-/** A suggestion that needs the cluster. */
 type ClusterSuggestion = keyof typeof kinds;
 
 /**

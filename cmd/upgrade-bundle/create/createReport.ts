@@ -66,7 +66,7 @@ function describe(
     ['Release', metadata.release],
     ['Version', `${nameReleases(metadata)} ${metadata.arch}`],
     ['Signed by', signer],
-    ...describePolicies(policies ?? [], expectedKeys),
+    ...describePolicies(toPlainPolicies(policies ?? [], expectedKeys)),
     ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
     ...describeCatalogs(catalogs),
     ...describeStreams(osImageStreams),

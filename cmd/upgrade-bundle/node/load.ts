@@ -1,6 +1,5 @@
 import { constants, setPriority } from 'node:os';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
-import type { SignedBundle } from '../../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { LoadResult } from '../../../lib/node/images/load.ts';
 import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
@@ -9,12 +8,12 @@ import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { checkFile, digestOption, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
-import { formatBytes, formatFields, nameReleases } from '../../cli/format.ts';
+import { formatBytes, formatFields } from '../../cli/format.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/values/token.ts';
-import { describePolicies, nameSigners, toPlainPolicies, trustOf } from '../../cli/trust.ts';
+import { describeSigned, nameVersions, toPlainSigned, trustOf, type PlainSigned } from '../../cli/trust.ts';
 import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
 
 const options = {
@@ -118,8 +117,8 @@ export const command = defineCommand({
     const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const signed = await checkSigned(bundle, trust, loading);
     const result = await loadBundle(bundle, { storage, images, limits: { concurrency }, verify: args.verify }, loading);
-    const plain = { ...result, extraImages: signed.extraImages, sigstore: toPlainPolicies(signed.policies) };
-    await terminal.printResult(args.output, plain, toWords(result, signed, bundle));
+    const loaded = { bundle: bundle.path, ...toPlainSigned(signed), ...result };
+    await terminal.printResult(args.output, loaded, toWords(loaded));
   },
 });
 
@@ -139,17 +138,16 @@ async function readExpected({ bundle, digest, sha256 }: LoadArguments): Promise<
   return digest === undefined ? undefined : readDigest(digest);
 }
 
-function toWords(result: LoadResult, signed: SignedBundle, { metadata, path }: Bundle): string {
+function toWords(result: LoadResult & PlainSigned & { readonly bundle: string }): string {
   const { store, images, loaded, skipped, bytes, countedBy } = result;
   const rows = [
-    ['Release', `${nameReleases(metadata)} ${metadata.arch}`],
-    ['', metadata.release],
-    ['Signed by', nameSigners(signed)],
-    ...describePolicies(signed.policies),
+    ['Release', nameVersions(result)],
+    ['', result.release],
+    ...describeSigned(result),
     ['Images', `${images.length}: ${loaded} loaded (${formatBytes(bytes)}), ${skipped} present`],
-    ...listExtraImages(signed.extraImages),
+    ...listExtraImages(result.extraImages),
     ['Store', `${store.graphRoot} (${store.driver})`],
-    ['Bundle', path],
+    ['Bundle', result.bundle],
     ['Counted', `all are there${countedBy === undefined ? '' : `, ${countedBy} says so too`}`],
   ];
   return [loaded === 0 ? 'Nothing to do: everything is present' : 'Loaded', formatFields(rows)].join('\n');

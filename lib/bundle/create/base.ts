@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { asFailure, PluginError } from '../../errors.ts';
 import { parseAttachmentTag } from '../../content/oci/attachment.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
@@ -109,8 +109,7 @@ async function readHeld({ images, ...base }: HeldImages, origin: BundleOrigin, c
       const contents = await gatherContents(references, (each) => origin.sourceOf(each), { onEvent: () => undefined });
       known.set(image, new Set(contents.blobs.keys()));
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      context.log('debug', `${image} of the site is not compared: ${error.message}`);
+      context.log('debug', `${image} of the site is not compared: ${asFailure(error).message}`);
     }
   };
   await Promise.all(images.map(read));

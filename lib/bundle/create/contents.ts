@@ -69,7 +69,6 @@ export interface FetchTask {
   /** The names of the images that need it. */
   readonly names: readonly string[];
   readonly digest: Digest;
-  /** The name of the source. */
   readonly source: string;
   readonly task: Promise<unknown>;
 }

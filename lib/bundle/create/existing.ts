@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import { asFailure, isPluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, type Reference } from '../../content/oci/reference.ts';
 import type { ArchiveDigests } from '../../content/archive/volumeDigests.ts';
@@ -16,7 +16,6 @@ import { describeVolumes } from '../split.ts';
 import { verifyBundle } from '../verify/verify.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';
 
-/** The expected content of a bundle. */
 interface ExpectedBundle {
   /** The releases in their order. */
   readonly references: readonly (Reference & { readonly digest: Digest })[];
@@ -76,8 +75,7 @@ export async function checkExisting(
     if (!dryRun) await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
     return { metadata, digest: report.digest, isRead: true };
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    context.log('warn', `${error.message}; creating it again`);
+    context.log('warn', `${asFailure(error).message}; creating it again`);
     return undefined;
   }
 }

@@ -133,7 +133,6 @@ async function findPackedAttachments({ tags, manifests }: Contents, content: Con
   return found;
 }
 
-/** Checks that the destination has the pushed tags. */
 async function confirmTags(copies: readonly Image[], destination: ContentStore, context: Context): Promise<void> {
   const isThere = async ({ digest }: Descriptor, tag: string): Promise<boolean> => {
     try {

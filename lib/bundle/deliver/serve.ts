@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { asFailure, PluginError } from '../../errors.ts';
 import { attachedTo } from '../../content/oci/attachment.ts';
 import { isIndex, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
@@ -96,8 +96,7 @@ async function listAttachments(content: ContentSource, context: Context): Promis
       if (isAttachment(tag, root.digest, (digest) => manifests.get(digest))) found.push(tag);
       else warnOfImages([tag], context);
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      context.log('warn', `${tag} cannot be served: ${error.message}`);
+      context.log('warn', `${tag} cannot be served: ${asFailure(error).message}`);
     }
   }
   return found;
@@ -120,8 +119,7 @@ async function readRepositories({ metadata, content }: Bundle, context: Context)
     try {
       if (digest) await visit(digest, digests);
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      context.log('warn', `${pullspec} cannot be served: ${error.message}`);
+      context.log('warn', `${pullspec} cannot be served: ${asFailure(error).message}`);
     }
   }
   return repositories;

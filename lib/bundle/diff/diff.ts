@@ -25,7 +25,6 @@ import { compareReleases, type ChangedImage } from '../verify/changes.ts';
 /** The way to releases that are named by a version or an image. */
 export interface DiffAccess {
   readonly arch: Architecture;
-  /** The repository for versions. */
   readonly repository: string;
   readonly sourceOf: (reference: Reference) => ContentSource;
 }
@@ -75,7 +74,6 @@ export interface ReleaseDiff {
 interface Side extends DiffSide {
   readonly content: Release;
   readonly sizes: ReadonlyMap<Digest, number>;
-  /** The blobs of each component. */
   readonly blobsOf: ReadonlyMap<string, ReadonlySet<Digest>>;
 }
 

@@ -1,5 +1,5 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, type PluginError } from '../../errors.ts';
+import { asFailure } from '../../errors.ts';
 import { attachmentKinds, attachmentTag, parseAttachmentTag } from '../../content/oci/attachment.ts';
 import { childrenOf, isManifest, sumSizes } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
@@ -231,7 +231,7 @@ async function walkImage(
   const pieces = new Map<Digest, Piece>();
   const platforms = new Map<Digest, string>();
   const notes = new Set<string>();
-  const note = (error: unknown): void => void notes.add(passOver(error).message);
+  const note = (error: unknown): void => void notes.add(asFailure(error).message);
   const { manifests, attachments, notAttached } = (await reader.read(content, root, note).catch(note)) ?? emptyGraph;
   const walked = [...walkManifests(root, (digest) => manifests.get(digest)?.manifest)];
   const own = new Set(walked.map(({ digest }) => digest));
@@ -265,9 +265,4 @@ function nameOf(platform: unknown): string {
   const { os, architecture, variant } = (platform ?? {}) as Record<string, unknown>;
   const parts = [os, architecture, variant].filter((part) => typeof part === 'string' && /^[\w.-]{1,40}$/.test(part));
   return parts.length === 0 ? 'unknown' : parts.join('/');
-}
-
-function passOver(error: unknown): PluginError {
-  if (!isPluginError(error) || error.code === 'interrupted') throw error;
-  return error;
 }

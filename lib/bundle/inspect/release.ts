@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import { asFailure } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { readStreamsOf, type OSImageStreams, type OSImageStreamSet } from '../../release/osImageStreams.ts';
 import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
@@ -65,8 +65,7 @@ async function readRelease({ content }: Bundle, pullspec: string, context: Conte
     const descriptor = await content.resolve(digestIn(pullspec));
     return await readPayload(content, descriptor, { repository: repositoryIn(pullspec) }, context);
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    context.log('debug', `${pullspec}: ${error.message}`);
+    context.log('debug', `${pullspec}: ${asFailure(error).message}`);
     return undefined;
   }
 }

@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import { asFailure } from '../../errors.ts';
 import { parseDigest, type Digest } from '../../content/oci/digest.ts';
 import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
 import { readPayload, type Release } from '../../release/release.ts';
@@ -48,7 +48,7 @@ export async function findChanges(
       return { version, release: pullspec, ...compareReleases(before, release) };
     } catch (error) {
       // A bundle of another release may be in the same folder.
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      asFailure(error);
     }
   }
   return undefined;

@@ -13,7 +13,6 @@ import type { VerifyTrust } from '../signatureCheck.ts';
 
 /** The requirements of an update with a bundle. */
 export interface UpdatePlan {
-  /** The path of the bundle. */
   readonly path: string;
   readonly version: string;
   readonly arch: Architecture;

@@ -25,7 +25,6 @@ export interface ArchiveFile extends Pick<RandomAccess, 'read'> {
  */
 export class Archive {
   readonly path: string;
-  /** The files of the archive. */
   readonly found: FoundArchive;
   /** The entries by path, in the order of the tar. */
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
@@ -133,7 +132,6 @@ export class Archive {
     return [...names].sort();
   }
 
-  /** Returns the content of one repository. */
   repository(name: string): ContentSource & LocalContent {
     return new ArchiveRepository(this, name);
   }

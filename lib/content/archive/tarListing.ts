@@ -118,7 +118,6 @@ class Reading {
     }
   }
 
-  /** Returns the listing of a complete tar. */
   finish(): TarListing {
     return { ...this.#listing(), end: this.#position };
   }

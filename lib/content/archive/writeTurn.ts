@@ -8,7 +8,6 @@ const waitLimit = 100;
  * This is not a lock: after the longest wait a thread writes without a turn.
  */
 export class WriteTurn {
-  /** Memory that all threads share. */
   readonly memory: SharedArrayBuffer;
   readonly #state: Int32Array;
 

@@ -40,7 +40,6 @@ export class CopyTally {
     this.#plan();
   }
 
-  /** Returns the listener for the events of a copy, by its index. */
   listenTo(copy: number): Context['onEvent'] {
     const account = this.#accounts[copy];
     return (event) => {

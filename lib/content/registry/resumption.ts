@@ -21,7 +21,6 @@ export class Resumption {
     this.#offset = start;
   }
 
-  /** Whether the content is complete. */
   get isComplete(): boolean {
     return this.#offset === this.#size;
   }

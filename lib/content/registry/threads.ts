@@ -24,7 +24,6 @@ interface Thread {
   /** The largest number of concurrent downloads in this thread: its share of the limit for one registry. */
   readonly share: number;
   readonly tasks: Map<number, Task>;
-  /** The error that ended it. */
   failure?: PluginError;
 }
 

@@ -65,7 +65,6 @@ export interface ServedFile {
 /** A request and its result. */
 export interface ServedResponse {
   readonly method: string;
-  /** The path with the query. */
   readonly path: string;
   readonly status: number;
   /** The User-Agent of the client. */
@@ -108,7 +107,6 @@ class Handler {
   /** Sizes of blobs from manifests, for sources without `sizeOf`. */
   readonly #sizes = new Map<Digest, number>();
   readonly #sender: ContentSender;
-  /** The number of current clients of each file. */
   readonly #clients = new Map<ServedFile, number>();
   readonly #streams: StreamQueue | undefined;
 

@@ -1,34 +1,36 @@
 import { Readable } from 'node:stream';
 import { PluginError } from '../../errors.ts';
-import type { Descriptor } from '../oci/descriptor.ts';
-import { digestOf } from '../oci/digest.ts';
+import { parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { digestOf, type Digest } from '../oci/digest.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 
-/** Content in memory on top of a repository, for an image that shares layers with another one. */
+/** Content in memory, alone or on top of a repository, for an image that shares layers with another one. */
 export class Overlay implements ContentSource {
   readonly name: string;
-  readonly #base: ContentSource;
-  readonly #own = new Map<string, { readonly descriptor: Descriptor; readonly bytes: Buffer }>();
+  readonly #base: ContentSource | undefined;
+  readonly #own: Map<string, Buffer>;
 
-  constructor(name: string, base: ContentSource) {
+  constructor(name: string, base: ContentSource | undefined, own: ReadonlyMap<Digest, Buffer> = new Map()) {
     this.name = name;
     this.#base = base;
+    this.#own = new Map(own);
   }
 
   /** Adds content, and returns its descriptor. */
   add(mediaType: string, bytes: Buffer): Descriptor {
-    const descriptor = { mediaType, digest: digestOf(bytes), size: bytes.length };
-    this.#own.set(descriptor.digest, { descriptor, bytes });
-    return descriptor;
+    const digest = digestOf(bytes);
+    this.#own.set(digest, bytes);
+    return { mediaType, digest, size: bytes.length };
   }
 
   /**
-   * Returns the descriptor of added content. Content of the base can be fetched, but not resolved. Throws `not-found`.
+   * Returns the descriptor of an own manifest. Content of the base can be fetched, but not resolved. Throws `not-found`.
    */
   async resolve(digest: string): Promise<Descriptor> {
-    const own = this.#own.get(digest);
-    if (own) return own.descriptor;
-    throw new PluginError('not-found', `${this.name} has no ${digest}`);
+    const bytes = this.#own.get(digest);
+    if (!bytes) throw this.#lack(digest);
+    const { mediaType } = parseManifest(bytes, `${digest} in ${this.name}`);
+    return { mediaType, digest: digest as Digest, size: bytes.length };
   }
 
   /** Returns whether content was added here. */
@@ -37,16 +39,21 @@ export class Overlay implements ContentSource {
   }
 
   async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
-    const own = this.#own.get(descriptor.digest);
-    if (!own) return this.#base.fetch(descriptor, start);
-    return verifyStream(Readable.from([own.bytes.subarray(start)]), descriptor, this.name, start);
+    const bytes = this.#own.get(descriptor.digest);
+    if (bytes) return verifyStream(Readable.from([bytes.subarray(start)]), descriptor, this.name, start);
+    if (this.#base) return this.#base.fetch(descriptor, start);
+    throw this.#lack(descriptor.digest);
   }
 
   async exists(descriptor: Descriptor): Promise<boolean> {
-    return this.#own.has(descriptor.digest) || this.#base.exists(descriptor);
+    return this.#own.has(descriptor.digest) || (await this.#base?.exists(descriptor)) === true;
   }
 
   async tags(): Promise<string[]> {
     return [];
+  }
+
+  #lack(digest: string): PluginError {
+    return new PluginError('not-found', `${this.name} does not have ${digest}`);
   }
 }

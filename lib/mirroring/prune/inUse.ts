@@ -8,7 +8,6 @@ import type { MirroringAccess } from '../request.ts';
 
 /** What a cluster needs: the versions in its history, and the images that it runs, has pinned or names. */
 export interface ClusterNeeds {
-  /** The name of the cluster. */
   readonly name: string;
   readonly versions: ReadonlySet<string>;
   readonly digests: ReadonlySet<Digest>;

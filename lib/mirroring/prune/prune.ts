@@ -20,7 +20,6 @@ export interface PruneRequest {
   readonly destination: Destination;
   /** Versions, or tags of releases with their architecture. */
   readonly keep: readonly string[];
-  /** The folder with the configuration of the releases. */
   readonly configFolder?: string;
   /** The folder that the user named for it: itself or a parent. Nothing is removed through a link below it. */
   readonly configRoot?: string;
@@ -38,7 +37,6 @@ export interface PruneRequest {
 export interface PruneOutcome {
   readonly releases: readonly JudgedRelease[];
   readonly repositories: readonly RepositoryPlan[];
-  /** The configuration files. */
   readonly files: readonly string[];
   /** The size in bytes of the content that nothing else at the target needs. */
   readonly bytes: number;

@@ -7,7 +7,6 @@ import { checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } 
 import type { RemovedContent } from '../../content/store/directoryRemoval.ts';
 import { ignoreUnreadable, type PrunedRepository } from './repository.ts';
 
-/** The planned removal. */
 interface Removal {
   readonly releases: readonly JudgedRelease[];
   readonly repositories: readonly RepositoryPlan[];

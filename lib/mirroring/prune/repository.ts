@@ -23,7 +23,6 @@ export interface ReadManifest {
 export class PrunedRepository {
   readonly place: Place;
   readonly store: ContentStore;
-  /** The tags with their digests. */
   readonly tags = new Map<string, Digest>();
   readonly #registries: Registries;
   readonly #corrupt = new Set<Digest>();

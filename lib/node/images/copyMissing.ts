@@ -3,7 +3,7 @@ import type { Bundle } from '../../bundle/bundle.ts';
 import { descriptorOf } from '../../bundle/complete.ts';
 import { serveBundle } from '../../bundle/deliver/serve.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { asFailure, isPluginError, PluginError } from '../../errors.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { copyAll, type CopyLimits } from './copyQueue.ts';
 import type { HostStorage } from './hostStorage.ts';
@@ -87,10 +87,8 @@ async function findFault(
     try {
       await finished((await content.fetch(descriptorOf({ digest, size }))).resume());
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      const { code, message } = error;
-      if (code !== 'not-readable')
-        return new PluginError(code, message, { hint: error.hint ?? corruptHint, cause: error });
+      const { code, message, hint = corruptHint } = asFailure(error);
+      if (code !== 'not-readable') return new PluginError(code, message, { hint, cause: error });
       return new PluginError(code, `cannot read ${path}: ${message}`, { hint: removedHint, cause: error });
     }
   }

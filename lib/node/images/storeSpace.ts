@@ -11,7 +11,6 @@ import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';
 /** Layers are larger in a store than in a bundle: an OpenShift release grows from 16 to 32 GiB. */
 const unpackedFactor = 2;
 
-/** The destination of images. */
 interface Destination {
   readonly host: Host;
   readonly store: ImageStore;

@@ -7,7 +7,6 @@ import { join } from 'node:path';
 export interface Host {
   /** The root of its file system: `/`, or `/host` in a container that mounts it there. */
   readonly root: string;
-  /** The environment of its programs. */
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 

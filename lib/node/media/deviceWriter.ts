@@ -141,7 +141,6 @@ export async function writeDevice(
   await verifyDevice(path, bundle.digest, verifying);
 }
 
-/** The bytes of a bundle. */
 interface BundleBytes {
   readonly size: number;
   readonly digest: Digest;

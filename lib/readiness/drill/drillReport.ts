@@ -74,7 +74,6 @@ export class DrillReport {
     return Math.max(0, ...this.#running.values());
   }
 
-  /** The result of each pod. */
   results(): PodResult[] {
     return this.pods.map((pod) => {
       const seconds = this.#running.get(pod);

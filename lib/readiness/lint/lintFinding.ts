@@ -2,7 +2,6 @@ import { formatSubject, type Severity, type Subject } from '../../cluster/findin
 
 /** A part of a manifest that needs a registry. */
 export interface LintFinding {
-  /** The id of the rule. */
   readonly rule: string;
   readonly severity: Severity;
   /** The component of the release, by its image or the name of the manifest. */

@@ -5,7 +5,7 @@ import { parseVolumeName } from '../../content/archive/volumes.ts';
 import { openBundle } from '../../bundle/open.ts';
 import { splitReleases } from '../../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { asFailure, messageOf, PluginError } from '../../errors.ts';
 import { isMissing } from '../../content/files/fileContent.ts';
 import { RootFolder } from '../../content/files/rootFolder.ts';
 import { readSmallFile, readSmallInput } from '../../content/files/smallFile.ts';
@@ -158,8 +158,7 @@ function textOf(bytes: Buffer): string | { unreadable: string } {
 }
 
 function describeFailure(error: unknown): { unreadable: string } {
-  if (!isPluginError(error) || error.code === 'interrupted') throw error;
-  return { unreadable: error.message };
+  return { unreadable: asFailure(error).message };
 }
 
 /** Whether a folder is a mirror directory, or has the volumes of a bundle. */

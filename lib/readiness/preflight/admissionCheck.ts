@@ -1,6 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../failures.ts';
-import { isPluginError } from '../../errors.ts';
+import { asFailure, ignoreFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
 import { subjectOf, type Finding, type Severity } from '../../cluster/finding.ts';
@@ -38,8 +38,7 @@ export async function checkPullAdmission(cluster: Cluster): Promise<Finding[]> {
       ...(await probePlatform(cluster)),
     ];
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    const message = `whether the cluster makes every pod pull its images cannot be told: ${error.message}`;
+    const message = `whether the cluster makes every pod pull its images cannot be told: ${asFailure(error).message}`;
     return [{ check: 'pull-policy', severity: 'info', subject, message, advice: advice.unknown }];
   }
 }
@@ -55,13 +54,9 @@ function findRewritten(image: unknown, severity: Severity, namespace: string): F
 /** Creates the pod in a dry run where the pods of OpenShift are; finds nothing if that is not allowed. */
 async function probePlatform(cluster: Cluster): Promise<Finding[]> {
   const namespace = 'openshift-machine-config-operator';
-  try {
-    const { spec } = await cluster.create({ ...probe, metadata: { ...probe.metadata, namespace } }, { dryRun: true });
-    return findRewritten(listOf(fieldsOf(spec)['containers'])[0]?.['image'], 'blocker', namespace);
-  } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    return [];
-  }
+  const own = { ...probe, metadata: { ...probe.metadata, namespace } };
+  const made = await cluster.create(own, { dryRun: true }).catch(ignoreFailure);
+  return made ? findRewritten(listOf(fieldsOf(made['spec'])['containers'])[0]?.['image'], 'blocker', namespace) : [];
 }
 
 /** The name of the pod that preflight creates in a dry run. Our own policies ignore it. */

@@ -1,4 +1,4 @@
-import { ignoring, isPluginError, type PluginError } from '../../errors.ts';
+import { asFailure, ignoring, type PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, type Reference } from '../../content/oci/reference.ts';
 import type { MirrorSets } from '../../content/registry/mirrors.ts';
@@ -12,7 +12,6 @@ export interface MirrorAccess {
   readonly pushCommand: (mirror: string, version: string) => string;
 }
 
-/** An image by digest. */
 type DigestReference = Reference & { readonly digest: Digest };
 
 /** The mirrors of a site. The first failure ends all questions, because each would take as long. */
@@ -47,8 +46,8 @@ export class SiteMirrors {
     try {
       return await action();
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      this.failure ??= error;
+      const failure = asFailure(error);
+      this.failure ??= failure;
       return undefined;
     }
   }

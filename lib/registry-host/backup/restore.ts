@@ -28,7 +28,6 @@ const containerSize = 2 ** 24;
 
 /** Input of a restore. */
 export interface RestoreRequest extends ExecutionRequest {
-  /** The backup. */
   readonly input: string;
   /** The new name of the registry, without a port; that of the backup if undefined. */
   readonly hostname: string | undefined;

@@ -211,7 +211,6 @@ export function isKeyOf(certificate: X509Certificate, pem: string): boolean {
   }
 }
 
-/** Returns the first certificate of a chain. */
 function firstCertificate(path: string, text: string): X509Certificate {
   try {
     return new X509Certificate(text);

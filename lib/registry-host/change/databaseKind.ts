@@ -28,7 +28,6 @@ export interface DatabaseKind {
   check(commands: HostCommands, copy: string): Promise<void>;
   /** Checks that a copy exists. Throws `invalid-file`. */
   requireCopy(commands: HostCommands, copy: string): Promise<void>;
-  /** Returns a digest of the files of a copy. */
   digest(commands: HostCommands, copy: string): Promise<string>;
   restore(commands: HostCommands, copy: string, folder: string): Promise<void>;
   /** Removes files of a copy that only the user of the container may remove. */

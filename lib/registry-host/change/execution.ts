@@ -62,7 +62,6 @@ export async function requireUntouched({ force, records }: OpenRegistry, journal
   });
 }
 
-/** A registry that is changed. */
 interface ChangingRegistry extends OpenRegistry {
   /** When it stopped, on the clock of `performance`. A resumed run does not know it. */
   stopped: number | undefined;
@@ -73,7 +72,6 @@ interface StepResult extends Pick<UpgradeJournal, 'copyDigest' | 'outage'> {
   readonly phase?: ForwardPhase;
 }
 
-/** The steps of a change, by phase. */
 const steps: Readonly<
   Record<ForwardPhase, (registry: ChangingRegistry, journal: UpgradeJournal) => Promise<StepResult>>
 > = {

@@ -33,9 +33,7 @@ export interface RollbackPlan {
   /** The change that it reverts, as the subject of a sentence, and the start of that change (ISO 8601). */
   readonly title: string;
   readonly begun: string;
-  /** Whether the change is unfinished. */
   readonly unfinished: boolean;
-  /** The files that it writes or removes. */
   readonly files: readonly string[];
   /** The folder of the database that is replaced with the one of the backup; undefined if none is. */
   readonly database: string | undefined;

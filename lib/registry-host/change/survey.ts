@@ -18,7 +18,6 @@ import { UpgradeRecords } from './upgradeRecords.ts';
 /** The input of a survey. */
 export interface SurveyRequest {
   readonly files: HostFiles;
-  /** The detected registry. */
   readonly detected: DetectedInstallation;
   /** The images to change to; the images of `release` if it is given. */
   readonly target: TargetImages;
@@ -31,7 +30,6 @@ export interface SurveyRequest {
 /** The state of a registry, and the plan for it. */
 export interface RegistrySurvey {
   readonly certificates: HostCertificates;
-  /** The options of the renewal. */
   readonly renewal: RenewalOptions;
   readonly renewals: RenewalNeed;
   readonly plan: UpgradePlan;

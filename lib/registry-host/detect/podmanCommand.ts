@@ -16,7 +16,6 @@ export interface PodmanCommand {
   readonly options: readonly PodmanOption[];
   /** The image; undefined for a pod, whose image is in the option `infra-image`. */
   readonly image: Word | undefined;
-  /** The command of the container. */
   readonly command: readonly Word[];
 }
 

@@ -131,10 +131,8 @@ export interface ReleaseImage {
 export interface RegistryRelease {
   /** A bundle, a manifest list in a registry or image layout, or an archive of the installer. */
   readonly kind: 'bundle' | 'list' | 'installer';
-  /** Its name in errors. */
   readonly name: string;
   readonly version: string | undefined;
-  /** Its architecture, if known. */
   readonly arch: Architecture | undefined;
   /** The approximate size in podman, in bytes. */
   readonly size: number;

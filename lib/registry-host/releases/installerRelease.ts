@@ -23,7 +23,6 @@ interface Findings {
   readonly digest: Digest;
   /** The size of each image’s files, in bytes. */
   readonly sizes: ReadonlyMap<ReleaseComponent, number>;
-  /** The names of the images in the installer. */
   readonly names: TargetImages;
   readonly arch: Architecture | undefined;
 }

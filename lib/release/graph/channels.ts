@@ -1,5 +1,5 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { asFailure, PluginError } from '../../errors.ts';
 import { fieldsOf } from '../../fields.ts';
 import { readDocuments } from '../documents.ts';
 import { channelsOf, compareVersions, isSameMinor, isVersion, parseVersion, type Architecture } from '../version.ts';
@@ -122,8 +122,7 @@ async function findPatches(
       if (own.length > 0) return own.sort(compareVersions).reverse().slice(0, patchesShown);
     }
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    context.log('debug', `the latest patches are not known: ${error.message}`);
+    context.log('debug', `the latest patches are not known: ${asFailure(error).message}`);
   }
   return [];
 }

@@ -1,5 +1,5 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { asFailure, messageOf, PluginError } from '../../errors.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { printable } from '../../content/http/networkErrors.ts';
@@ -86,9 +86,8 @@ async function askGraph(
       if (node) return pullspecOf(node, where);
       nodes.push(...found.nodes.values());
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
       // A failing server would also fail for the next channel, perhaps slowly.
-      return { where, nodes, problem: error };
+      return { where, nodes, problem: asFailure(error) };
     }
   }
   return { where, nodes };

@@ -51,7 +51,6 @@ export async function buildGraphDataImage(options: GraphDataOptions, context: Co
   });
 }
 
-/** Release signatures by the digests of the releases. */
 type ReleaseSignatures = ReadonlyMap<Digest, readonly Uint8Array[]>;
 
 /**

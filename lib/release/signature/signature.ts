@@ -18,7 +18,6 @@ export interface VerifiedSignature {
   readonly fingerprint: string;
   /** The ID of the key or subkey that signed, in upper-case hex. */
   readonly keyId: string;
-  /** The user ID of the key. */
   readonly userId: string;
   readonly created: Date;
 }

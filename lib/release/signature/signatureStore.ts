@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
+import { asFailure, ignoring, PluginError } from '../../errors.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
 import { isHttp, type FetchFile } from '../../content/http/fetchFile.ts';
 import { printable } from '../../content/http/networkErrors.ts';
@@ -76,11 +76,11 @@ async function askStore(reader: StoreReader, digest: Digest, context: Context): 
       if (!signature) break;
       signatures.push(signature);
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      problem ??= error;
+      const failure = asFailure(error);
+      problem ??= failure;
       // A signature that is too large says nothing about the next one. A failing server would fail
       // again, slowly.
-      if (error.code !== 'too-large') break;
+      if (failure.code !== 'too-large') break;
     }
   }
   return { store: reader.store, signatures, problem };

@@ -25,7 +25,6 @@ import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from '..
 
 /** Options of an AgentLoop. */
 export interface AgentLoopOptions {
-  /** The name of the node. */
   readonly node: string;
   readonly media: Pick<AgentMedia, 'find' | 'wait'>;
   readonly tools: AgentTools;

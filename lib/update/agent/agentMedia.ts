@@ -2,7 +2,7 @@ import { lstat, realpath, stat, readFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { asFailure, isPluginError, messageOf } from '../../errors.ts';
 import { DeviceEvents } from '../../node/media/deviceEvents.ts';
 import { HungDevices } from '../../node/media/hungDevices.ts';
 import { mountLock } from '../../node/media/privateMounts.ts';
@@ -139,8 +139,7 @@ export class AgentMedia {
         if (event.event === 'removed') this.#context.log('info', `${event.device} was removed`);
       }
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      this.#warnOnce(`cannot search the media: ${error.message}`);
+      this.#warnOnce(`cannot search the media: ${asFailure(error).message}`);
     }
   }
 

@@ -1,5 +1,5 @@
 import type { Context, TransferEvent } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { asFailure, ignoreFailure, isPluginError, messageOf } from '../../errors.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
@@ -15,7 +15,7 @@ import { AgentJob } from './agentJob.ts';
 import type { AgentPeers, FetchOutcome } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleCache, CachedBundle } from './bundleCache.ts';
-import { faultOf, isContentFault } from './contentFault.ts';
+import { isContentFault } from './contentFault.ts';
 import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,
@@ -98,9 +98,8 @@ export class AgentNode {
     if (task.kind === 'pin') this.#pin(bundle);
   }
 
-  /** Returns the progress that the node reports. */
   async describe(bundle: UpgradeBundle, node: NodeFacts): Promise<NodeProgress> {
-    const free = await this.#tools.images.measureFree().catch((error: unknown) => void faultOf(error));
+    const free = await this.#tools.images.measureFree().catch(ignoreFailure);
     const { images, bytes } = this.#state;
     const phase = nodePhase(this.#state, this.#job, bundle, node);
     const messages = [...nodeMessages(this.#state, this.#job, phase), ...(this.#tools.messages?.() ?? [])];
@@ -135,7 +134,7 @@ export class AgentNode {
     try {
       if (this.#state.source.kind !== 'open') {
         const copy = await cache.openCopy(this.digest, this.#context).catch((error: unknown) => {
-          fault = faultOf(error);
+          fault = asFailure(error).message;
         });
         if (copy) await this.#offer(copy, undefined);
       }
@@ -150,7 +149,7 @@ export class AgentNode {
       this.#countedFor = stage;
       return fault;
     } catch (error) {
-      return faultOf(error);
+      return asFailure(error).message;
     }
   }
 

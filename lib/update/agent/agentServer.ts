@@ -21,7 +21,6 @@ import { peerBasePath, peerPath } from './agentPeers.ts';
 const mostUploads = 2;
 /** The limits for a client. A client that is disconnected resumes its transfer, here or at another node. */
 const limits = { idleTimeout: 30_000, minimumRate: 64 * 1024, maximumTime: 60 * 60_000 };
-/** The name of the Service of all agents. */
 const serviceName = 'bundle';
 
 /** Settings of an agent’s server. */

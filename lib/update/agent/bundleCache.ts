@@ -6,7 +6,7 @@ import { type Bundle } from '../../bundle/bundle.ts';
 import { addBases, addContents, listMissingBlobs } from '../../bundle/complete.ts';
 import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { asFailure, PluginError } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
 import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/baseBlobs.ts';
 import { baseBlobsPath, checkBundleDigest, compareDigest, hashBundle, replicaPath } from '../../node/replica.ts';
@@ -96,8 +96,7 @@ export class BundleCache {
       await checkBaseBlobs(bundle, context);
       return true;
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      context.log('warn', messageOf(error));
+      context.log('warn', asFailure(error).message);
       return false;
     }
   }

@@ -15,9 +15,3 @@ const contentFaults: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 export function isContentFault(error: unknown): error is PluginError {
   return isPluginError(error) && contentFaults.has(error.code);
 }
-
-/** Returns the message of an error. Throws `interrupted`, and unexpected errors. */
-export function faultOf(error: unknown): string {
-  if (!isPluginError(error) || error.code === 'interrupted') throw error;
-  return error.message;
-}

@@ -1,4 +1,4 @@
-import { isPluginError } from '../../errors.ts';
+import { ignoreFailure } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/fields.ts';
@@ -45,15 +45,9 @@ export async function findWaitingController(
   const { generation } = fieldsOf(rendered?.metadata);
   if (fieldsOf(rendered?.['status'])['observedGeneration'] === generation) return undefined;
   const pod = leader.metadata.name;
-  const read = async (limit: { tailLines?: number; limitBytes?: number }): Promise<string> => {
-    try {
-      return await cluster.readLog({ name: pod, namespace }, { container: name, ...limit });
-    } catch (error) {
-      // The kubelet of the pod may be unreachable. The wait is worth reporting without the log.
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      return '';
-    }
-  };
+  // The kubelet of the pod may be unreachable. The wait is worth reporting without the log.
+  const read = async (limit: { tailLines?: number; limitBytes?: number }): Promise<string> =>
+    (await cluster.readLog({ name: pod, namespace }, { container: name, ...limit }).catch(ignoreFailure)) ?? '';
   const [head, tail] = [await read({ limitBytes: 4096 }), await read({ tailLines: 1, limitBytes: 4096 })];
   return {
     pod,

@@ -44,7 +44,6 @@ export const defaultInterval = 15_000;
 export interface RolloutOptions {
   /** The identity of this controller in the Lease: the name of its node. */
   readonly identity: string;
-  /** The namespace of the Lease. */
   readonly namespace: string;
   /** The folder of the Secret of the mirrors; by default there are none. */
   readonly mirrorFolder?: string;

@@ -1,4 +1,4 @@
-import { isPluginError } from '../../errors.ts';
+import { asFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { readStreamTarget } from '../../release/osImageStreamObject.ts';
 import { needsStreams } from '../../release/osImageStreams.ts';
@@ -54,8 +54,7 @@ export async function supplyStreams(observation: Observation, facts: AllowedFact
       : (obstacle ?? makeDescribed(version, isDone ? described : commit));
     return { conditions: [condition], stall };
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    const stall = `the OSImageStream of ${version} cannot be written: ${error.message}`;
+    const stall = `the OSImageStream of ${version} cannot be written: ${asFailure(error).message}`;
     return { conditions: [falseCondition(type, 'NotWritten', stall)], stall };
   }
 }

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { listOf, type Fields } from '../../fields.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { ignoring, isPluginError, messageOf } from '../../errors.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clearCondition, mergeConditions, type BundleCondition } from '../conditions.ts';
@@ -133,11 +133,7 @@ export class RecordWriter {
       source: { component: 'oc-upgrade-bundle' },
       ...{ reportingComponent: 'oc-upgrade-bundle', reportingInstance: this.#identity },
     };
-    try {
-      await this.#cluster.create(event);
-    } catch (error) {
-      if (!isPluginError(error, 'conflict')) throw error;
-    }
+    await this.#cluster.create(event).catch(ignoring('conflict'));
   }
 }
 

@@ -47,7 +47,6 @@ export interface AgentOptions {
   readonly version?: string | undefined;
 }
 
-/** The label of the controllers. */
 const controllerLabels = { 'app.kubernetes.io/name': `${agentNamespace}-controller` };
 
 /**

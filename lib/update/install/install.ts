@@ -142,7 +142,6 @@ async function makeTokens(cluster: Cluster, { dryRun, metrics }: InstallOptions)
   return [own.applied, (await writeToken(cluster, metricsSecret, () => metricsToken(own.token), dryRun)).applied];
 }
 
-/** Writes the token that `choose` returns, unless the Secret has it. */
 async function writeToken(
   cluster: Cluster,
   metadata: typeof tokenSecret | typeof metricsSecret,

@@ -165,7 +165,6 @@ export async function removeStore(
   return gone;
 }
 
-/** Returns whether the configuration of a pool has the files. */
 function hasFiles(pool: StoredObject, pools: readonly StoredObject[]): boolean {
   const sources = listOf(fieldsAt(pool['status'], 'configuration')['source']).map((source) => textOf(source['name']));
   const role = poolRoles(pools).find((each) => isSelected({ [roleLabel]: each }, selectorOf(pool)));

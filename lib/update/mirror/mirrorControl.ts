@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { asFailure } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
@@ -65,9 +65,8 @@ export class MirrorControl {
         await extendMirror(cluster, configured, issued, this.#context);
         this.#context.log('info', `nodes pull from the mirrors of ${added.join(', ')}, too`);
       } catch (error) {
-        if (!isPluginError(error) || error.code === 'interrupted') throw error;
         // Clusters before OpenShift 4.17 would reboot, so that the controller has no right to do it.
-        const words = `install the mirrors again to add ${added.join(', ')}: ${messageOf(error)}`;
+        const words = `install the mirrors again to add ${added.join(', ')}: ${asFailure(error).message}`;
         this.#context.log('warn', words);
       }
     }
@@ -124,8 +123,7 @@ export class MirrorControl {
         else if (status !== 404) return { lack: `responds with ${status} for the signature of ${image}` };
       }
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      return { lack: `does not answer: ${messageOf(error)}` };
+      return { lack: `does not answer: ${asFailure(error).message}` };
     }
     return { signed, lack: missing.length === 0 ? undefined : `lacks ${nameSome(missing, 2)}` };
   }

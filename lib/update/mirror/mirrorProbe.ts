@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, type PluginError } from '../../errors.ts';
+import { asFailure, isPluginError, type PluginError } from '../../errors.ts';
 import { fieldsAt, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
@@ -82,8 +82,7 @@ async function ask<Asked extends { readonly host: string }>(
       (await connections.exchange({ method: 'GET', url, headers: {}, signal })).body.destroy();
       return undefined;
     } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      return describe(registry, error);
+      return describe(registry, asFailure(error));
     }
   };
   try {

@@ -5,7 +5,7 @@ import { entryKindOf } from '../../bundle/entryKind.ts';
 import { splitReleases } from '../../bundle/metadata.ts';
 import { openBundle } from '../../bundle/open.ts';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { asFailure, messageOf } from '../../errors.ts';
 import { openBaseBlobs, type BaseBlobs } from '../../node/baseBlobs.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
@@ -80,9 +80,8 @@ export class RetainedBundles {
     for (const [name, state] of states) {
       if (this.#opened.has(name) || this.#refused.get(name) === state) continue;
       const opened = await this.#open(name).catch((error: unknown) => {
-        if (!isPluginError(error) || error.code === 'interrupted') throw error;
+        this.#context.log('warn', `${name} is not served: ${asFailure(error).message}`);
         this.#refused.set(name, state);
-        this.#context.log('warn', `${name} is not served: ${messageOf(error)}`);
       });
       if (!opened) continue;
       this.#opened.set(name, { ...opened, state });

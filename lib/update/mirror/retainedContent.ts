@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { asFailure, isPluginError, PluginError } from '../../errors.ts';
 import { attachedTo } from '../../content/oci/attachment.ts';
 import { childrenOf, isManifest, type Descriptor } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
@@ -159,8 +159,7 @@ async function orWarn<T>(context: Context, read: () => Promise<T>): Promise<T | 
   try {
     return await read();
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    context.log('warn', `left out: ${messageOf(error)}`);
+    context.log('warn', `left out: ${asFailure(error).message}`);
     return undefined;
   }
 }

@@ -70,6 +70,8 @@ export class MirrorRegistryHost {
   postgres: Postgres | undefined;
   /** A row that Quay writes into its SQLite database when it ends, as its workers may; undefined for none. */
   lastRow: string | undefined;
+  /** Quay runs in a container that its unit does not stop. */
+  isStuck = false;
   /** Makes every `systemctl restart` fail. */
   isBroken = false;
   readonly #database: string;
@@ -168,6 +170,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
         if (words[0] === 'disable') this.enabled.delete(last);
         return done;
       }
+      if (this.isStuck && last === 'quay-app.service') return done;
       // Its containers end with the pod.
       if (words[0] === 'restart' && last === 'quay-pod.service') await this.postgres?.stop();
       if (words[0] === 'stop' || (words[0] === 'disable' && last === 'quay-app.service')) await this.#stopFront();

@@ -46,4 +46,17 @@ describe('the restoration of a registry', function () {
     const calls = host.calls.slice(begun).filter((line) => line.startsWith('systemctl'));
     expect(calls).to.deep.equal(['systemctl start quay-app.service']);
   });
+
+  it('follows a healthy registry that is still the old one', async () => {
+    const bundle = await makeRegistryBundle(folder);
+    await using registry = await startMirrorRegistry();
+    // With a new certificate, the old one would not be healthy.
+    expect((await registry.call('certs renew')).code).to.equal(0);
+    registry.host.isStuck = true;
+    const { code, stderr } = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
+    expect([code, stderr.includes(`the container quay-app does not run ${bundle.quay}`)], stderr).to.deep.equal([
+      3,
+      true,
+    ]);
+  });
 });
