@@ -134,7 +134,7 @@ export const command = defineCommand({
     const words = [
       ...result.objects.map(({ object, outcome }) => formatObject(object, outcome, dryRun)),
       ...result.removed.map((object) => formatObject(object, 'deleted', dryRun)),
-      formatEnd(result, dryRun, clusterWords(args)),
+      formatEnd(result, args, clusterWords(args)),
     ];
     const objects = result.objects.map(({ object, outcome }) => ({ ...referenceOf(object), outcome }));
     const plain = { dryRun: dryRun !== 'none', ...result, objects };
@@ -166,10 +166,16 @@ async function findItself(): Promise<string> {
   throw new PluginError('usage', message, { hint });
 }
 
-function formatEnd({ nodes }: InstallResult, dryRun: string, access: string): string {
+function formatEnd(
+  { nodes }: InstallResult,
+  { dryRun, mirror }: { readonly dryRun: string; readonly mirror: boolean },
+  access: string,
+): string {
   if (dryRun !== 'none') return 'Nothing was written.';
   if (nodes === undefined)
     return 'The agents wait for their executable: run install again, without --wait=false, to bring it to them.';
   const where = nodes === 1 ? 'the node' : `all ${nodes} nodes`;
-  return `Agents are ready on ${where}. Next: oc adm-upgrade-bundle preflight${access}`;
+  // The kubelet brings the certificate to the pods of the controller within two minutes.
+  const [later, option] = mirror ? [' Mirrors start within two minutes.', ' --mirror'] : ['', ''];
+  return `Agents are ready on ${where}.${later} Next: oc adm-upgrade-bundle preflight${option}${access}`;
 }

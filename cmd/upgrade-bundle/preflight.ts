@@ -1,9 +1,10 @@
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
-import { formatSubject, type Finding } from '../../lib/cluster/finding.ts';
+import { nameSubject, type Finding } from '../../lib/cluster/finding.ts';
 import type { Preflight } from '../../lib/readiness/preflight/preflight.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
+import { sumSizes } from '../../lib/content/oci/descriptor.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -62,7 +63,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { addAgentTrust } = await import('../../lib/update/install/agentRefusal.ts');
-    const { checkMirrors } = await import('../../lib/update/mirror/mirrorCheck.ts');
+    const { checkMirrors, checkQuota } = await import('../../lib/update/mirror/mirrorCheck.ts');
     const { mirrorPort } = await import('../../lib/update/mirror/mirrorUnit.ts');
     const { runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
     const { readSite } = await import('../../lib/readiness/preflight/site.ts');
@@ -78,7 +79,8 @@ export const command = defineCommand({
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, trust, context);
     const seen = await surveyCluster(cluster);
     const mirrored = await checkMirrors(cluster, seen, args.mirror ? mirrorPort : undefined, context);
-    const survey = { ...seen, findings: [...seen.findings, ...mirrored] };
+    const limited = plan ? await checkQuota(cluster, seen, plan) : [];
+    const survey = { ...seen, findings: [...seen.findings, ...mirrored, ...limited] };
     await using registries = await openRegistries(args, environment, context);
     const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
     const report = await runPreflight(cluster, plan, context, survey, mirrors);
@@ -97,10 +99,16 @@ export const command = defineCommand({
   },
 });
 
-async function readPlan(path: string, trust: VerifyTrust, context: Context): Promise<UpdatePlan> {
+/** Returns the plan, and the bytes of a copy of the bundle with the base of a delta. */
+async function readPlan(
+  path: string,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<UpdatePlan & { readonly bytes: number }> {
   await using bundle = await openBundle(path, context);
   warnOfRisksIn(bundle.metadata, context);
-  return await planUpdate(bundle, trust, context);
+  const bytes = bundle.size + sumSizes(bundle.metadata.base?.blobs ?? []);
+  return { ...(await planUpdate(bundle, trust, context)), bytes };
 }
 
 /** Returns the command that pushes a release into a mirror: from the bundle, or else from its public repository. */
@@ -126,7 +134,9 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
   if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
   const groups = [...Map.groupBy(findings, ({ severity, check }) => `${severity} ${check}`).values()];
   const rows = groups.flatMap((group) => [
-    ...group.slice(0, shown).map((finding) => [finding.severity, finding.check, nameSubject(finding), finding.message]),
+    ...group
+      .slice(0, shown)
+      .map(({ severity, check, subject, message }) => [severity, check, nameSubject(subject), message]),
     ...(group.length > shown ? [['', '', `… and ${group.length - shown} more`, '-o json lists them all']] : []),
   ]);
   return [
@@ -136,11 +146,6 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
     '',
     ...listAdvice(findings),
   ].join('\n');
-}
-
-function nameSubject({ subject }: Finding): string {
-  if (subject.kind === 'Bundle') return subject.name;
-  return subject.name === '' ? subject.kind : formatSubject(subject);
 }
 
 /** Lists the advice, once for all findings with the same advice. */

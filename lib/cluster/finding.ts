@@ -60,6 +60,13 @@ export function formatSubject({ kind, name, namespace }: Subject): string {
   return `${kind.toLowerCase()}/${name}${namespace === undefined ? '' : ` -n ${namespace}`}`;
 }
 
+/** Names a subject for a table: a bundle by its path, which can be used in a shell, and a kind without a name alone. */
+export function nameSubject(subject: Subject): string {
+  const { kind, name } = subject;
+  if (kind === 'Bundle') return name;
+  return name === '' ? kind : formatSubject(subject);
+}
+
 /** Returns one line about a finding: `clusterversion/version runs 4.19.3, from which …`. */
 export function describeFinding({ subject, message }: Finding): string {
   return `${formatSubject(subject)} ${message}`;

@@ -48,6 +48,8 @@ export interface BackupReport {
 export interface MirrorState {
   /** The versions of the retained bundles. */
   readonly versions: readonly string[];
+  /** The bytes of each bundle, by the version of its last release. Mirrors of earlier agents do not state them. */
+  readonly sizes?: Readonly<Record<string, number>>;
   /** The number of images that clients got. */
   readonly requests: number;
   /** Images that were requested and are not retained: `openshift-release-dev/ocp-release@sha256:…`. */
@@ -205,12 +207,18 @@ function parseBackupReport(value: unknown): BackupReport | undefined {
 
 /** Reads the state of a mirror; undefined if it is none. Cuts long lists and texts. */
 export function parseMirrorState(value: unknown): MirrorState | undefined {
-  const { versions, requests, lacking } = fieldsOf(value);
+  const { versions, sizes, requests, lacking } = fieldsOf(value);
   const cut = (texts: unknown): string[] =>
     textsOf(texts)
       .slice(0, mostReported)
       .map((text) => text.slice(0, longest / 10));
-  return isCount(requests) ? { versions: cut(versions), requests, lacking: cut(lacking) } : undefined;
+  if (!isCount(requests)) return undefined;
+  const known = cut(versions).flatMap((version) => {
+    const bytes = fieldsOf(sizes)[version];
+    return isCount(bytes) ? [[version, bytes] as const] : [];
+  });
+  const stated = known.length > 0 && { sizes: Object.fromEntries(known) };
+  return { versions: cut(versions), ...stated, requests, lacking: cut(lacking) };
 }
 
 function isCount(value: unknown): value is number {

@@ -1,5 +1,5 @@
 import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
-import { formatSubject } from '../../../lib/cluster/finding.ts';
+import { formatSubject, nameSubject } from '../../../lib/cluster/finding.ts';
 import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { formatCount } from '../../cli/format.ts';
@@ -55,7 +55,7 @@ export function formatPreflightPage(report: Preflight, origin: PageStamp): strin
       : `Not ready: ${formatCount(blockers, 'blocker')} to fix before the cluster can ${what} without a registry; ${checked}.`,
   };
   const rows = findings.map(({ severity, check, subject, message, advice }) => [
-    ...[severity, check, subject.name === '' ? subject.kind : formatSubject(subject), message, advice],
+    ...[severity, check, nameSubject(subject), message, advice],
   ]);
   return format(verdict, listFindings(['Severity', 'Check', 'Object', 'Finding', 'Next step'], rows), origin);
 }

@@ -1,6 +1,9 @@
+import { formatBytes } from '../../byteSize.ts';
 import type { Context } from '../../context.ts';
+import { ignoring } from '../../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
+import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
 import { matchedBy } from '../../content/registry/mirrors.ts';
 import { nameSome } from '../../failures.ts';
@@ -11,6 +14,7 @@ import { keyOf, readPodTemplate, type PodTemplate } from '../../readiness/prefli
 import { isImageOf, isOwnMirrorSet, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
 import { isOlder } from '../../release/version.ts';
 import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
+import { readSecret, servingSecret } from './mirrorCertificates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
 import { probeMirrors, probeSiteMirrors } from './mirrorProbe.ts';
 import { listAddresses, listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
@@ -44,6 +48,7 @@ const advice = {
     'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.',
   retain:
     'Give the cluster the bundle of the running release, which changes nothing else: oc adm-upgrade-bundle retain.',
+  quota: 'Install the mirrors again with a larger quota. Without its copy, an update does not begin.',
   lost: 'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a source.',
 };
 
@@ -72,6 +77,29 @@ export async function checkMirrors(
     ...(planned !== undefined ? await probeSiteMirrors(site, context) : []),
     ...checkLost(site, templates),
   ];
+}
+
+/**
+ * Finds that installed mirrors cannot keep a bundle of some bytes within their quota, beside that of the running release.
+ * Without the right to read the quota, finds nothing. Throws other errors of the cluster.
+ */
+export async function checkQuota(
+  cluster: Cluster,
+  { digestMirrors }: Pick<ClusterSurvey, 'digestMirrors'>,
+  bundle: { readonly version: string; readonly bytes: number },
+): Promise<Finding[]> {
+  const own = digestMirrors.find(isOwnMirrorSet);
+  if (!own) return [];
+  const { quota = '' } = (await readSecret(cluster, servingSecret).catch(ignoring('denied'))) ?? {};
+  const states = await listMirrorStates(cluster);
+  const object = await cluster.read(clusterVersionReference);
+  const running = object ? readClusterVersion(object).version : '';
+  const present = running === bundle.version ? [] : states.map(({ sizes }) => sizes?.[running] ?? 0);
+  const kept = Math.max(0, ...present);
+  if (quota === '' || bundle.bytes + kept <= Number(quota)) return [];
+  const beside = kept > 0 ? ` beside the ${formatBytes(kept)} of ${running}` : '';
+  const message = `has a quota of ${formatBytes(Number(quota))}: the bundle of ${bundle.version} (${formatBytes(bundle.bytes)}) does not fit${beside}`;
+  return [find('warning', subjectOf(own), message, advice.quota)];
 }
 
 /** Finds what keeps mirrors on a port from working. `templates`: those of the pods that can run on the control plane. */

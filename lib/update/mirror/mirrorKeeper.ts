@@ -24,6 +24,12 @@ export interface MirrorKeeperOptions {
 
 const files = ['tls.crt', 'tls.key', 'ca.crt', 'port', quotaFile];
 
+/**
+ * Has systemctl use the system bus, not the socket of systemd: there it refuses a systemd that has no process id in the
+ * namespace of this container (systemd 252, getpeercred).
+ */
+const systemBus = { SYSTEMCTL_FORCE_BUS: '1' };
+
 /** The unit that was started last. This process may end between writing a unit and starting it. */
 const startedUnit = 'started.service';
 
@@ -53,7 +59,7 @@ async function followSecret({ host, secrets, executable }: MirrorKeeperOptions, 
   const wanted = await Promise.all(files.map((name) => readOrNothing(join(secrets, name))));
   const [certificate, , , port] = wanted;
   const systemctl = async (...args: string[]): Promise<void> => {
-    const { code, stderr } = await runProgram(host, 'systemctl', args, context);
+    const { code, stderr } = await runProgram(host, 'systemctl', args, context, { environment: systemBus });
     if (code !== 0) throw new PluginError('command-failed', `systemctl ${args.join(' ')}: ${stderr.trim()}`);
   };
   if (certificate === undefined || port === undefined) {

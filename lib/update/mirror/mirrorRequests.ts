@@ -1,6 +1,7 @@
 import type { Context } from '../../context.ts';
 import type { ServedResponse } from '../../content/server/server.ts';
 import { mostReported, type MirrorState } from '../nodeReport.ts';
+import type { RetainedBundles } from './retainedBundles.ts';
 import type { RetainedContent } from './retainedContent.ts';
 
 /** The largest number of requested images to remember. */
@@ -28,9 +29,9 @@ export class MirrorRequests {
   };
 
   /** Returns the state of the mirror. Forgets images that are retained now. */
-  describe(versions: readonly string[], content: RetainedContent): MirrorState {
+  describe({ versions, sizes }: Pick<RetainedBundles, 'versions' | 'sizes'>, content: RetainedContent): MirrorState {
     for (const image of this.#missing)
       if (content.has(image.slice(image.indexOf('@') + 1))) this.#missing.delete(image);
-    return { versions, requests: this.#answered, lacking: [...this.#missing].slice(-mostReported) };
+    return { versions, sizes, requests: this.#answered, lacking: [...this.#missing].slice(-mostReported) };
   }
 }

@@ -69,7 +69,7 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   const isOver = (): boolean => context.signal.aborted;
   let [written, failure] = ['', ''];
   const writeState = async (): Promise<void> => {
-    const text = JSON.stringify(requests.describe(bundles.versions, content));
+    const text = JSON.stringify(requests.describe(bundles, content));
     if (stateFile === undefined || text === written) return;
     try {
       await writeAtomically(stateFile, text);

@@ -7,6 +7,7 @@ import { openBundle } from '../../bundle/open.ts';
 import type { Context } from '../../context.ts';
 import { asFailure, messageOf } from '../../errors.ts';
 import { openBaseBlobs, type BaseBlobs } from '../../node/baseBlobs.ts';
+import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 
 /** Content of retained bundles: the source of each digest, with its size in bytes. */
@@ -55,6 +56,14 @@ export class RetainedBundles {
   get versions(): string[] {
     const all = [...this.#opened.values()].flatMap(({ bundle: { metadata } }) => splitReleases(metadata));
     return [...new Set(all.map(({ version }) => version))].sort();
+  }
+
+  /** The bytes of each open bundle, with the base of a delta, by the version of its last release. */
+  get sizes(): Readonly<Record<string, number>> {
+    const all = [...this.#opened.values()].map(({ bundle: { size, metadata }, base }) => {
+      return [metadata.version, size + (base ? sumSizes(metadata.base?.blobs ?? []) : 0)] as const;
+    });
+    return Object.fromEntries(all);
   }
 
   /** Opens added bundles, and closes removed ones a few minutes later. Returns the files if they have changed. */

@@ -7,6 +7,7 @@ import manifest from '../../../package.json' with { type: 'json' };
 import { planInstallation } from '../../../lib/update/install/installation.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
+import { node } from '../../fakes/cluster/site.ts';
 import { runOutOfTime } from '../../support/clock.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
@@ -67,6 +68,20 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(agents?.metadata).to.deep.include({ annotations: record });
     const again = await install(`--executable=${executable}`);
     expect(again.stdout).not.to.match(/created|configured/);
+  });
+
+  it('says when mirrors start, and how to ask them', async () => {
+    const api = { apiVersion: 'v1', kind: 'Secret' };
+    site.server.put({ ...api, metadata: { name: 'pull-secret', namespace: 'openshift-config' } });
+    // Without pools, no node has to take the configuration.
+    const kind = site.server.kinds.find((each) => each.kind === 'MachineConfigPool');
+    for (const name of ['master', 'worker'])
+      if (kind) site.server.objects.delete({ kind, namespace: '', name }, {}, false);
+    site.server.put(node('master-0', 'master', { addresses: [{ type: 'InternalIP', address: '192.0.2.11' }] }));
+    const { stdout, stderr } = await install(`--executable=${executable}`, '--mirror', '--yes', '--timeout=5s');
+    expect(stdout, stderr).to.match(
+      / Mirrors start within two minutes\. Next: oc adm-upgrade-bundle preflight --mirror /,
+    );
   });
 
   it('prints the objects for a GitOps repository, and writes nothing', async () => {

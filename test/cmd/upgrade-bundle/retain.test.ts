@@ -51,8 +51,8 @@ describe('oc adm-upgrade-bundle retain', () => {
     const progress = { name: host, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
     server.put(formatNodeReport({ bundle: '', progress, mirror: { versions, requests: 0, lacking: [] } }));
   };
-  const complete = (): void => {
-    server.put({ ...find(), status: { phase: 'Completed' } });
+  const complete = (phase = 'Completed'): void => {
+    server.put({ ...find(), status: { phase } });
   };
   const find = () => server.find(record.apiVersion, record.kind, name);
   const trust = () => [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];
@@ -112,6 +112,8 @@ describe('oc adm-upgrade-bundle retain', () => {
     expect(printed).to.deep.equal({
       ...{ outputVersion: 1, name, outcome: 'unchanged', phase: 'Completed', version: '4.19.4' },
     });
+    complete('Failed');
+    expect((await retain(bundle.path, ...trust())).stdout).to.match(/ created\n/);
     expect(server.find(record.apiVersion, record.kind, '4.19.4-x86-64')).not.to.equal(undefined);
   });
 

@@ -299,7 +299,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('shows what mirrors serve and lack, also without an update', async () => {
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     const [progress] = nodes.map((each) => ({ ...each, phase: 'Loaded' as const }));
-    const mirror = { versions: ['4.19.3', '4.19.4'], requests: 57, lacking: ['a/b@sha256:c'] };
+    const mirror = { versions: ['4.19.3', '4.19.4'], sizes: { '4.19.4': 5 }, requests: 57, lacking: ['a/b@sha256:c'] };
     if (progress) server.put(formatNodeReport({ bundle: '', progress, mirror }));
     const table =
       'MIRROR    SERVES          IMAGES GIVEN  MESSAGE\n' +

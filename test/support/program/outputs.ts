@@ -24,7 +24,14 @@ export type Fields = ReadonlyMap<string, Field>;
 export const streams: readonly string[] = ['oc adm-upgrade-bundle watch', 'oc adm-upgrade-bundle status --watch'];
 
 /** The paths of objects whose keys are data, such as names of components. */
-const maps: readonly string[] = ['signatures', 'base.images', 'versions', 'provenance.versions', 'provenance.sources'];
+const maps: readonly string[] = [
+  'signatures',
+  'base.images',
+  'mirrors[].sizes',
+  'versions',
+  'provenance.versions',
+  'provenance.sources',
+];
 
 /** The paths of objects with a format of their own. */
 const opaque: readonly string[] = ['metadata', 'spec', 'status', 'predicate'];

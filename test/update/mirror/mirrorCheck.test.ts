@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
-import { checkMirrors } from '../../../lib/update/mirror/mirrorCheck.ts';
+import { checkMirrors, checkQuota } from '../../../lib/update/mirror/mirrorCheck.ts';
 import { digestMirrorSet } from '../../../lib/update/mirror/mirrorObjects.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { readMirrorSite } from '../../../lib/update/mirror/mirrorSite.ts';
@@ -44,9 +44,9 @@ describe('checkMirrors', () => {
     const spec = { [field]: [{ source, mirrors: ['127.0.0.1:1/a'], ...more }] };
     put({ apiVersion: config, kind, metadata: { name }, spec });
   };
-  const report = (name: string, version: string): void => {
+  const report = (name: string, version: string, sizes: Readonly<Record<string, number>> = {}): void => {
     const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-    put(formatNodeReport({ bundle: '', progress, mirror: { versions: [version], requests: 0, lacking: [] } }));
+    put(formatNodeReport({ bundle: '', progress, mirror: { versions: [version], sizes, requests: 0, lacking: [] } }));
   };
   /** Serves the mirror of a node with a certificate of a CA. */
   const serve = async (host = '', port: number, issuer: Authority): Promise<AsyncDisposable & { port: number }> => {
@@ -77,6 +77,31 @@ describe('checkMirrors', () => {
       .at.most(1);
     return findings.map(({ severity, subject, message }) => `${severity} ${subject.kind}/${subject.name} ${message}`);
   };
+
+  it('warns if the quota has no room for a bundle beside that of the running release', async () => {
+    await start();
+    put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:9690/x', '192.0.2.9:9690/x'] });
+    const gibibyte = 1024 ** 3;
+    report('master-0', '4.20.3', { '4.20.3': 30 * gibibyte });
+    const check = async (gibibytes: number, version = '4.20.4'): Promise<string[]> => {
+      const survey = await surveyCluster(connected.cluster);
+      const findings = await checkQuota(connected.cluster, survey, { version, bytes: gibibytes * gibibyte });
+      return findings.map(({ severity, subject, message }) => `${severity} ${subject.name} ${message}`);
+    };
+    expect(await check(100)).to.deep.equal([]);
+    const metadata = { name: 'mirror-serving', namespace: 'oc-upgrade-bundle' };
+    const quota = Buffer.from(String(45 * gibibyte)).toString('base64');
+    put({ apiVersion: 'v1', kind: 'Secret', metadata, data: { quota } });
+    expect(await check(15)).to.deep.equal([]);
+    expect(await check(20)).to.deep.equal([
+      'warning oc-upgrade-bundle has a quota of 45.0 GiB: the bundle of 4.20.4 (20.0 GiB) does not fit beside the 30.0 GiB of 4.20.3',
+    ]);
+    expect(await check(40, '4.20.3')).to.deep.equal([]);
+    expect(await check(50, '4.20.3')).to.deep.equal([
+      'warning oc-upgrade-bundle has a quota of 45.0 GiB: the bundle of 4.20.3 (50.0 GiB) does not fit',
+    ]);
+  });
 
   it('finds nothing at a fitting site, and asks nothing of a cluster without mirrors', async () => {
     await start();

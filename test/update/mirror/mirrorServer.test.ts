@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { copyFile, mkdir, mkdtemp, readFile, rm, unlink, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readFile, rm, stat, unlink, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -255,9 +255,11 @@ describe('runMirrorServer', () => {
     const image = `openshift-release-dev/ocp-release@${digest}`;
     await untilState({ versions: [], requests: 0, lacking: [image] });
     await retain(mirror.folder, made.path, whole);
-    await untilState({ versions: [made.release.version], requests: 0, lacking: [] });
+    const { version } = made.release;
+    const retained = { versions: [version], sizes: { [version]: (await stat(made.path)).size } };
+    await untilState({ ...retained, requests: 0, lacking: [] });
     await mirror.get(`${name}/manifests/${digest}`);
-    await untilState({ versions: [made.release.version], requests: 1, lacking: [] });
+    await untilState({ ...retained, requests: 1, lacking: [] });
   });
 
   it('serves on if the state cannot be written, warns once, and writes it later', async () => {

@@ -168,7 +168,7 @@ describe('the requests to a mirror', () => {
     requests = new MirrorRequests(context);
   });
   const describeRequests = async () =>
-    requests.describe([], await RetainedContent.index(nothing, undefined, makeContext()));
+    requests.describe({ versions: [], sizes: {} }, await RetainedContent.index(nothing, undefined, makeContext()));
   const count = (response: Partial<ServedResponse>): void => requests.count({ ...get, path: pathOf('x'), ...response });
 
   it('count if a runtime got a manifest', async () => {
@@ -177,7 +177,7 @@ describe('the requests to a mirror', () => {
     count({ status: 200, client: 'oc-disconnected' });
     count({ status: 200, path: `/v2/a/b/blobs/${digestOf('x')}` });
     count({ status: 503 });
-    expect(await describeRequests()).to.deep.equal({ versions: [], requests: 1, lacking: [] });
+    expect(await describeRequests()).to.deep.equal({ versions: [], sizes: {}, requests: 1, lacking: [] });
   });
 
   it('name an image once that is missing, by tag or digest, and no signature', async () => {

@@ -58,6 +58,13 @@ describe('the pages of findings', () => {
     expect(ready).to.contain('Ready: the cluster can update to 4.19.4').and.to.contain('Nothing was found');
   });
 
+  it('name a bundle by its path, as the table does', () => {
+    const subject = { kind: 'Bundle', name: '/media/usb/u.tar' };
+    const finding = { check: 'bundle', severity: 'blocker', subject, message: 'is not signed', advice: '' } as const;
+    const page = formatPreflightPage({ ...preflight, findings: [finding] }, origin);
+    expect(page).to.contain('>/media/usb/u.tar<').and.not.to.contain('bundle//media');
+  });
+
   it('list the nodes and pods that failed first', () => {
     const page = formatDrillPage('site-a', drills, origin);
     expect(page).to.contain('Failed: 1 node of 2').and.to.contain('ImagePullBackOff');
