@@ -102,38 +102,32 @@ describe('controlRollout, when the controller is killed', () => {
       expect(writes).to.be.greaterThan(15);
       await rollout.close();
 
-      for (let last = 0; last < writes; last += 1) {
-        // Either the write is executed without a response, or it does not arrive.
-        for (const arrives of what === '' ? [true, false] : [last % 2 === 0]) {
-          await start(openshift);
-          let count = 0;
-          const first = await rollout.control('master-0');
-          const die = (): void => {
-            first.crash();
-            // The next controller need not wait until the Lease expires.
-            const lease = rollout.all('Lease').find(({ metadata }) => metadata.name === 'controller');
-            rollout.server.put({ ...lease, spec: {} });
-          };
-          let dead = false;
-          rollout.server.fault(
-            (request) => {
-              if (dead || !isWrite(request)) return false;
-              count += 1;
-              if (count <= last) return false;
-              dead = true;
-              if (arrives) setImmediate(die);
-              else die();
-              return !arrives;
-            },
-            { noAnswer: 'reset' },
-          );
-          put(hold);
-          const finished = finish(hold);
-          await rollout.until(() => dead || rollout.bundle()?.status?.phase === 'Completed');
-          await rollout.control('worker-1');
-          expect(await finished, `${last} ${String(arrives)}`).to.deep.equal(undisturbed);
-          await rollout.close();
-        }
+      // A last write that does not arrive leaves what the write before leaves if it has no response. The other sites try
+      // every second write.
+      for (let last = 1; last <= writes; last += what === '' ? 1 : 2) {
+        await start(openshift);
+        let count = 0;
+        const first = await rollout.control('master-0');
+        const die = (): void => {
+          first.crash();
+          // The next controller need not wait until the Lease expires.
+          const lease = rollout.all('Lease').find(({ metadata }) => metadata.name === 'controller');
+          rollout.server.put({ ...lease, spec: {} });
+        };
+        // The last write is executed without a response.
+        rollout.server.fault(
+          (request) => {
+            if (isWrite(request) && (count += 1) === last) setImmediate(die);
+            return false;
+          },
+          { noAnswer: 'reset' },
+        );
+        put(hold);
+        const finished = finish(hold);
+        await rollout.until(() => count >= last || rollout.bundle()?.status?.phase === 'Completed');
+        await rollout.control('worker-1');
+        expect(await finished, String(last)).to.deep.equal(undisturbed);
+        await rollout.close();
       }
       await start();
     });

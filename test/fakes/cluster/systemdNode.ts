@@ -142,12 +142,13 @@ export class SystemdNode {
     this.#child = spawn('sh', ['-c', cgroup, 'sh', script], { stdio: ['ignore', log, log] });
     closeSync(log);
     const pid = String(this.#child.pid);
+    this.#init = 0;
     await this.#until(async () => {
       // Its power may be cut while it boots.
       if (!this.isUp) return true;
-      this.#init = Number((await run('pgrep', ['-P', pid])).stdout.trim());
+      if (this.#init === 0) this.#init = Number((await run('pgrep', ['-P', pid])).stdout.trim());
       if (this.#init === 0) return false;
-      return /^(running|degraded)$/.test((await this.tryRun('systemctl', 'is-system-running')).trim());
+      return /^(running|degraded)$/.test((await this.tryRun('systemctl', 'is-system-running', '--wait')).trim());
     });
   }
 

@@ -42,17 +42,21 @@ export async function copyAtEachStep(
 /** Waits until all threads of a process are stopped. Returns false if it ends before. */
 async function isStopped(pid: number): Promise<boolean> {
   for (;;) {
-    const threads = await readdir(`/proc/${pid}/task`).catch(() => []);
-    const states = await Promise.all(
-      threads.map(async (thread) => {
-        const text = await readFile(`/proc/${pid}/task/${thread}/stat`, 'utf8').catch(() => '');
-        return text.slice(text.lastIndexOf(')') + 2)[0] ?? '';
-      }),
-    );
-    if (states.every((state) => 'ZX'.includes(state))) return false;
-    if (states.every((state) => state === 'T')) return true;
+    // The other threads are read only when the first one has stopped or ended.
+    if ('TZX'.includes(await stateOf(pid, pid))) {
+      const threads = await readdir(`/proc/${pid}/task`).catch(() => []);
+      const states = await Promise.all(threads.map((thread) => stateOf(pid, thread)));
+      if (states.every((state) => 'ZX'.includes(state))) return false;
+      if (states.every((state) => state === 'T')) return true;
+    }
     await sleep(2);
   }
+}
+
+/** Returns the state of a thread as proc(5) has it; empty if it has ended. */
+async function stateOf(pid: number, thread: number | string): Promise<string> {
+  const text = await readFile(`/proc/${pid}/task/${thread}/stat`, 'utf8').catch(() => '');
+  return text.slice(text.lastIndexOf(')') + 2)[0] ?? '';
 }
 
 async function isLike(one: string | undefined, other: string): Promise<boolean> {
