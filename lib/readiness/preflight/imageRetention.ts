@@ -66,7 +66,13 @@ function filesOf(config: KubernetesObject): Fields[] {
   return listOf(fieldsAt(config, 'spec', 'config', 'storage')['files']);
 }
 
+/** Returns the text of a file, empty if it is no text or too large; undefined without a source. */
 function readContents({ contents }: Fields): string | undefined {
   const source = textOf(fieldsOf(contents)['source']);
-  return source === undefined ? undefined : (readDataUrl(source) ?? '');
+  if (source === undefined) return undefined;
+  try {
+    return readDataUrl(source) ?? '';
+  } catch {
+    return '';
+  }
 }

@@ -22,7 +22,8 @@ interface Case {
   readonly namespace?: string;
   readonly mirrors?: boolean;
   readonly attachments?: string;
-  readonly policy?: object;
+  /** A text is compressed. */
+  readonly policy?: object | string;
   /** Whether the cluster serves the policies as v1alpha1 only. */
   readonly isEarlier?: true;
 }
@@ -63,10 +64,12 @@ describe('checkImagePolicies', () => {
       server.put({ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'm' }, spec });
     }
     const files = [
-      file(
-        '/etc/containers/policy.json',
-        JSON.stringify(given.policy ?? { default: [{ type: 'insecureAcceptAnything' }] }),
-      ),
+      typeof given.policy === 'string'
+        ? file('/etc/containers/policy.json', given.policy, true)
+        : file(
+            '/etc/containers/policy.json',
+            JSON.stringify(given.policy ?? { default: [{ type: 'insecureAcceptAnything' }] }),
+          ),
       ...(given.attachments === undefined
         ? []
         : [file('/etc/containers/registries.d/sigstore-registries.yaml', given.attachments, true)]),
@@ -137,6 +140,10 @@ describe('checkImagePolicies', () => {
       { policy: { default: [{ type: 'reject' }] } },
       /^blocker MachineConfigPool\/worker: its \/etc\/containers\/policy\.json rejects images of quay\.io\//,
     ],
+    ...['{', ' '.repeat(17 * 2 ** 20)].map((policy) => {
+      const title = `a policy.json of ${policy.length} bytes that is not JSON`;
+      return [title, { policy }, /^warning .*: has a \/etc\/containers\/policy\.json that cannot be read: /] as const;
+    }),
     [
       'nothing if it has an exception for the images',
       {
