@@ -175,7 +175,6 @@ function formatEnd(
   if (nodes === undefined)
     return 'The agents wait for their executable: run install again, without --wait=false, to bring it to them.';
   const where = nodes === 1 ? 'the node' : `all ${nodes} nodes`;
-  // The kubelet brings the certificate to the pods of the controller within two minutes.
-  const [later, option] = mirror ? [' Mirrors start within two minutes.', ' --mirror'] : ['', ''];
-  return `Agents are ready on ${where}.${later} Next: oc adm-upgrade-bundle preflight${option}${access}`;
+  const [more, option] = mirror ? [', and mirrors run on the control plane', ' --mirror'] : ['', ''];
+  return `Agents are ready on ${where}${more}. Next: oc adm-upgrade-bundle preflight${option}${access}`;
 }

@@ -83,11 +83,15 @@ export async function findMissingPolicy(cluster: Cluster, wanted: readonly strin
   return 'the machine config operator has not taken the node disruption policy yet (machineconfiguration/cluster)';
 }
 
-/** Waits until `find` returns no reason to wait, and logs each reason once. Throws `not-ready` with the last reason. */
+/**
+ * Waits until `find` returns no reason to wait, and logs each reason once. Throws `not-ready` with the last reason, and
+ * with a hint, by default the one for pools.
+ */
 export async function awaitThat(
   find: () => Promise<string | undefined>,
   { timeout, interval = 5000 }: WaitOptions,
   context: Context,
+  hint?: string,
 ): Promise<void> {
   let logged = '';
   const check = async (): Promise<PluginError | undefined> => {
@@ -95,14 +99,15 @@ export async function awaitThat(
     if (reason === undefined) return undefined;
     if (reason !== logged) context.log('info', `waiting: ${reason}`);
     logged = reason;
-    return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`);
+    return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`, hint);
   };
   await awaitDone(check, { timeout, interval }, context);
 }
 
-/** Returns the error for pools or a policy that are not ready. */
-export function notReady(message: string): PluginError {
-  return new PluginError('not-ready', message, {
-    hint: 'See oc get machineconfigpool, and oc describe it. Run this again when it is healthy.',
-  });
+/** Returns the error for what is not ready, by default pools or a policy. */
+export function notReady(
+  message: string,
+  hint = 'See oc get machineconfigpool, and oc describe it. Run this again when it is healthy.',
+): PluginError {
+  return new PluginError('not-ready', message, { hint });
 }

@@ -17,7 +17,7 @@ import { checkImageRetention } from '../../readiness/preflight/imageRetention.ts
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
-import { installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
+import { awaitMirrors, installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
 import { hasStore, installRetention, planRetention } from './retention.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import type { WaitOptions } from '../../waiting.ts';
@@ -100,6 +100,7 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   const pods = startup && (await startAgents(cluster, options.executables, startup, context)).pods;
   // The controllers start the mirrors.
   if (options.mirror) all.push(...(await installMirror(cluster, options, options.mirror, context)));
+  if (options.mirror && !options.dryRun) await awaitMirrors(cluster, options.mirror, context);
   return { objects: all, removed, ...(pods && { nodes: pods.length }) };
 }
 

@@ -27,6 +27,10 @@ const hostServices: ReadonlyMap<number, string> = new Map([
   [22_626, 'InternalReleaseImage'],
 ]);
 
+/** What to do about a mirror that does not run. */
+export const silentAdvice =
+  'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.';
+
 const advice = {
   address: 'Mirror sets cannot name IPv6 addresses: mirrors on the control plane need IPv4, or both.',
   secret: 'Create it, of the type kubernetes.io/dockerconfigjson. An empty one is enough: {"auths":{}}',
@@ -44,8 +48,7 @@ const advice = {
   scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
   added:
     'From OpenShift 4.17 on, the controller adds it once all pools are up to date. If it does not, install the mirrors again.',
-  silent:
-    'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.',
+  silent: silentAdvice,
   retain:
     'Give the cluster the bundle of the running release, which changes nothing else: oc adm-upgrade-bundle retain.',
   quota: 'Install the mirrors again with a larger quota. Without its copy, an update does not begin.',

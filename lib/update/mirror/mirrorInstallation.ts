@@ -46,7 +46,8 @@ import {
   trustingConfig,
   type MirrorPlan,
 } from './mirrorObjects.ts';
-import { checkMirrorSite } from './mirrorCheck.ts';
+import { listMirrorStates } from '../mirrorStates.ts';
+import { checkMirrorSite, silentAdvice } from './mirrorCheck.ts';
 import { mirrorPort } from './mirrorUnit.ts';
 import { listControlPlane, readMirrorPlan, readMirrorSite, type KnownSite, type MirrorSite } from './mirrorSite.ts';
 
@@ -128,6 +129,20 @@ export async function installMirror(
     await cluster.apply(mirrorPolicy({ mirrorsToo: false, siteFiles }), { manager });
   const secrets = (issued?.written ?? []).map((object) => ({ object, outcome: 'configured' as const }));
   return [...secrets, ...before, ...after];
+}
+
+/**
+ * Waits until the mirror of every control plane node runs, as its agent reports. The kubelet brings the certificate to
+ * the controllers within two minutes. Throws `not-ready` with the nodes without one.
+ */
+export async function awaitMirrors(cluster: Cluster, wait: WaitOptions, context: Context): Promise<void> {
+  const nodes = listControlPlane(await cluster.list('v1', 'Node')).map(({ metadata }) => metadata.name);
+  const findSilent = async (): Promise<string | undefined> => {
+    const running = (await listMirrorStates(cluster)).map(({ node }) => node);
+    const silent = nodes.filter((name) => !running.includes(name));
+    return silent.length === 0 ? undefined : `no mirror runs on ${nameSome(silent)}`;
+  };
+  await awaitThat(findSilent, wait, context, silentAdvice);
 }
 
 /**
