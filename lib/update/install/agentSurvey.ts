@@ -1,5 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { ignoring } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { agentLabels } from './metricsObjects.ts';
 import type { Cluster } from '../../cluster/client.ts';
@@ -57,10 +58,25 @@ export async function surveyAgents(cluster: Cluster): Promise<AgentSurvey> {
     cluster.list('v1', 'Pod', { namespace: agentNamespace, labelSelector }),
   ]);
   const mine = pods.filter((pod) => pod.metadata['deletionTimestamp'] === undefined);
-  const surveyed = nodes.map(readNode).map((node) => describe(node, mine));
+  const placed = new Set(mine.map(({ spec }) => fieldsOf(spec)['nodeName']));
+  const isLacking = nodes.some(({ metadata }) => !placed.has(metadata.name));
+  const refusal = isLacking ? await findRefusal(cluster) : undefined;
+  const surveyed = nodes.map(readNode).map((node) => describe(node, mine, refusal));
   const settled = set !== undefined && isSettled(set) && (!controllers || isSettled(controllers));
   const complete = settled && surveyed.every(({ ready }) => ready);
   return { pods: surveyed.toSorted((a, b) => (a.node < b.node ? -1 : 1)), complete };
+}
+
+/** Returns the latest reason why the pods of the agents were refused, such as a quota or a missing class of priority. */
+async function findRefusal(cluster: Cluster): Promise<string | undefined> {
+  const fieldSelector = 'involvedObject.kind=DaemonSet,involvedObject.name=agent,reason=FailedCreate';
+  const events = await cluster
+    .list('v1', 'Event', { namespace: agentNamespace, fieldSelector })
+    .catch(ignoring('denied'));
+  const timeOf = ({ lastTimestamp, eventTime }: StoredObject): number =>
+    Date.parse(textOf(lastTimestamp) ?? textOf(eventTime) ?? '') || 0;
+  const latest = events?.toSorted((a, b) => timeOf(a) - timeOf(b)).at(-1);
+  return textOf(latest?.['message']);
 }
 
 /** Returns whether all pods of a DaemonSet are of its present template, and ready. */
@@ -72,10 +88,14 @@ function isSettled({ metadata, status }: StoredObject): boolean {
   return isCurrent && counts.every((count) => count === counts[0]);
 }
 
-function describe({ name, architecture, ready }: ClusterNode, pods: readonly KubernetesObject[]): AgentPod {
+function describe(
+  { name, architecture, ready }: ClusterNode,
+  pods: readonly KubernetesObject[],
+  refusal = 'there is no pod yet',
+): AgentPod {
   const pod = pods.find(({ spec }) => fieldsOf(spec)['nodeName'] === name);
   const own = { node: name, architecture, pod: pod?.metadata.name ?? '' };
-  if (!pod) return { ...own, running: false, ready: false, reason: ready ? 'there is no pod yet' : notReady };
+  if (!pod) return { ...own, running: false, ready: false, reason: ready ? refusal : notReady };
   const conditions = conditionsOf(pod);
   const [container] = listOf(fieldsOf(pod['status'])['containerStatuses']);
   const state = fieldsOf(container?.['state']);

@@ -99,6 +99,26 @@ describe('install', () => {
     expect(new Set(said.map((line) => line.replace(/ at .*/, ''))).size).to.equal(said.length);
   });
 
+  it('says why the pods of the agents are refused, by the latest event', async () => {
+    await site.kubelets.stop();
+    site.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    const putEvent = (name: string, at: string, of: string): void => {
+      const involvedObject = { kind: 'DaemonSet', namespace: 'oc-upgrade-bundle', name: of };
+      const message = `Error creating: ${name} is forbidden`;
+      const times = { lastTimestamp: `2026-11-22T15:00:${at}Z`, reason: 'FailedCreate' };
+      const metadata = { name, namespace: 'oc-upgrade-bundle' };
+      site.server.put({ apiVersion: 'v1', kind: 'Event', metadata, involvedObject, message, ...times });
+    };
+    for (const [name, at, of] of [
+      ['agent-a', '09', 'agent'],
+      ['agent-b', '01', 'agent'],
+      ['controller-a', '20', 'controller'],
+    ] as const)
+      putEvent(name, at, of);
+    const { message } = await failureOf(run({ startup: { ...startup, timeout: 0 } }), 'not-ready');
+    expect(message).to.include('no pod on master-0: Error creating: agent-a is forbidden; no pod on worker-0: ');
+  });
+
   it('waits for the controllers too', async () => {
     const result = await run();
     const controllers = site.server.find('apps/v1', 'DaemonSet', 'controller', 'oc-upgrade-bundle');
