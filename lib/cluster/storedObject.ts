@@ -10,6 +10,11 @@ export interface StoredObject extends KubernetesObject {
   };
 }
 
+/** Returns the time of the last occurrence of an Event, in milliseconds since 1970; NaN if it has none. */
+export function timeOfEvent({ lastTimestamp, eventTime }: KubernetesObject): number {
+  return Date.parse(textOf(lastTimestamp) ?? textOf(eventTime) ?? '');
+}
+
 /** A condition of an object’s status (`Available`, `Degraded`). */
 export interface Condition {
   /** `True`, `False` or `Unknown`. */

@@ -1,6 +1,7 @@
 import { fieldsOf, textOf } from '../../fields.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import type { Cluster } from '../../cluster/client.ts';
+import { timeOfEvent } from '../../cluster/storedObject.ts';
 
 /** An image that nodes failed to pull. */
 export interface MissingImage {
@@ -21,10 +22,9 @@ export async function findMissingImages(
   const events = await cluster.list('v1', 'Event', { fieldSelector });
   const digests = new Set(images.map(digestIn));
   const pulls = events.flatMap((event): [string, MissingImage][] => {
-    const { message, lastTimestamp, eventTime, involvedObject } = event;
+    const { message, involvedObject } = event;
     const image = /^Failed to pull image "([^"]+)"/.exec(textOf(message) ?? '')?.[1];
-    const time = Date.parse(textOf(lastTimestamp) ?? textOf(eventTime) ?? '');
-    if (image === undefined || time < since.getTime()) return [];
+    if (image === undefined || timeOfEvent(event) < since.getTime()) return [];
     const { namespace, name } = fieldsOf(involvedObject);
     const bundled = image.includes('@') && digests.has(digestIn(image));
     return [[image, { image, pod: `${String(namespace)}/${String(name)}`, bundled }]];

@@ -4,7 +4,7 @@ import { ignoring } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { agentLabels } from './metricsObjects.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
+import { conditionsOf, timeOfEvent, type StoredObject } from '../../cluster/storedObject.ts';
 import { readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
 
 /** The pod of an agent on a node, or the lack of one. */
@@ -58,10 +58,11 @@ export async function surveyAgents(cluster: Cluster): Promise<AgentSurvey> {
     cluster.list('v1', 'Pod', { namespace: agentNamespace, labelSelector }),
   ]);
   const mine = pods.filter((pod) => pod.metadata['deletionTimestamp'] === undefined);
-  const placed = new Set(mine.map(({ spec }) => fieldsOf(spec)['nodeName']));
-  const isLacking = nodes.some(({ metadata }) => !placed.has(metadata.name));
-  const refusal = isLacking ? await findRefusal(cluster) : undefined;
-  const surveyed = nodes.map(readNode).map((node) => describe(node, mine, refusal));
+  const places = nodes.map(readNode).map((node) => {
+    return { node, pod: mine.find(({ spec }) => fieldsOf(spec)['nodeName'] === node.name) };
+  });
+  const refusal = places.every(({ pod }) => pod) ? undefined : await findRefusal(cluster);
+  const surveyed = places.map(({ node, pod }) => describe(node, pod, refusal));
   const settled = set !== undefined && isSettled(set) && (!controllers || isSettled(controllers));
   const complete = settled && surveyed.every(({ ready }) => ready);
   return { pods: surveyed.toSorted((a, b) => (a.node < b.node ? -1 : 1)), complete };
@@ -73,9 +74,7 @@ async function findRefusal(cluster: Cluster): Promise<string | undefined> {
   const events = await cluster
     .list('v1', 'Event', { namespace: agentNamespace, fieldSelector })
     .catch(ignoring('denied'));
-  const timeOf = ({ lastTimestamp, eventTime }: StoredObject): number =>
-    Date.parse(textOf(lastTimestamp) ?? textOf(eventTime) ?? '') || 0;
-  const latest = events?.toSorted((a, b) => timeOf(a) - timeOf(b)).at(-1);
+  const latest = events?.toSorted((a, b) => (timeOfEvent(a) || 0) - (timeOfEvent(b) || 0)).at(-1);
   return textOf(latest?.['message']);
 }
 
@@ -90,10 +89,9 @@ function isSettled({ metadata, status }: StoredObject): boolean {
 
 function describe(
   { name, architecture, ready }: ClusterNode,
-  pods: readonly KubernetesObject[],
+  pod: KubernetesObject | undefined,
   refusal = 'there is no pod yet',
 ): AgentPod {
-  const pod = pods.find(({ spec }) => fieldsOf(spec)['nodeName'] === name);
   const own = { node: name, architecture, pod: pod?.metadata.name ?? '' };
   if (!pod) return { ...own, running: false, ready: false, reason: ready ? refusal : notReady };
   const conditions = conditionsOf(pod);
