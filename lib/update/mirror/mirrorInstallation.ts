@@ -46,10 +46,16 @@ import {
   trustingConfig,
   type MirrorPlan,
 } from './mirrorObjects.ts';
-import { listMirrorStates } from '../mirrorStates.ts';
 import { checkMirrorSite, silentAdvice } from './mirrorCheck.ts';
 import { mirrorPort } from './mirrorUnit.ts';
-import { listControlPlane, readMirrorPlan, readMirrorSite, type KnownSite, type MirrorSite } from './mirrorSite.ts';
+import {
+  listControlPlane,
+  listWithoutMirror,
+  readMirrorPlan,
+  readMirrorSite,
+  type KnownSite,
+  type MirrorSite,
+} from './mirrorSite.ts';
 
 /** The mirrors of an installation. What is undefined or empty stays as it was before. */
 export interface MirrorChoice extends WaitOptions {
@@ -136,10 +142,8 @@ export async function installMirror(
  * the controllers within two minutes. Throws `not-ready` with the nodes without one.
  */
 export async function awaitMirrors(cluster: Cluster, wait: WaitOptions, context: Context): Promise<void> {
-  const nodes = listControlPlane(await cluster.list('v1', 'Node')).map(({ metadata }) => metadata.name);
   const findSilent = async (): Promise<string | undefined> => {
-    const running = (await listMirrorStates(cluster)).map(({ node }) => node);
-    const silent = nodes.filter((name) => !running.includes(name));
+    const silent = await listWithoutMirror(cluster, () => true);
     return silent.length === 0 ? undefined : `no mirror runs on ${nameSome(silent)}`;
   };
   await awaitThat(findSilent, wait, context, silentAdvice);

@@ -9,6 +9,8 @@ import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { lacksPullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { poolRoles } from '../../readiness/preflight/pinnedImageSets.ts';
 import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
+import { listMirrorStates } from '../mirrorStates.ts';
+import type { MirrorState } from '../nodeReport.ts';
 import { obeysPolicies } from '../poolRollout.ts';
 import {
   authorityMapName,
@@ -129,6 +131,17 @@ function listVips(infrastructure: KubernetesObject | undefined): string[] {
     .filter((platform) => fieldsOf(platform['loadBalancer'])['type'] !== 'UserManaged')
     .flatMap((platform) => textsOf(platform['apiServerInternalIPs']))
     .filter((address) => isIP(address) === 4);
+}
+
+/** Lists the control plane nodes whose agent reports no mirror that serves as `serves` says. */
+export async function listWithoutMirror(
+  cluster: Cluster,
+  serves: (mirror: MirrorState) => boolean,
+): Promise<readonly string[]> {
+  const [nodes, mirrors] = [await cluster.list('v1', 'Node'), await listMirrorStates(cluster)];
+  const serving = mirrors.filter(serves).map(({ node }) => node);
+  const names = listControlPlane(nodes).map(({ metadata }) => metadata.name);
+  return names.filter((name) => !serving.includes(name));
 }
 
 /** Runtimes have one entry for a source, from sets of all kinds. Without a policy, it may be asked. */

@@ -6,10 +6,9 @@ import { digestIn } from '../../content/oci/reference.ts';
 import { PluginError } from '../../errors.ts';
 import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
 import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../bundleRecord.ts';
-import { listMirrorStates } from '../mirrorStates.ts';
 import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../upgradeBundle.ts';
 import { mirrorSet } from './mirrorObjects.ts';
-import { listControlPlane } from './mirrorSite.ts';
+import { listWithoutMirror } from './mirrorSite.ts';
 
 /** The record of the bundle of the running release, and the mirrors that do not have it yet. */
 export interface Retention extends RecordChange {
@@ -71,11 +70,8 @@ function requireRunning(
 }
 
 /** Lists the control plane nodes whose mirrors do not serve a version; undefined if the cluster has no mirrors. */
-async function listLacking(cluster: Cluster, version: string): Promise<string[] | undefined> {
+async function listLacking(cluster: Cluster, version: string): Promise<readonly string[] | undefined> {
   const sets = await listServed(cluster, mirrorSet.apiVersion, mirrorSet.kind);
   if (!sets.some(isOwnMirrorSet)) return undefined;
-  const states = await listMirrorStates(cluster);
-  const serving = states.filter(({ versions }) => versions.includes(version)).map(({ node }) => node);
-  const names = listControlPlane(await cluster.list('v1', 'Node')).map(({ metadata }) => metadata.name);
-  return names.filter((name) => !serving.includes(name));
+  return listWithoutMirror(cluster, ({ versions }) => versions.includes(version));
 }

@@ -6,9 +6,8 @@ import { readExecutables } from '../../../lib/update/install/executable.ts';
 import manifest from '../../../package.json' with { type: 'json' };
 import { planInstallation } from '../../../lib/update/install/installation.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
-import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
-import { node } from '../../fakes/cluster/site.ts';
+import { node, reportMirror } from '../../fakes/cluster/site.ts';
 import { runOutOfTime } from '../../support/clock.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
@@ -80,17 +79,13 @@ describe('oc adm-upgrade-bundle install', () => {
       if (kind) site.server.objects.delete({ kind, namespace: '', name }, {}, false);
     site.server.put(node('master-0', 'master', { addresses: [{ type: 'InternalIP', address: '192.0.2.11' }] }));
     const run = (...words: string[]) => install(`--executable=${executable}`, '--mirror', '--yes', ...words);
-    const reportMirror = (name: string): void => {
-      const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-      site.server.put(formatNodeReport({ bundle: '', progress, mirror: { versions: [], requests: 0, lacking: [] } }));
-    };
     await install(`--executable=${executable}`);
-    reportMirror('worker-0');
+    reportMirror(site.server, 'worker-0');
     const early = await run('--timeout=1s');
     expect(early.stderr)
       .to.include('error (not-ready): After 1 s it is not ready: no mirror runs on master-0\n')
       .and.to.include('journalctl -u oc-upgrade-bundle-mirror');
-    reportMirror('master-0');
+    reportMirror(site.server, 'master-0');
     const { stdout, stderr } = await run();
     expect(stdout, stderr).to.match(
       /^Agents are ready on all 3 nodes, and mirrors run on the control plane\. Next: oc adm-upgrade-bundle preflight --mirror /m,

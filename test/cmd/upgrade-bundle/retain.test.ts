@@ -1,7 +1,6 @@
 import { expect } from 'chai';
-import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
-import { node } from '../../fakes/cluster/site.ts';
+import { node, reportMirror } from '../../fakes/cluster/site.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { digestOfFile, runProgram } from '../../support/content/creation.ts';
@@ -47,10 +46,6 @@ describe('oc adm-upgrade-bundle retain', () => {
     const spec = { imageDigestMirrors: [{ source: 'quay.io/a', mirrors }] };
     server.put({ apiVersion: config, kind: 'ImageDigestMirrorSet', metadata: { name: 'oc-upgrade-bundle' }, spec });
   };
-  const reportMirror = (host: string, ...versions: string[]): void => {
-    const progress = { name: host, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-    server.put(formatNodeReport({ bundle: '', progress, mirror: { versions, requests: 0, lacking: [] } }));
-  };
   const complete = (phase = 'Completed'): void => {
     server.put({ ...find(), status: { phase } });
   };
@@ -61,8 +56,8 @@ describe('oc adm-upgrade-bundle retain', () => {
 
   it('allows the bundle of the running release, and names the mirrors that get it', async () => {
     installMirrors();
-    reportMirror('master-0', '4.19.4');
-    reportMirror('master-1', '4.19.3');
+    reportMirror(server, 'master-0', { versions: ['4.19.4'] });
+    reportMirror(server, 'master-1', { versions: ['4.19.3'] });
     const { code, stdout, stderr } = await retain(bundle.path, ...trust());
     expect(code, stderr).to.equal(0);
     expect(stdout).to.equal(
@@ -79,12 +74,12 @@ describe('oc adm-upgrade-bundle retain', () => {
     installMirrors();
     await retain(bundle.path, ...trust());
     complete();
-    for (const host of ['master-0', 'master-1']) reportMirror(host, '4.19.4');
+    for (const host of ['master-0', 'master-1']) reportMirror(server, host, { versions: ['4.19.4'] });
     const done = await retain(bundle.path, ...trust());
     expect(done.stdout).to.equal(
       `upgradebundle/${name} unchanged\nThe cluster runs 4.19.4, and every mirror has it.\n`,
     );
-    reportMirror('master-1');
+    reportMirror(server, 'master-1');
     const again = JSON.parse((await retain(bundle.path, ...trust(), '-o', 'json')).stdout) as object;
     expect(again).to.deep.equal({
       outputVersion: 1,

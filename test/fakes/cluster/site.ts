@@ -1,4 +1,5 @@
 import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
+import { formatNodeReport, type MirrorState } from '../../../lib/update/nodeReport.ts';
 import type { Json } from '../kubernetes/apiPatch.ts';
 import type { TestApiServer } from '../kubernetes/apiServer.ts';
 
@@ -101,4 +102,15 @@ export function furnish(server: TestApiServer): void {
 /** Sets the free space of a node, in GiB. */
 export function setFree(server: TestApiServer, name: string, free: number): void {
   server.nodeStats.set(name, { node: { nodeName: name, runtime: { imageFs: { availableBytes: free * gibibyte } } } });
+}
+
+/** Stores the report of an agent without a bundle, about the mirror of its node. */
+export function reportMirror(
+  server: TestApiServer,
+  name: string,
+  { versions = [], sizes }: Partial<Pick<MirrorState, 'versions' | 'sizes'>> = {},
+): void {
+  const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+  const mirror = { versions, ...(sizes && { sizes }), requests: 0, lacking: [] };
+  server.put(formatNodeReport({ bundle: '', progress, mirror }));
 }

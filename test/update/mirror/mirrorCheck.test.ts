@@ -9,9 +9,8 @@ import { checkMirrors, checkQuota } from '../../../lib/update/mirror/mirrorCheck
 import { digestMirrorSet } from '../../../lib/update/mirror/mirrorObjects.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { readMirrorSite } from '../../../lib/update/mirror/mirrorSite.ts';
-import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { furnish, node, pod, podSpec, workload } from '../../fakes/cluster/site.ts';
+import { furnish, node, pod, podSpec, reportMirror, workload } from '../../fakes/cluster/site.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
@@ -45,8 +44,7 @@ describe('checkMirrors', () => {
     put({ apiVersion: config, kind, metadata: { name }, spec });
   };
   const report = (name: string, version: string, sizes: Readonly<Record<string, number>> = {}): void => {
-    const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-    put(formatNodeReport({ bundle: '', progress, mirror: { versions: [version], sizes, requests: 0, lacking: [] } }));
+    reportMirror(connected.server, name, { versions: [version], sizes });
   };
   /** Serves the mirror of a node with a certificate of a CA. */
   const serve = async (host = '', port: number, issuer: Authority): Promise<AsyncDisposable & { port: number }> => {
