@@ -96,6 +96,11 @@ export function ignoreFailure(error: unknown): undefined {
   asFailure(error);
 }
 
+/** Returns the hint of any thrown value; undefined if it has none. */
+export function hintOf(error: unknown): string | undefined {
+  return isPluginError(error) ? error.hint : undefined;
+}
+
 /** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
