@@ -102,7 +102,7 @@ async function readClient(path: string): Promise<{ cert: string; key: string }> 
   try {
     createSecureContext(pair);
   } catch (cause) {
-    throw new PluginError('invalid-file', `The client certificate ${path}.cert cannot be used: ${messageOf(cause)}`, {
+    throw new PluginError('invalid-file', `the client certificate ${path}.cert cannot be used: ${messageOf(cause)}`, {
       hint: `Put its unencrypted private key into ${path}.key.`,
       cause,
     });
