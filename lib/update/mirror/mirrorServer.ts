@@ -37,7 +37,7 @@ const week = 7 * 24 * 3600 * 1000;
 /**
  * Serves the retained bundles of a node to container runtimes, by TLS, until the signal is aborted. Read-only and by
  * digest: nothing is listed, and no repository is compared. Follows changes of the bundles and the certificate. Reads
- * all content once in a while, and withdraws what is corrupt. Throws `busy` or `not-writable` if it cannot listen, and
+ * all content once in a while, and withdraws what is corrupt or cannot be read. Throws `busy` or `not-writable` if it cannot listen, and
  * `not-readable` without a certificate.
  */
 export async function runMirrorServer(options: MirrorServerOptions, context: Context): Promise<void> {
@@ -58,12 +58,7 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   let certificate = await readCertificate(certificates);
   const requests = new MirrorRequests(context);
   const onResponse = requests.count;
-  const onCorrupt = (digest: Parameters<RetainedContent['withdraw']>[0]): void => content.withdraw(digest);
-  const server = await serveContent(
-    () => content,
-    { host, port, certificate, streams, limits, onResponse, onCorrupt },
-    context,
-  );
+  const server = await serveContent(() => content, { host, port, certificate, streams, limits, onResponse }, context);
   options.onListening?.(server.url);
   context.log('info', `serving ${bundles.paths.length} bundles of ${folder} at ${server.url}`);
   const isOver = (): boolean => context.signal.aborted;
@@ -121,20 +116,17 @@ async function readCertificate(folder: string): Promise<ServerCertificate> {
   }
 }
 
-/** Reads all blobs at intervals, slowly, and withdraws what is corrupt. */
+/** Checks all content at intervals, slowly. */
 async function scrub(content: () => RetainedContent, interval: number, context: Context): Promise<void> {
   const { signal } = context;
   try {
     for (;;) {
       await sleep(interval, undefined, { signal });
-      const read = content();
-      for (const digest of read.blobs) {
+      for (const digest of content().digests) {
         const started = performance.now();
-        const isIntact = await read.isIntact(digest).catch((error: unknown) => warn(error, context));
-        if (isIntact === false) {
-          context.log('warn', `${digest} is corrupt: the images with it are withdrawn`);
-          read.withdraw(digest);
-        }
+        await content()
+          .check(digest)
+          .catch((error: unknown) => warn(error, context));
         // A quarter of the time at most.
         await sleep(3 * (performance.now() - started), undefined, { signal });
       }

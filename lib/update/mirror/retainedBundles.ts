@@ -10,8 +10,14 @@ import { openBaseBlobs, type BaseBlobs } from '../../node/baseBlobs.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 
-/** Content of retained bundles: the source of each digest, with its size in bytes. */
-export type Holdings = ReadonlyMap<Digest, { readonly content: Bundle['content']; readonly size: number }>;
+/** Content of a retained bundle: its source, and its size in bytes. */
+export interface HeldContent {
+  readonly content: Bundle['content'];
+  readonly size: number;
+}
+
+/** Content of retained bundles, by digest. */
+export type Holdings = ReadonlyMap<Digest, HeldContent>;
 
 /** The manifests, blobs and tags of all retained bundles. */
 export interface RetainedFiles {
@@ -133,8 +139,8 @@ export class RetainedBundles {
   }
 
   #gather(): RetainedFiles {
-    const manifests = new Map<Digest, { content: Bundle['content']; size: number }>();
-    const blobs = new Map<Digest, { content: Bundle['content']; size: number }>();
+    const manifests = new Map<Digest, HeldContent>();
+    const blobs = new Map<Digest, HeldContent>();
     const tags = new Map<string, Bundle['content']>();
     for (const { bundle, base } of this.#opened.values()) {
       const { content } = bundle;
