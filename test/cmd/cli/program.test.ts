@@ -192,25 +192,25 @@ describe('runProgram', () => {
     for (const line of lines.slice(-2)) expect(line.length).to.be.at.most(40);
   });
 
-  it('shows a help with groups, values, and one line for the options of the cluster', async () => {
-    const options = {
+  const movingCommand = defineCommand({
+    details: 'More.',
+    options: {
       ...outputOption(),
       'extra-image': { type: 'string', repeatable: true, required: true, describe: `An image, ${'long '.repeat(20)}` },
       timeout: { type: 'number', default: 30, describe: 'Seconds to wait' },
       ...clusterOptions,
-    } as const;
-    const command = defineCommand({
-      details: 'More.',
-      options,
-      examples: [['x', 'Do it']],
-      run: () => Promise.resolve(),
-    });
-    const load = () => Promise.resolve({ command });
-    const program = {
-      ...{ name: 'oc other', describe: 'Do things.' },
-      commands: [{ usage: 'go <where>', describe: 'Go there', group: 'Moves:', load }, optionsCommand],
-    };
-    expect(await formatHelp(program)).to.equal(
+    } as const,
+    examples: [['x', 'Do it']],
+    run: () => Promise.resolve(),
+  });
+  const load = () => Promise.resolve({ command: movingCommand });
+  const moving = {
+    ...{ name: 'oc other', describe: 'Do things.' },
+    commands: [{ usage: 'go <where>', describe: 'Go there', group: 'Moves:', load }, optionsCommand],
+  };
+
+  it('shows the help of a program with its commands in groups', async () => {
+    expect(await formatHelp(moving)).to.equal(
       [
         ...['Do things.', '', 'Usage:', '  oc other <command> [options]', ''],
         ...[
@@ -231,7 +231,10 @@ describe('runProgram', () => {
         'Use "oc other <command> --help" for more information about a command.',
       ].join('\n'),
     );
-    const help = await formatHelp(program, program.commands[0], 80);
+  });
+
+  it('shows the help of a command with its values, and one line for the options of the cluster', async () => {
+    const help = await formatHelp(moving, moving.commands[0], 80);
     expect(help).to.match(
       /^Go there\.\n\nMore\.\n\nUsage:\n {2}oc other go <where> \[options\]\n\nExamples:\n {2}# Do it\n/,
     );
