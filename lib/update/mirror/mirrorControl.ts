@@ -1,6 +1,5 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
 import { asFailure } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
@@ -12,8 +11,10 @@ import { attachmentTag } from '../../content/oci/attachment.ts';
 import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
 import { isOwnMirrorSet, ownMirrorSet } from '../../readiness/preflight/survey.ts';
+import type { BundleFacts } from '../bundleFacts.ts';
 import { hasUpdatedNodes } from '../poolRollout.ts';
 import { issueMirrorCertificates, warnOfForbidden } from './mirrorCertificates.ts';
+import { contentFile, parseMirrorContent } from '../mirrorContent.ts';
 import { extendMirror } from './mirrorInstallation.ts';
 import { hasAuthorityConfig, mirrorSet, readMirrorSet } from './mirrorObjects.ts';
 import { listAddresses, type KnownSite } from './mirrorSite.ts';
@@ -76,16 +77,23 @@ export class MirrorControl {
 
   /**
    * Finds what keeps nodes and the machine config controller from the images of a bundle: the configuration of the
-   * cluster, and images that a control plane node lacks. A mirror serves complete images only. Returns undefined if
-   * nothing does, or if the cluster has no mirrors. Throws the errors of the cluster.
+   * cluster, and images that a control plane node lacks. A mirror serves complete images only; of metadata, the images
+   * that the machine config controller reads. Returns undefined if nothing does, or if the cluster has no mirrors. Throws
+   * the errors of the cluster.
    */
   async findLack(
     cluster: Cluster,
     { nodes, pools }: KnownSite,
-    { images }: BundleMetadata,
+    { metadata, streams }: Pick<BundleFacts, 'metadata' | 'streams'>,
   ): Promise<string | undefined> {
     const [authority, port] = [await this.#read('ca.crt'), await this.#read('port')];
     if (authority === undefined || port === undefined) return undefined;
+    const systems = (streams?.availableStreams ?? []).flatMap(({ osImage, osExtensionsImage }) => [
+      osImage,
+      osExtensionsImage,
+    ]);
+    const keepsAll = parseMirrorContent(await this.#read(contentFile)) === 'all';
+    const images = keepsAll ? metadata.images : [metadata.release, ...systems];
     const connections = new Connections({ certificates: { for: () => Promise.resolve({ ca: [authority] }) } });
     try {
       const origins = listAddresses(nodes).map((address) => `https://${address}:${port}`);

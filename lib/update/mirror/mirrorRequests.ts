@@ -32,6 +32,7 @@ export class MirrorRequests {
   describe({ versions, sizes }: Pick<RetainedBundles, 'versions' | 'sizes'>, content: RetainedContent): MirrorState {
     for (const image of this.#missing)
       if (content.has(image.slice(image.indexOf('@') + 1))) this.#missing.delete(image);
-    return { versions, sizes, requests: this.#answered, lacking: [...this.#missing].slice(-mostReported) };
+    const partial = content.kept !== 'all' && { content: content.kept };
+    return { versions, ...partial, sizes, requests: this.#answered, lacking: [...this.#missing].slice(-mostReported) };
   }
 }
