@@ -25,9 +25,9 @@ export async function readMirrorContent(certificates: string): Promise<MirrorCon
 }
 
 /**
- * Returns whether a client reads manifests and configurations, and never pulls an image: the machine config controller,
- * or ours. The former is a plain client of the library (go.podman.io/image, docker_client.go, defaultUserAgent); CRI-O,
- * Podman and skopeo name themselves.
+ * Returns whether a client may read manifests and configurations only: the machine config controller, or ours. The former
+ * is a plain client of the library containers/image (docker_client.go, defaultUserAgent). CRI-O and skopeo name
+ * themselves; Podman is a plain client too, so mirrors of metadata are the last ones.
  */
 export function readsMetadata(client: string): boolean {
   return client.startsWith('containers/') || client.startsWith('oc-disconnected');

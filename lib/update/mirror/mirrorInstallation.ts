@@ -176,11 +176,12 @@ function chooseAddresses({ addresses, hasPolicies, former }: MirrorSite): string
   return [...new Set([...addresses, ...(hasPolicies ? [] : (former?.addresses ?? []))])];
 }
 
-/** Returns whether nodes lose a mirror or a source, for which they would be drained without a policy. */
+/** Returns whether nodes lose a mirror, a source or their order, for which they would be drained without a policy. */
 function isNarrower(plan: MirrorPlan, former: MirrorSite['former']): boolean {
   if (!former) return false;
   const hosts = listMirrorHosts(plan);
   return (
+    former.content !== plan.content ||
     former.sources.some((source) => !plan.sources.includes(source)) ||
     listMirrorHosts(former).some((host) => !hosts.includes(host))
   );

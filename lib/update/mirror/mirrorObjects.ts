@@ -172,7 +172,8 @@ export function hasAuthorityConfig({ status }: KubernetesObject): boolean {
 /**
  * Returns the ImageDigestMirrorSet. Runtimes obey only the most precise source of an image. So a source gets the
  * mirrors and the policy of a broader source of the site, too. It gets those of the same source, because the machine
- * config operator merges the lists of all sets in their common order: otherwise it would mix them.
+ * config operator merges the lists of all sets in their common order: otherwise it would mix them. Mirrors of metadata
+ * come last: Podman, which fails at their layers, would try no other mirror.
  */
 export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
   const imageDigestMirrors = plan.sources.map((source) => {
@@ -182,7 +183,7 @@ export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
     const added = (site?.mirrors ?? []).map((mirror) => `${mirror}${source.slice(site?.source.length)}`);
     return {
       source,
-      mirrors: [...new Set([...own, ...added])],
+      mirrors: [...new Set(plan.content === 'all' ? [...own, ...added] : [...added, ...own])],
       ...(site?.policy !== undefined && { mirrorSourcePolicy: site.policy }),
     };
   });
@@ -199,7 +200,7 @@ export function readMirrorSet(
   const hosts = entries.flatMap(({ mirrors }) => textsOf(mirrors)).map((mirror) => mirror.split('/')[0] ?? '');
   const [, port] = hosts.flatMap((host) => /^localhost:(\d+)$/.exec(host) ?? []);
   if (port === undefined) return undefined;
-  // Mirrors of a broader source of the site are behind ours.
+  // Mirrors of a broader source of the site are beside ours.
   const own = hosts.map((host) => host.split(':')).filter(([host = '', at]) => isIP(host) !== 0 && at === port);
   const addresses = [...new Set(own.flatMap(([host]) => host ?? []))];
   const content = parseMirrorContent(textOf(fieldsOf(set?.metadata.annotations)[keptAnnotation]));

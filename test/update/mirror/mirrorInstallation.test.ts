@@ -60,6 +60,16 @@ describe('digestMirrorSet', () => {
       mirrors: [...own, '10.0.0.5:5000/a', 'registry.example.com/b'],
     });
   });
+
+  it('names mirrors of metadata behind those of the site, because Podman tries no other one after them', () => {
+    const { spec } = objects.digestMirrorSet({ ...plan, content: 'metadata' });
+    const path = 'openshift-release-dev/ocp-release';
+    const own = ['localhost', ...plan.addresses].map((host) => `${host}:9690/${path}`);
+    expect(spec).to.have.deep.nested.property('imageDigestMirrors[0].mirrors', [
+      'registry.example.com/a/ocp-release',
+      ...own,
+    ]);
+  });
 });
 
 describe('installMirror', () => {

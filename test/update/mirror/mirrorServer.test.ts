@@ -164,7 +164,7 @@ describe('runMirrorServer', () => {
     });
     const controller = { 'user-agent': 'containers/5.35.0 (github.com/containers/image)' };
     const read = async (path: string): Promise<Answer> => {
-      for (const client of ['cri-o/1.36.3', 'libpod/5.4.0', 'skopeo/1.18.0'])
+      for (const client of ['cri-o/1.36.3', 'skopeo/1.18.0'])
         expect((await mirror.get(`${name}/${path}`, { 'user-agent': client })).status, client).to.equal(404);
       return mirror.get(`${name}/${path}`, controller);
     };
