@@ -7,6 +7,7 @@ import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
+import type { OSImageStreams } from '../../release/osImageStreams.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
 import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
@@ -88,12 +89,8 @@ export class MirrorControl {
   ): Promise<string | undefined> {
     const [authority, port] = [await this.#read('ca.crt'), await this.#read('port')];
     if (authority === undefined || port === undefined) return undefined;
-    const systems = (streams?.availableStreams ?? []).flatMap(({ osImage, osExtensionsImage }) => [
-      osImage,
-      osExtensionsImage,
-    ]);
     const keepsAll = parseMirrorContent(await this.#read(contentFile)) === 'all';
-    const images = keepsAll ? metadata.images : [metadata.release, ...systems];
+    const images = keepsAll ? metadata.images : listRead(metadata.release, streams);
     const connections = new Connections({ certificates: { for: () => Promise.resolve({ ca: [authority] }) } });
     try {
       const origins = listAddresses(nodes).map((address) => `https://${address}:${port}`);
@@ -139,6 +136,12 @@ export class MirrorControl {
   async #read(name: string): Promise<string | undefined> {
     return await readFile(join(this.#folder, name), 'utf8').catch(() => undefined);
   }
+}
+
+/** Lists the images that the machine config controller of a release reads. Before 4.23 it reads none. */
+function listRead(release: string, streams: OSImageStreams | undefined): string[] {
+  if (!streams) return [];
+  return [release, ...streams.availableStreams.flatMap((each) => [each.osImage, each.osExtensionsImage])];
 }
 
 /** What a mirror lacks, and the images that have a signature there, if it was asked for all. */

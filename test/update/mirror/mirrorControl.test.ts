@@ -159,12 +159,16 @@ describe('MirrorControl', () => {
     await rm(replicaPath(mirror.folder, facts.digest));
     site.configureMirror(authority.certificate);
     const control = new MirrorControl(secrets, makeContext());
-    const ask = (streams = facts.streams) =>
+    const ask = (streams: typeof facts.streams) =>
       control.findLack(connected.cluster, { nodes: nodes(['127.0.0.1']), pools: [] }, { ...facts, streams });
-    while ((await ask()) !== undefined) await sleep(10);
-    const [stream] = facts.streams?.availableStreams ?? [];
-    const availableStreams = [{ ...(stream ?? expect.fail()), osImage: `quay.io/a@${digestOf('another')}` }];
-    expect(await ask({ ...(facts.streams ?? expect.fail()), availableStreams })).to.include('lacks quay.io/a@');
+    const streams = facts.streams ?? expect.fail();
+    while ((await ask(streams)) !== undefined) await sleep(10);
+    const [stream = expect.fail()] = streams.availableStreams;
+    const availableStreams = [{ ...stream, osImage: `quay.io/a@${digestOf('another')}` }];
+    expect(await ask({ ...streams, availableStreams })).to.include('lacks quay.io/a@');
+    await rm(replicaPath(mirror.folder, facts.digest).replace(/tar$/, 'json'));
+    while (!(await ask(streams))?.includes('lacks quay.io/')) await sleep(10);
+    expect(await ask(undefined), 'the controller reads no image').to.equal(undefined);
   });
 
   it('holds an update while a mirror fails at a signature, which ends the pull of a runtime', async () => {
