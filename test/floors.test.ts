@@ -79,7 +79,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/readiness/preflight',
     'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention mirroredStreams node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets podTemplate preflight site survey versionCheck',
   ],
-  ['lib/update', 'bundleRecord clusterRestore gatherState mirrorStates osImageStreamWrite upgradeBundle'],
+  ['lib/update', 'bundleRecord clusterRestore gatherState mirrorContent mirrorStates osImageStreamWrite upgradeBundle'],
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorUnit retainBundle'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'rollout'],

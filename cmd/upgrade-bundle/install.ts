@@ -1,6 +1,7 @@
 import type { InstallResult } from '../../lib/update/install/install.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { mirrorContents } from '../../lib/update/mirrorContent.ts';
 import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
@@ -45,6 +46,12 @@ export const command = defineCommand({
       type: 'number',
       range: [1024, 65_535],
       describe: `Port of the mirrors on the control plane nodes (default: as before, ${mirrorPort} at first)`,
+    },
+    'mirror-content': {
+      type: 'string',
+      choices: mirrorContents,
+      describe:
+        'Content of the mirrors (default: as before, all at first): whole bundles, or what the machine config controller reads',
     },
     'mirror-quota': {
       type: 'string',
@@ -100,7 +107,13 @@ export const command = defineCommand({
     const { formatObject } = await import('./objectLine.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
-    if (args.mirrorQuota !== undefined && !args.mirror) throw new PluginError('usage', '--mirror-quota needs --mirror');
+    for (const [option, value] of Object.entries({ quota: args.mirrorQuota, content: args.mirrorContent }))
+      if (value !== undefined && !args.mirror) throw new PluginError('usage', `--mirror-${option} needs --mirror`);
+    if (args.mirrorQuota !== undefined && args.mirrorContent === 'metadata')
+      throw new PluginError(
+        'usage',
+        '--mirror-quota limits whole bundles, which --mirror-content=metadata does not keep',
+      );
     if ((args.keepImages || args.mirror) && !wait && dryRun === 'none') {
       const option = args.mirror ? '--mirror' : '--keep-images';
       throw new PluginError('usage', `${option} needs --wait: otherwise the nodes would be rebooted`);
@@ -114,9 +127,9 @@ export const command = defineCommand({
     const time = { timeout: args.timeout * 1000 };
     const startup = wait ? time : undefined;
     const retention = args.keepImages ? time : undefined;
-    const { mirrorPort: port, mirrorSource: sources, yes: mayDisrupt } = args;
+    const { mirrorPort: port, mirrorContent: content, mirrorSource: sources, yes: mayDisrupt } = args;
     const quota = args.mirrorQuota === undefined ? undefined : parseQuota(args.mirrorQuota);
-    const mirror = args.mirror ? { ...time, port, quota, sources, mayDisrupt } : undefined;
+    const mirror = args.mirror ? { ...time, port, quota, content, sources, mayDisrupt } : undefined;
     const options = { executables, admission, trust, metrics, overwrite, startup, retention, mirror, version };
     if (output === 'yaml' && mirror)
       throw new PluginError(

@@ -120,8 +120,8 @@ export async function readPayloadManifests(
   return readPayloadFiles(source, manifest, context);
 }
 
-// Build attestations are in manifest lists as manifests for the platform unknown/unknown.
-function isForPlatform({ platform }: Descriptor): boolean {
+/** Returns whether an entry of a manifest list is an image. Build attestations are there for the platform unknown/unknown. */
+export function isForPlatform({ platform }: Descriptor): boolean {
   return platform?.os !== 'unknown';
 }
 

@@ -9,16 +9,19 @@ import { checkAttachments, checkReleases, requireListing } from '../bundle/signe
 import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
-import { isPluginError, messageOf } from '../errors.ts';
-import type { Descriptor } from '../content/oci/descriptor.ts';
-import { isDigest, type Digest } from '../content/oci/digest.ts';
+import { ignoring, isPluginError, messageOf } from '../errors.ts';
+import type { Descriptor, Manifest } from '../content/oci/descriptor.ts';
+import { digestOf, isDigest, type Digest } from '../content/oci/digest.ts';
+import { digestIn } from '../content/oci/reference.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import type { AdminGate } from '../release/adminGates.ts';
 import type { SignedRelease } from '../release/load.ts';
+import { readPayloadFiles } from '../release/payload.ts';
+import { isForPlatform, type Release } from '../release/release.ts';
 import { readStreamsOf, type OSImageStreams } from '../release/osImageStreams.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { Overlay } from '../content/store/overlay.ts';
-import { readContent, type ContentSource } from '../content/store/store.ts';
+import { readContent, readImageManifest, type ContentSource } from '../content/store/store.ts';
 import { writeAtomically } from '../content/files/atomicWrite.ts';
 
 /** The largest content to keep, in bytes. The layers with the manifests of a release have a few megabytes. */
@@ -49,6 +52,7 @@ interface Evidence {
   readonly digest: Digest;
   readonly metadata: Buffer;
   readonly signatures: SignaturesByDigest;
+  /** What was read of the releases and their operating systems: manifests, configurations, layers with the payload. */
   readonly contents: ReadonlyMap<Digest, Buffer>;
 }
 
@@ -72,6 +76,8 @@ export async function gatherFacts(
   const releases = await checkReleases({ path, metadata, content, signatures }, trust, context);
   await checkAttachments(bundle, releases, trust, context);
   const streams = await readAllStreams(releases, content, context);
+  for (const [index, { release }] of releases.entries())
+    await readPlatforms(release, streams[index], content, context).catch(ignoring('not-found'));
   const evidence = { digest, metadata: encodeMetadata(metadata), signatures, contents };
   await writeAtomically(file, formatEvidence(evidence), { mode: 0o600 });
   return joinFacts(digest, metadata, releases, streams);
@@ -127,6 +133,21 @@ export async function readFacts(
   }
 }
 
+/**
+ * Reads the metadata and the contents by which an agent of this node verified a bundle. Checks the digest of each, and no
+ * signature. Undefined if there is no such file, or if another account can access it. Throws `invalid-bundle`.
+ */
+export async function readEvidence(
+  file: string,
+  context: Context,
+): Promise<{ readonly metadata: BundleMetadata; readonly contents: ReadonlyMap<Digest, Buffer> } | undefined> {
+  const bytes = await readPrivateFile(file, context);
+  const evidence = bytes && parseEvidence(bytes);
+  if (!evidence) return undefined;
+  const whole = [...evidence.contents].filter(([digest, content]) => digestOf(content) === digest);
+  return { metadata: parseMetadata(evidence.metadata, file), contents: new Map(whole) };
+}
+
 /** Reads the facts of any bundle as readFacts does, with the digest that their file states. */
 export async function readFactsOf(
   file: string,
@@ -136,6 +157,32 @@ export async function readFactsOf(
   const bytes = await readPrivateFile(file, context);
   const evidence = bytes && parseEvidence(bytes);
   return evidence && (await readFacts(file, evidence.digest, trust, context));
+}
+
+/**
+ * Reads what machine config controllers of each platform read of a multi-architecture release. The release itself was
+ * read for one. Throws `not-found` for content that a bundle leaves out.
+ */
+async function readPlatforms(
+  { children }: Release,
+  streams: OSImageStreams | undefined,
+  content: ContentSource,
+  context: Context,
+): Promise<void> {
+  if (children.length === 0 || !streams) return;
+  for (const child of children) await readPayloadFiles(content, await readDescribed(content, child), context);
+  for (const { osImage, osExtensionsImage } of streams.availableStreams)
+    for (const image of [osImage, osExtensionsImage]) {
+      const root = await readImageManifest(content, await content.resolve(digestIn(image)));
+      for (const child of root.manifests.filter(isForPlatform)) await readDescribed(content, child);
+    }
+}
+
+/** Reads the manifest of an image and its configuration. */
+async function readDescribed(content: ContentSource, descriptor: Descriptor): Promise<Manifest> {
+  const manifest = await readImageManifest(content, descriptor);
+  if (manifest.config) await readContent(content, manifest.config);
+  return manifest;
 }
 
 /** Reads the streams of each release by the labels of its images. The executable is not read: it has 100 MB. */

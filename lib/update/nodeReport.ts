@@ -4,6 +4,7 @@ import { parseBackup, type ClusterBackup } from '../node/clusterBackup.ts';
 import { digestOf, hexOf, type Digest } from '../content/oci/digest.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { architectures, type Architecture } from '../release/version.ts';
+import type { MirrorContent } from './mirrorContent.ts';
 import { nodePhases, reportNamespace, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
 
 /**
@@ -48,6 +49,8 @@ export interface BackupReport {
 export interface MirrorState {
   /** The versions of the retained bundles. */
   readonly versions: readonly string[];
+  /** What the mirror keeps of them; whole bundles without it. */
+  readonly content?: MirrorContent;
   /** The bytes of each bundle, by the version of its last release. Mirrors of earlier agents do not state them. */
   readonly sizes?: Readonly<Record<string, number>>;
   /** The number of images that clients got. */
@@ -210,7 +213,7 @@ function parseBackupReport(value: unknown): BackupReport | undefined {
 
 /** Reads the state of a mirror; undefined if it is none. Cuts long lists and texts. */
 export function parseMirrorState(value: unknown): MirrorState | undefined {
-  const { versions, sizes, requests, lacking } = fieldsOf(value);
+  const { versions, sizes, content, requests, lacking } = fieldsOf(value);
   const cut = (texts: unknown): string[] =>
     textsOf(texts)
       .slice(0, mostReported)
@@ -221,7 +224,8 @@ export function parseMirrorState(value: unknown): MirrorState | undefined {
     return isCount(bytes) ? [[version, bytes] as const] : [];
   });
   const stated = known.length > 0 && { sizes: Object.fromEntries(known) };
-  return { versions: cut(versions), ...stated, requests, lacking: cut(lacking) };
+  const partial = content === 'metadata' && { content: 'metadata' as const };
+  return { versions: cut(versions), ...partial, ...stated, requests, lacking: cut(lacking) };
 }
 
 function isCount(value: unknown): value is number {

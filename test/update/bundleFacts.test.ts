@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
-import { gatherFacts, readFacts, type BundleFacts } from '../../lib/update/bundleFacts.ts';
+import { gatherFacts, readEvidence, readFacts, type BundleFacts } from '../../lib/update/bundleFacts.ts';
+import { parseManifest } from '../../lib/content/oci/descriptor.ts';
+import { digestIn } from '../../lib/content/oci/reference.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
@@ -69,6 +71,31 @@ describe('the facts of a bundle', () => {
       [...facts.signatures].map(([signed, list]) => [signed, list.map(({ fingerprint }) => fingerprint)]),
     ).to.deep.equal([[made.release.digest, [made.key.fingerprint]]]);
     expect(await readFacts(file, digestOf('another bundle'), trust, context)).to.equal(undefined);
+  });
+
+  it('have what machine config controllers read of a release, of each platform', async () => {
+    await using own = await makeBundle({ ...streamRelease, arch: 'multi' });
+    await using bundle = await openBundle(own.path, context);
+    const trusted = { ...trust, keyrings: [own.keyFile], fingerprints: [own.key.fingerprint] };
+    const { streams } = await gatherFacts(bundle, digest, file, trusted, context);
+    const { contents } = (await readEvidence(file, context)) ?? expect.fail();
+    const childrenIn = (parent: string): Digest[] => {
+      const { config, manifests } = parseManifest(contents.get(parent as Digest) ?? expect.fail(parent), parent);
+      return [...manifests, ...(config ? [config] : [])].map((child) => child.digest);
+    };
+    const systems = streams?.availableStreams.flatMap((each) => [each.osImage, each.osExtensionsImage]) ?? [];
+    for (const image of [own.release.digest, ...systems.map((system) => digestIn(system))]) {
+      const platforms = childrenIn(image);
+      expect(platforms, image).to.have.property('length').above(1);
+      expect([...contents.keys()]).to.include.members(platforms.flatMap(childrenIn));
+    }
+  });
+
+  it('have no content with another digest', async () => {
+    await gather();
+    const [first = expect.fail()] = (await readEvidence(file, context))?.contents.keys() ?? [];
+    await alter((kept) => (kept.contents[first] = Buffer.from('another').toString('base64')));
+    expect([...((await readEvidence(file, context))?.contents.keys() ?? [])]).not.to.include(first);
   });
 
   it('have the operating system streams of the release, read again from the kept labels', async () => {

@@ -87,10 +87,11 @@ export function viewStatus({ bundle, elapsed, mirrors: states }: ClusterStatus):
   };
 }
 
-function describeMirror({ node, versions, requests, lacking }: NodeMirror): StatusRow {
+function describeMirror({ node, versions, content, requests, lacking }: NodeMirror): StatusRow {
   const lack = lacking.length === 0 ? '' : `lacks ${nameSome(lacking, 2)}`;
   const accent = versions.length === 0 || lack !== '' ? 'doubtful' : 'good';
-  return { cells: [node, versions.join(', ') || 'nothing', String(requests), lack], accent };
+  const served = `${versions.join(', ') || 'nothing'}${content === 'metadata' ? ' (metadata)' : ''}`;
+  return { cells: [node, served, String(requests), lack], accent };
 }
 
 /** Returns the color of a phase of an update or of a node. */

@@ -109,6 +109,17 @@ export function parseManifest(bytes: Uint8Array, where: string): Manifest {
   return { mediaType, config, layers, manifests, ...refers };
 }
 
+/** Returns whether bytes are a manifest or a manifest list. */
+export function isManifestText(bytes: Uint8Array | undefined): boolean {
+  if (bytes === undefined || bytes.length > manifestSizeLimit) return false;
+  try {
+    parseManifest(bytes, '');
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /**
  * Returns the content that a manifest refers to: the manifests of a manifest list, else the configuration and the
  * layers.

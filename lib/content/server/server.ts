@@ -78,11 +78,11 @@ export interface ServedResponse {
 export type ContentServer = Listener;
 
 type Served = ContentSource & Partial<LocalContent & SizedContent & WithdrawableContent>;
-type Find = (repository: string) => Served | undefined | Promise<Served | undefined>;
+type Find = (repository: string, client: string) => Served | undefined | Promise<Served | undefined>;
 
 /**
  * Serves content as a read-only registry (OCI distribution-spec, version 2): manifests, blobs with ranges, tags and
- * catalog. `find` returns the content of a repository. Blobs of a source without `sizeOf` are served only after a
+ * catalog. `find` returns the content of a repository for a client, by its User-Agent. Blobs of a source without `sizeOf` are served only after a
  * client has requested a manifest that names them, which all clients do. Stops if the signal of the context is aborted.
  * Throws `busy` if the port is in use, and `not-writable` if it is not allowed.
  */
@@ -176,7 +176,7 @@ class Handler {
     } else if (path === '/v2/_catalog') {
       sendPage(response, path, readPage(await repositories(), query), (repositories) => ({ repositories }));
     } else {
-      const source = isRepository(name) ? await this.#find(name) : undefined;
+      const source = isRepository(name) ? await this.#find(name, request.headers['user-agent'] ?? '') : undefined;
       if (!source) throw new RequestRefusal(404, 'NAME_UNKNOWN', 'there is no such repository here');
       if (kind === 'manifests') return this.#sendManifest(source, rest, request, response);
       if (kind === 'blobs') return this.#sendBlob(source, rest, request, response);

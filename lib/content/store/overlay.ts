@@ -2,10 +2,10 @@ import { Readable } from 'node:stream';
 import { PluginError } from '../../errors.ts';
 import { parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
-import { verifyStream, type ContentSource } from './store.ts';
+import { verifyStream, type ContentSource, type LocalContent } from './store.ts';
 
 /** Content in memory, alone or on top of a repository, for an image that shares layers with another one. */
-export class Overlay implements ContentSource {
+export class Overlay implements ContentSource, LocalContent {
   readonly name: string;
   readonly #base: ContentSource | undefined;
   readonly #own: Map<string, Buffer>;
@@ -43,6 +43,13 @@ export class Overlay implements ContentSource {
     if (bytes) return verifyStream(Readable.from([bytes.subarray(start)]), descriptor, this.name, start);
     if (this.#base) return this.#base.fetch(descriptor, start);
     throw this.#lack(descriptor.digest);
+  }
+
+  /** Reads content that was added here. Throws `not-found` for that of the base. */
+  async *chunks({ digest }: Pick<Descriptor, 'digest'>, start: number, end: number): AsyncGenerator<Buffer> {
+    const bytes = this.#own.get(digest);
+    if (!bytes) throw this.#lack(digest);
+    yield bytes.subarray(start, end);
   }
 
   async exists(descriptor: Descriptor): Promise<boolean> {

@@ -35,6 +35,7 @@ import {
   hasMirrors,
   imageLimitsOf,
   isOwnMirrorSet,
+  keepsBundles,
   surveyCluster,
   type ClusterSurvey,
   isInternalRegistry,
@@ -219,7 +220,7 @@ export async function findLeftOut(cluster: Cluster, base: BundleBase): Promise<F
 }
 
 function knowledgeOf(survey: ClusterSurvey): NodeKnowledge {
-  const retains = survey.digestMirrors.some(isOwnMirrorSet);
+  const retains = survey.digestMirrors.some(keepsBundles);
   return { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free, retains };
 }
 

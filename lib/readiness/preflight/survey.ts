@@ -194,9 +194,17 @@ export function isInternalRegistry(mirror: string): boolean {
 /** The name of the ImageDigestMirrorSet of our mirrors on control plane nodes. */
 export const ownMirrorSet = 'oc-upgrade-bundle';
 
+/** The annotation of our ImageDigestMirrorSet that says what the mirrors keep; whole bundles without it. */
+export const keptAnnotation = 'upgrade-bundle.openshift.io/mirror-content';
+
 /** Returns whether an ImageDigestMirrorSet is that of our mirrors on control plane nodes. */
 export function isOwnMirrorSet({ metadata }: StoredObject): boolean {
   return metadata.name === ownMirrorSet;
+}
+
+/** Returns whether control plane nodes keep whole bundles, because their mirrors have this ImageDigestMirrorSet. */
+export function keepsBundles(set: StoredObject): boolean {
+  return isOwnMirrorSet(set) && fieldsOf(set.metadata.annotations)[keptAnnotation] === undefined;
 }
 
 /**

@@ -1,4 +1,3 @@
-import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
@@ -19,6 +18,7 @@ import { clusterVersionReference, listNeededReleases } from '../../cluster/clust
 import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
+import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
 import type { MirrorState } from '../nodeReport.ts';
 import { chooseProposal } from '../proposal.ts';
 import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
@@ -110,9 +110,9 @@ export class AgentLoop {
       await this.#unpin(bundles);
       return;
     }
-    const facts = { ...(this.#facts ??= await this.#readNode()), retains: await this.#mayRetain() };
+    const facts = { ...(this.#facts ??= await this.#readNode()), retains: await this.#readRetains() };
     this.#retained = undefined;
-    if (allowed && facts.retains) await this.#makeRoom(allowed, bundles);
+    if (allowed && facts.retains === 'all') await this.#makeRoom(allowed, bundles);
     if (!allowed) {
       await this.#report.send(active, await this.#describeFound(found), { mirror, proposal });
       return;
@@ -128,29 +128,35 @@ export class AgentLoop {
   /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */
   async #discard(bundles: readonly UpgradeBundle[]): Promise<void> {
     const { cache } = this.#options.tools;
-    const retained = (await this.#mayRetain()) ? await this.#findRetained() : [];
-    if (retained) await cache.discard(new Set([...listWanted(bundles), ...retained]), this.#context);
+    const kept = await this.#readRetains();
+    const retained = kept ? await this.#findRetained(kept) : [];
+    if (!retained) return;
+    const wanted = listWanted(bundles);
+    await cache.discard(new Set(kept === 'metadata' ? wanted : [...wanted, ...retained]), this.#context, retained);
   }
 
-  /** Returns whether this node has a mirror. The controller of the node writes its certificate. */
-  async #mayRetain(): Promise<boolean> {
-    const file = join(this.#options.tools.cache.folder, basename(mirrorFolder), 'tls.crt');
-    return (await stat(file).catch(() => undefined)) !== undefined;
+  /** Reads what the mirror of this node keeps. The controller of the node writes its certificate. */
+  #readRetains(): Promise<MirrorContent | undefined> {
+    return readMirrorContent(join(this.#options.tools.cache.folder, basename(mirrorFolder)));
   }
 
   /**
    * Returns the copies of the running, the requested and the previous release; undefined while an update or a rollback
-   * runs. Without room for all, that of the running release and what fits beside it.
+   * runs. Without room for all copies, that of the running release and what fits beside it; of facts, all.
    */
-  async #findRetained(): Promise<readonly Digest[] | undefined> {
+  async #findRetained(kept: MirrorContent): Promise<readonly Digest[] | undefined> {
     const releases = await this.#listNeeded();
     if (!releases) return undefined;
     const { cache } = this.#options.tools;
     const { bytes, limit } = await cache.measureRoom();
-    const state = `${releases.join()} ${bytes < 0}`;
+    const isFull = kept === 'all' && bytes < 0;
+    const state = `${releases.join()} ${kept} ${isFull}`;
     if (this.#retained?.state !== state) {
-      if (bytes < 0) this.#context.log('warn', `${limit} is exceeded: the bundle of the running release is kept first`);
-      this.#retained = { state, digests: (await cache.chooseCopies(releases, 0, this.#context)).digests };
+      if (isFull) this.#context.log('warn', `${limit} is exceeded: the bundle of the running release is kept first`);
+      this.#retained = {
+        state,
+        digests: (await cache.chooseCopies(releases, kept === 'all' ? 0 : -Infinity, this.#context)).digests,
+      };
     }
     return this.#retained.digests;
   }

@@ -89,7 +89,7 @@ export class AgentNode {
     const obstacle = (await this.#recall(bundle)) ?? this.#state.images.damage;
     this.#set({ obstacle, other: this.#media.describeOther(found) });
     const unverified = this.#media.nextToVerify(found, bundle.spec.bundle.version);
-    const task = chooseTask(this.#state, unverified, bundle, node);
+    const task = chooseTask(this.#state, unverified, bundle, node, this.facts !== undefined);
     if (task.kind === 'verify') this.#verify(task.medium);
     if (task.kind === 'fetch') this.#fetch();
     if (task.kind === 'fetchBase') this.#fetchBase(task.source);

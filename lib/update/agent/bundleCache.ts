@@ -1,5 +1,5 @@
 import { readdir, rm, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { formatBytes } from '../../byteSize.ts';
 import { openBundle } from '../../bundle/open.ts';
 import { type Bundle } from '../../bundle/bundle.ts';
@@ -164,10 +164,11 @@ export class BundleCache {
     for (const pathOf of [replicaPath, baseBlobsPath]) await rm(pathOf(this.#folder, facts.digest), { force: true });
   }
 
-  /** Removes the copies and facts of all bundles except the named ones. */
-  async discard(kept: ReadonlySet<Digest>, context: Context): Promise<void> {
+  /** Removes the copies and facts of all bundles except the named ones. `known`: bundles whose facts stay in any case. */
+  async discard(kept: ReadonlySet<Digest>, context: Context, known: readonly Digest[] = []): Promise<void> {
     const names = (await readdir(this.#folder).catch(() => [])).filter((name) => /^bundle-[0-9a-f]{12}\./.test(name));
     const stems = [...kept].map((digest) => replicaPath('', digest).replace(/tar$/, ''));
+    stems.push(...known.map((digest) => this.#factsPath(digest)).map((path) => basename(path)));
     for (const name of names.filter((each) => !stems.some((stem) => each.startsWith(stem)))) {
       context.log('info', `${name} is no longer needed`);
       await rm(join(this.#folder, name), { force: true });

@@ -1,6 +1,7 @@
 import type { PluginError } from '../../errors.ts';
 import type { LoadOptions } from '../../node/images/load.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
+import type { MirrorContent } from '../mirrorContent.ts';
 import type { BaseState } from '../nodeReport.ts';
 import { isAtLeast, mayFetch, mayLoad, phaseOf, type NodePhase, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentJob } from './agentJob.ts';
@@ -12,8 +13,8 @@ export interface NodeFacts {
   readonly controlPlane: boolean;
   /** Whether the cluster has PinnedImageSets. The node itself then pins nothing. */
   readonly pinsByCluster: boolean;
-  /** Whether the node serves bundles to others after the update, and so keeps its own copy. */
-  readonly retains?: boolean;
+  /** What the mirror of the node keeps after the update: its own copy of the bundle, or its facts; undefined for none. */
+  readonly retains?: MirrorContent | undefined;
 }
 
 /** The place where a node has the allowed bundle. */
@@ -73,19 +74,20 @@ export type NodeTask =
   | { readonly kind: 'retain'; readonly source: BundleSource & { readonly kind: 'open' } }
   | { readonly kind: 'pin' };
 
-/** Chooses the next task of a node. `unverified` is a medium that may have the bundle. */
+/** Chooses the next task of a node. `unverified` is a medium that may have the bundle. `isKnown`: its facts are known. */
 export function chooseTask(
   { source, images, isPinned, obstacle, base }: NodeState,
   unverified: FoundBundle | undefined,
   bundle: UpgradeBundle,
   node: NodeFacts,
+  isKnown: boolean,
 ): NodeTask {
   // Beside the delta on another medium the base may be.
   if ((source.kind !== 'open' || base === 'missing') && unverified) return { kind: 'verify', medium: unverified };
   if (isLoaded(images)) {
-    if (node.retains && source.kind === 'open' && source.medium) return { kind: 'retain', source };
-    if (node.retains && source.kind !== 'open' && obstacle === undefined && mayFetch(bundle, node))
-      return { kind: 'fetch' };
+    const retains = node.retains === 'all' || (node.retains === 'metadata' && !isKnown);
+    if (retains && source.kind === 'open' && source.medium) return { kind: 'retain', source };
+    if (retains && source.kind !== 'open' && obstacle === undefined && mayFetch(bundle, node)) return { kind: 'fetch' };
     const mayPin = !node.pinsByCluster && !isPinned && isAtLeast(bundle, 'Loaded');
     return { kind: mayPin ? 'pin' : 'idle' };
   }

@@ -1,4 +1,3 @@
-import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { AllowedFacts } from '../extraImages.ts';
 import type { LoadState } from './loadState.ts';
@@ -29,7 +28,7 @@ export interface Observation {
   /** Restores the paused objects, with or without the pools. */
   readonly restore: (options?: { readonly pools: boolean }) => Promise<void>;
   /** Returns why nodes cannot pull a bundle from the mirrors of the control plane; undefined if they can, or if there are none. */
-  readonly mirrorLack: (metadata: BundleMetadata) => Promise<string | undefined>;
+  readonly mirrorLack: (facts: BundleFacts) => Promise<string | undefined>;
   /** Finds the images that nodes failed to pull. */
   readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
 }

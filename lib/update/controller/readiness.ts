@@ -17,6 +17,7 @@ import {
   featureSetOf,
   hasMirrors,
   isOwnMirrorSet,
+  keepsBundles,
   surveyedKinds,
   type DigestMirrors,
 } from '../../readiness/preflight/survey.ts';
@@ -60,18 +61,19 @@ export async function findObstacles(
   const knowledge = {
     ...{ imageLimits: [], pinned: new Map<string, Set<string>>() },
     ...{ free: measured('free'), databases: measured('database') },
-    retains: mirrors.digestMirrors.some(isOwnMirrorSet),
+    retains: mirrors.digestMirrors.some(keepsBundles),
   };
   const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
   // A node that begins the first of several updates needs the space for all.
   const needs = { ...target, images, size: bytes ?? sumSizes(needed) };
+  const isMirrored = mirrors.digestMirrors.some(isOwnMirrorSet);
   const supply = { mirrored: hasMirrors({ images }, mirrors), pinsImages: pinning !== undefined, featureSet };
   const { clusterVersion } = site;
   const existing = site.osImageStreams.find(({ metadata: { name } }) => name === 'cluster');
   const findings = [
     ...checkPath(site.clusterVersion, target, supply),
     ...checkStreams(streams, metadata.release, { ...supply, clusterVersion, existing }),
-    ...checkPreviewStreams(version, { ...supply, clusterVersion, mirrored: supply.mirrored || knowledge.retains }),
+    ...checkPreviewStreams(version, { ...supply, clusterVersion, mirrored: supply.mirrored || isMirrored }),
     ...checkState(site.clusterVersion, target),
     ...checkOperators(site.operators, isMinor),
     ...checkPools(site.pools),

@@ -125,7 +125,7 @@ export class Rollout {
       },
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: ({ pools } = { pools: true }) => this.#pause(bundle, undefined, pools),
-      mirrorLack: async (metadata) => await this.#mirrors?.findLack(this.#cluster, site, metadata),
+      mirrorLack: async (facts) => await this.#mirrors?.findLack(this.#cluster, site, facts),
       missing: (images) => this.#findMissing(bundle, images),
     };
     const step = await takeStep(observation);

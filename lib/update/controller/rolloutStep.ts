@@ -136,7 +136,7 @@ async function update(observation: Observation): Promise<Step> {
   }
   const facts = await observation.facts();
   if (!facts) return stay(observation, updated('NotFound', 'the node of the controller has no verified bundle yet'));
-  const lack = await observation.mirrorLack(facts.metadata);
+  const lack = await observation.mirrorLack(facts);
   if (lack !== undefined) return stay(observation, updated('MirrorNotReady', lack));
   const { version, release } = facts.metadata;
   const requested = updated('Updating', `the cluster was asked to update to ${version}`);

@@ -8,6 +8,7 @@ import type { Context } from '../../context.ts';
 import { fieldsAt } from '../../fields.ts';
 import type { Cluster, WriteOptions } from '../../cluster/client.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
+import { parseMirrorContent, type MirrorContent } from '../mirrorContent.ts';
 
 /** The Secret with the CA of the mirrors and its key. Only administrators and the controller read it. */
 export const authoritySecret = { name: 'mirror-ca', namespace: agentNamespace } as const;
@@ -27,6 +28,8 @@ export interface MirrorNames {
   readonly port?: number;
   /** The bytes that the retained bundles may take on a node, 0 for no quota; by default as before. */
   readonly quota?: number | undefined;
+  /** What the mirrors keep; by default as before. */
+  readonly content?: MirrorContent;
 }
 
 /** The result of issuing certificates. */
@@ -41,12 +44,12 @@ export interface IssuedCertificates {
 
 /**
  * Creates the CA of the mirrors if there is none. Issues their certificate if it is missing, if two thirds of its time
- * are over, or if the addresses, the port or the quota have changed. `mayCreate`: whether to create the CA; otherwise
+ * are over, or if the addresses, the port, the quota or the content have changed. `mayCreate`: whether to create the CA; otherwise
  * returns undefined if there is none. The CA never changes, so nodes keep their trust.
  */
 export async function issueMirrorCertificates(
   cluster: Cluster,
-  { addresses, networks: machines, port, quota }: MirrorNames,
+  { addresses, networks: machines, port, quota, content }: MirrorNames,
   { mayCreate, now, ...options }: WriteOptions & { readonly mayCreate: boolean; readonly now: Date },
 ): Promise<IssuedCertificates | undefined> {
   const written: KubernetesObject[] = [];
@@ -75,8 +78,14 @@ export async function issueMirrorCertificates(
   const forbidden = addresses.filter((address) => !isWithin(address, allowed));
   const hosts = ['localhost', '127.0.0.1', '::1', ...addresses.filter((each) => !forbidden.includes(each))];
   const present = await readSecret(cluster, servingSecret);
-  const before = { port: present['port'] ?? '', quota: present['quota'] ?? '' };
-  const settings = { port: String(port ?? before.port), quota: quota === 0 ? '' : String(quota ?? before.quota) };
+  const before = {
+    ...{ port: present['port'] ?? '', quota: present['quota'] ?? '' },
+    content: parseMirrorContent(present['content']),
+  };
+  const settings = {
+    ...{ port: String(port ?? before.port), quota: quota === 0 ? '' : String(quota ?? before.quota) },
+    content: content ?? before.content,
+  };
   if (!isDeepStrictEqual(settings, before) || isDue(present['tls.crt'], hosts, now)) {
     const request = { hosts, authority: { certificate: authority, key }, now, days: validity.serving };
     const leaf = await createServerCertificate('oc-upgrade-bundle mirror', request);

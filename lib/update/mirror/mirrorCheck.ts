@@ -11,7 +11,7 @@ import { isByDigest } from '../../readiness/lint/image.ts';
 import { pullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { mayRunOn, readNode } from '../../readiness/preflight/node.ts';
 import { keyOf, readPodTemplate, type PodTemplate } from '../../readiness/preflight/podTemplate.ts';
-import { isImageOf, isOwnMirrorSet, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
+import { isImageOf, isOwnMirrorSet, keepsBundles, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
 import { isOlder } from '../../release/version.ts';
 import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
 import { readSecret, servingSecret } from './mirrorCertificates.ts';
@@ -91,7 +91,7 @@ export async function checkQuota(
   { digestMirrors }: Pick<ClusterSurvey, 'digestMirrors'>,
   bundle: { readonly version: string; readonly bytes: number },
 ): Promise<Finding[]> {
-  const own = digestMirrors.find(isOwnMirrorSet);
+  const own = digestMirrors.find(keepsBundles);
   if (!own) return [];
   const { quota = '' } = (await readSecret(cluster, servingSecret).catch(ignoring('denied'))) ?? {};
   const states = await listMirrorStates(cluster);
@@ -227,12 +227,12 @@ function checkRetained({ version, nodes }: MirrorSite, states: readonly NodeMirr
 }
 
 /** Finds workloads with images that neither our mirrors nor those of the site give back to a node that lost them. */
-function checkLost({ sources, siteMirrors }: MirrorSite, templates: readonly PodTemplate[]): Finding[] {
+function checkLost({ sources, siteMirrors, content }: MirrorSite, templates: readonly PodTemplate[]): Finding[] {
   const known = new Set(templates.map(({ subject }) => keyOf(subject)));
   const isKept = (image: string): boolean =>
     // The registry of the cluster has its images in the storage of the cluster.
     /^[^/]+\.svc(?::\d+)?\//.test(image) ||
-    (isByDigest(image) && sources.some((source) => isImageOf(source, image))) ||
+    (content === 'all' && isByDigest(image) && sources.some((source) => isImageOf(source, image))) ||
     siteMirrors.some(({ source, mirrors }) => isByDigest(image) && mirrors.length > 0 && isImageOf(source, image));
   return templates.flatMap(({ subject, owner, idle, images }) => {
     if (idle || (owner !== undefined && known.has(owner))) return [];

@@ -1,6 +1,5 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
 import { asFailure } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
@@ -8,12 +7,15 @@ import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
+import type { OSImageStreams } from '../../release/osImageStreams.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
 import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
 import { isOwnMirrorSet, ownMirrorSet } from '../../readiness/preflight/survey.ts';
+import type { BundleFacts } from '../bundleFacts.ts';
 import { hasUpdatedNodes } from '../poolRollout.ts';
 import { issueMirrorCertificates, warnOfForbidden } from './mirrorCertificates.ts';
+import { contentFile, parseMirrorContent } from '../mirrorContent.ts';
 import { extendMirror } from './mirrorInstallation.ts';
 import { hasAuthorityConfig, mirrorSet, readMirrorSet } from './mirrorObjects.ts';
 import { listAddresses, type KnownSite } from './mirrorSite.ts';
@@ -76,16 +78,19 @@ export class MirrorControl {
 
   /**
    * Finds what keeps nodes and the machine config controller from the images of a bundle: the configuration of the
-   * cluster, and images that a control plane node lacks. A mirror serves complete images only. Returns undefined if
-   * nothing does, or if the cluster has no mirrors. Throws the errors of the cluster.
+   * cluster, and images that a control plane node lacks. A mirror serves complete images only; of metadata, the images
+   * that the machine config controller reads. Returns undefined if nothing does, or if the cluster has no mirrors. Throws
+   * the errors of the cluster.
    */
   async findLack(
     cluster: Cluster,
     { nodes, pools }: KnownSite,
-    { images }: BundleMetadata,
+    { metadata, streams }: Pick<BundleFacts, 'metadata' | 'streams'>,
   ): Promise<string | undefined> {
     const [authority, port] = [await this.#read('ca.crt'), await this.#read('port')];
     if (authority === undefined || port === undefined) return undefined;
+    const keepsAll = parseMirrorContent(await this.#read(contentFile)) === 'all';
+    const images = keepsAll ? metadata.images : listRead(metadata.release, streams);
     const connections = new Connections({ certificates: { for: () => Promise.resolve({ ca: [authority] }) } });
     try {
       const origins = listAddresses(nodes).map((address) => `https://${address}:${port}`);
@@ -131,6 +136,12 @@ export class MirrorControl {
   async #read(name: string): Promise<string | undefined> {
     return await readFile(join(this.#folder, name), 'utf8').catch(() => undefined);
   }
+}
+
+/** Lists the images that the machine config controller of a release reads. Before 4.23 it reads none. */
+function listRead(release: string, streams: OSImageStreams | undefined): string[] {
+  if (!streams) return [];
+  return [release, ...streams.availableStreams.flatMap((each) => [each.osImage, each.osExtensionsImage])];
 }
 
 /** What a mirror lacks, and the images that have a signature there, if it was asked for all. */

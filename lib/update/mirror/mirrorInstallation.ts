@@ -47,6 +47,7 @@ import {
   type MirrorPlan,
 } from './mirrorObjects.ts';
 import { checkMirrorSite, silentAdvice } from './mirrorCheck.ts';
+import type { MirrorContent } from '../mirrorContent.ts';
 import { mirrorPort } from './mirrorUnit.ts';
 import {
   listControlPlane,
@@ -62,6 +63,7 @@ export interface MirrorChoice extends WaitOptions {
   readonly port?: number | undefined;
   /** The bytes that the retained bundles may take on a node; 0 for no quota. */
   readonly quota?: number | undefined;
+  readonly content?: MirrorContent | undefined;
   /** Repositories to mirror in addition to those of the release. */
   readonly sources: readonly string[];
   /** Whether nodes may be drained or rebooted, which OpenShift before 4.17 does. */
@@ -89,8 +91,8 @@ export async function installMirror(
   context: Context,
 ): Promise<readonly AppliedObject[]> {
   const site = await readMirrorSite(cluster, choice.sources);
-  const { port = site.former?.port ?? mirrorPort, quota } = choice;
-  const wanted = { ...site, port, addresses: chooseAddresses(site) };
+  const { port = site.former?.port ?? mirrorPort, content = site.content, quota } = choice;
+  const wanted = { ...site, port, content, addresses: chooseAddresses(site) };
   await requireFitting(cluster, site, port, context);
   if (!site.hasPolicies && !choice.mayDisrupt) {
     throw new PluginError('unsupported', `${cluster.name} reboots every node when the CA of the mirrors changes`, {
@@ -174,11 +176,12 @@ function chooseAddresses({ addresses, hasPolicies, former }: MirrorSite): string
   return [...new Set([...addresses, ...(hasPolicies ? [] : (former?.addresses ?? []))])];
 }
 
-/** Returns whether nodes lose a mirror or a source, for which they would be drained without a policy. */
+/** Returns whether nodes lose a mirror, a source or their order, for which they would be drained without a policy. */
 function isNarrower(plan: MirrorPlan, former: MirrorSite['former']): boolean {
   if (!former) return false;
   const hosts = listMirrorHosts(plan);
   return (
+    former.content !== plan.content ||
     former.sources.some((source) => !plan.sources.includes(source)) ||
     listMirrorHosts(former).some((host) => !hosts.includes(host))
   );

@@ -9,6 +9,7 @@ import { pathOnHost, type Host } from '../../node/machine/host.ts';
 import { mirrorFolder } from '../../node/machine/paths.ts';
 import { runProgram } from '../../node/machine/programs.ts';
 import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
+import { contentFile } from '../mirrorContent.ts';
 import { quotaFile } from './quota.ts';
 
 /** What keeps the mirror of a control plane node. */
@@ -22,7 +23,7 @@ export interface MirrorKeeperOptions {
   readonly interval: number;
 }
 
-const files = ['tls.crt', 'tls.key', 'ca.crt', 'port', quotaFile];
+const files = ['tls.crt', 'tls.key', 'ca.crt', 'port', quotaFile, contentFile];
 
 /**
  * Has systemctl use the system bus, not the socket of systemd: there it refuses a systemd that has no process id in the

@@ -1,13 +1,14 @@
 import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textsOf } from '../../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
-import { ownMirrorSet } from '../../readiness/preflight/survey.ts';
+import { keptAnnotation, ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { allow, grantAccess } from '../accountAccess.ts';
 import { disruptionPolicy } from '../poolRollout.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
+import { parseMirrorContent, type MirrorContent } from '../mirrorContent.ts';
 
 /** The mirrors that the site has for a repository or a part of a registry. */
 export interface SiteMirror {
@@ -27,6 +28,7 @@ export const neverContact = 'NeverContactSource';
 /** What the objects of a mirror depend on. */
 export interface MirrorPlan {
   readonly port: number;
+  readonly content: MirrorContent;
   /** The addresses of the mirrors for all nodes, in the order in which to try them. */
   readonly addresses: readonly string[];
   /** The roles of the machine config pools. */
@@ -170,7 +172,8 @@ export function hasAuthorityConfig({ status }: KubernetesObject): boolean {
 /**
  * Returns the ImageDigestMirrorSet. Runtimes obey only the most precise source of an image. So a source gets the
  * mirrors and the policy of a broader source of the site, too. It gets those of the same source, because the machine
- * config operator merges the lists of all sets in their common order: otherwise it would mix them.
+ * config operator merges the lists of all sets in their common order: otherwise it would mix them. Mirrors of metadata
+ * come last: Podman, which fails at their layers, would try no other mirror.
  */
 export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
   const imageDigestMirrors = plan.sources.map((source) => {
@@ -180,25 +183,28 @@ export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
     const added = (site?.mirrors ?? []).map((mirror) => `${mirror}${source.slice(site?.source.length)}`);
     return {
       source,
-      mirrors: [...new Set([...own, ...added])],
+      mirrors: [...new Set(plan.content === 'all' ? [...own, ...added] : [...added, ...own])],
       ...(site?.policy !== undefined && { mirrorSourcePolicy: site.policy }),
     };
   });
-  return { ...mirrorSet, spec: { imageDigestMirrors } };
+  const annotations = { [keptAnnotation]: plan.content };
+  const metadata = { ...mirrorSet.metadata, ...(plan.content !== 'all' && { annotations }) };
+  return { ...mirrorSet, metadata, spec: { imageDigestMirrors } };
 }
 
 /** Reads our mirrors from our ImageDigestMirrorSet; undefined without one. */
 export function readMirrorSet(
   set: KubernetesObject | undefined,
-): Pick<MirrorPlan, 'port' | 'addresses' | 'sources'> | undefined {
+): Pick<MirrorPlan, 'port' | 'content' | 'addresses' | 'sources'> | undefined {
   const entries = listOf(fieldsOf(set?.['spec'])['imageDigestMirrors']);
   const hosts = entries.flatMap(({ mirrors }) => textsOf(mirrors)).map((mirror) => mirror.split('/')[0] ?? '');
   const [, port] = hosts.flatMap((host) => /^localhost:(\d+)$/.exec(host) ?? []);
   if (port === undefined) return undefined;
-  // Mirrors of a broader source of the site are behind ours.
+  // Mirrors of a broader source of the site are beside ours.
   const own = hosts.map((host) => host.split(':')).filter(([host = '', at]) => isIP(host) !== 0 && at === port);
   const addresses = [...new Set(own.flatMap(([host]) => host ?? []))];
-  return { port: Number(port), addresses, sources: entries.map(({ source }) => String(source)) };
+  const content = parseMirrorContent(textOf(fieldsOf(set?.metadata.annotations)[keptAnnotation]));
+  return { port: Number(port), content, addresses, sources: entries.map(({ source }) => String(source)) };
 }
 
 /** Returns the site’s most precise mirrors for a source; undefined if there are none. */

@@ -32,8 +32,10 @@ export class MirrorRequests {
   describe({ versions, sizes }: Pick<RetainedBundles, 'versions' | 'sizes'>, content: RetainedContent): MirrorState {
     for (const image of this.#missing)
       if (content.has(image.slice(image.indexOf('@') + 1))) this.#missing.delete(image);
+    const partial = content.kept !== 'all' && { content: content.kept };
     const missing = [...this.#missing];
     const unnamed = content.withdrawn.filter((digest) => !missing.some((image) => image.endsWith(digest)));
-    return { versions, sizes, requests: this.#answered, lacking: [...unnamed, ...missing].slice(-mostReported) };
+    const lacking = [...unnamed, ...missing].slice(-mostReported);
+    return { versions, ...partial, sizes, requests: this.#answered, lacking };
   }
 }

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { ServerCertificate } from '../../content/http/listener.ts';
-import { serveContent } from '../../content/server/server.ts';
+import { serveContent, type ServedResponse } from '../../content/server/server.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { MirrorRequests } from './mirrorRequests.ts';
 import { RetainedBundles, type RetainedFiles } from './retainedBundles.ts';
@@ -41,7 +41,7 @@ const week = 7 * 24 * 3600 * 1000;
  * `not-readable` without a certificate.
  */
 export async function runMirrorServer(options: MirrorServerOptions, context: Context): Promise<void> {
-  const bundles = new RetainedBundles(options.folder, context);
+  const bundles = new RetainedBundles(options.folder, options.certificates, context);
   try {
     await serveBundles(bundles, options, context);
   } catch (error) {
@@ -57,8 +57,14 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   let content = await RetainedContent.index((await bundles.refresh()) ?? nothing, undefined, context);
   let certificate = await readCertificate(certificates);
   const requests = new MirrorRequests(context);
-  const onResponse = requests.count;
-  const server = await serveContent(() => content, { host, port, certificate, streams, limits, onResponse }, context);
+  const onResponse = (response: ServedResponse): void => {
+    if (content.isFor(response.client)) requests.count(response);
+  };
+  const server = await serveContent(
+    (_, client) => (content.isFor(client) ? content : undefined),
+    { host, port, certificate, streams, limits, onResponse },
+    context,
+  );
   options.onListening?.(server.url);
   context.log('info', `serving ${bundles.paths.length} bundles of ${folder} at ${server.url}`);
   const isOver = (): boolean => context.signal.aborted;
@@ -100,7 +106,7 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   }
 }
 
-const nothing: RetainedFiles = { manifests: new Map(), blobs: new Map(), tags: new Map() };
+const nothing: RetainedFiles = { kept: 'all', manifests: new Map(), blobs: new Map(), tags: new Map() };
 
 async function readCertificate(folder: string): Promise<ServerCertificate> {
   try {

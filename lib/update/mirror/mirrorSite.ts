@@ -94,7 +94,7 @@ export async function readMirrorPlan(
   const images = await cluster.read(imageConfig);
   const name = textOf(fieldsAt(images, 'spec', 'additionalTrustedCA')['name']);
   return {
-    ...{ former, contentPolicies, imageConfig: images },
+    ...{ former, content: former?.content ?? 'all', contentPolicies, imageConfig: images },
     addresses: [...listVips(infrastructure), ...listAddresses(nodes)],
     roles: poolRoles(pools),
     sources: [...new Set([...payload, ...(more.length > 0 ? more : (former?.sources ?? []))])].sort(),

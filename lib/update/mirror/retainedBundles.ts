@@ -1,37 +1,46 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Bundle } from '../../bundle/bundle.ts';
 import { entryKindOf } from '../../bundle/entryKind.ts';
-import { splitReleases } from '../../bundle/metadata.ts';
+import { splitReleases, type BundleMetadata } from '../../bundle/metadata.ts';
 import { openBundle } from '../../bundle/open.ts';
 import type { Context } from '../../context.ts';
-import { asFailure, messageOf } from '../../errors.ts';
-import { openBaseBlobs, type BaseBlobs } from '../../node/baseBlobs.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
+import { asFailure, messageOf, PluginError } from '../../errors.ts';
+import { openBaseBlobs } from '../../node/baseBlobs.ts';
+import { isManifestText, sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
+import { Overlay } from '../../content/store/overlay.ts';
+import type { ContentSource, LocalContent } from '../../content/store/store.ts';
+import { readEvidence } from '../bundleFacts.ts';
+import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
 
 /** Content of a retained bundle: its source, and its size in bytes. */
 export interface HeldContent {
-  readonly content: Bundle['content'];
+  readonly content: RetainedSource;
   readonly size: number;
 }
 
 /** Content of retained bundles, by digest. */
 export type Holdings = ReadonlyMap<Digest, HeldContent>;
 
+type RetainedSource = ContentSource & LocalContent;
+
 /** The manifests, blobs and tags of all retained bundles. */
 export interface RetainedFiles {
+  /** Whether they are those of whole bundles, or of facts. */
+  readonly kept: MirrorContent;
   readonly manifests: Holdings;
   readonly blobs: Holdings;
   /** The tags with the bundle that has them. */
-  readonly tags: ReadonlyMap<string, Bundle['content']>;
+  readonly tags: ReadonlyMap<string, RetainedSource>;
 }
 
-interface Opened {
-  /** The names and states of its files. Another state is another bundle. */
-  readonly state: string;
-  readonly bundle: Bundle;
-  readonly base: BaseBlobs | undefined;
+/** An open bundle, or the facts of one. */
+interface OpenedBundle extends Omit<RetainedFiles, 'kept'> {
+  readonly path: string;
+  readonly metadata: BundleMetadata;
+  /** The bytes that it takes, with the base of a delta. */
+  readonly bytes: number;
+  close(): Promise<void>;
 }
 
 /**
@@ -40,16 +49,24 @@ interface Opened {
  */
 const grace = 10 * 60_000;
 
-/** The verified copies of bundles in the folder of an agent, which adds and removes them meanwhile. */
+/**
+ * The verified copies of bundles in the folder of an agent, which adds and removes them meanwhile; of a mirror that keeps
+ * metadata only, the facts of the bundles.
+ */
 export class RetainedBundles {
   readonly #folder: string;
+  readonly #certificates: string;
   readonly #context: Context;
-  readonly #opened = new Map<string, Opened>();
-  readonly #closing = new Map<NodeJS.Timeout, Omit<Opened, 'state'>>();
+  /** The open bundles by their names, with the state of their files. Another state is another bundle. */
+  readonly #opened = new Map<string, { readonly state: string; readonly bundle: OpenedBundle }>();
+  readonly #closing = new Map<NodeJS.Timeout, OpenedBundle>();
   readonly #refused = new Map<string, string>();
+  #kept: MirrorContent = 'all';
 
-  constructor(folder: string, context: Context) {
+  /** `certificates`: the folder beside whose certificate the MirrorContent stands. */
+  constructor(folder: string, certificates: string, context: Context) {
     this.#folder = folder;
+    this.#certificates = certificates;
     this.#context = context;
   }
 
@@ -66,32 +83,31 @@ export class RetainedBundles {
 
   /** The bytes of each open bundle, with the base of a delta, by the version of its last release. */
   get sizes(): Readonly<Record<string, number>> {
-    const all = [...this.#opened.values()].map(({ bundle: { size, metadata }, base }) => {
-      return [metadata.version, size + (base ? sumSizes(metadata.base?.blobs ?? []) : 0)] as const;
-    });
+    const all = [...this.#opened.values()].map(({ bundle: { metadata, bytes } }) => [metadata.version, bytes] as const);
     return Object.fromEntries(all);
   }
 
   /** Opens added bundles, and closes removed ones a few minutes later. Returns the files if they have changed. */
   async refresh(): Promise<RetainedFiles | undefined> {
+    this.#kept = (await readMirrorContent(this.#certificates)) ?? 'all';
     const states = await this.#list();
     let isChanged = false;
-    for (const [name, { state, ...opened }] of this.#opened) {
+    for (const [name, { state, bundle }] of this.#opened) {
       if (states.get(name) === state) continue;
       this.#opened.delete(name);
       this.#context.log('info', `${name} is no longer served`);
-      this.#closeLater(opened);
+      this.#closeLater(bundle);
       isChanged = true;
     }
     for (const [name, state] of states) {
       if (this.#opened.has(name) || this.#refused.get(name) === state) continue;
-      const opened = await this.#open(name).catch((error: unknown) => {
+      const bundle = await this.#open(name).catch((error: unknown) => {
         this.#context.log('warn', `${name} is not served: ${asFailure(error).message}`);
         this.#refused.set(name, state);
       });
-      if (!opened) continue;
-      this.#opened.set(name, { ...opened, state });
-      this.#context.log('info', `${name} is served: ${opened.bundle.metadata.version}`);
+      if (!bundle) continue;
+      this.#opened.set(name, { bundle, state });
+      this.#context.log('info', `${name} is served: ${bundle.metadata.version}`);
       isChanged = true;
     }
     return isChanged ? this.#gather() : undefined;
@@ -99,70 +115,97 @@ export class RetainedBundles {
 
   async close(): Promise<void> {
     for (const timer of this.#closing.keys()) clearTimeout(timer);
-    for (const opened of [...this.#closing.values(), ...this.#opened.values()]) await closeBundle(opened);
+    for (const bundle of this.#closing.values()) await bundle.close();
+    for (const { bundle } of this.#opened.values()) await bundle.close();
     this.#closing.clear();
     this.#opened.clear();
   }
 
-  /** Lists the bundles whose signature the agent has verified: those with facts beside them. */
+  /** Lists the bundles whose signature the agent has verified: those with facts. */
   async #list(): Promise<Map<string, string>> {
     const names = new Set(await readdir(this.#folder).catch(() => []));
     const states = new Map<string, string>();
     for (const name of names) {
-      const stem = /^(bundle-[0-9a-f]{12})\.tar$/.exec(name)?.[1];
-      if (stem === undefined || !names.has(`${stem}.json`)) continue;
-      const found = await Promise.all([name, `${stem}.base`].map((each) => stateOf(join(this.#folder, each))));
+      const [, stem = '', kind] = /^(bundle-[0-9a-f]{12})\.(tar|json)$/.exec(name) ?? [];
+      if (kind !== (this.#kept === 'all' ? 'tar' : 'json') || !names.has(`${stem}.json`)) continue;
+      const own = kind === 'tar' ? [name, `${stem}.base`] : [name];
+      const found = await Promise.all(own.map((each) => stateOf(join(this.#folder, each))));
       states.set(name, found.join(' '));
     }
     return states;
   }
 
-  async #open(name: string): Promise<Omit<Opened, 'state'>> {
+  #open(name: string): Promise<OpenedBundle> {
     const path = join(this.#folder, name);
-    const bundle = await openBundle(path, this.#context);
-    try {
-      const blobs = bundle.metadata.base?.blobs;
-      const base = blobs && (await openBaseBlobs(path.replace(/tar$/, 'base'), blobs, this.#context));
-      return { bundle, base };
-    } catch (error) {
-      await bundle[Symbol.asyncDispose]();
-      throw error;
-    }
+    return this.#kept === 'all' ? openCopy(path, this.#context) : openFacts(path, this.#context);
   }
 
-  #closeLater(opened: Omit<Opened, 'state'>): void {
+  #closeLater(bundle: OpenedBundle): void {
     const timer = setTimeout(() => {
       this.#closing.delete(timer);
-      closeBundle(opened).catch((error: unknown) => this.#context.log('warn', messageOf(error)));
+      bundle.close().catch((error: unknown) => this.#context.log('warn', messageOf(error)));
     }, grace).unref();
-    this.#closing.set(timer, opened);
+    this.#closing.set(timer, bundle);
   }
 
   #gather(): RetainedFiles {
+    const all = [...this.#opened.values()].map(({ bundle }) => bundle);
+    return {
+      kept: this.#kept,
+      manifests: new Map(all.flatMap(({ manifests }) => [...manifests])),
+      blobs: new Map(all.flatMap(({ blobs }) => [...blobs])),
+      tags: new Map(all.flatMap(({ tags }) => [...tags])),
+    };
+  }
+}
+
+/** Opens the copy of a bundle, with the base blobs of a delta. Throws the errors of opening them. */
+async function openCopy(path: string, context: Context): Promise<OpenedBundle> {
+  const bundle = await openBundle(path, context);
+  try {
+    const { content, metadata, size: tarSize } = bundle;
+    const known = metadata.base?.blobs ?? [];
+    const base = await openBaseBlobs(path.replace(/tar$/, 'base'), known, context);
     const manifests = new Map<Digest, HeldContent>();
     const blobs = new Map<Digest, HeldContent>();
-    const tags = new Map<string, Bundle['content']>();
-    for (const { bundle, base } of this.#opened.values()) {
-      const { content } = bundle;
-      for (const { digest, size } of base ? (bundle.metadata.base?.blobs ?? []) : [])
-        blobs.set(digest, { content: base ?? content, size });
-      for (const file of bundle.files) {
-        const entry = entryKindOf(file);
-        if (entry.kind === 'manifest') manifests.set(entry.digest, { content, size: file.size });
-        if (entry.kind === 'blob') blobs.set(entry.digest, { content, size: file.size });
-        if (entry.kind === 'tag') tags.set(entry.name, content);
-      }
+    const tags = new Map<string, RetainedSource>();
+    if (base) for (const { digest, size } of known) blobs.set(digest, { content: base, size });
+    for (const file of bundle.files) {
+      const entry = entryKindOf(file);
+      if (entry.kind === 'manifest') manifests.set(entry.digest, { content, size: file.size });
+      if (entry.kind === 'blob') blobs.set(entry.digest, { content, size: file.size });
+      if (entry.kind === 'tag') tags.set(entry.name, content);
     }
-    return { manifests, blobs, tags };
+    const close = async (): Promise<void> => {
+      await base?.close();
+      await bundle[Symbol.asyncDispose]();
+    };
+    return { path, metadata, bytes: tarSize + (base ? sumSizes(known) : 0), manifests, blobs, tags, close };
+  } catch (error) {
+    await bundle[Symbol.asyncDispose]();
+    throw error;
   }
+}
+
+/**
+ * Opens the content by which an agent verified a bundle: what the machine config controller reads of it. Throws
+ * `not-readable` for a file that an agent did not write.
+ */
+async function openFacts(path: string, context: Context): Promise<OpenedBundle> {
+  const evidence = await readEvidence(path, context);
+  if (!evidence) throw new PluginError('not-readable', `${path} does not have the facts of a bundle`);
+  const content = new Overlay(path, undefined, evidence.contents);
+  const held = [...evidence.contents].map(([digest, bytes]) => [digest, { content, size: bytes.length }] as const);
+  const isManifest = ([digest]: (typeof held)[number]): boolean => isManifestText(evidence.contents.get(digest));
+  return {
+    ...{ path, metadata: evidence.metadata, tags: new Map(), close: () => Promise.resolve() },
+    bytes: sumSizes(held.map(([, each]) => each)),
+    manifests: new Map(held.filter(isManifest)),
+    blobs: new Map(held.filter((each) => !isManifest(each))),
+  };
 }
 
 async function stateOf(path: string): Promise<string> {
   const { ino = 0, size = 0, mtimeMs = 0 } = (await stat(path).catch(() => undefined)) ?? {};
   return `${ino}:${size}:${mtimeMs}`;
-}
-
-async function closeBundle({ bundle, base }: Omit<Opened, 'state'>): Promise<void> {
-  await base?.close();
-  await bundle[Symbol.asyncDispose]();
 }

@@ -2,7 +2,7 @@ import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
 import { asFailure, PluginError } from '../../errors.ts';
 import { attachedTo } from '../../content/oci/attachment.ts';
-import { childrenOf, isManifest, type Descriptor } from '../../content/oci/descriptor.ts';
+import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
 import type { SizedContent, WithdrawableContent } from '../../content/server/server.ts';
 import {
@@ -13,9 +13,11 @@ import {
   type ContentSource,
   type LocalContent,
 } from '../../content/store/store.ts';
+import { isForPlatform } from '../../release/release.ts';
+import { readsMetadata, type MirrorContent } from '../mirrorContent.ts';
 import type { HeldContent, Holdings, RetainedFiles } from './retainedBundles.ts';
 
-/** A manifest of a retained bundle, and the content that it names. */
+/** A manifest of a retained bundle, and the content that must be there too. */
 interface IndexedManifest {
   readonly descriptor: Descriptor;
   readonly children: readonly Descriptor[];
@@ -25,10 +27,12 @@ interface IndexedManifest {
 /**
  * The content of retained bundles for container runtimes. A runtime that has got a manifest from a mirror asks no other
  * mirror for its blobs. So a manifest exists here only if everything below it does, and none of it is known to be corrupt
- * or unreadable.
+ * or unreadable. Of metadata, that is everything but the layers, and only for clients that read no image as a whole.
  */
 export class RetainedContent implements ContentSource, LocalContent, SizedContent, WithdrawableContent {
   readonly name = 'the retained bundles';
+  /** Whether it is that of whole bundles. */
+  readonly kept: MirrorContent;
   readonly #manifests: ReadonlyMap<Digest, IndexedManifest>;
   readonly #blobs: Holdings;
   readonly #attachments: ReadonlyMap<string, Digest>;
@@ -39,11 +43,13 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     manifests: ReadonlyMap<Digest, IndexedManifest>,
     blobs: Holdings,
     attachments: ReadonlyMap<string, Digest>,
+    kept: MirrorContent,
     context: Context,
   ) {
     this.#manifests = manifests;
     this.#blobs = blobs;
     this.#attachments = attachments;
+    this.kept = kept;
     this.#context = context;
   }
 
@@ -52,7 +58,7 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
    * withdrawn, unless it comes from another copy now. Throws `interrupted`.
    */
   static async index(
-    { manifests, blobs, tags }: RetainedFiles,
+    { kept, manifests, blobs, tags }: RetainedFiles,
     before: RetainedContent | undefined,
     context: Context,
   ): Promise<RetainedContent> {
@@ -60,7 +66,9 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     for (const [digest, { content }] of manifests) {
       const read = await orWarn(context, async () => {
         const descriptor = await content.resolve(digest);
-        return { descriptor, children: childrenOf(await readImageManifest(content, descriptor)), content };
+        const manifest = await readImageManifest(content, descriptor);
+        const children = kept === 'all' ? childrenOf(manifest) : describingChildren(manifest);
+        return { descriptor, children, content };
       });
       if (read) indexed.set(digest, read);
     }
@@ -70,12 +78,17 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
       const found = await orWarn(context, () => content.resolve(tag));
       if (found) attachments.set(tag, found.digest);
     }
-    const retained = new RetainedContent(indexed, blobs, attachments, context);
+    const retained = new RetainedContent(indexed, blobs, attachments, kept, context);
     if (before) {
       for (const digest of before.#corrupt)
         if (retained.#held(digest)?.content === before.#held(digest)?.content) retained.#corrupt.add(digest);
     }
     return retained;
+  }
+
+  /** Returns whether there is content for a client, by its User-Agent. */
+  isFor(client: string): boolean {
+    return this.kept === 'all' || readsMetadata(client);
   }
 
   /** The digests of all manifests and blobs. */
@@ -182,6 +195,11 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     if (held) return held.content;
     throw new PluginError('not-found', `${this.name} do not have ${digest}`);
   }
+}
+
+/** Returns the content below a manifest that describes its images. */
+function describingChildren({ config, manifests }: Manifest): readonly Descriptor[] {
+  return [...manifests.filter(isForPlatform), ...(config ? [config] : [])];
 }
 
 async function orWarn<T>(context: Context, read: () => Promise<T>): Promise<T | undefined> {

@@ -124,8 +124,15 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(kinds(both.stdout).slice(-3)).to.deep.equal(['DaemonSet', 'MachineConfig', 'MachineConfig']);
     const hasty = await install(`--executable=${executable}`, '--wait=false', '--keep-images');
     expect(hasty.code).to.equal(2);
-    const pointless = await install(`--executable=${executable}`, '--mirror-quota=45Gi');
-    expect(pointless.stderr).to.match(/^error \([a-z-]+\): --mirror-quota needs --mirror$/m);
+    const refuse = async (...args: string[]): Promise<string> => {
+      const { stderr } = await install(`--executable=${executable}`, ...args);
+      return /^error \([a-z-]+\): (.*)$/m.exec(stderr)?.[1] ?? stderr;
+    };
+    expect(await refuse('--mirror-quota=45Gi')).to.equal('--mirror-quota needs --mirror');
+    expect(await refuse('--mirror-content=all')).to.equal('--mirror-content needs --mirror');
+    expect(await refuse('--mirror', '--mirror-content=metadata', '--mirror-quota=45Gi')).to.equal(
+      '--mirror-quota limits whole bundles, which --mirror-content=metadata does not keep',
+    );
     expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
   });
 

@@ -299,12 +299,20 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('shows what mirrors serve and lack, also without an update', async () => {
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     const [progress] = nodes.map((each) => ({ ...each, phase: 'Loaded' as const }));
-    const mirror = { versions: ['4.19.3', '4.19.4'], sizes: { '4.19.4': 5 }, requests: 57, lacking: ['a/b@sha256:c'] };
+    const known = { requests: 57, lacking: ['a/b@sha256:c'] };
+    const mirror = { versions: ['4.19.3', '4.19.4'], sizes: { '4.19.4': 5 }, ...known };
+    const partial = { versions: ['4.19.3'], content: 'metadata', requests: 2, lacking: [] } as const;
     if (progress) server.put(formatNodeReport({ bundle: '', progress, mirror }));
+    if (progress)
+      server.put(formatNodeReport({ bundle: '', progress: { ...progress, name: 'master-1' }, mirror: partial }));
     const table =
-      'MIRROR    SERVES          IMAGES GIVEN  MESSAGE\n' +
-      'master-0  4.19.3, 4.19.4            57  lacks a/b@sha256:c\n';
-    const mirrors = [{ node: 'master-0', ...mirror }];
+      'MIRROR    SERVES             IMAGES GIVEN  MESSAGE\n' +
+      'master-0  4.19.3, 4.19.4               57  lacks a/b@sha256:c\n' +
+      'master-1  4.19.3 (metadata)             2\n';
+    const mirrors = [
+      { node: 'master-0', ...mirror },
+      { node: 'master-1', ...partial },
+    ];
     expect((await run('status')).stdout).to.equal(table);
     expect(JSON.parse((await run('status', '-o', 'json')).stdout)).to.deep.equal({ outputVersion: 1, mirrors });
     expect((await run('status', '4.19.4-x86-64')).code).to.equal(1);

@@ -1,4 +1,4 @@
-import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, rename, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Host } from '../../../lib/node/machine/host.ts';
 
@@ -34,13 +34,14 @@ exec "$@"
 
 /** Writes the programs of a control plane node that back it up. `content`: another script than that of the operator. */
 export async function writeBackupPrograms(folder: string, content = script): Promise<void> {
-  for (const [name, text] of [
-    ['cluster-backup.sh', content],
-    ['nsenter', nsenter],
-  ] as const) {
-    await writeFile(join(folder, name), text);
-    await chmod(join(folder, name), 0o755);
-  }
+  await writeProgram(join(folder, 'cluster-backup.sh'), content);
+  await writeProgram(join(folder, 'nsenter'), nsenter);
+}
+
+/** Replaces a program. The kernel refuses to write the file of one that starts (ETXTBSY). */
+async function writeProgram(path: string, text: string): Promise<void> {
+  await writeFile(`${path}.new`, text, { mode: 0o755 });
+  await rename(`${path}.new`, path);
 }
 
 /** Runs a program of a folder that stands for a root directory, with the paths of that root. */
@@ -62,6 +63,6 @@ export async function makeBackupHost(root: string, content?: string): Promise<Ho
   await writeBackupPrograms(bin, content);
   for (const name of ['tar', 'cp', 'nice', 'ionice'])
     await symlink(`/usr/bin/${name}`, join(bin, name)).catch(() => undefined);
-  await writeFile(join(own, 'chroot'), chroot, { mode: 0o755 });
+  await writeProgram(join(own, 'chroot'), chroot);
   return { root, environment: { PATH: `${own}:${process.env['PATH'] ?? ''}` } };
 }

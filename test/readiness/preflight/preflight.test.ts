@@ -619,12 +619,16 @@ describe('runPreflight', () => {
     expect((await failureOf(run(), 'denied')).message).to.contain('list clusterversions.config.openshift.io');
   });
 
-  it('leaves a quarter of the disk of a control plane node with a mirror free', async () => {
+  it('leaves a quarter of the disk of a control plane node that keeps bundles for a mirror free', async () => {
     await start();
     for (const name of ['master-0', 'worker-0']) setFree(server, name, 50);
     const space = async () => (await find(plan)).filter((line) => line.includes(' space '));
     expect(await space()).to.deep.equal([]);
-    server.put({ apiVersion: config, kind: 'ImageDigestMirrorSet', metadata: { name: 'oc-upgrade-bundle' }, spec: {} });
+    const set = { apiVersion: config, kind: 'ImageDigestMirrorSet', metadata: { name: 'oc-upgrade-bundle' }, spec: {} };
+    server.put(set);
     expect(await space()).to.deep.equal(['blocker space node/master-0']);
+    const annotations = { 'upgrade-bundle.openshift.io/mirror-content': 'metadata' };
+    server.put({ ...set, metadata: { ...set.metadata, annotations } });
+    expect(await space()).to.deep.equal([]);
   });
 });

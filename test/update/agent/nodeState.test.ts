@@ -8,6 +8,7 @@ import {
   nodeMessages,
   nodePhase,
   type BundleSource,
+  type NodeFacts,
   type NodeState,
 } from '../../../lib/update/agent/nodeState.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
@@ -58,7 +59,8 @@ describe('chooseTask', () => {
     state: Partial<NodeState>,
     phase: Phase,
     { turn, unverified, ...facts }: { turn?: string; unverified?: FoundBundle } & Partial<typeof node> = {},
-  ): string => chooseTask({ ...initialState, ...state }, unverified, bundleIn(phase, turn), { ...node, ...facts }).kind;
+  ): string =>
+    chooseTask({ ...initialState, ...state }, unverified, bundleIn(phase, turn), { ...node, ...facts }, true).kind;
 
   it('verifies a medium in each phase, unless the bundle is open', () => {
     expect(choose({}, 'Detected', { unverified: medium })).to.equal('verify');
@@ -93,16 +95,27 @@ describe('chooseTask', () => {
 });
 
 describe('chooseTask on a node with a mirror', () => {
-  const choose = (source: NodeState['source'], retains: boolean, phase: Phase = 'Loading'): string =>
-    chooseTask({ ...initialState, ...loaded, source }, undefined, bundleIn(phase), { ...node, retains }).kind;
+  const choose = (
+    source: NodeState['source'],
+    retains: NodeFacts['retains'],
+    phase: Phase = 'Loading',
+    isKnown = true,
+  ): string =>
+    chooseTask({ ...initialState, ...loaded, source }, undefined, bundleIn(phase), { ...node, retains }, isKnown).kind;
 
   it('copies the bundle from its medium, or fetches it, also if all images are loaded', () => {
     const onMedium = { ...open, medium };
-    expect(choose(onMedium, true)).to.equal('retain');
-    expect(choose({ kind: 'none' }, true)).to.equal('fetch');
-    expect(choose({ kind: 'none' }, true, 'Detected')).to.equal('idle');
-    expect(choose({ ...open, medium: undefined }, true)).to.equal('idle');
-    expect(choose(onMedium, false)).to.equal('idle');
+    expect(choose(onMedium, 'all')).to.equal('retain');
+    expect(choose({ kind: 'none' }, 'all')).to.equal('fetch');
+    expect(choose({ kind: 'none' }, 'all', 'Detected')).to.equal('idle');
+    expect(choose({ ...open, medium: undefined }, 'all')).to.equal('idle');
+    expect(choose(onMedium, undefined)).to.equal('idle');
+  });
+
+  it('of metadata, copies nothing, and fetches the bundle only to learn its facts', () => {
+    expect(choose({ ...open, medium }, 'metadata')).to.equal('idle');
+    expect(choose({ kind: 'none' }, 'metadata')).to.equal('idle');
+    expect(choose({ kind: 'none' }, 'metadata', 'Loading', false)).to.equal('fetch');
   });
 });
 

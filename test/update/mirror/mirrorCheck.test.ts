@@ -38,10 +38,11 @@ describe('checkMirrors', () => {
   };
   afterEach(() => connected.close());
   const put = (object: Parameters<typeof connected.server.put>[0]): void => void connected.server.put(object);
-  const putSet = (kind: string, name: string, source: string, more: object = {}): void => {
+  const putSet = (kind: string, name: string, source: string, more: object = {}, content?: string): void => {
     const field = kind === 'ImageTagMirrorSet' ? 'imageTagMirrors' : 'imageDigestMirrors';
     const spec = { [field]: [{ source, mirrors: ['127.0.0.1:1/a'], ...more }] };
-    put({ apiVersion: config, kind, metadata: { name }, spec });
+    const annotations = content !== undefined && { 'upgrade-bundle.openshift.io/mirror-content': content };
+    put({ apiVersion: config, kind, metadata: { name, ...(annotations && { annotations }) }, spec });
   };
   const report = (name: string, version: string, sizes: Readonly<Record<string, number>> = {}): void => {
     reportMirror(connected.server, name, { versions: [version], sizes });
@@ -99,6 +100,8 @@ describe('checkMirrors', () => {
     expect(await check(50, '4.20.3')).to.deep.equal([
       'warning oc-upgrade-bundle has a quota of 45.0 GiB: the bundle of 4.20.3 (50.0 GiB) does not fit',
     ]);
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:9690/x'] }, 'metadata');
+    expect(await check(50, '4.20.3'), 'of mirrors that keep metadata').to.deep.equal([]);
   });
 
   it('finds nothing at a fitting site, and asks nothing of a cluster without mirrors', async () => {
@@ -318,5 +321,10 @@ describe('checkMirrors', () => {
       `info Deployment/site ${lost} registry.redhat.io/a/b:1`,
       `info Deployment/unmirrored ${lost} registry.example.org/a@${digest}`,
     ]);
+    put(workload('Deployment', 'operator', 'shop', template(`${payload}/ocp-release@${digest}`)));
+    const ofRelease = `info Deployment/operator ${lost} ${payload}/ocp-release@${digest}`;
+    expect(await find(9690)).not.to.include(ofRelease);
+    putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:9690/x'] }, 'metadata');
+    expect(await find(undefined)).to.include(ofRelease);
   });
 });

@@ -37,6 +37,7 @@ import { connectTo, startCluster, type ConnectedCluster, type StartedCluster } f
 import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
+import { streamRelease } from '../../support/release/streams.ts';
 
 const hosts = ['127.0.0.1', '127.0.0.2'];
 const day = 86_400_000;
@@ -97,14 +98,14 @@ describe('MirrorControl', () => {
     });
   }
   /** Retains the bundle in a folder, as the agent of the node does. */
-  async function retain(folder: string): Promise<CachedBundle> {
+  async function retain(folder: string, { path, folder: device, keyFile, key } = made): Promise<CachedBundle> {
     const trust = {
-      ...{ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false },
+      ...{ keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false },
       fetchFile: () => Promise.resolve(undefined),
     };
     const cache = new BundleCache(folder, trust);
-    const digest = digestOf(await readFile(made.path));
-    const verified = await cache.verify({ path: made.path, device: made.folder }, digest, makeContext());
+    const digest = digestOf(await readFile(path));
+    const verified = await cache.verify({ path, device }, digest, makeContext());
     const copy = await cache.keep(verified, makeContext());
     for (const each of [verified, copy]) if (each) open.use(each.bundle);
     return verified;
@@ -116,7 +117,7 @@ describe('MirrorControl', () => {
     const urls = hosts.map((host) => `https://${host}:${first.port}`);
     const { facts } = await retain(first.folder);
     const control = new MirrorControl(secrets, makeContext());
-    const ask = () => control.findLack(connected.cluster, { nodes: nodes(), pools: [] }, facts.metadata);
+    const ask = () => control.findLack(connected.cluster, { nodes: nodes(), pools: [] }, facts);
     site.configureMirror(authority.certificate);
     expect(await ask()).to.equal(undefined, 'the cluster has no mirrors');
     await writeFile(join(secrets, 'port'), String(first.port));
@@ -148,6 +149,28 @@ describe('MirrorControl', () => {
     expect(await ask()).to.include(`the mirror ${urls[0]} does not answer`);
   });
 
+  it('asks a mirror of metadata for the images that the machine config controller reads', async () => {
+    await using own = await makeBundle(streamRelease);
+    const mirror = await startMirror('127.0.0.1');
+    await writeFile(join(secrets, 'port'), String(mirror.port));
+    await writeFile(join(secrets, 'content'), 'metadata');
+    open.defer(() => rm(join(secrets, 'content')));
+    const { facts } = await retain(mirror.folder, own);
+    await rm(replicaPath(mirror.folder, facts.digest));
+    site.configureMirror(authority.certificate);
+    const control = new MirrorControl(secrets, makeContext());
+    const ask = (streams: typeof facts.streams) =>
+      control.findLack(connected.cluster, { nodes: nodes(['127.0.0.1']), pools: [] }, { ...facts, streams });
+    const streams = facts.streams ?? expect.fail();
+    while ((await ask(streams)) !== undefined) await sleep(10);
+    const [stream = expect.fail()] = streams.availableStreams;
+    const availableStreams = [{ ...stream, osImage: `quay.io/a@${digestOf('another')}` }];
+    expect(await ask({ ...streams, availableStreams })).to.include('lacks quay.io/a@');
+    await rm(replicaPath(mirror.folder, facts.digest).replace(/tar$/, 'json'));
+    while (!(await ask(streams))?.includes('lacks quay.io/')) await sleep(10);
+    expect(await ask(undefined), 'the controller reads no image').to.equal(undefined);
+  });
+
   it('holds an update while a mirror fails at a signature, which ends the pull of a runtime', async () => {
     const { certificate: cert, key } = await authority.issue({ hosts });
     const mirror = await startRegistry({ tls: { cert, key } });
@@ -158,7 +181,9 @@ describe('MirrorControl', () => {
     site.configureMirror(authority.certificate);
     const { metadata } = site.facts ?? expect.fail('there are no facts');
     const control = new MirrorControl(secrets, makeContext());
-    expect(await control.findLack(connected.cluster, { nodes: nodes(['127.0.0.1']), pools: [] }, metadata)).to.equal(
+    expect(
+      await control.findLack(connected.cluster, { nodes: nodes(['127.0.0.1']), pools: [] }, { metadata }),
+    ).to.equal(
       `the mirror ${mirror.url.replace('localhost', '127.0.0.1')} responds with 500 for the signature of ${metadata.release}`,
     );
   });
@@ -168,7 +193,7 @@ describe('MirrorControl', () => {
     const control = new MirrorControl(secrets, makeContext());
     const metadata = (site.facts ?? expect.fail()).metadata;
     const ask = () =>
-      control.findLack(connected.cluster, { nodes: [], pools: site.all('MachineConfigPool') }, metadata);
+      control.findLack(connected.cluster, { nodes: [], pools: site.all('MachineConfigPool') }, { metadata });
     const spec = {
       imageRegistryBundleUserData: [{ file: 'r.example.com', data: Buffer.from('another CA').toString('base64') }],
     };
@@ -263,6 +288,7 @@ describe('MirrorControl', () => {
   describe('with mirrors for some control plane nodes', () => {
     const plan: MirrorPlan = {
       port: 9690,
+      content: 'all',
       addresses: ['192.0.2.5', '192.0.2.11'],
       roles: ['master', 'worker'],
       sources: ['ocp-release', 'ocp-v4.0-art-dev'].map((name) => `quay.io/openshift-release-dev/${name}`),

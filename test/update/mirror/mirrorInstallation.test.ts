@@ -24,6 +24,7 @@ const choice = { port: 9690, sources: [], mayDisrupt: false, timeout: 60_000, in
 const options = { overwrite: false } as const;
 const plan: objects.MirrorPlan = {
   port: 9690,
+  content: 'all',
   addresses: ['192.0.2.5', '192.0.2.11'],
   roles: ['master', 'worker'],
   sources: ['quay.io/openshift-release-dev/ocp-release', 'quay.io/openshift-release-dev/ocp-v4.0-art-dev'],
@@ -58,6 +59,16 @@ describe('digestMirrorSet', () => {
       source,
       mirrors: [...own, '10.0.0.5:5000/a', 'registry.example.com/b'],
     });
+  });
+
+  it('names mirrors of metadata behind those of the site, because Podman tries no other one after them', () => {
+    const { spec } = objects.digestMirrorSet({ ...plan, content: 'metadata' });
+    const path = 'openshift-release-dev/ocp-release';
+    const own = ['localhost', ...plan.addresses].map((host) => `${host}:9690/${path}`);
+    expect(spec).to.have.deep.nested.property('imageDigestMirrors[0].mirrors', [
+      'registry.example.com/a/ocp-release',
+      ...own,
+    ]);
   });
 });
 
@@ -389,25 +400,27 @@ describe('installMirror', () => {
     }
   });
 
-  it('keeps port, quota and sources that the next installation or renewal does not name', async () => {
+  it('keeps port, quota, content and sources that the next installation or renewal does not name', async () => {
     await open();
     const read = async (): Promise<unknown> => {
-      const { port, quota } = await readSecret(connected.cluster, servingSecret);
-      const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
-      return { port, quota, sources: objects.readMirrorSet(set)?.sources.length };
+      const { port, quota, content } = await readSecret(connected.cluster, servingSecret);
+      const set = objects.readMirrorSet(server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle'));
+      expect(set?.content).to.equal(content);
+      return { port, quota, content, sources: set?.sources.length };
     };
     const install = (named: object): Promise<unknown> =>
       installMirror(connected.cluster, options, { ...choice, port: undefined, ...named }, connected.context);
     await install({});
-    expect(await read()).to.deep.equal({ port: '9690', quota: '', sources: 2 });
-    await install({ port: 9700, quota: 5e10, sources: ['quay.io/ours/a'] });
-    expect(await read()).to.deep.equal({ port: '9700', quota: '50000000000', sources: 3 });
+    expect(await read()).to.deep.equal({ port: '9690', quota: '', content: 'all', sources: 2 });
+    await install({ port: 9700, quota: 5e10, content: 'metadata', sources: ['quay.io/ours/a'] });
+    const chosen = { port: '9700', quota: '50000000000', content: 'metadata', sources: 3 };
+    expect(await read()).to.deep.equal(chosen);
     await install({});
     const renewal = { mayCreate: false, now: new Date(Date.now() + 250 * 86_400_000) };
     await issueMirrorCertificates(connected.cluster, { addresses: ['192.0.2.11'], networks: [] }, renewal);
-    expect(await read()).to.deep.equal({ port: '9700', quota: '50000000000', sources: 3 });
-    await install({ quota: 0, sources: ['quay.io/ours/b'] });
-    expect(await read()).to.deep.equal({ port: '9700', quota: '', sources: 3 });
+    expect(await read()).to.deep.equal(chosen);
+    await install({ quota: 0, content: 'all', sources: ['quay.io/ours/b'] });
+    expect(await read()).to.deep.equal({ ...chosen, quota: '', content: 'all' });
   });
 
   it('renews the certificate after two thirds of its time and for new addresses, and never the CA', async () => {

@@ -118,6 +118,15 @@ describe('the bundles that a node retains for its mirror', () => {
     expect(await kept()).to.deep.equal([]);
   });
 
+  it('are facts only of a mirror that keeps metadata, of the same releases', async () => {
+    await addMirror();
+    await writeFile(join(folder, 'mirror/content'), 'metadata');
+    for (const bundle of bundles) await keep(bundle);
+    await check(['4.19.4', 'Completed'], ['4.19.3', 'Completed'], ['4.19.2', 'Completed']);
+    const facts = bundles.slice(1).map(({ digest }) => replicaPath('', digest).replace(/tar$/, 'json'));
+    expect((await readdir(folder)).filter((name) => name.startsWith('bundle-')).sort()).to.deep.equal(facts.sort());
+  });
+
   it('are that of the running release alone if more would fill three quarters of the disk', async function () {
     const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=40m', 'tmpfs', folder]);
     if (mounted.status !== 0) return this.skip();

@@ -16,6 +16,9 @@ import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { baseBlobsPath, replicaPath } from '../../../lib/node/replica.ts';
 import { serveBaseBlobs } from '../../../lib/node/baseBlobs.ts';
 import { openComplete } from '../../../lib/bundle/deltaBase.ts';
+import { openBundle } from '../../../lib/bundle/open.ts';
+import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
+import { gatherFacts } from '../../../lib/update/bundleFacts.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { readMirrorState } from '../../../lib/update/mirrorStates.ts';
 import type { MirrorState } from '../../../lib/update/nodeReport.ts';
@@ -26,6 +29,7 @@ import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
+import { streamRelease } from '../../support/release/streams.ts';
 
 const name = 'v2/openshift-release-dev/ocp-release';
 
@@ -159,6 +163,45 @@ describe('runMirrorServer', () => {
     expect(full.headers['content-length']).to.equal(String(layer.size));
     const part = await mirror.get(`${name}/blobs/${layer.digest}`, { range: 'bytes=10-' });
     expect(part).to.deep.include({ status: 206 });
+  });
+
+  it('of metadata, serves what the machine config controller reads to it, and nothing to container runtimes', async () => {
+    await using own = await makeBundle({ ...streamRelease, layerSize: 50_000 });
+    await using bundle = await openBundle(own.path, makeContext());
+    const digest = digestOf(await readFile(own.path));
+    const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+    const trust = { keyrings: [own.keyFile], fingerprints: [own.key.fingerprint], allowUnsigned: false, fetchFile };
+    await using mirror = await start(async (folder) => {
+      const file = replicaPath(folder, digest).replace(/tar$/, 'json');
+      await gatherFacts(bundle, digest, file, trust, makeContext());
+      await writeFile(join(folder, 'content'), 'metadata');
+    });
+    const controller = { 'user-agent': 'containers/5.35.0 (github.com/containers/image)' };
+    const read = async (path: string): Promise<Answer> => {
+      for (const client of ['cri-o/1.36.3', 'skopeo/1.18.0'])
+        expect((await mirror.get(`${name}/${path}`, { 'user-agent': client })).status, client).to.equal(404);
+      return mirror.get(`${name}/${path}`, controller);
+    };
+    const { release } = own;
+    for (const component of ['rhel-coreos', 'rhel-coreos-extensions', 'rhel-coreos-10']) {
+      const manifest = await read(`manifests/${release.images.get(component)?.digest}`);
+      expect(manifest.status).to.equal(200);
+      const { config, layers } = JSON.parse(manifest.body) as { config: Descriptor; layers: Descriptor[] };
+      expect(digestOf(Buffer.from((await read(`blobs/${config.digest}`)).body))).to.equal(config.digest);
+      expect((await read(`blobs/${layers[0]?.digest}`)).status).to.equal(404);
+    }
+    const payload = JSON.parse((await read(`manifests/${release.digest}`)).body) as { layers: Descriptor[] };
+    expect((await read(`blobs/${payload.layers.at(-1)?.digest}`)).headers['content-length']).to.equal(
+      String(payload.layers.at(-1)?.size),
+    );
+    expect((await read(`manifests/${release.images.get('cluster-version-operator')?.digest}`)).status).to.equal(404);
+    const host = { root: mirror.folder, environment: {} };
+    while ((await readMirrorState(host))?.lacking.length !== 1) await sleep(10);
+    const { versions, content, requests } = (await readMirrorState(host)) ?? expect.fail();
+    expect([versions, content, requests]).to.deep.equal([['5.0.1'], 'metadata', 4]);
+    await writeFile(join(mirror.folder, 'content'), 'all');
+    while ((await readMirrorState(host))?.versions.length !== 0) await sleep(10);
+    expect((await mirror.get(`${name}/manifests/${release.digest}`, controller)).status).to.equal(404);
   });
 
   it('answers 404 for tags, missing signatures and unknown digests, and lists nothing', async () => {

@@ -34,7 +34,7 @@ describe('the retained bundles of a node', () => {
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'retained-'));
     context = makeContext();
-    bundles = new RetainedBundles(folder, context);
+    bundles = new RetainedBundles(folder, join(folder, 'mirror'), context);
   });
   afterEach(async () => {
     await bundles.close();
@@ -141,12 +141,11 @@ describe('the retained bundles of a node', () => {
   it('withhold an image without all of its content, and give the others', async () => {
     await using list = await makeBundle({ arch: 'multi' });
     await retain(list);
-    const { manifests, blobs, tags } = (await bundles.refresh()) ?? expect.fail('nothing has changed');
+    const files = (await bundles.refresh()) ?? expect.fail('nothing has changed');
     const isGiven = async (changed: object): Promise<boolean> =>
-      (await RetainedContent.index({ manifests, blobs, tags, ...changed }, undefined, context)).has(
-        list.release.digest,
-      );
+      (await RetainedContent.index({ ...files, ...changed }, undefined, context)).has(list.release.digest);
     expect(await isGiven({})).to.equal(true);
+    const { manifests, blobs } = files;
     const longer = [...blobs].map(([digest, blob]) => [digest, { ...blob, size: blob.size + 1 }] as const);
     expect(await isGiven({ blobs: new Map(longer) })).to.equal(false);
     const [child = digestOf('none')] = list.release.children;
@@ -172,7 +171,7 @@ describe('the retained bundles of a node', () => {
 });
 
 describe('the requests to a mirror', () => {
-  const nothing = { manifests: new Map(), blobs: new Map(), tags: new Map() };
+  const nothing = { kept: 'all' as const, manifests: new Map(), blobs: new Map(), tags: new Map() };
   const get = { method: 'GET', status: 404, client: 'cri-o/1.33' };
   const pathOf = (text: string): string => `/v2/a/b/manifests/${digestOf(text)}`;
   let context: TestContext;
