@@ -67,9 +67,9 @@ export const command = defineCommand({
       const how = token === undefined ? 'without a login' : 'and the token is sent by it';
       context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
     }
-    context.log('info', `The release is signed by ${nameSigners(toPlainSigned(signed))}`);
+    context.log('info', `the release is signed by ${nameSigners(toPlainSigned(signed))}`);
     warnOfExtraImages(signed.extraImages, context);
-    context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
+    context.log('info', `serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
     const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
     const message = `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`;
     context.log('info', message);

@@ -173,7 +173,7 @@ describe('a mirror registry under podman', function () {
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
   });
 
-  it('is not backed up while a person’s container runs in place of its unit', async () => {
+  it('is neither backed up nor upgraded while a person’s container runs, which its unit then replaces', async () => {
     await host.runSuccessfully('systemctl', ['stop', 'quay-app.service']);
     const own = ['--detach', '--replace', '--name=quay-app', old.pause];
     await host.runSuccessfully('podman', ['run', ...own]);
@@ -181,7 +181,9 @@ describe('a mirror registry under podman', function () {
     const { code, stderr } = await host.run(process.execPath, [executable, 'backup', `--output=${file}`]);
     expect([code, stderr.includes('Stop it: podman stop quay-app.')], stderr).to.deep.equal([1, true]);
     expect(await readdir(host.folder)).not.to.include('unwritten.tar');
-    await host.runSuccessfully('systemctl', ['restart', 'quay-app.service']);
+    // It is not healthy.
+    const upgrade = await call('upgrade', `--bundle=${bundle}`, '--force');
+    expect([upgrade.code, upgrade.stderr.includes('podman stop quay-app')], upgrade.stderr).to.deep.equal([3, true]);
     await host.runSuccessfully('curl', retrying);
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
   });

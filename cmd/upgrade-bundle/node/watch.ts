@@ -60,7 +60,7 @@ export const command = defineCommand({
     };
     try {
       if (!args.once) {
-        context.log('info', 'Waiting for bundles until Ctrl-C');
+        context.log('info', 'waiting for bundles until Ctrl-C');
         await media.watch(args.interval * 1000, show);
         return;
       }
