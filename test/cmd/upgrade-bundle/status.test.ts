@@ -168,15 +168,16 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(allowed.stderr).to.contain('continuing, because unsigned releases are allowed');
   });
 
-  it('allows nothing that the agents would refuse, and says how they come to trust it', async () => {
-    const context = makeContext();
-    const bring = async (trust: AgentTrust): Promise<void> => {
-      const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true, trust };
-      const [agents] = agentObjects(options).slice(-1);
-      if (agents) server.put({ ...agents });
-    };
+  /** Adds agents with a trust of their own. */
+  function putAgents(trust: AgentTrust): void {
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
-    await bring(noTrust);
+    const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true, trust };
+    const [agents] = agentObjects(options).slice(-1);
+    if (agents) server.put({ ...agents });
+  }
+
+  it('allows nothing that the agents would refuse, and says how they come to trust it', async () => {
+    putAgents(noTrust);
     const { code, stdout, stderr } = await run('apply', bundle.path, ...trusting());
     expect([code, stdout]).to.deep.equal([1, '']);
     expect(spec()).to.equal(undefined);
@@ -199,10 +200,13 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect((await run('apply', bundle.path, '--allow-unsigned')).stderr).to.match(
       / install --allow-unsigned\nmore: .*\n$/,
     );
+  });
+
+  it('trusts what the agents trust, with and without options of its own', async () => {
+    const { fingerprint } = bundle.key;
     const wanted = { fingerprints: [fingerprint], keyrings: [], allowUnsigned: false };
-    await bring(await gatherTrust(wanted, noTrust, context));
-    expect((await run('apply', bundle.path, ...trusting())).stdout).to.contain(' unchanged\n');
-    // The trust of the agents is sufficient, independent of this command’s trust.
+    putAgents(await gatherTrust(wanted, noTrust, makeContext()));
+    expect((await run('apply', bundle.path, ...trusting())).stdout).to.contain(' created\n');
     const taken = await run('apply', bundle.path);
     expect(taken.stdout).to.contain(' unchanged\n');
     expect(taken.stderr).to.contain(`trusting the keys that the agents trust: ${fingerprint}\n`);
