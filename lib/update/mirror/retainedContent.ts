@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
 import { asFailure, PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
 import { attachedTo } from '../../content/oci/attachment.ts';
 import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
@@ -105,8 +106,10 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
   /** Withdraws content that is corrupt or cannot be read, and every manifest above it. */
   withdraw(digest: Digest, cause: PluginError): void {
     if (this.#corrupt.has(digest)) return;
+    const before = this.withdrawn;
     this.#corrupt.add(digest);
-    this.#context.log('warn', `withdrawn: every image with ${digest}: ${cause.message}`);
+    const images = this.withdrawn.filter((image) => !before.includes(image));
+    this.#context.log('warn', `${digest} cannot be served: ${cause.message}; withdrawn with it: ${nameSome(images)}`);
   }
 
   /** Reads content completely. Withdraws it if it is corrupt or cannot be read, and gives it again if it is intact. */
