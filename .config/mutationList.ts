@@ -62,6 +62,18 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
       '',
     ],
   ],
+  'test/registry-host/change/restart.test.ts': [
+    ['lib/registry-host/change/restart.ts', '    await requireStopped(commands, unit);\n', ''],
+    ['lib/registry-host/change/restart.ts', '    await requireStopped(commands, quay);\n', ''],
+  ],
+  'test/system/mirror-registry/migration.test.ts': [
+    ['lib/registry-host/change/restart.ts', 'isForward(journal) ? (journal.retired?.units ?? []) : []', '[]'],
+    [
+      'lib/registry-host/change/restart.ts',
+      '(journal.retired?.units ?? []) : []',
+      '[] : (journal.retired?.units ?? [])',
+    ],
+  ],
   'test/registry-host/fileChange.test.ts': [
     ['lib/registry-host/fileChange.ts', 'await file.chmod(old ? old.mode & 0o777 : mode);', ''],
     ['lib/registry-host/fileChange.ts', 'await file.chown(old.uid, old.gid);', ';'],

@@ -118,7 +118,7 @@ function requireFolder(): void {
   try {
     process.cwd();
   } catch (cause) {
-    throw new PluginError('not-found', 'The current folder does not exist any more.', {
+    throw new PluginError('not-found', 'the current folder does not exist any more', {
       hint: 'Change to another folder with cd.',
       cause,
     });

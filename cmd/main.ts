@@ -41,7 +41,7 @@ export async function runMain(program: Program, argv: readonly string[] = proces
     stream.on('error', (cause: NodeJS.ErrnoException) => {
       // The reader of a pipe is gone (`| head`), so no message can be read.
       if (cause.code === 'EPIPE') return;
-      breakage.abort(new PluginError('not-writable', `The output cannot be written: ${cause.message}`, { cause }));
+      breakage.abort(new PluginError('not-writable', `the output cannot be written: ${cause.message}`, { cause }));
     });
   }
   const { signal } = interruption;
@@ -64,7 +64,7 @@ export async function runMain(program: Program, argv: readonly string[] = proces
 function findOldNode(): string | undefined {
   const least = /\d+/.exec(manifest.engines.node)?.[0] ?? '0';
   if (Number.parseInt(process.versions.node, 10) >= Number(least)) return undefined;
-  const message = `This is Node.js ${process.versions.node}, and version ${least} or newer is needed.`;
+  const message = `this is Node.js ${process.versions.node}, and version ${least} or newer is needed`;
   return `${message}\nhint: Put a newer 'node' first on the path.`;
 }
 

@@ -96,6 +96,17 @@ export function ignoreFailure(error: unknown): undefined {
   asFailure(error);
 }
 
+/** Returns the hint of any thrown value; undefined if it has none. */
+export function hintOf(error: unknown): string | undefined {
+  return isPluginError(error) ? error.hint : undefined;
+}
+
+/** Returns a copy of an error about `subject` with a hint. Returns any other error, and one with a hint, unchanged. */
+export function withHint(error: unknown, subject: string, hint: string): unknown {
+  if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(subject)) return error;
+  return new PluginError(error.code, error.message, { hint, cause: error });
+}
+
 /** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -76,7 +76,7 @@ describe('npm run build', () => {
       expect(failure).to.include({ code: 1 });
       expect(failure)
         .to.have.property('stderr')
-        .that.matches(/^error: This is Node.js 20\.1\.2, and version 24 or newer/);
+        .that.matches(/^error: this is Node.js 20\.1\.2, and version 24 or newer/);
     });
   }
 
@@ -88,7 +88,7 @@ describe('npm run build', () => {
         const failure: unknown = await execute(node, words).catch((error: unknown) => error);
         expect(failure).to.deep.include({
           ...{ code: 1, stdout: '' },
-          stderr: `error: This is Node.js ${version}, and version 24 or newer is needed.\nhint: Put a newer 'node' first on the path.\n`,
+          stderr: `error: this is Node.js ${version}, and version 24 or newer is needed\nhint: Put a newer 'node' first on the path.\n`,
         });
       }
     });

@@ -237,6 +237,12 @@ describe('the words of helps and messages', () => {
     const found = [...problems.values()].flat();
     expect(found, found.join('\n')).to.be.empty;
   });
+
+  it('begin in lower case in errors, which follow “error:”, except for names of products', () => {
+    const capital = /new PluginError\(\s*'[a-z-]+',\s*[`'](?!Quay|PostgreSQL|PowerShell)[A-Z][a-z]* .*/g;
+    const found = list('{lib,cmd}/**/*.ts').flatMap((path) => read(path).match(capital) ?? []);
+    expect(found, found.join('\n')).to.be.empty;
+  });
 });
 
 describe('the check of words', () => {

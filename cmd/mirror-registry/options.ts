@@ -9,12 +9,9 @@ import { isHost, type RenewalOptions } from '../../lib/registry-host/certificate
 import type { DetectOptions } from '../../lib/registry-host/detect/scopes.ts';
 import { locateInstallation, type UninstallRequest } from '../../lib/registry-host/change/uninstall.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { readSmallFile } from '../../lib/content/files/smallFile.ts';
+import { readPem } from '../../lib/content/files/smallFile.ts';
 import { checkFile } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
-
-/** The largest file with certificates or a key, in bytes. */
-const pemLimit = 1024 * 1024;
 
 const host = 'Host:';
 const certificates = 'Certificates:';
@@ -144,10 +141,7 @@ export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Dat
   const own =
     sslCert === undefined || sslKey === undefined
       ? undefined
-      : {
-          certificate: String(await readSmallFile(sslCert, pemLimit)),
-          key: String(await readSmallFile(sslKey, pemLimit)),
-        };
+      : { certificate: await readPem(sslCert), key: await readPem(sslKey) };
   return { now, renewBefore, certDays, caDays, addHosts: addSan, force: false, rotateKey, own };
 }
 

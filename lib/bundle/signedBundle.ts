@@ -1,6 +1,6 @@
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { PluginError, withHint } from '../errors.ts';
 import { firstMessage } from '../failures.ts';
 import type { Digest } from '../content/oci/digest.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
@@ -67,9 +67,8 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     const { extraImages } = metadata;
     return { release, signatures, releases, config: verdict, tags, extraImages, policies };
   } catch (error) {
-    if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(bundle.path)) throw error;
     const hint = `Do not use it. Copy it again from its source. 'verify' lists every problem of it.`;
-    throw new PluginError(error.code, error.message, { hint, cause: error });
+    throw withHint(error, bundle.path, hint);
   }
 }
 

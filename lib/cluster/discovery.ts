@@ -63,7 +63,7 @@ export class Discovery {
     for (const part of [metadata.name, metadata.namespace ?? '']) checkSegment(part, kind);
     const served = await this.find(apiVersion, kind);
     if (!served) {
-      throw new PluginError('not-served', `The cluster ${this.#target.name} does not serve ${kind} (${apiVersion})`, {
+      throw new PluginError('not-served', `the cluster ${this.#target.name} does not serve ${kind} (${apiVersion})`, {
         hint: 'The operator or the OpenShift version that brings it is not installed.',
       });
     }

@@ -212,7 +212,7 @@ function exitCodeOf(answer: unknown, { pod, command }: PodCommand): number {
 }
 
 function cutOff({ pod }: PodCommand, target: KubeTarget): PluginError {
-  return new PluginError('unreachable', `The connection to the pod ${pod} of ${target.name} was cut`, {
+  return new PluginError('unreachable', `the connection to the pod ${pod} of ${target.name} was cut`, {
     hint: 'A proxy, a load balancer or the node closed the connection. Run the same command again to resume.',
   });
 }

@@ -80,7 +80,7 @@ export function explainConnection(error: PluginError, target: KubeTarget): Plugi
     `Check that the cluster is up and that ${new URL(target.server).host} of ${target.source} is its address; ` +
     'HTTPS_PROXY, NO_PROXY and proxy-url decide on the way to it.';
   if (error.code !== 'tls' && error.code !== 'unreachable') return error;
-  return new PluginError(error.code, `The cluster ${target.name}: ${error.message}`, {
+  return new PluginError(error.code, `the cluster ${target.name}: ${error.message}`, {
     hint: error.code === 'tls' ? certificate : network,
     settings: error.code === 'tls' ? ['clusterCertificateAuthority', 'insecureSkipTlsVerify'] : ['server'],
     cause: error.cause,

@@ -4,7 +4,7 @@ import type { UpdateServiceOptions } from '../config/updateService.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { collectFailures } from '../failures.ts';
 import { ignoring, isPluginError, PluginError } from '../errors.ts';
-import { readSmallFile } from '../content/files/smallFile.ts';
+import { readPem } from '../content/files/smallFile.ts';
 import { formatReference, type Reference } from '../content/oci/reference.ts';
 import { formatPlace, formatTarget, releaseName, type Destination } from './destination.ts';
 import { buildGraphDataImage } from '../release/graph/graphData.ts';
@@ -15,9 +15,6 @@ import type { FetchFile } from '../content/http/fetchFile.ts';
 import { componentTag } from '../release/version.ts';
 
 const graphDataName = 'graph-data';
-
-/** The largest file with CAs, in bytes. */
-const authorityLimit = 1024 * 1024;
 
 /**
  * Returns the images of a release by name, with their sources by digest. The release image is first, unless it is
@@ -133,7 +130,6 @@ export async function describeUpdateService(
   return {
     releases,
     graphDataImage: formatTarget(graphData.target, graphData.digest),
-    certificateAuthority:
-      authorityFile === undefined ? undefined : String(await readSmallFile(authorityFile, authorityLimit)),
+    certificateAuthority: authorityFile === undefined ? undefined : await readPem(authorityFile),
   };
 }

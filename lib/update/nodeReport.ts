@@ -55,7 +55,10 @@ export interface MirrorState {
   readonly sizes?: Readonly<Record<string, number>>;
   /** The number of images that clients got. */
   readonly requests: number;
-  /** Images that were requested and are not retained: `openshift-release-dev/ocp-release@sha256:…`. */
+  /**
+   * Images that were requested and are not retained (`openshift-release-dev/ocp-release@sha256:…`), and manifests of
+   * images that cannot be read (`sha256:…`).
+   */
   readonly lacking: readonly string[];
 }
 

@@ -67,7 +67,7 @@ describe('PodExec', () => {
   it('says that a connection was cut, and that a program could not be run', async () => {
     server.fault(/exec/, { resetUploadAfter: 200_000 }, { times: 1 });
     const cut = await failureOf(run(['/bin/bash', '-c', 'head -c 6553600 > /host/there'], pieces(100)), 'unreachable');
-    expect(cut.message).to.equal('The connection to the pod agent of test was cut');
+    expect(cut.message).to.equal('the connection to the pod agent of test was cut');
     const absent = await failureOf(run(['/absent/program']), 'command-failed');
     expect(absent.message).to.match(/^\/absent\/program could not be run in the pod agent: .*ENOENT/);
   });

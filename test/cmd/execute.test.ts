@@ -226,7 +226,7 @@ describe('execute', () => {
     } finally {
       process.chdir(here);
     }
-    expect(String(stderr.read())).to.match(/^error \([a-z-]+\): The current folder does not exist any more\.\nhint: /);
+    expect(String(stderr.read())).to.match(/^error \([a-z-]+\): the current folder does not exist any more\nhint: /);
   });
 });
 

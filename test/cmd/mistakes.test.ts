@@ -76,7 +76,7 @@ describe('a mistake on the command line', () => {
     [
       'bundle',
       'create 4.20.3 --output=. --idms-file=/absent',
-      /^error \([a-z-]+\): The file of mirror sets cannot be read: \/absent does not exist\ntry: --idms-file$/m,
+      /^error \([a-z-]+\): the file of mirror sets cannot be read: \/absent does not exist\ntry: --idms-file$/m,
     ],
     [
       'bundle',

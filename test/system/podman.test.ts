@@ -23,6 +23,10 @@ describe('a mirror registry under podman', function () {
   let bundle: string;
   const old = imagesOf('2.0.7');
   let images: StandInReleases['fresh'];
+  const retrying = [
+    ...['-ksS', '--retry', '20', '--retry-all-errors', '--retry-delay', '1'],
+    'https://localhost:18443/v2/',
+  ];
 
   before(async function () {
     await requireRoot(this);
@@ -51,8 +55,7 @@ describe('a mirror registry under podman', function () {
       // systemd restarts a container that finds no pod only after 30 s.
       await host.runSuccessfully('sh', ['-c', 'until podman pod exists quay-pod; do sleep 0.1; done']);
     }
-    const url = 'https://localhost:18443/v2/';
-    await host.runSuccessfully('curl', ['-ksS', '--retry', '20', '--retry-all-errors', '--retry-delay', '1', url]);
+    await host.runSuccessfully('curl', retrying);
   });
   after(async () => {
     // There are none if the suite is skipped.
@@ -167,6 +170,19 @@ describe('a mirror registry under podman', function () {
     expect(code, stderr).to.equal(3);
     expect(await readFile(unit, 'utf8')).to.equal(before);
     expect(listMigrations()).to.deep.equal(['v3.12.10']);
+    expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
+  });
+
+  it('is not backed up while a person’s container runs in place of its unit', async () => {
+    await host.runSuccessfully('systemctl', ['stop', 'quay-app.service']);
+    const own = ['--detach', '--replace', '--name=quay-app', old.pause];
+    await host.runSuccessfully('podman', ['run', ...own]);
+    const file = join(host.folder, 'unwritten.tar');
+    const { code, stderr } = await host.run(process.execPath, [executable, 'backup', `--output=${file}`]);
+    expect([code, stderr.includes('Stop it: podman stop quay-app.')], stderr).to.deep.equal([1, true]);
+    expect(await readdir(host.folder)).not.to.include('unwritten.tar');
+    await host.runSuccessfully('systemctl', ['restart', 'quay-app.service']);
+    await host.runSuccessfully('curl', retrying);
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
   });
 

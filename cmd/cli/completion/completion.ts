@@ -27,7 +27,7 @@ export const command = defineCommand({
         lines.push(`ln -sf ${basename(path)} ${shellWord(join(dirname(path), `${client}_complete-${name}`))}`);
     }
     if (lines.length === 0)
-      throw new PluginError('not-found', 'No plugin is on the path, so no link can complete it', {
+      throw new PluginError('not-found', 'no plugin is on the path, so no link can complete it', {
         hint: 'Create the links by which oc finds the plugins first, such as /usr/local/bin/oc-adm_upgrade_bundle.',
       });
     terminal.print(lines.join('\n'));

@@ -3,7 +3,7 @@ import { copyImages, type Image } from '../../content/copy/copy.ts';
 import { keepAttachments } from '../../content/copy/keepAttachments.ts';
 import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../../content/copy/releaseOrder.ts';
 import { CopyTally } from '../../content/copy/tally.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { isPluginError, PluginError, withHint } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { attachedTo, attachmentName } from '../../content/oci/attachment.ts';
 import { isContainerImage, type Descriptor } from '../../content/oci/descriptor.ts';
@@ -56,11 +56,11 @@ export async function pushBundle(
   context: Context,
 ): Promise<PushResult> {
   const images = listSignedImages(bundle, signed.releases).flat();
-  const gathered = await withHint(
+  const gathered = await advise(
     bundle,
     gatherContents(images, () => bundle.content, context),
   );
-  const hidden = await withHint(bundle, findPackedAttachments(gathered, bundle.content));
+  const hidden = await advise(bundle, findPackedAttachments(gathered, bundle.content));
   warnOfImages([...(gathered.notAttached ?? []), ...hidden], context);
   const contents = { ...gathered, tags: new Map([...gathered.tags].filter(([tag]) => !hidden.includes(tag))) };
   const listed = listCopies(images, contents, signed, bundle);
@@ -73,7 +73,7 @@ export async function pushBundle(
   const counting = { ...context, onEvent: tally.listenTo(0) };
   const copy = (wanted: readonly Image[]): Promise<void> =>
     copyImages(wanted, destination, { concurrency, mountFrom: () => mountFrom }, counting);
-  await withHint(bundle, copyReleasesLast([{ store: destination, images: copies, copy }], guard));
+  await advise(bundle, copyReleasesLast([{ store: destination, images: copies, copy }], guard));
   await confirmTags(copies, destination, context);
   await destination.close();
   const { blobs, bytes } = tally.counts();
@@ -154,12 +154,9 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
 }
 
 /** Adds a hint to errors of a bundle with missing or corrupt content. */
-async function withHint<T>({ path }: Bundle, action: Promise<T>): Promise<T> {
-  try {
-    return await action;
-  } catch (error) {
-    if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(path)) throw error;
+function advise<T>({ path }: Bundle, action: Promise<T>): Promise<T> {
+  return action.catch((error: unknown) => {
     const hint = `Copy the bundle again, and push again: existing content is skipped. 'verify' lists every problem of it.`;
-    throw new PluginError(error.code, error.message, { hint, cause: error });
-  }
+    throw withHint(error, path, hint);
+  });
 }

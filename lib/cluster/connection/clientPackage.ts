@@ -12,7 +12,7 @@ export async function askAuthProvider(authProvider: unknown, source: string): Pr
     const { Authorization: authorization } = (headers ?? {}) as Record<string, string | undefined>;
     return authorization;
   } catch (cause) {
-    throw new PluginError('bad-credentials-file', `The auth-provider of ${source} failed: ${messageOf(cause)}`, {
+    throw new PluginError('bad-credentials-file', `the auth-provider of ${source} failed: ${messageOf(cause)}`, {
       hint: 'Log in again with “oc login”.',
       cause,
     });

@@ -190,5 +190,5 @@ function failure(
   what: string,
   hint = 'Run it by hand to see its output, or log in again with “oc login”.',
 ): PluginError {
-  return new PluginError('bad-credentials-file', `The credential plugin of the kubeconfig failed: ${what}`, { hint });
+  return new PluginError('bad-credentials-file', `the credential plugin of the kubeconfig failed: ${what}`, { hint });
 }

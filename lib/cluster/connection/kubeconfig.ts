@@ -63,7 +63,7 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
   if (files.length === 0 && !options.server) {
     const pod = podTarget(options);
     if (pod) return pod;
-    throw new PluginError('no-cluster', `No cluster is configured: there is no kubeconfig at ${places.join(' or ')}`, {
+    throw new PluginError('no-cluster', `no cluster is configured: there is no kubeconfig at ${places.join(' or ')}`, {
       hint: 'Log in with “oc login”, name the file, or set KUBECONFIG.',
       settings: ['kubeconfig'],
     });
@@ -79,7 +79,7 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
   const server = text(cluster['server']).replace(/(?<!\/)\/+$/, '');
   if (server === '') {
     const names = Object.keys(config.contexts);
-    throw new PluginError('no-cluster', `No cluster is chosen: ${source} has no current context with a server`, {
+    throw new PluginError('no-cluster', `no cluster is chosen: ${source} has no current context with a server`, {
       hint:
         names.length > 0
           ? `Choose one of the contexts ${names.join(', ')}.`
@@ -88,7 +88,7 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
     });
   }
   if (!['http:', 'https:'].includes(URL.parse(server)?.protocol ?? '')) {
-    throw new PluginError('invalid-file', `The server “${server}” of ${source} is not an http or https URL`);
+    throw new PluginError('invalid-file', `the server “${server}” of ${source} is not an http or https URL`);
   }
   const user = overrideUser(userName === '' ? {} : entryOf(config.users, 'user', userName, source), options);
   const namespace = options.namespace || text(context['namespace']) || 'default';
@@ -129,7 +129,7 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
     content = await readFile(file, 'utf8');
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT' && !required) return undefined;
-    throw new PluginError('not-readable', `The kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, {
+    throw new PluginError('not-readable', `the kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, {
       ...{ cause, hint: 'Name a kubeconfig that exists and that you may read.', settings: ['kubeconfig'] },
     });
   }

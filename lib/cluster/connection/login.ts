@@ -89,7 +89,7 @@ export async function readServerAuthority(cluster: Fields, source: string): Prom
   const authority = await readMaterial(cluster, name);
   if (authority?.includes('-----BEGIN ') !== false) return authority;
   const file = cluster[`${name}-data`] ? '' : ` ${String(cluster[name])}`;
-  throw new PluginError('invalid-file', `The ${name}${file} of ${source} has no certificate in PEM`, {
+  throw new PluginError('invalid-file', `the ${name}${file} of ${source} has no certificate in PEM`, {
     hint: 'A certificate in PEM begins with -----BEGIN CERTIFICATE-----.',
   });
 }
@@ -110,6 +110,6 @@ async function readCredentialFile(path: string, what: string): Promise<Buffer> {
     return await readFile(path);
   } catch (cause) {
     const reason = isMissing(cause) ? 'does not exist' : `cannot be read: ${messageOf(cause)}`;
-    throw new PluginError('not-readable', `The ${what} ${path} ${reason}`, { cause });
+    throw new PluginError('not-readable', `the ${what} ${path} ${reason}`, { cause });
   }
 }

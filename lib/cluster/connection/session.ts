@@ -128,7 +128,7 @@ function makeSecureContext({ ca, cert, key }: ClusterTls, source: string): Secur
   try {
     return createSecureContext({ ca: trusted, cert, key, allowPartialTrustChain: true });
   } catch (cause) {
-    throw new PluginError('invalid-file', `A certificate or key of ${source} cannot be used: ${messageOf(cause)}`, {
+    throw new PluginError('invalid-file', `a certificate or key of ${source} cannot be used: ${messageOf(cause)}`, {
       hint: 'Use certificates in PEM, and the unencrypted key of the client certificate; or log in again with “oc login”.',
       cause,
     });
@@ -139,6 +139,6 @@ function parseProxy(text: string): URL {
   const url = URL.parse(text);
   if (url && /^(https?|socks[45]?[ah]?):$/.test(url.protocol)) return url;
   // The message omits the value, which may have a password.
-  const message = 'The proxy-url of the kubeconfig is not the URL of an http, https or SOCKS proxy';
+  const message = 'the proxy-url of the kubeconfig is not the URL of an http, https or SOCKS proxy';
   throw new PluginError('invalid-file', message);
 }

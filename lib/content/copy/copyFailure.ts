@@ -1,4 +1,4 @@
-import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../errors.ts';
+import { hintOf, isPluginError, messageOf, PluginError, type ErrorCode } from '../../errors.ts';
 import { collectFailures, nameSome } from '../../failures.ts';
 import type { Digest } from '../oci/digest.ts';
 
@@ -43,8 +43,8 @@ export class CopyFailure extends Error {
  */
 export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): PluginError {
   const errors = [...failures].map(([failure, images]) => {
-    const hint = isPluginError(failure.cause) ? failure.cause.hint : undefined;
-    return new PluginError(failure.code, describe(failure, images), { hint, cause: failure.cause });
+    const { code, cause } = failure;
+    return new PluginError(code, describe(failure, images), { hint: hintOf(cause), cause });
   });
   const failed = new Set([...failures.values()].flat()).size;
   const title = `${failed} of ${total} images could not be copied`;

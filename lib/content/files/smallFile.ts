@@ -30,6 +30,21 @@ export async function readSmallFile(path: string, limit: number): Promise<Buffer
   }
 }
 
+/** The largest PEM file in bytes. The CAs of a system have a quarter of a megabyte. */
+const pemLimit = 16 * 1024 * 1024;
+
+/**
+ * Reads a PEM file with certificates or a key. Throws `not-readable` for each failure: for a request, `not-found` would
+ * mean that its object is missing.
+ */
+export async function readPem(path: string): Promise<string> {
+  try {
+    return String(await readSmallFile(path, pemLimit));
+  } catch (cause) {
+    throw new PluginError('not-readable', `the PEM file ${messageOf(cause)}`, { cause });
+  }
+}
+
 /** Reads the standard input to its end. Throws `too-large` above the limit (bytes). */
 export async function readSmallInput(stdin: AsyncIterable<Buffer>, limit: number): Promise<Buffer> {
   const chunks: Buffer[] = [];

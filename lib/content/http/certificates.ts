@@ -3,7 +3,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createSecureContext, getCACertificates, type ConnectionOptions } from 'node:tls';
 import { messageOf, PluginError } from '../../errors.ts';
-import { readSmallFile } from '../files/smallFile.ts';
+import { readPem } from '../files/smallFile.ts';
 
 /** Options for verifying registries, and the folders of their certificates. */
 export interface CertificatesOptions {
@@ -102,7 +102,7 @@ async function readClient(path: string): Promise<{ cert: string; key: string }> 
   try {
     createSecureContext(pair);
   } catch (cause) {
-    throw new PluginError('invalid-file', `The client certificate ${path}.cert cannot be used: ${messageOf(cause)}`, {
+    throw new PluginError('invalid-file', `the client certificate ${path}.cert cannot be used: ${messageOf(cause)}`, {
       hint: `Put its unencrypted private key into ${path}.key.`,
       cause,
     });
@@ -126,15 +126,4 @@ async function readAuthorities(path: string): Promise<string[]> {
     }
   }
   return found;
-}
-
-/** The largest file in bytes. The CAs of a system have a quarter of a megabyte. */
-const sizeLimit = 16 * 1024 * 1024;
-
-async function readPem(path: string): Promise<string> {
-  try {
-    return (await readSmallFile(path, sizeLimit)).toString();
-  } catch (cause) {
-    throw new PluginError('not-readable', `The certificate file ${messageOf(cause)}`, { cause });
-  }
 }

@@ -7,7 +7,7 @@ export function printable(url: URL): string {
 
 /** The error of a run that was interrupted. */
 export function interrupted(): PluginError {
-  return new PluginError('interrupted', 'The run was interrupted.');
+  return new PluginError('interrupted', 'the run was interrupted');
 }
 
 /**

@@ -45,13 +45,13 @@ function parseProxy(text: string, name: string): URL {
   if (url !== null && url.hostname !== '' && ['http:', 'https:'].includes(url.protocol)) return url;
   // The message omits the value, which may have a password.
   if (/^socks/i.test(text)) {
-    const message = `The environment variable ${name} names a SOCKS proxy: only http and https proxies are supported`;
+    const message = `the environment variable ${name} names a SOCKS proxy: only http and https proxies are supported`;
     const hint =
       `Set ${name} to an http proxy, or unset it; NO_PROXY=HOST excludes one host. ` +
       'Only an API server can be behind a SOCKS proxy: set proxy-url in the kubeconfig.';
     throw new PluginError('usage', message, { hint });
   }
-  throw new PluginError('usage', `The environment variable ${name} is not the URL of an http or https proxy`, {
+  throw new PluginError('usage', `the environment variable ${name} is not the URL of an http or https proxy`, {
     hint: `Set it to something like http://proxy.example.com:3128, or unset it.`,
   });
 }

@@ -80,7 +80,7 @@ export async function readMirrorSets(file: string): Promise<MirrorSets> {
   try {
     text = (await readSmallFile(file, sizeLimit)).toString();
   } catch (cause) {
-    throw new PluginError('not-readable', `The file of mirror sets cannot be read: ${messageOf(cause)}`, {
+    throw new PluginError('not-readable', `the file of mirror sets cannot be read: ${messageOf(cause)}`, {
       ...{ cause, settings: ['idmsFile'] },
     });
   }

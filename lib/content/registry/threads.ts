@@ -73,7 +73,7 @@ export class DownloadThreads {
   /** Ends the threads. Unfinished downloads reject with `interrupted`. Nothing is written afterwards. */
   async close(): Promise<void> {
     this.#context.signal.removeEventListener('abort', this.#interrupt);
-    await this.#stop(new PluginError('interrupted', 'The downloads were stopped.'));
+    await this.#stop(new PluginError('interrupted', 'the downloads were stopped'));
   }
 
   readonly #interrupt = (): void => {

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Context } from '../../context.ts';
-import { ignoring, isPluginError, messageOf } from '../../errors.ts';
+import { ignoring, messageOf, type PluginError } from '../../errors.ts';
 import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
@@ -10,11 +10,16 @@ import type { PreSharedKey } from '../http/preSharedKey.ts';
 import { StreamQueue, type StreamLimits } from './streamQueue.ts';
 import { beginContent, RequestRefusal, sendJson } from './serverResponse.ts';
 import { hasToken, isOwnHost, readPage, type Page } from './serverRequest.ts';
-import { readContent, Verifier, type ContentSource, type LocalContent } from '../store/store.ts';
+import { isDamage, readContent, Verifier, type ContentSource, type LocalContent } from '../store/store.ts';
 
 /** A source that returns the size of content by its digest, in bytes. */
 export interface SizedContent {
   sizeOf(digest: Digest): Promise<number | undefined>;
+}
+
+/** A source that learns which of its content is corrupt or cannot be read. Clients never get all of it. */
+export interface WithdrawableContent {
+  withdraw(digest: Digest, cause: PluginError): void;
 }
 
 /** Options of a server. */
@@ -44,8 +49,6 @@ export interface ServeOptions {
   readonly unverified?: boolean;
   /** Receives the digest and the number of bytes of blobs as they are sent. */
   readonly onSent?: (digest: Digest, bytes: number) => void;
-  /** Receives the digest of a blob that was read and is corrupt. Its client never gets the last bytes. */
-  readonly onCorrupt?: (digest: Digest) => void;
   /** Receives each request when its response has ended. */
   readonly onResponse?: (response: ServedResponse) => void;
 }
@@ -74,7 +77,7 @@ export interface ServedResponse {
 /** A running server. Its URL is `http://127.0.0.1:41234`, with https if it has a pre-shared key. */
 export type ContentServer = Listener;
 
-type Served = ContentSource & Partial<LocalContent & SizedContent>;
+type Served = ContentSource & Partial<LocalContent & SizedContent & WithdrawableContent>;
 type Find = (repository: string, client: string) => Served | undefined | Promise<Served | undefined>;
 
 /**
@@ -235,7 +238,7 @@ class Handler {
     if (request.method === 'HEAD') return;
     const read = (at: number, length: number): AsyncIterable<Buffer> =>
       source.chunks?.(blob, start + at, start + at + length) ?? fetchPart(source, blob, start + at, length);
-    const { unverified = false, onSent, onCorrupt } = this.#options;
+    const { unverified = false, onSent } = this.#options;
     const verifier = unverified || end - start < size ? undefined : new Verifier(blob, source.name);
     const sending = this.#sender.send(read, end - start, response, (part, left) => {
       verifier?.update(part);
@@ -243,7 +246,7 @@ class Handler {
       onSent?.(digest, part.length);
     });
     await sending.catch((error: unknown) => {
-      if (isPluginError(error, 'digest-mismatch')) onCorrupt?.(digest);
+      if (isDamage(error)) source.withdraw?.(digest, error);
       throw error;
     });
   }

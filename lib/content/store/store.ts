@@ -1,6 +1,6 @@
 import { createHash, type Hash } from 'node:crypto';
 import { pipeline, Transform, type Readable } from 'node:stream';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Piece } from '../files/fileRange.ts';
@@ -127,6 +127,11 @@ function attempt(action: () => void): Error | null {
   } catch (error) {
     return error as Error;
   }
+}
+
+/** Returns whether an error says that content is corrupt, or that its file cannot be read. */
+export function isDamage(error: unknown): error is PluginError {
+  return isPluginError(error) && ['digest-mismatch', 'size-mismatch', 'not-readable'].includes(error.code);
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { hintOf, isPluginError, messageOf } from '../../errors.ts';
 import { digestOf } from '../../content/oci/digest.ts';
 import { classify, isOpen, type BlockDevice, type CandidateDevice } from './blockDevices.ts';
 import { DeviceEvents } from './deviceEvents.ts';
@@ -212,7 +212,7 @@ export class Media {
       } catch (error) {
         if (isPluginError(error, 'interrupted')) throw error;
         if (isOurs) await this.#mounts.release(device.kernelName);
-        keep(reject(device, messageOf(error), isPluginError(error) ? error.hint : undefined));
+        keep(reject(device, messageOf(error), hintOf(error)));
       }
     }
   }

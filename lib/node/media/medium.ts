@@ -5,7 +5,7 @@ import { metadataPath, type BundleMetadata } from '../../bundle/metadata.ts';
 import { readDigestFile } from '../../bundle/sidecars.ts';
 import { baseHint } from '../../bundle/deltaBase.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { RootFolder } from '../../content/files/rootFolder.ts';
@@ -177,7 +177,7 @@ async function examine(
 }
 
 function describeError(error: unknown): Pick<Rejected, 'reason' | 'hint'> {
-  return { reason: messageOf(error), hint: isPluginError(error) ? error.hint : undefined };
+  return { reason: messageOf(error), hint: hintOf(error) };
 }
 
 function describeLate(timeLimit: number): Pick<Rejected, 'reason' | 'hint'> {

@@ -12,6 +12,7 @@ import {
   sizeOfDatabase,
 } from './database.ts';
 import { readAccount, type PostgresAccount } from './migrationPlan.ts';
+import { stopUnits } from './restart.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /**
@@ -56,7 +57,6 @@ const postgres: DatabaseKind = {
   units: ['quay-app', 'quay-postgres'],
   size: (commands, folder) => commands.sizeOfFolder(folder),
   copy: async (commands, folder, copy) => {
-    await requireStopped(commands);
     await postgres.removeCopy(commands, copy);
     await commands.copyFolder(folder, join(copy, copyName));
   },
@@ -69,10 +69,7 @@ const postgres: DatabaseKind = {
     throw new PluginError('invalid-file', 'the backup of the database is incomplete: PG_VERSION is missing');
   },
   digest: (commands, copy) => commands.digestOf(join(copy, copyName), []),
-  restore: async (commands, copy, folder) => {
-    await requireStopped(commands);
-    await commands.replaceFolder(join(copy, copyName), folder);
-  },
+  restore: (commands, copy, folder) => commands.replaceFolder(join(copy, copyName), folder),
   removeCopy: (commands, copy) => commands.removeFolder(join(copy, copyName)),
 };
 
@@ -126,16 +123,7 @@ export async function findNewer(
   return database === undefined ? undefined : { kind: kindOf(journal), folder: database };
 }
 
-/** Stops the units that use a database. Throws `command-failed`. */
-export async function stopDatabase(commands: HostCommands, journal: Pick<UpgradeJournal, 'isPostgres'>): Promise<void> {
-  for (const unit of kindOf(journal).units) await commands.systemctl(['stop', `${unit}.service`]);
-}
-
-/** Throws `busy` if the container of PostgreSQL runs. systemd may not know it. */
-async function requireStopped(commands: HostCommands): Promise<void> {
-  const words = ['ps', '--quiet', '--filter', 'name=^quay-postgres$', '--filter', 'status=running'];
-  if ((await commands.podman(words)).trim() === '') return;
-  throw new PluginError('busy', 'the container quay-postgres runs, although its unit is stopped', {
-    hint: 'Stop it: podman stop quay-postgres.',
-  });
+/** Stops the units that use a database. Throws as `stopUnits`. */
+export function stopDatabase(commands: HostCommands, journal: Pick<UpgradeJournal, 'isPostgres'>): Promise<void> {
+  return stopUnits(commands, kindOf(journal).units);
 }

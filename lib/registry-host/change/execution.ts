@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { detectInstallation } from '../detect/detect.ts';
 import { scratchNames } from '../stateFolder.ts';
 import { replaceDatabase } from './database.ts';
@@ -158,7 +158,7 @@ async function rollBack(
   registry.context.log('warn', `rolling back ${journal.title}: ${why}`);
   await restoreRegistry(registry, journal, keepNewer);
   throw new PluginError('rolled-back', `${journal.title} was rolled back: ${why}`, {
-    hint: 'The registry is as it was before. Fix the cause, and run the same command again.',
+    hint: `The registry is as it was before. ${hintOf(cause) ?? 'Fix the cause.'} Then run the same command again.`,
     cause,
   });
 }

@@ -13,6 +13,7 @@ import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from '
 import { requireAccount, sqliteUri } from './migrationPlan.ts';
 import { dumpPostgres, waitForPostgres } from './postgres.ts';
 import type { ExecutionRequest, OpenRegistry } from './openRegistry.ts';
+import { stopUnits } from './restart.ts';
 import type { DatabaseMigration } from './upgradeJournal.ts';
 
 /** The container in which the new Quay creates schemas. */
@@ -48,14 +49,14 @@ export async function prepareMigration(
 /**
  * Reads the database of PostgreSQL into one of SQLite, in the folder `replacement` of this program. First the new Quay
  * updates the schema in PostgreSQL, and creates one in an empty database of SQLite. Quay is stopped, and no file of the
- * installation changes. Throws `command-failed`, `unreachable` if PostgreSQL does not start, and as `importDump`.
+ * installation changes. Throws as `stopUnits` and `importDump`, and `unreachable` if PostgreSQL does not start.
  */
 export async function migrateDatabase(registry: OpenRegistry, { image }: DatabaseMigration): Promise<void> {
   const { commands, detected, healthTimeout, records, context } = registry;
   const { state } = records;
   const account = requireAccount(detected);
   // A restart of the host may have started it since.
-  await commands.systemctl(['stop', 'quay-app.service']);
+  await stopUnits(commands, ['quay-app']);
   await removeMigrationContainer(commands);
   await commands.systemctl(['restart', 'quay-postgres.service']);
   await waitForPostgres(commands, account, healthTimeout);

@@ -12,7 +12,28 @@ import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
 /** File that exists while Quay is stopped for a task. */
 const markName = 'stopped';
 
-const quayUnit = 'quay-app.service';
+const quay = 'quay-app';
+const quayUnit = `${quay}.service`;
+
+/**
+ * Stops units in order, and checks that their containers have ended, because a database in use must not be copied or
+ * replaced. Throws `command-failed`, and `busy` if a container still runs.
+ */
+export async function stopUnits(commands: HostCommands, units: readonly string[]): Promise<void> {
+  for (const unit of units) {
+    await commands.systemctl(['stop', `${unit}.service`]);
+    await requireStopped(commands, unit);
+  }
+}
+
+/** Throws `busy` if a container runs that its unit does not stop, such as one that a person started. */
+async function requireStopped(commands: HostCommands, name: string): Promise<void> {
+  const words = ['ps', '--quiet', '--filter', `name=^${name}$`, '--filter', 'status=running'];
+  if ((await commands.podman(words)).trim() === '') return;
+  throw new PluginError('busy', `the container ${name} runs, although its unit is stopped`, {
+    hint: `Stop it: podman stop ${name}. If it comes back, disable the unit or restart policy that starts it.`,
+  });
+}
 
 /** Stops units and disables their start at boot. Throws `command-failed`. */
 export async function disableUnits(commands: HostCommands, units: readonly string[]): Promise<void> {
@@ -70,16 +91,19 @@ export async function requireContainers({ commands }: ExecutionRequest, { contai
 
 /**
  * Stops Quay for a task, and starts it again, also if the task fails. If this process is killed, the next command that
- * changes the registry starts it. A registry that does not run is not started. Throws as the task, and `command-failed`.
+ * changes the registry starts it. A registry that does not run is not started. Throws as the task and `stopUnits`.
  */
 export async function whileStopped<T>(registry: OpenRegistry, task: () => Promise<T>): Promise<T> {
   const { commands, records, context } = registry;
-  if (!(await isActive(commands))) return task();
+  if (!(await isActive(commands))) {
+    await requireStopped(commands, quay);
+    return task();
+  }
   await records.state.write(markName, '');
   const hint = `Start it: systemctl start ${quayUnit}. The next command that changes the registry starts it too.`;
   context.onUnfinished?.(new PluginError('interrupted', 'Quay is stopped', { hint }));
   try {
-    await commands.systemctl(['stop', quayUnit]);
+    await stopUnits(commands, [quay]);
     return await task();
   } finally {
     await startQuay(registry);

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../content/files/disk.ts';
 import { findDatabase, findNewer, kindOf, stopDatabase } from './databaseKind.ts';
 import { undoMigration } from './migration.ts';
@@ -96,7 +96,7 @@ export async function restoreRegistry(given: OpenRegistry, begun: UpgradeJournal
     if (!isStarted || !journal.wasHealthy) return;
   } catch (cause) {
     throw new PluginError('rollback-failed', `the registry could not be restored: ${messageOf(cause)}`, {
-      hint: `Fix that and run 'rollback'. The backup is in ${records.showFolder(begun)}.${context.signal.aborted ? ' It was interrupted.' : ''}`,
+      hint: `${hintOf(cause) ?? 'Fix that.'} Then run 'rollback'. The backup is in ${records.showFolder(begun)}.${context.signal.aborted ? ' It was interrupted.' : ''}`,
       cause,
     });
   }

@@ -1,4 +1,4 @@
-import { lstat, realpath, stat, readFile } from 'node:fs/promises';
+import { realpath, stat, readFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
@@ -154,9 +154,9 @@ export class AgentMedia {
 
   async #searchAt(named: string): Promise<void> {
     const path = pathOnHost(this.#host, named);
-    // Devices have links such as /dev/disk/by-label. Files of a medium may link to any file.
+    // Devices have links such as /dev/disk/by-label.
     const isInDev = resolve('/', named).startsWith('/dev/');
-    const stats = await (isInDev ? stat : lstat)(path).catch(() => undefined);
+    const stats = await stat(path).catch(() => undefined);
     if (!stats) {
       this.#examined.delete(named);
       return;

@@ -49,7 +49,7 @@ export async function supplyStreams(observation: Observation, facts: AllowedFact
     const needed = planOSImageStream(objects, { ...streams, commit }, images);
     const described = readStreamTarget(existing).commit;
     const isDone = needed.isThere && (waiting?.commit === undefined || waiting.commit === described);
-    const isMirrored = (!isDone || waiting !== undefined) && (await hasMirrorsOf(cluster, metadata.images));
+    const isMirrored = !isDone && (await hasMirrorsOf(cluster, metadata.images));
     const obstacle = isDone ? undefined : findObstacle(needed, version, isMirrored);
     if (!isDone && !obstacle) await writeOSImageStream(cluster, needed.object);
     const stall = waiting && describeWait(waiting, version, isMirrored);

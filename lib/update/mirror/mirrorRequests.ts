@@ -28,11 +28,14 @@ export class MirrorRequests {
     this.#context.log('warn', `not retained: ${image}, requested by ${client}`);
   };
 
-  /** Returns the state of the mirror. Forgets images that are retained now. */
+  /** Returns the state of the mirror, which also lacks withdrawn images. Forgets images that are retained now. */
   describe({ versions, sizes }: Pick<RetainedBundles, 'versions' | 'sizes'>, content: RetainedContent): MirrorState {
     for (const image of this.#missing)
       if (content.has(image.slice(image.indexOf('@') + 1))) this.#missing.delete(image);
     const partial = content.kept !== 'all' && { content: content.kept };
-    return { versions, ...partial, sizes, requests: this.#answered, lacking: [...this.#missing].slice(-mostReported) };
+    const missing = [...this.#missing];
+    const unnamed = content.withdrawn.filter((digest) => !missing.some((image) => image.endsWith(digest)));
+    const lacking = [...unnamed, ...missing].slice(-mostReported);
+    return { versions, ...partial, sizes, requests: this.#answered, lacking };
   }
 }

@@ -37,7 +37,7 @@ const week = 7 * 24 * 3600 * 1000;
 /**
  * Serves the retained bundles of a node to container runtimes, by TLS, until the signal is aborted. Read-only and by
  * digest: nothing is listed, and no repository is compared. Follows changes of the bundles and the certificate. Reads
- * all content once in a while, and withdraws what is corrupt. Throws `busy` or `not-writable` if it cannot listen, and
+ * all content once in a while, and withdraws what is corrupt or cannot be read. Throws `busy` or `not-writable` if it cannot listen, and
  * `not-readable` without a certificate.
  */
 export async function runMirrorServer(options: MirrorServerOptions, context: Context): Promise<void> {
@@ -60,10 +60,9 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   const onResponse = (response: ServedResponse): void => {
     if (content.isFor(response.client)) requests.count(response);
   };
-  const onCorrupt = (digest: Parameters<RetainedContent['withdraw']>[0]): void => content.withdraw(digest);
   const server = await serveContent(
     (_, client) => (content.isFor(client) ? content : undefined),
-    { host, port, certificate, streams, limits, onResponse, onCorrupt },
+    { host, port, certificate, streams, limits, onResponse },
     context,
   );
   options.onListening?.(server.url);
@@ -123,20 +122,17 @@ async function readCertificate(folder: string): Promise<ServerCertificate> {
   }
 }
 
-/** Reads all blobs at intervals, slowly, and withdraws what is corrupt. */
+/** Checks all content at intervals, slowly. */
 async function scrub(content: () => RetainedContent, interval: number, context: Context): Promise<void> {
   const { signal } = context;
   try {
     for (;;) {
       await sleep(interval, undefined, { signal });
-      const read = content();
-      for (const digest of read.blobs) {
+      for (const digest of content().digests) {
         const started = performance.now();
-        const isIntact = await read.isIntact(digest).catch((error: unknown) => warn(error, context));
-        if (isIntact === false) {
-          context.log('warn', `${digest} is corrupt: the images with it are withdrawn`);
-          read.withdraw(digest);
-        }
+        await content()
+          .check(digest)
+          .catch((error: unknown) => warn(error, context));
         // A quarter of the time at most.
         await sleep(3 * (performance.now() - started), undefined, { signal });
       }

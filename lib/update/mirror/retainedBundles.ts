@@ -13,10 +13,16 @@ import type { ContentSource, LocalContent } from '../../content/store/store.ts';
 import { readEvidence } from '../bundleFacts.ts';
 import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
 
-/** Content of retained bundles: the source of each digest, with its size in bytes. */
-export type Holdings = ReadonlyMap<Digest, { readonly content: RetainedSource; readonly size: number }>;
-
 type RetainedSource = ContentSource & LocalContent;
+
+/** Content of a retained bundle: its source, and its size in bytes. */
+export interface HeldContent {
+  readonly content: RetainedSource;
+  readonly size: number;
+}
+
+/** Content of retained bundles, by digest. */
+export type Holdings = ReadonlyMap<Digest, HeldContent>;
 
 /** The manifests, blobs and tags of all retained bundles. */
 export interface RetainedFiles {
@@ -160,8 +166,8 @@ async function openCopy(path: string, context: Context): Promise<OpenedBundle> {
     const { content, metadata, size: tarSize } = bundle;
     const known = metadata.base?.blobs ?? [];
     const base = await openBaseBlobs(path.replace(/tar$/, 'base'), known, context);
-    const manifests = new Map<Digest, { content: RetainedSource; size: number }>();
-    const blobs = new Map<Digest, { content: RetainedSource; size: number }>();
+    const manifests = new Map<Digest, HeldContent>();
+    const blobs = new Map<Digest, HeldContent>();
     const tags = new Map<string, RetainedSource>();
     if (base) for (const { digest, size } of known) blobs.set(digest, { content: base, size });
     for (const file of bundle.files) {

@@ -1,11 +1,12 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
-import { asFailure, isPluginError, PluginError } from '../../errors.ts';
+import { asFailure, PluginError } from '../../errors.ts';
 import { attachedTo } from '../../content/oci/attachment.ts';
 import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
-import type { SizedContent } from '../../content/server/server.ts';
+import type { SizedContent, WithdrawableContent } from '../../content/server/server.ts';
 import {
+  isDamage,
   readContent,
   readImageManifest,
   Verifier,
@@ -14,7 +15,7 @@ import {
 } from '../../content/store/store.ts';
 import { isForPlatform } from '../../release/release.ts';
 import { readsMetadata, type MirrorContent } from '../mirrorContent.ts';
-import type { Holdings, RetainedFiles } from './retainedBundles.ts';
+import type { HeldContent, Holdings, RetainedFiles } from './retainedBundles.ts';
 
 /** A manifest of a retained bundle, and the content that must be there too. */
 interface IndexedManifest {
@@ -25,16 +26,17 @@ interface IndexedManifest {
 
 /**
  * The content of retained bundles for container runtimes. A runtime that has got a manifest from a mirror asks no other
- * mirror for its blobs. So a manifest exists here only if everything below it does, and is not known to be corrupt.
- * Of metadata, that is everything but the layers, and only for clients that read no image as a whole.
+ * mirror for its blobs. So a manifest exists here only if everything below it does, and none of it is known to be corrupt
+ * or unreadable. Of metadata, that is everything but the layers, and only for clients that read no image as a whole.
  */
-export class RetainedContent implements ContentSource, LocalContent, SizedContent {
+export class RetainedContent implements ContentSource, LocalContent, SizedContent, WithdrawableContent {
   readonly name = 'the retained bundles';
   /** Whether it is that of whole bundles. */
   readonly kept: MirrorContent;
   readonly #manifests: ReadonlyMap<Digest, IndexedManifest>;
   readonly #blobs: Holdings;
   readonly #attachments: ReadonlyMap<string, Digest>;
+  readonly #context: Context;
   readonly #corrupt = new Set<Digest>();
 
   private constructor(
@@ -42,11 +44,13 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     blobs: Holdings,
     attachments: ReadonlyMap<string, Digest>,
     kept: MirrorContent,
+    context: Context,
   ) {
     this.#manifests = manifests;
     this.#blobs = blobs;
     this.#attachments = attachments;
     this.kept = kept;
+    this.#context = context;
   }
 
   /**
@@ -74,10 +78,10 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
       const found = await orWarn(context, () => content.resolve(tag));
       if (found) attachments.set(tag, found.digest);
     }
-    const retained = new RetainedContent(indexed, blobs, attachments, kept);
+    const retained = new RetainedContent(indexed, blobs, attachments, kept, context);
     if (before) {
       for (const digest of before.#corrupt)
-        if (blobs.get(digest)?.content === before.#blobs.get(digest)?.content) retained.withdraw(digest);
+        if (retained.#held(digest)?.content === before.#held(digest)?.content) retained.#corrupt.add(digest);
     }
     return retained;
   }
@@ -87,24 +91,38 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     return this.kept === 'all' || readsMetadata(client);
   }
 
-  /** The digests of all blobs. */
-  get blobs(): Iterable<Digest> {
-    return this.#blobs.keys();
+  /** The digests of all manifests and blobs. */
+  get digests(): readonly Digest[] {
+    return [...this.#manifests.keys(), ...this.#blobs.keys()];
   }
 
-  /** Withdraws corrupt content, and every manifest above it. */
-  withdraw(digest: Digest): void {
+  /** The digests of the manifests that are withdrawn. */
+  get withdrawn(): readonly Digest[] {
+    if (this.#corrupt.size === 0) return [];
+    return [...this.#manifests.keys()].filter((digest) => this.#isWithdrawn(digest));
+  }
+
+  /** Withdraws content that is corrupt or cannot be read, and every manifest above it. */
+  withdraw(digest: Digest, cause: PluginError): void {
+    if (this.#corrupt.has(digest)) return;
     this.#corrupt.add(digest);
+    this.#context.log('warn', `withdrawn: every image with ${digest}: ${cause.message}`);
   }
 
-  /** Reads a blob completely, and returns whether it is intact. Throws the errors of reading. */
-  async isIntact(digest: Digest): Promise<boolean> {
-    const held = this.#blobs.get(digest);
-    if (!held) return false;
+  /** Reads content completely. Withdraws it if it is corrupt or cannot be read, and gives it again if it is intact. */
+  async check(digest: Digest): Promise<void> {
+    const held = this.#held(digest);
+    if (!held) return;
     const descriptor = { mediaType: 'application/octet-stream', digest, size: held.size };
     const verifier = new Verifier(descriptor, this.name);
-    for await (const chunk of held.content.chunks(descriptor, 0, held.size)) verifier.update(chunk);
-    return verifier.matches();
+    try {
+      for await (const chunk of held.content.chunks(descriptor, 0, held.size)) verifier.update(chunk);
+      verifier.finish();
+      if (this.#corrupt.delete(digest)) this.#context.log('info', `${digest} is intact again`);
+    } catch (error) {
+      if (!isDamage(error)) throw error;
+      this.withdraw(digest, error);
+    }
   }
 
   /** Returns whether a complete manifest exists. */
@@ -126,7 +144,7 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     try {
       return Readable.from([(await readContent(manifest.content, descriptor)).subarray(start)]);
     } catch (error) {
-      if (isPluginError(error, 'digest-mismatch')) this.withdraw(digest);
+      if (isDamage(error)) this.withdraw(digest, error);
       throw error;
     }
   }
@@ -162,8 +180,18 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     return manifest.children.every((child) => this.#isComplete(child));
   }
 
+  #isWithdrawn(digest: Digest): boolean {
+    const { children = [] } = this.#manifests.get(digest) ?? {};
+    return this.#corrupt.has(digest) || children.some((child) => this.#isWithdrawn(child.digest));
+  }
+
+  #held(digest: Digest): HeldContent | undefined {
+    const manifest = this.#manifests.get(digest);
+    return manifest ? { content: manifest.content, size: manifest.descriptor.size } : this.#blobs.get(digest);
+  }
+
   #holder(digest: Digest): ContentSource & LocalContent {
-    const held = this.#blobs.get(digest);
+    const held = this.#held(digest);
     if (held) return held.content;
     throw new PluginError('not-found', `${this.name} do not have ${digest}`);
   }

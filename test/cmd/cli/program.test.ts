@@ -322,7 +322,7 @@ describe('runProgram', () => {
       let stderr = '';
       child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
       expect(await once(child, 'close')).to.deep.equal([1, null]);
-      expect(stderr).to.match(/^error \([a-z-]+\): The output cannot be written: ENOSPC.*\nmore: .*\n$/);
+      expect(stderr).to.match(/^error \([a-z-]+\): the output cannot be written: ENOSPC.*\nmore: .*\n$/);
     });
   });
 });

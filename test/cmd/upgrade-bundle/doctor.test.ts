@@ -126,7 +126,7 @@ describe('oc adm-upgrade-bundle doctor', () => {
   });
 
   it('explains why there is no cluster, and still succeeds', async () => {
-    expect(await doctor([], join(folder.folder, 'none'))).to.match(/^ {2}Problem {4}No cluster is configured/m);
+    expect(await doctor([], join(folder.folder, 'none'))).to.match(/^ {2}Problem {4}no cluster is configured/m);
     await folder.write({ file: 'gone', cluster: { server: 'http://127.0.0.1:9' } });
     expect(await doctor([], join(folder.folder, 'gone'))).to.match(
       /^ {2}Server {5}http:\/\/127\.0\.0\.1:9\n {2}Problem {4}\S/m,

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { execFileSync, spawn } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { readSmallFile } from '../../../lib/content/files/smallFile.ts';
+import { readPem, readSmallFile } from '../../../lib/content/files/smallFile.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
@@ -70,5 +70,12 @@ describe('readSmallFile', () => {
         writer.kill();
       }
     });
+  });
+});
+
+describe('readPem', () => {
+  it('reports a missing file as one that cannot be read, because a missing object is another thing', async () => {
+    const error = await failureOf(readPem('/none.crt'), 'not-readable');
+    expect(error.message).to.equal('the PEM file /none.crt does not exist');
   });
 });

@@ -67,7 +67,7 @@ describe('proxyFor', () => {
   it('refuses a value that is not an http proxy, without showing it', () => {
     for (const value of ['ftp://user:secret@proxy', 'http://user:secret@', 'http://user:secret@host:99999']) {
       expect(() => proxyFor(new URL('https://quay.io/'), { HTTPS_PROXY: value }))
-        .to.throw('The environment variable HTTPS_PROXY is not the URL of an http or https proxy')
+        .to.throw('the environment variable HTTPS_PROXY is not the URL of an http or https proxy')
         .with.property('code', 'usage');
     }
   });

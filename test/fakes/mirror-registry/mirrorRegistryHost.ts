@@ -70,8 +70,10 @@ export class MirrorRegistryHost {
   postgres: Postgres | undefined;
   /** A row that Quay writes into its SQLite database when it ends, as its workers may; undefined for none. */
   lastRow: string | undefined;
-  /** Quay runs in a container that its unit does not stop. */
-  isStuck = false;
+  /** Quay runs in a container that a person started: its unit does not stop it, and replaces it when it starts. */
+  isForeign = false;
+  /** The image that Quay runs, if it is another one than that of its unit. */
+  fixedImage: string | undefined;
   /** Makes every `systemctl restart` fail. */
   isBroken = false;
   readonly #database: string;
@@ -170,12 +172,13 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
         if (words[0] === 'disable') this.enabled.delete(last);
         return done;
       }
-      if (this.isStuck && last === 'quay-app.service') return done;
       // Its containers end with the pod.
       if (words[0] === 'restart' && last === 'quay-pod.service') await this.postgres?.stop();
-      if (words[0] === 'stop' || (words[0] === 'disable' && last === 'quay-app.service')) await this.#stopFront();
-      if (words[0] === 'show') return { code: 0, text: this.#front ? 'active\n' : 'inactive\n' };
-      if (words[0] === 'start' && last === 'quay-app.service' && !this.#front) await this.#startFront();
+      const isStop = words[0] === 'stop' || (words[0] === 'disable' && last === 'quay-app.service');
+      if (isStop && !this.isForeign) await this.#stopFront();
+      if (words[0] === 'show') return { code: 0, text: this.#front && !this.isForeign ? 'active\n' : 'inactive\n' };
+      const isStarted = this.#front && !this.isForeign;
+      if (words[0] === 'start' && last === 'quay-app.service' && !isStarted) await this.#startFront();
       if (words[0] !== 'restart') return done;
       if (this.isBroken) return fail('Job for the unit failed.');
       if (last === 'quay-app.service') await this.#startFront();
@@ -212,8 +215,13 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
         return done;
       case 'volume inspect':
         return this.volumes.has(last) ? { code: 0, text: this.#locateVolume(last) } : fail('no such volume');
-      case 'ps --quiet':
-        return { code: 0, text: this.postgres?.isRunning ? 'c0ffee\n' : '' };
+      case 'ps --quiet': {
+        const isRunning = words.includes('name=^quay-app$') ? this.#front : this.postgres?.isRunning;
+        return { code: 0, text: isRunning ? 'c0ffee\n' : '' };
+      }
+      case 'stop quay-app':
+        await this.#stopFront();
+        return done;
       case 'create --replace': {
         const id = this.#idOf(words.at(-2) ?? '');
         if (id === undefined) return fail('no such image');
@@ -323,7 +331,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
     await this.#stopFront();
     const words = this.#wordsOf('quay-app');
     const place = words.findLastIndex((word) => word.includes('/quay-rhel8:'));
-    const image = words[place] ?? '';
+    const image = this.fixedImage ?? words[place] ?? '';
     // For systemd the unit has started, but its program ends immediately. The first installers
     // named no command.
     if (!this.images.has(image) || (words[place + 1] ?? 'registry') !== 'registry') return;
@@ -437,6 +445,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
   async #stopFront(): Promise<void> {
     const front = this.#front;
     this.#front = undefined;
+    this.isForeign = false;
     if (!front) return;
     const closed = once(front, 'close');
     front.close();

@@ -291,14 +291,26 @@ describe('backup and restore', function () {
     }
   });
 
-  it('refuses a file that is not as it was written, before anything stops', async () => {
-    await backUp();
-    const before = await registry.snapshot();
-    const bytes = await readFile(file);
-    const unpacked = join(folder, 'unpacked');
-    await mkdir(unpacked);
-    await runSuccessfully('tar', ['-xf', file, '-C', unpacked]);
-    const manifest = JSON.parse(await readFile(join(unpacked, 'manifest.json'), 'utf8')) as BackupManifest;
+  describe('refuses, before anything stops, a file', () => {
+    let before: Record<string, string>;
+    let bytes: Buffer;
+    let unpacked: string;
+    let manifest: BackupManifest;
+    let own: Record<string, Buffer | string>;
+    let config: string;
+
+    beforeEach(async () => {
+      await backUp();
+      before = await registry.snapshot();
+      bytes = await readFile(file);
+      unpacked = join(folder, 'unpacked');
+      await mkdir(unpacked);
+      await runSuccessfully('tar', ['-xf', file, '-C', unpacked]);
+      manifest = JSON.parse(await readFile(join(unpacked, 'manifest.json'), 'utf8')) as BackupManifest;
+      own = {};
+      for (const { path } of manifest.files) own[path] = await readFile(join(unpacked, path));
+      config = String(own['quay-config/config.yaml']);
+    });
 
     /** Writes a backup with other files, or with another manifest. */
     async function write(files: Record<string, string | Buffer>, changed: object = {}): Promise<void> {
@@ -315,90 +327,69 @@ describe('backup and restore', function () {
       }
       await writeFile(file, tar, { mode: 0o600 });
     }
-    const config = await readFile(join(unpacked, 'quay-config/config.yaml'), 'utf8');
-    const own: Record<string, Buffer | string> = {};
-    for (const { path } of manifest.files) own[path] = await readFile(join(unpacked, path));
-    const pack = (...args: string[]): Promise<string> => runSuccessfully('tar', ['-C', unpacked, '-cf', file, ...args]);
-    const all = manifest.files.map(({ path }) => path);
 
-    const cases: [what: string, make: () => Promise<unknown>, words: string][] = [
-      [
-        'a path outside',
-        () => write({ ...own, 'quay-config/extra_ca_certs/../../../etc/passwd': '' }),
-        'another header',
-      ],
-      ['an absolute path', () => write({ ...own, '/etc/passwd': '' }), 'another header'],
-      ['an unknown file', () => write({ ...own, 'quay-config/run.sh': '' }), 'another header'],
-      [
-        'a link',
-        async () => {
-          await symlink('/etc/passwd', join(unpacked, 'quay-config/extra_ca_certs'));
-          await pack(
-            '--owner=0',
-            '--group=0',
-            '--mtime=@315532800',
-            'quay-config/extra_ca_certs',
-            ...all,
-            'manifest.json',
-          );
-        },
-        'another header',
-      ],
-      [
-        'another owner',
-        () => pack('--format=ustar', '--owner=1001', '--group=0', '--mtime=@315532800', ...all, 'manifest.json'),
-        'another header',
-      ],
-      [
-        'a file that is too large',
-        () => write({ ...own, 'quay-config/ssl.cert': Buffer.alloc(5 << 20) }),
-        'is too large',
-      ],
-      ['no database', () => write({ 'quay-config/config.yaml': config }), 'quay_sqlite.db is missing'],
-      ['another list of files', () => write(own, { files: manifest.files.slice(1) }), 'names other files'],
-      ['a newer format', () => write(own, { format: 2 }), 'newer format'],
-      ['escape sequences', () => write(own, { hostname: '\u001b[2J' }), 'malformed'],
-      ['a newer Quay', () => write(own, { quay: imagesOf('2.0.11').quay }), 'is newer than'],
-      [
-        'a database of PostgreSQL',
-        () => write({ ...own, 'quay-config/config.yaml': config.replace(/sqlite:\S+/, 'postgresql://x/y') }),
-        'PostgreSQL',
-      ],
-      [
-        'a database that is none',
-        () => write({ ...own, 'database/quay_sqlite.db': 'x'.repeat(5000) }),
-        'in the backup is damaged',
-      ],
-      [
-        'a changed byte',
-        () => writeFile(file, Buffer.concat([bytes.subarray(0, 600), Buffer.from('X'), bytes.subarray(601)])),
-        'is corrupt',
-      ],
-      ['a missing end', () => writeFile(file, bytes.subarray(0, -1000)), 'is truncated'],
-      ['more than a backup', () => writeFile(file, Buffer.concat([bytes, Buffer.alloc(512)])), 'more than a backup'],
-      [
-        'a file that others can write',
-        async () => {
-          await writeFile(file, bytes);
-          await chmod(file, 0o620);
-        },
-        'cannot be trusted',
-      ],
-      [
-        'a folder',
-        async () => {
-          await rm(file);
-          await mkdir(file);
-        },
-        'is not a regular file',
-      ],
-    ];
-    for (const [what, make, words] of cases) {
-      await make();
-      const { code, stderr } = await registry.call('restore', [file]);
-      expect([what, code, stderr.includes(words)], stderr).to.deep.equal([what, 1, true]);
+    /** Packs the files of the backup with tar, after others. */
+    async function pack(options: readonly string[], others: readonly string[] = []): Promise<void> {
+      const all = manifest.files.map(({ path }) => path);
+      const usual = ['-C', unpacked, '-cf', file, '--group=0', '--mtime=@315532800'];
+      await runSuccessfully('tar', [...usual, ...options, ...others, ...all, 'manifest.json']);
     }
-    expect([await registry.snapshot(), systemctl().slice(2)]).to.deep.equal([before, []]);
+
+    /** Makes each file, and expects a restore to fail with the words. */
+    async function expectRefused(
+      cases: readonly (readonly [what: string, make: () => Promise<unknown>, words: string])[],
+    ): Promise<void> {
+      for (const [what, make, words] of cases) {
+        await make();
+        const { code, stderr } = await registry.call('restore', [file]);
+        expect([what, code, stderr.includes(words)], stderr).to.deep.equal([what, 1, true]);
+      }
+      expect([await registry.snapshot(), systemctl().slice(2)]).to.deep.equal([before, []]);
+    }
+
+    it('whose entries are others than backup writes', async () => {
+      const [outside, extra] = ['../../../etc/passwd', 'quay-config/extra_ca_certs'];
+      await expectRefused([
+        ['a path outside', () => write({ ...own, [`${extra}/${outside}`]: '' }), 'another header'],
+        ['an absolute path', () => write({ ...own, '/etc/passwd': '' }), 'another header'],
+        ['an unknown file', () => write({ ...own, 'quay-config/run.sh': '' }), 'another header'],
+        ['another owner', () => pack(['--format=ustar', '--owner=1001']), 'another header'],
+        ['a large file', () => write({ ...own, 'quay-config/ssl.cert': Buffer.alloc(5 << 20) }), 'is too large'],
+      ]);
+      await symlink('/etc/passwd', join(unpacked, extra));
+      await expectRefused([['a link', () => pack(['--owner=0'], [extra]), 'another header']]);
+    });
+
+    it('whose manifest or database does not suit', async () => {
+      const postgres = config.replace(/sqlite:\S+/, 'postgresql://x/y');
+      const broken = 'x'.repeat(5000);
+      await expectRefused([
+        ['no database', () => write({ 'quay-config/config.yaml': config }), 'quay_sqlite.db is missing'],
+        ['another list of files', () => write(own, { files: manifest.files.slice(1) }), 'names other files'],
+        ['a newer format', () => write(own, { format: 2 }), 'newer format'],
+        ['escape sequences', () => write(own, { hostname: '\u001b[2J' }), 'malformed'],
+        ['a newer Quay', () => write(own, { quay: imagesOf('2.0.11').quay }), 'is newer than'],
+        ['PostgreSQL', () => write({ ...own, 'quay-config/config.yaml': postgres }), 'PostgreSQL'],
+        ['none', () => write({ ...own, 'database/quay_sqlite.db': broken }), 'in the backup is damaged'],
+      ]);
+    });
+
+    it('that is corrupt, cut or longer', async () => {
+      const changed = Buffer.from(bytes);
+      changed.write('X', 600);
+      await expectRefused([
+        ['a changed byte', () => writeFile(file, changed), 'is corrupt'],
+        ['a missing end', () => writeFile(file, bytes.subarray(0, -1000)), 'is truncated'],
+        ['more', () => writeFile(file, Buffer.concat([bytes, Buffer.alloc(512)])), 'more than a backup'],
+      ]);
+    });
+
+    it('that others can write, and a folder', async () => {
+      await chmod(file, 0o620);
+      await expectRefused([['writable', () => Promise.resolve(), 'cannot be trusted']]);
+      await rm(file);
+      await expectRefused([['a folder', () => mkdir(file), 'is not a regular file']]);
+    });
   });
 
   it('sees a changed byte of the database in a dry run too', async () => {

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -109,6 +109,25 @@ describe('AgentMedia', () => {
     // A later record names no file.
     await media.find();
     expect(media.problems).to.deep.equal([]);
+  });
+
+  it('follows a named link in /dev to its device, if nothing can be mounted', async function () {
+    await requireLoopDevices(this);
+    await using ended = new AsyncDisposableStack();
+    const drives = await Drives.open(folder);
+    ended.defer(() => drives.close());
+    const copy = join(folder, 'raw');
+    await copyFile(bundle.path, copy);
+    await truncate(copy, Math.ceil((await stat(copy)).size / 4096) * 4096);
+    const { device } = await drives.plug(copy);
+    const link = '/dev/oc-disconnected-test-raw';
+    await symlink(device, link);
+    ended.defer(() => rm(link));
+    const host = { root: '/', environment: { PATH: drives.path } };
+    const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [] };
+    const agent = await AgentMedia.open(options, context);
+    ended.defer(() => agent.close());
+    expect((await agent.find(link)).map(({ version }) => version)).to.deep.equal(['4.12.4']);
   });
 
   it('does not wait for a named device that hangs', async function () {

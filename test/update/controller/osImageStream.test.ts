@@ -60,6 +60,14 @@ describe('the OSImageStream of an update', () => {
     const object = { apiVersion: machines, kind: 'OSImageStream', metadata: { name: 'cluster', annotations } };
     rollout.server.put({ ...object, spec: { defaultStream: 'rhel-9' }, status });
   };
+  /** Lets machine-config-controller have led for a time. */
+  const leadFor = (minutes: number): void => {
+    const { metadata } =
+      rollout.all('Lease').find(({ metadata: { name } }) => name === 'machine-config-controller') ?? {};
+    const acquireTime = new Date(Date.now() - minutes * 60_000).toISOString().replace('Z', '000Z');
+    const spec = { holderIdentity: `${rollout.all('Pod').at(-1)?.metadata.name ?? ''}_1`, acquireTime };
+    rollout.server.put({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { ...metadata }, spec });
+  };
   const putMirrors = (name: string): void => {
     const mirror = { source: release.split('@')[0] ?? '', mirrors: ['mirror.example.com/ocp/release'] };
     const set = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name } };
@@ -190,6 +198,20 @@ describe('the OSImageStream of an update', () => {
     await rollout.until(() => condition().startsWith('True Described'));
   });
 
+  it('needs no mirror once it is described: the controller that waits only has to try again', async () => {
+    await start();
+    rollout.site.builds.set('5.0.1', { ...build, commit: 'e'.repeat(40) });
+    await rollout.control();
+    begin();
+    await rollout.until(() => condition().startsWith('True Described'));
+    expect(attempt()).to.equal('blocked');
+    putMirrors('site');
+    rollout.server.fault(/\/log\?/, { answer: { status: 500 } });
+    leadFor(11);
+    await rollout.until(() => condition().startsWith('False ControllerWaits'));
+    expect(condition()).to.include('otherwise delete its pod').and.not.to.include('push the release');
+  });
+
   it('follows the log of the controller if that compares another commit, and says what the controller waits for', async () => {
     const other = 'e'.repeat(40);
     await start();
@@ -199,13 +221,6 @@ describe('the OSImageStream of an update', () => {
     await rollout.until(() => condition().startsWith('True Described'));
     expect(notes()).to.deep.equal(wanted);
     expect(attempt()).to.equal('blocked');
-    const { metadata } =
-      rollout.all('Lease').find(({ metadata: { name } }) => name === 'machine-config-controller') ?? {};
-    const leadFor = (minutes: number): void => {
-      const acquireTime = new Date(Date.now() - minutes * 60_000).toISOString().replace('Z', '000Z');
-      const spec = { holderIdentity: `${rollout.all('Pod').at(-1)?.metadata.name ?? ''}_1`, acquireTime };
-      rollout.server.put({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { ...metadata }, spec });
-    };
     leadFor(8);
     const reads = (): number =>
       rollout.server.requests.filter(({ path }) => path.endsWith('/leases/machine-config-controller')).length;

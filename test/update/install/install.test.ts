@@ -5,6 +5,7 @@ import { executablePath } from '../../../lib/node/machine/paths.ts';
 import { metricsToken } from '../../../lib/update/agent/agentMetrics.ts';
 import { noTrust, readTrust } from '../../../lib/update/install/agentTrust.ts';
 import { install, type InstallOptions, type InstallResult } from '../../../lib/update/install/install.ts';
+import { reportKind } from '../../../lib/update/nodeReport.ts';
 import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
@@ -70,6 +71,20 @@ describe('install', () => {
     expect(names(await run())).to.deep.equal(all);
     expect(names(await run())).to.deep.equal([]);
     expect(site.server.find('rbac.authorization.k8s.io/v1', 'ClusterRole', 'oc-upgrade-bundle')).to.equal(undefined);
+  });
+
+  it('removes the reports that agents wrote in their own namespace in earlier versions, but no other Lease', async () => {
+    const [label = ''] = reportKind.labelSelector.split('=');
+    const names = ['former', 'controller'];
+    await run();
+    for (const name of names) {
+      const metadata = { name, namespace: 'oc-upgrade-bundle', ...(name === 'former' && { labels: { [label]: '0' } }) };
+      site.server.put({ apiVersion: reportKind.apiVersion, kind: reportKind.kind, metadata });
+    }
+    await run();
+    const { apiVersion, kind } = reportKind;
+    const left = names.filter((name) => site.server.find(apiVersion, kind, name, 'oc-upgrade-bundle'));
+    expect(left).to.deep.equal(['controller']);
   });
 
   it('removes the admission policy of an earlier run if it is off', async () => {
@@ -249,17 +264,19 @@ describe('install', () => {
     await failureOf(run(), 'denied');
   });
 
-  it('names the missing rights before it changes anything', async () => {
+  it('names the missing rights before it changes anything, also in a dry run on the server', async () => {
     const allow = ({ verb, resource }: Attempt): boolean =>
       !(verb === 'create' && ['clusterroles', 'pods/exec'].includes(resource));
     await using limited = await openAgentSite({ openshift: '4.19.3', allow });
     const { revision } = limited.server.objects;
     const options = { executables: [limited.executable], admission: 'warn', overwrite: false, startup } as const;
-    const error = await failureOf(install(limited.cluster, options, limited.context), 'denied');
-    expect(error.message).to.equal(
-      'this user lacks 2 rights to install: create clusterroles.rbac.authorization.k8s.io, ' +
-        'create pods --subresource=exec -n oc-upgrade-bundle',
-    );
+    for (const dryRun of [undefined, 'server'] as const) {
+      const error = await failureOf(install(limited.cluster, { ...options, dryRun }, limited.context), 'denied');
+      expect(error.message).to.equal(
+        'this user lacks 2 rights to install: create clusterroles.rbac.authorization.k8s.io, ' +
+          'create pods --subresource=exec -n oc-upgrade-bundle',
+      );
+    }
     expect(limited.server.objects.revision).to.equal(revision);
   });
 

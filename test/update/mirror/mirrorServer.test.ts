@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { copyFile, mkdir, mkdtemp, readFile, rm, stat, unlink, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readFile, rm, stat, truncate, unlink, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -11,6 +11,7 @@ import type { ClientRequest, IncomingHttpHeaders, IncomingMessage } from 'node:h
 import { isDeepStrictEqual } from 'node:util';
 import { expect } from 'chai';
 import { messageOf } from '../../../lib/errors.ts';
+import { Archive } from '../../../lib/content/archive/archive.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { baseBlobsPath, replicaPath } from '../../../lib/node/replica.ts';
 import { serveBaseBlobs } from '../../../lib/node/baseBlobs.ts';
@@ -22,6 +23,7 @@ import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { readMirrorState } from '../../../lib/update/mirrorStates.ts';
 import type { MirrorState } from '../../../lib/update/nodeReport.ts';
 import { mirrorStateFile } from '../../../lib/node/machine/paths.ts';
+import { failReads } from '../../fakes/files/failingDisk.ts';
 import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
@@ -84,7 +86,11 @@ describe('runMirrorServer', () => {
     await writeFile(join(folder, 'tls.key'), key);
   }
 
-  async function start(prepare: (folder: string) => Promise<unknown>, scrubInterval?: number): Promise<Mirror> {
+  async function start(
+    prepare: (folder: string) => Promise<unknown>,
+    scrubInterval?: number,
+    interval = 20,
+  ): Promise<Mirror> {
     const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
     await mkdir(dirname(join(folder, mirrorStateFile)), { recursive: true });
     await prepare(folder);
@@ -99,7 +105,7 @@ describe('runMirrorServer', () => {
         port: 0,
         folder,
         certificates: folder,
-        interval: 20,
+        interval,
         scrubInterval,
         stateFile,
       };
@@ -132,6 +138,14 @@ describe('runMirrorServer', () => {
       },
     };
   }
+
+  async function firstLayer(mirror: Mirror): Promise<Digest> {
+    const { body } = await mirror.get(`${name}/manifests/${made.release.digest}`);
+    const { layers } = JSON.parse(body) as { layers: { digest: Digest }[] };
+    return layers[0]?.digest ?? expect.fail('the release has no layer');
+  }
+
+  const fail = (asked: Promise<Answer>): Promise<Answer | string> => asked.catch(messageOf);
 
   it('serves images by digest under any repository, and their signatures', async () => {
     await using mirror = await start((folder) => retain(folder, made.path, whole));
@@ -257,6 +271,33 @@ describe('runMirrorServer', () => {
     await retain(damaged.folder, other.path, digestOf(await readFile(other.path)));
     await damaged.until(`${name}/manifests/${other.release.digest}`, ({ status }) => status === 200);
     expect((await damaged.get(`${name}/manifests/${digest}`)).status).to.equal(404);
+  });
+
+  it('withdraws an image that cannot be read, reports it, and gives it again when it can be read', async function () {
+    if (process.platform !== 'linux') this.skip();
+    const { digest } = made.release;
+    await using mirror = await start((folder) => retain(folder, made.path, whole), 50);
+    const layer = await firstLayer(mirror);
+    const copy = replicaPath(mirror.folder, whole);
+    const archive = await Archive.open(copy, makeContext());
+    const entry = [...archive.entries].find(([path]) => path.endsWith(layer))?.[1] ?? expect.fail('no layer');
+    await archive.close();
+    {
+      using _failing = await failReads(copy, entry);
+      expect(await fail(mirror.get(`${name}/blobs/${layer}`))).to.be.oneOf(['aborted', 'socket hang up']);
+      expect((await mirror.get(`${name}/manifests/${digest}`)).status).to.equal(404);
+      expect(mirror.lines.join('\n')).to.include(`withdrawn: every image with ${layer}: `).and.to.include('EIO');
+    }
+    await mirror.until(`${name}/manifests/${digest}`, ({ status }) => status === 200);
+  });
+
+  it('withdraws an image whose copy became shorter, before it looks at the folder again', async () => {
+    await using mirror = await start((folder) => retain(folder, made.path, whole), undefined, 3_600_000);
+    const layer = await firstLayer(mirror);
+    const { digest } = made.release;
+    await truncate(replicaPath(mirror.folder, whole), 1024);
+    expect(await fail(mirror.get(`${name}/blobs/${layer}`))).to.be.oneOf(['aborted', 'socket hang up']);
+    expect((await mirror.get(`${name}/manifests/${digest}`)).status).to.equal(404);
   });
 
   it('finds a corrupt blob by itself', async () => {

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
+import { PluginError } from '../../../lib/errors.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import type { ServedResponse } from '../../../lib/content/server/server.ts';
 import { baseBlobsPath, replicaPath } from '../../../lib/node/replica.ts';
@@ -106,7 +107,7 @@ describe('the retained bundles of a node', () => {
     const copy = await retain(made);
     const content = await index();
     const { digest } = await firstLayer(content);
-    content.withdraw(digest);
+    content.withdraw(digest, new PluginError('digest-mismatch', 'found by a test'));
     expect(content.has(made.release.digest)).to.equal(false);
     await retain(later);
     const more = await index(content);
@@ -114,6 +115,17 @@ describe('the retained bundles of a node', () => {
     await retain(made);
     expect((await index(more)).has(made.release.digest)).to.equal(true);
     expect(bundles.paths).to.include(copy);
+  });
+
+  it('lack what was withdrawn until a check finds it intact', async () => {
+    await retain(made);
+    const content = await index();
+    const { digest } = await firstLayer(content);
+    content.withdraw(digest, new PluginError('not-readable', 'EIO: i/o error, read'));
+    const lacking = (): readonly string[] => new MirrorRequests(context).describe(bundles, content).lacking;
+    expect(lacking()).to.include(made.release.digest);
+    await content.check(digest);
+    expect([content.has(made.release.digest), lacking()]).to.deep.equal([true, []]);
   });
 
   it('are not refused because of an interruption', async () => {
@@ -153,6 +165,8 @@ describe('the retained bundles of a node', () => {
     await flipByte(copy, made.release.digest);
     expect(String(await content.fetch(descriptor).catch((error: unknown) => error))).to.include('digest');
     expect(content.has(made.release.digest)).to.equal(false);
+    await retain(made);
+    expect((await index(content)).has(made.release.digest)).to.equal(true);
   });
 });
 

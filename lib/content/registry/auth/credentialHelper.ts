@@ -25,7 +25,7 @@ export async function runHelper(
 ): Promise<Credential | undefined> {
   const program = `docker-credential-${name}`;
   const fail = (why: string) =>
-    new PluginError('bad-credentials-file', `The credential helper ${program} ${why} for ${server}`, {
+    new PluginError('bad-credentials-file', `the credential helper ${program} ${why} for ${server}`, {
       hint: 'Log in again with the tool that configured the helper, or use a file with the credentials.',
       settings: ['pullSecret'],
     });

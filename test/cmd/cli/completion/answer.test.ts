@@ -119,7 +119,7 @@ describe('what a plugin answers to a shell', () => {
       ].join('\n'),
     );
     const none = await executeProgram('oc-adm_mirror_registry', ['completion'], env());
-    expect(none.stderr).to.match(/^error \(not-found\): No plugin is on the path/);
+    expect(none.stderr).to.match(/^error \(not-found\): no plugin is on the path/);
   });
 
   it('is empty, without an error, after a failure', async () => {

@@ -53,7 +53,7 @@ describe('findClusterNames', () => {
 
   it('fails soon if the cluster refuses, does not exist, or does not respond', async () => {
     expect(await find('nodes', { ...values, token: ['wrong-token'] }).catch(String)).to.match(/^PluginError: http/);
-    expect(await find('nodes', {}).catch(String)).to.match(/No cluster is configured/);
+    expect(await find('nodes', {}).catch(String)).to.match(/no cluster is configured/);
     server.fault(/nodes/, { noAnswer: 'hold' });
     expect(await find('nodes', values, 1).catch(String)).to.match(/interrupted/);
   });

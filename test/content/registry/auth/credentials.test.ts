@@ -54,7 +54,7 @@ describe('Credentials', () => {
     it('names a given file that is missing', async () => {
       const file = join(home, 'none.json');
       const error = await failureOf(loadCredentials({ file, environment: {} }));
-      expect(error.message).to.equal(`The credentials file ${file} does not exist`);
+      expect(error.message).to.equal(`the credentials file ${file} does not exist`);
     });
 
     it('names a malformed file and shows nothing of it', async () => {
@@ -78,7 +78,7 @@ describe('Credentials', () => {
         [large, 'exceeds the limit of 4194304 bytes'],
       ] as const) {
         const error = await failureOf(loadCredentials({ file, environment: {} }));
-        expect(error.message).to.equal(`The credentials file ${file} ${why}`);
+        expect(error.message).to.equal(`the credentials file ${file} ${why}`);
       }
     });
 
