@@ -13,6 +13,8 @@ import type { ContentSource, LocalContent } from '../../content/store/store.ts';
 import { readEvidence } from '../bundleFacts.ts';
 import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
 
+type RetainedSource = ContentSource & LocalContent;
+
 /** Content of a retained bundle: its source, and its size in bytes. */
 export interface HeldContent {
   readonly content: RetainedSource;
@@ -21,8 +23,6 @@ export interface HeldContent {
 
 /** Content of retained bundles, by digest. */
 export type Holdings = ReadonlyMap<Digest, HeldContent>;
-
-type RetainedSource = ContentSource & LocalContent;
 
 /** The manifests, blobs and tags of all retained bundles. */
 export interface RetainedFiles {

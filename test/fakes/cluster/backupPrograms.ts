@@ -38,7 +38,7 @@ export async function writeBackupPrograms(folder: string, content = script): Pro
   await writeProgram(join(folder, 'nsenter'), nsenter);
 }
 
-/** Replaces a program. The kernel refuses to write the file of one that starts (ETXTBSY). */
+/** Replaces a program. The kernel refuses writes to the file of one that starts (ETXTBSY). */
 async function writeProgram(path: string, text: string): Promise<void> {
   await writeFile(`${path}.new`, text, { mode: 0o755 });
   await rename(`${path}.new`, path);

@@ -347,7 +347,7 @@ describe('backup and restore', function () {
       expect([await registry.snapshot(), systemctl().slice(2)]).to.deep.equal([before, []]);
     }
 
-    it('with other entries than backup writes', async () => {
+    it('whose entries are others than backup writes', async () => {
       const [outside, extra] = ['../../../etc/passwd', 'quay-config/extra_ca_certs'];
       await expectRefused([
         ['a path outside', () => write({ ...own, [`${extra}/${outside}`]: '' }), 'another header'],
@@ -360,7 +360,7 @@ describe('backup and restore', function () {
       await expectRefused([['a link', () => pack(['--owner=0'], [extra]), 'another header']]);
     });
 
-    it('with a manifest or database that does not suit', async () => {
+    it('whose manifest or database does not suit', async () => {
       const postgres = config.replace(/sqlite:\S+/, 'postgresql://x/y');
       const broken = 'x'.repeat(5000);
       await expectRefused([
