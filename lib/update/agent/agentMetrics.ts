@@ -64,9 +64,7 @@ export function formatMetrics(state: AgentState | undefined): string {
     metric('free_bytes', 'Free bytes on the file system of the images.', [['', progress?.free]]),
     metric('mirror_releases', 'Releases that the mirror of the node serves.', [['', mirror?.versions.length]]),
     metric('mirror_requests', 'Images that clients got from the mirror of the node.', [['', mirror?.requests]]),
-    metric('mirror_missing_images', 'Images requested and not retained, or unreadable.', [
-      ['', mirror?.lacking.length],
-    ]),
+    metric('mirror_missing_images', 'Images that the mirror of the node lacks.', [['', mirror?.lacking.length]]),
     metric('report_age_seconds', 'Time since the last report of the agent.', [['', reportAge]]),
   ].join('');
 }

@@ -37,8 +37,8 @@ const week = 7 * 24 * 3600 * 1000;
 /**
  * Serves the retained bundles of a node to container runtimes, by TLS, until the signal is aborted. Read-only and by
  * digest: nothing is listed, and no repository is compared. Follows changes of the bundles and the certificate. Reads
- * all content once in a while, and withdraws what is corrupt or cannot be read. Throws `busy` or `not-writable` if it cannot listen, and
- * `not-readable` without a certificate.
+ * all content once in a while, and withdraws what is corrupt or cannot be read. Throws `busy` or `not-writable` if it
+ * cannot listen, and `not-readable` without a certificate.
  */
 export async function runMirrorServer(options: MirrorServerOptions, context: Context): Promise<void> {
   const bundles = new RetainedBundles(options.folder, options.certificates, context);
