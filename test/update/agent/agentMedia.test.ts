@@ -10,7 +10,7 @@ import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { Drives, requireLoopDevices } from '../../support/loopDevice.ts';
+import { Drives, requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 
 describe('AgentMedia', () => {
@@ -111,25 +111,6 @@ describe('AgentMedia', () => {
     expect(media.problems).to.deep.equal([]);
   });
 
-  it('follows a named link in /dev to its device, if nothing can be mounted', async function () {
-    await requireLoopDevices(this);
-    await using ended = new AsyncDisposableStack();
-    const drives = await Drives.open(folder);
-    ended.defer(() => drives.close());
-    const copy = join(folder, 'raw');
-    await copyFile(bundle.path, copy);
-    await truncate(copy, Math.ceil((await stat(copy)).size / 4096) * 4096);
-    const { device } = await drives.plug(copy);
-    const link = '/dev/oc-disconnected-test-raw';
-    await symlink(device, link);
-    ended.defer(() => rm(link));
-    const host = { root: '/', environment: { PATH: drives.path } };
-    const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [] };
-    const agent = await AgentMedia.open(options, context);
-    ended.defer(() => agent.close());
-    expect((await agent.find(link)).map(({ version }) => version)).to.deep.equal(['4.12.4']);
-  });
-
   it('does not wait for a named device that hangs', async function () {
     const device = (await readdir('/sys/class/block')).map((name) => `/dev/${name}`).find((path) => existsSync(path));
     if (device === undefined) return this.skip();
@@ -147,90 +128,117 @@ describe('AgentMedia', () => {
     await writeFile(answer, '\n');
   });
 
-  it('finds a bundle in the file system of a named disk that is not removable', async function () {
-    await requireLoopDevices(this);
-    await using ended = new AsyncDisposableStack();
-    const place = await makeFolder();
-    ended.defer(() => removeFolder(place));
-    const drives = await Drives.open(place);
-    ended.defer(() => drives.close());
-    const files = join(place, 'files');
-    await mkdir(files);
-    const empty = await drives.plug(await drives.makeExt4(files), false);
-    await copyFile(bundle.path, join(files, 'upgrade-4.12.4-x86_64.tar'));
-    const full = await drives.plug(await drives.makeExt4(files, '', 32), false);
-    const host = { root: '/', environment: { PATH: drives.path } };
-    const agent = await AgentMedia.open({ host, place: join(place, 'media'), devices: [], folders: [] }, makeContext());
-    ended.defer(() => agent.close());
-    expect(await agent.find()).to.deep.equal([]);
-    const [found, ...others] = await agent.find(full.device);
-    expect(found).to.include({ device: full.device, version: '4.12.4', filesystem: 'ext4' });
-    expect([others, agent.problems]).to.deep.equal([[], []]);
-    const link = '/dev/oc-disconnected-test';
-    await symlink(full.device, link);
-    ended.defer(() => rm(link));
-    expect(await agent.find(link)).to.have.length(1);
-    expect(await agent.find(empty.device)).to.deep.equal([]);
-    expect(agent.problems).to.deep.equal([
-      `${empty.device} has neither a bundle written to it nor a file upgrade-*.tar in a file system`,
-    ]);
-    expect(await agent.find()).to.deep.equal([]);
-  });
+  describe('on drives', () => {
+    let ended: AsyncDisposableStack;
+    let drives: Drives;
+    let files: string;
 
-  it('names the bundles on removable drives and what looks like one, until they are removed', async function () {
-    await requireLoopDevices(this);
-    await using ended = new AsyncDisposableStack();
-    const place = await makeFolder();
-    ended.defer(() => removeFolder(place));
-    const drives = await Drives.open(place);
-    ended.defer(() => drives.close());
-    const files = join(place, 'files');
-    await mkdir(files);
-    await writeFile(join(files, 'upgrade-bad.tar'), 'no bundle');
-    const bad = await drives.plug(await drives.makeExt4(files));
-    await copyFile(bundle.path, join(files, 'upgrade-bad.tar'));
-    const good = await drives.plug(await drives.makeExt4(files, '', 32));
-    await writeFile(
-      join(drives.path.split(':')[0] ?? '', 'udevadm'),
-      `#!/bin/sh\necho $$ > '${place}/pid'\necho 'UDEV [1.0] add'\nexec sleep 600\n`,
-      {
-        mode: 0o755,
-      },
-    );
-    const host = { root: '/', environment: { PATH: drives.path } };
-    const options = { host, place: join(place, 'media'), devices: [], folders: [] };
-    const agent = await AgentMedia.open(options, context);
-    ended.defer(() => agent.close());
-    // An event of a device ends it.
-    await agent.wait(2 ** 31 - 1, new AbortController().signal);
-    expect((await agent.find()).map(({ device }) => device)).to.deep.equal([good.device]);
-    expect(context.lines).to.include(`info: ${good.device} has 4.12.4 x86_64`);
-    expect(agent.problems).to.have.length(1);
-    const [problem = ''] = agent.problems;
-    const path = join(place, 'media', basename(bad.device), 'upgrade-bad.tar');
-    expect(problem).to.equal(`${path} is not a complete upgrade bundle: it is not a tar`);
-    expect(context.lines).to.include(`warn: ${problem}`);
-    // Links outside /dev lead to no device, and files of /dev are files.
-    const [link, named] = [join(place, 'link'), '/dev/shm/oc-disconnected-test.tar'];
-    await symlink(good.device, link);
-    expect(await agent.find(link)).to.deep.equal([]);
-    ended.defer(() => rm(named, { force: true }));
-    await copyFile(bundle.path, named);
-    expect((await agent.find(named)).map(({ path }) => path)).to.deep.equal([named]);
-    await writeFile(named, 'no bundle');
-    await agent.find(named);
-    // Its problem is that of another search.
-    expect(await agent.find(bad.device)).to.deep.equal([]);
-    expect(agent.problems).to.deep.equal([problem]);
-    await good.pull();
-    expect(await agent.find()).to.deep.equal([]);
-    expect(context.lines).to.include(`info: ${good.device} was removed`);
-    await writeFile(join(drives.path.split(':')[0] ?? '', 'lsblk'), '#!/bin/sh\necho broken >&2\nexit 1\n');
-    expect(await agent.find()).to.deep.equal([]);
-    expect(context.lines.join('\n')).to.match(/^warn: cannot search the media: .*broken/m);
-    await agent.close();
-    const pid = (await readFile(join(place, 'pid'), 'utf8')).trim();
-    while (existsSync(`/proc/${pid}/exe`)) await sleep(10);
+    beforeEach(async function () {
+      ended = new AsyncDisposableStack();
+      await requireLoopDevices(this);
+      drives = await Drives.open(folder);
+      ended.defer(() => drives.close());
+      files = join(folder, 'files');
+      await mkdir(files);
+    });
+    afterEach(() => ended.disposeAsync());
+
+    async function open(place = 'media'): Promise<AgentMedia> {
+      const host = { root: '/', environment: { PATH: drives.path } };
+      const agent = await AgentMedia.open({ host, place: join(folder, place), devices: [], folders: [] }, context);
+      ended.defer(() => agent.close());
+      return agent;
+    }
+
+    async function link(target: string, path: string): Promise<string> {
+      await symlink(target, path);
+      ended.defer(() => rm(path));
+      return path;
+    }
+
+    /** Replaces a program of the host. */
+    async function replace(program: string, script: string): Promise<void> {
+      const path = join(drives.path.split(':')[0] ?? '', program);
+      await writeFile(path, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    }
+
+    const plugBundle = async (isRemovable = true): Promise<Drive> => {
+      await copyFile(bundle.path, join(files, 'upgrade-4.12.4-x86_64.tar'));
+      return drives.plug(await drives.makeExt4(files, '', 32), isRemovable);
+    };
+    const plugBroken = async (): Promise<Drive> => {
+      await writeFile(join(files, 'upgrade-bad.tar'), 'no bundle');
+      const drive = await drives.plug(await drives.makeExt4(files));
+      await rm(join(files, 'upgrade-bad.tar'));
+      return drive;
+    };
+
+    it('follows a named link in /dev to its device, if nothing can be mounted', async () => {
+      const copy = join(folder, 'raw');
+      await copyFile(bundle.path, copy);
+      await truncate(copy, Math.ceil((await stat(copy)).size / 4096) * 4096);
+      const { device } = await drives.plug(copy);
+      const agent = await open('no-folder/media');
+      const found = await agent.find(await link(device, '/dev/oc-disconnected-test-raw'));
+      expect(found.map(({ version }) => version)).to.deep.equal(['4.12.4']);
+    });
+
+    it('finds a bundle in the file system of a named disk that is not removable', async () => {
+      const empty = await drives.plug(await drives.makeExt4(files), false);
+      const full = await plugBundle(false);
+      const agent = await open();
+      expect(await agent.find()).to.deep.equal([]);
+      const [found, ...others] = await agent.find(full.device);
+      expect(found).to.include({ device: full.device, version: '4.12.4', filesystem: 'ext4' });
+      expect([others, agent.problems]).to.deep.equal([[], []]);
+      expect(await agent.find(await link(full.device, '/dev/oc-disconnected-test'))).to.have.length(1);
+      expect(await agent.find(empty.device)).to.deep.equal([]);
+      expect(agent.problems).to.deep.equal([
+        `${empty.device} has neither a bundle written to it nor a file upgrade-*.tar in a file system`,
+      ]);
+      expect(await agent.find()).to.deep.equal([]);
+    });
+
+    it('names the bundles on removable drives and what looks like one, until they are removed', async () => {
+      const [bad, good] = [await plugBroken(), await plugBundle()];
+      const agent = await open();
+      expect((await agent.find()).map(({ device }) => device)).to.deep.equal([good.device]);
+      expect(context.lines).to.include(`info: ${good.device} has 4.12.4 x86_64`);
+      const path = join(folder, 'media', basename(bad.device), 'upgrade-bad.tar');
+      const problem = `${path} is not a complete upgrade bundle: it is not a tar`;
+      expect(agent.problems).to.deep.equal([problem]);
+      expect(context.lines).to.include(`warn: ${problem}`);
+      await good.pull();
+      expect(await agent.find()).to.deep.equal([]);
+      expect(context.lines).to.include(`info: ${good.device} was removed`);
+    });
+
+    it('follows no link outside of /dev to a device, and reads a file of /dev as a file', async () => {
+      const [bad, good] = [await plugBroken(), await plugBundle()];
+      const agent = await open();
+      expect(await agent.find(await link(good.device, join(folder, 'link')))).to.deep.equal([]);
+      const named = '/dev/shm/oc-disconnected-test.tar';
+      ended.defer(() => rm(named, { force: true }));
+      await copyFile(bundle.path, named);
+      expect((await agent.find(named)).map(({ path }) => path)).to.deep.equal([named]);
+      await writeFile(named, 'no bundle');
+      await agent.find(named);
+      // Its problem is that of another search.
+      expect(await agent.find(bad.device)).to.deep.equal([]);
+      expect(agent.problems.join()).to.include('upgrade-bad.tar').and.not.to.include(named);
+    });
+
+    it('looks again at an event of a device, warns if devices cannot be listed, and ends its program', async () => {
+      await replace('udevadm', `echo $$ > '${folder}/pid'\necho 'UDEV [1.0] add'\nexec sleep 600`);
+      const agent = await open();
+      await agent.wait(2 ** 31 - 1, new AbortController().signal);
+      await replace('lsblk', 'echo broken >&2\nexit 1');
+      expect(await agent.find()).to.deep.equal([]);
+      expect(context.lines.join('\n')).to.match(/^warn: cannot search the media: .*broken/m);
+      await agent.close();
+      const pid = (await readFile(join(folder, 'pid'), 'utf8')).trim();
+      while (existsSync(`/proc/${pid}/exe`)) await sleep(10);
+    });
   });
 
   it('waits until the signal or the time limit', async () => {
