@@ -225,7 +225,8 @@ describe('AgentMedia', () => {
       await agent.find(named);
       // Its problem is that of another search.
       expect(await agent.find(bad.device)).to.deep.equal([]);
-      expect(agent.problems.join()).to.include('upgrade-bad.tar').and.not.to.include(named);
+      expect(agent.problems).to.have.length(1);
+      expect(agent.problems[0]).to.include('upgrade-bad.tar');
     });
 
     it('looks again at an event of a device, warns if devices cannot be listed, and ends its program', async () => {
