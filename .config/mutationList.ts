@@ -65,8 +65,6 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
   'test/registry-host/change/restart.test.ts': [
     ['lib/registry-host/change/restart.ts', '    await requireStopped(commands, unit);\n', ''],
     ['lib/registry-host/change/restart.ts', '    await requireStopped(commands, quay);\n', ''],
-  ],
-  'test/system/mirror-registry/migration.test.ts': [
     ['lib/registry-host/change/restart.ts', 'isForward(journal) ? (journal.retired?.units ?? []) : []', '[]'],
     [
       'lib/registry-host/change/restart.ts',

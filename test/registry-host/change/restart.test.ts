@@ -1,10 +1,12 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
 import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { RecordedPostgres } from '../../fakes/mirror-registry/recordedPostgres.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 
 describe('a registry whose container runs although its unit is stopped', function () {
@@ -100,5 +102,28 @@ describe('a registry whose container runs although its unit is stopped', functio
     await stopContainer();
     await succeed('rollback');
     expect(rows()).to.deep.equal([]);
+  });
+});
+
+describe('restartUnits of a registry whose database moves to SQLite', function () {
+  requirePeer(this, 'docker-registry', 'openssl', 'curl', 'pg_ctlcluster');
+
+  it('restarts PostgreSQL only on the way back, even if the unit of Quay does not require it', async () => {
+    await using registry = await startMirrorRegistry({ age: '1.3.11' }, 8443, RecordedPostgres);
+    const { host, fixture } = registry;
+    for (const image of Object.values(imagesOf('2.0.11'))) host.images.set(image, `new-${image}`);
+    host.images.set(imagesOf('1.3.11').postgres, 'old-quay-postgres');
+    host.secrets.set('pgdb_pass', 'password');
+    const path = '/etc/systemd/system/quay-app.service';
+    const text = await readFile(join(fixture.root, path), 'utf8');
+    await fixture.write(path, text.replace(/^(Requires=.*) quay-postgres\.service/m, '$1'));
+    const { code, stderr } = await registry.call('upgrade', ['--version=2.0.11']);
+    expect(code, stderr).to.equal(0);
+    const restarts = (): number =>
+      host.calls.filter((call) => call === 'systemctl restart quay-postgres.service').length;
+    // To read its tables.
+    expect(restarts()).to.equal(1);
+    const back = await registry.call('rollback');
+    expect([back.code, restarts(), host.postgres?.isRunning], back.stderr).to.deep.equal([0, 2, true]);
   });
 });

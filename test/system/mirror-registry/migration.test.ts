@@ -67,21 +67,6 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
     return query.all().map((row) => Object.values(row));
   }
 
-  it('restarts PostgreSQL only on the way back, even if the unit of Quay does not require it', async () => {
-    await start('1.3.11');
-    const path = '/etc/systemd/system/quay-app.service';
-    const text = await unit('quay-app');
-    await registry.fixture.write(path, text.replace(/^(Requires=.*) quay-postgres\.service/m, '$1'));
-    const { code, stderr } = await upgrade();
-    expect(code, stderr).to.equal(0);
-    const restarts = (): number =>
-      host.calls.filter((call) => call === 'systemctl restart quay-postgres.service').length;
-    // To read its tables.
-    expect(restarts()).to.equal(1);
-    const back = await registry.call('rollback');
-    expect([back.code, restarts(), postgres.isRunning], back.stderr).to.deep.equal([0, 2, true]);
-  });
-
   it('has the same rows in SQLite, keeps PostgreSQL for a rollback, and drops it with the backup', async () => {
     await start('1.3.11');
     const plan = await registry.call('plan', ['--version=2.0.11', '--diff']);
