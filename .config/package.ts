@@ -2,7 +2,7 @@
  * Builds one executable for each platform, which includes Node.js, and packs it with licences and man pages into an archive. Also
  * writes a bill of materials beside each archive, and checksums, into dist/packages or into the folder that an argument names. Other arguments
  * choose platforms, such as linux-amd64, and add an rpm (`rpm`) and a container image (`image --base=…`) of each archive for Linux.
- * `--fast` makes the archives a tenth larger. Executables for macOS are built on
+ * `--fast` makes the archives a tenth larger, and does not compress rpms. Executables for macOS are built on
  * macOS, and those for Linux on Linux.
  */
 import { createHash } from 'node:crypto';
@@ -12,7 +12,7 @@ import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:f
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { create, extract } from 'tar';
+import { create } from 'tar';
 import lock from '../package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
 import { bundle } from './bundle.ts';
@@ -20,6 +20,7 @@ import { billOf } from './bill.ts';
 import { archiveOf, billNameOf, executableOf, papers, platforms, type Platform } from './krew.ts';
 import { imageNameOf, makeImage } from './image.ts';
 import { manPages } from './manPages.ts';
+import { fetchRuntime } from './nodeRuntime.ts';
 import { packagesOf, writeNotices } from './notices.ts';
 import { readPackageArguments, type PackageArguments } from './packageArguments.ts';
 import { makeRpm, rpmNameOf } from './rpm.ts';
@@ -134,28 +135,13 @@ async function readLicence(runtime: string): Promise<string> {
   return readFile(`${home}/LICENSE`, 'utf8');
 }
 
-/**
- * Returns the folder of a platform’s Node.js with the recorded digest: the installed package, or one that npm downloads
- * once.
- */
+/** Returns the folder of a platform’s Node.js with the recorded digest: the installed package, or a downloaded one. */
 async function findRuntime(platform: Platform): Promise<string> {
   const { runtime, pinned } = platform;
-  const entries: Readonly<Record<string, { version?: string; integrity?: string } | undefined>> = lock.packages;
   if (!pinned && platform === own()) return `${root}/node_modules/${runtime}`;
+  const entries: Readonly<Record<string, { version?: string; integrity?: string } | undefined>> = lock.packages;
   const { version = '', integrity = '' } = pinned ?? entries[`node_modules/${runtime}`] ?? {};
-  const home = join(work, `${runtime}-${version}`);
-  if (existsSync(home)) return home;
-  const words = ['pack', '--silent', '--pack-destination', work, `${runtime}@${version}`];
-  // If npm is a script that only a shell can start, npm_execpath is the path of its program.
-  const npm = process.env['npm_execpath'];
-  const [file, args] = npm === undefined ? ['npm', words] : [process.execPath, [npm, ...words]];
-  const archive = join(work, execFileSync(file, args, { encoding: 'utf8' }).trim());
-  const digest = createHash('sha512').update(await readFile(archive));
-  if (`sha512-${digest.digest('base64')}` !== integrity) throw new Error(`${runtime} ${version} has another digest`);
-  await mkdir(home);
-  const filter = (path: string): boolean => /^package\/(?:bin\/|LICENSE$)/.test(path);
-  await extract({ file: archive, cwd: home, strip: 1, filter });
-  return home;
+  return fetchRuntime(runtime, version, integrity);
 }
 
 /**

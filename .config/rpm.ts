@@ -30,7 +30,7 @@ export async function makeRpm(platform: Platform, { place, folder, isFast }: Bui
     // Files of before 1980 confuse some programs.
     ...{ use_source_date_epoch_as_buildtime: '1', clamp_mtime_to_source_date_epoch: '1' },
     // RHEL 8 reads gzip. The executable must not be stripped, because its program would be lost.
-    ...{ _binary_payload: `w${isFast ? 1 : 7}.gzdio`, __os_install_post: '%{nil}', debug_package: '%{nil}' },
+    ...{ _binary_payload: `w${isFast ? 0 : 7}.gzdio`, __os_install_post: '%{nil}', debug_package: '%{nil}' },
     // The paths of a Red Hat system, also on Debian.
     ...{ _bindir: '/usr/bin', _mandir: '/usr/share/man', _defaultlicensedir: '/usr/share/licenses' },
   };

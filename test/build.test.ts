@@ -1,12 +1,11 @@
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { copyFile, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { extract } from 'tar';
+import { fetchRuntime } from '../.config/nodeRuntime.ts';
 import { messageOf } from '../lib/errors.ts';
 import { skipLoudly } from './support/loopDevice.ts';
 import { describeCarriedPackages } from './support/project/carriedPackages.ts';
@@ -14,20 +13,6 @@ import { startExecutable } from './support/content/creation.ts';
 
 const execute = promisify(execFile);
 const root = fileURLToPath(new URL('..', import.meta.url));
-
-/** Returns an earlier Node.js, which npm downloads once. Throws if it cannot. */
-async function fetchNode(version: string): Promise<string> {
-  const cache = join(root, 'node_modules/.cache/node', version);
-  const node = join(cache, 'bin/node');
-  if (existsSync(node)) return node;
-  await mkdir(cache, { recursive: true });
-  const packed = `node-${process.platform}-${process.arch}@${version}`;
-  const { stdout } = await execute('npm', ['pack', '--silent', '--pack-destination', cache, packed]);
-  const file = join(cache, stdout.trim());
-  await extract({ file, cwd: cache, strip: 1, filter: (path) => path === 'package/bin/node' });
-  await rm(file);
-  return node;
-}
 
 describe('npm run build', () => {
   let folder: string;
@@ -82,7 +67,9 @@ describe('npm run build', () => {
 
   for (const version of ['18.20.8', '22.23.3']) {
     it(`makes executables that say which version they need, run by Node.js ${version} itself`, async function () {
-      const node = await fetchNode(version).catch((error: unknown) => skipLoudly(this, messageOf(error)));
+      const name = `node-${process.platform}-${process.arch}`;
+      const home = await fetchRuntime(name, version).catch((error: unknown) => skipLoudly(this, messageOf(error)));
+      const node = join(home, 'bin/node');
       for (const name of await readdir(join(folder, 'dist/bin'))) {
         const words = [join(folder, 'dist/bin', name), 'verify', '/nonexistent'];
         const failure: unknown = await execute(node, words).catch((error: unknown) => error);

@@ -3,7 +3,13 @@
  * release signature.
  */
 export type ProblemKind =
-  'missing' | 'truncated' | 'corrupt' | 'unexpected' | 'inconsistent' | 'unsigned' | 'untrusted';
+  | 'missing'
+  | 'truncated'
+  | 'corrupt'
+  | 'unexpected'
+  | 'inconsistent'
+  | 'unsigned'
+  | 'untrusted';
 
 /** The part of a bundle that a problem is about. `bundle` is the whole bundle. */
 export type ProblemSubject = 'bundle' | 'volume' | 'metadata' | 'signature' | 'manifest' | 'blob' | 'tag' | 'file';

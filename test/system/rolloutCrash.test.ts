@@ -35,7 +35,7 @@ describe('controlRollout, when the controller is killed', () => {
       .map(({ metadata, spec }) => [metadata['annotations'] ?? {}, spec]),
     pins: rollout.all('PinnedImageSet').map(({ metadata }) => metadata.name),
     status: ['phase', 'version', 'release', 'nodesReady', 'progress'].map(
-      (field) => (({ ...rollout.bundle()?.status }) as Record<string, unknown>)[field],
+      (field) => ({ ...rollout.bundle()?.status } as Record<string, unknown>)[field],
     ),
   });
   const put = (hold: boolean): void => {

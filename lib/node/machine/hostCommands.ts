@@ -84,8 +84,7 @@ export class HostCommands {
 
   /** Writes a file to the disk, and then renames it, with the rights of `copy`. Throws `command-failed`. */
   async rename(from: string, to: string): Promise<void> {
-    await this.#act(['sync', from]);
-    await this.#act(['mv', '-f', '-T', from, to]);
+    await this.#act(['sh', '-c', 'sync "$0" && mv -f -T "$0" "$1"', from, to]);
   }
 
   /** Removes a file with the rights of `copy`. Throws `command-failed`. */
@@ -110,8 +109,7 @@ export class HostCommands {
       await this.#act(['find', target, '-xdev', '-mindepth', '1', '-delete']);
       const copy = ['-exec', 'cp', '-a', '-t', target, '{}', '+'];
       await this.#act(['find', from, '-mindepth', '1', '-maxdepth', '1', ...copy]);
-      await this.#act(['sync', '-f', target]);
-      await this.copyAttributes(from, target);
+      await this.#act(['sh', '-c', `sync -f "$1" && ${copyAttributes}`, from, target]);
     });
   }
 
@@ -152,14 +150,13 @@ export class HostCommands {
 
   /** Gives a file an owner and group, as containers see them, and a mode. Throws `command-failed`. */
   async setAttributes(path: string, owner: string, mode: string): Promise<void> {
-    await this.#act(['chown', '--no-dereference', owner, path]);
-    await this.#act(['chmod', mode, path]);
+    const command = 'chown --no-dereference "$1" "$0" && chmod "$2" "$0"';
+    await this.#act(['sh', '-c', command, path, owner, mode]);
   }
 
   /** Gives a file the owner, group and mode of another. Throws `command-failed`. */
   async copyAttributes(from: string, to: string): Promise<void> {
-    await this.#act(['chown', `--reference=${from}`, to]);
-    await this.#act(['chmod', `--reference=${from}`, to]);
+    await this.#act(['sh', '-c', copyAttributes, from, to]);
   }
 
   /**
@@ -209,6 +206,9 @@ export class HostCommands {
   }
 }
 
+/** A command that gives the file `$1` the owner, group and mode of `$0`. */
+const copyAttributes = 'chown --reference="$0" "$1" && chmod --reference="$0" "$1"';
+
 /** Words that run a program in a folder. */
 const inFolder = ['sh', '-c', 'cd -- "$0" && exec "$@"'] as const;
 
@@ -240,8 +240,10 @@ async function execute(program: string, args: readonly string[], options: RunOpt
   });
 }
 
+/** Returns how an error begins. A script of a shell is no name of a command. */
 function titleOf(program: string, args: readonly string[]): string {
-  return `${program} ${args.slice(0, 2).join(' ')} failed`;
+  const words = args.slice(0, 2).filter((word) => !word.includes(' '));
+  return `${[program, ...words].join(' ')} failed`;
 }
 
 function failureOf(program: string, args: readonly string[], { code, stderr }: ProgramResult): PluginError {

@@ -255,9 +255,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
       case 'unshare cp':
       case 'unshare find':
       case 'unshare rm':
-      case 'unshare sh':
-      case 'unshare sync':
-      case 'unshare mv': {
+      case 'unshare sh': {
         const { code, stdout, stderr } = await run(words[1] ?? '', words.slice(2));
         return { code, text: code === 0 ? stdout : stderr };
       }

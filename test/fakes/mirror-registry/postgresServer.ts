@@ -1,8 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { globSync, rmSync } from 'node:fs';
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { globSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { chmod, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -105,7 +105,7 @@ export class PostgresServer implements Postgres {
 
   async start(): Promise<void> {
     if (this.#child || this.isBroken) return;
-    this.starts.push(await this.#digest());
+    this.starts.push(this.#digest());
     // Nothing but its clients makes it write: tests compare its files on a busy machine too.
     const quiet = ['autovacuum=off', 'bgwriter_lru_maxpages=0', 'checkpoint_timeout=1d', 'wal_level=minimal'];
     const settings = [...quiet, 'max_wal_senders=0'].flatMap((setting) => ['-c', setting]);
@@ -125,7 +125,7 @@ export class PostgresServer implements Postgres {
     const ended = once(child, 'exit');
     child.kill('SIGINT');
     await ended;
-    this.stops.push(await this.#digest());
+    this.stops.push(this.#digest());
   }
 
   async query(sql: string): Promise<string[]> {
@@ -147,14 +147,14 @@ export class PostgresServer implements Postgres {
     return this.runClient('psql', [...account, '-v', 'ON_ERROR_STOP=1', '-qAtc', sql]);
   }
 
-  async #digest(): Promise<string> {
+  #digest(): string {
     const hash = createHash('sha256');
-    const entries = await readdir(this.folder, { recursive: true, withFileTypes: true });
-    const paths = entries.map((entry) => join(entry.parentPath, entry.name)).sort();
-    for (const path of [this.folder, ...paths]) {
-      const stats = await stat(path);
+    const names = readdirSync(this.folder, { recursive: true, encoding: 'utf8' }).sort();
+    // For a thousand small files, the calls that wait take a fraction of the time.
+    for (const path of [this.folder, ...names.map((name) => join(this.folder, name))]) {
+      const stats = statSync(path);
       hash.update([path, stats.mode, stats.uid, stats.gid].join(' '));
-      if (stats.isFile()) hash.update(await readFile(path));
+      if (stats.isFile()) hash.update(readFileSync(path));
     }
     return hash.digest('hex');
   }

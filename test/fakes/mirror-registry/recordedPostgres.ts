@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { readdirSync, readFileSync } from 'node:fs';
+import { appendFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { RunResult } from '../../support/peers.ts';
@@ -49,7 +50,7 @@ export class RecordedPostgres implements Postgres {
 
   async start(): Promise<void> {
     if (this.isRunning || this.isBroken) return;
-    this.starts.push(await this.#digest());
+    this.starts.push(this.#digest());
     await writeFile(join(this.folder, 'userdata/postmaster.pid'), '1');
     this.isRunning = true;
   }
@@ -59,7 +60,7 @@ export class RecordedPostgres implements Postgres {
     this.isRunning = false;
     await rm(join(this.folder, 'userdata/postmaster.pid'));
     await appendFile(join(this.folder, 'userdata/base/1/log'), 'ran\n');
-    this.stops.push(await this.#digest());
+    this.stops.push(this.#digest());
   }
 
   async query(sql: string): Promise<string[]> {
@@ -79,11 +80,11 @@ export class RecordedPostgres implements Postgres {
     await this.stop();
   }
 
-  async #digest(): Promise<string> {
-    const entries = await readdir(this.folder, { recursive: true, withFileTypes: true });
+  #digest(): string {
+    const entries = readdirSync(this.folder, { recursive: true, withFileTypes: true });
     const paths = entries.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name));
     const hash = createHash('sha256');
-    for (const path of paths.sort()) hash.update(path.slice(this.folder.length)).update(await readFile(path));
+    for (const path of paths.sort()) hash.update(path.slice(this.folder.length)).update(readFileSync(path));
     return hash.digest('hex');
   }
 }

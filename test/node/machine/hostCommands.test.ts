@@ -1,4 +1,4 @@
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -34,5 +34,52 @@ describe('HostCommands.exists', () => {
       const { message } = await failureOf(full.exists(kind, 'a'), 'command-failed');
       expect(message).to.include('no space left on device');
     }
+  });
+});
+
+describe('HostCommands, with programs that tell their calls', () => {
+  let folder: string;
+  let commands: HostCommands;
+  const calls = async (): Promise<string[]> => (await readFile(join(folder, 'calls'), 'utf8')).trimEnd().split('\n');
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'host-commands-'));
+    const [places, programs] = [join(folder, 'places'), join(folder, 'programs')];
+    for (const each of ['old', 'new']) await mkdir(join(places, each), { recursive: true });
+    await mkdir(programs);
+    for (const name of ['chmod', 'chown', 'find', 'mv', 'sync']) {
+      const script = `#!/bin/sh\necho ${name} "$1" >>${folder}/calls\nexec /bin/${name} "$@"\n`;
+      await writeFile(join(programs, name), script, { mode: 0o755 });
+    }
+    const environment = { PATH: `${programs}:${process.env['PATH'] ?? ''}` };
+    const { signal } = new AbortController();
+    commands = new HostCommands({ podman: 'podman', systemctl: 'systemctl', environment, signal }, 'system');
+  });
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  it('write a file to the disk before they rename it', async () => {
+    const [from, to] = [join(folder, 'places/partial'), join(folder, 'places/complete')];
+    await writeFile(from, 'all');
+    await commands.rename(from, to);
+    expect(await calls()).to.deep.equal([`sync ${from}`, 'mv -f']);
+    expect(await readFile(to, 'utf8')).to.equal('all');
+  });
+
+  it('write a folder to the disk before containers have access to it', async () => {
+    const [from, to] = [join(folder, 'places/new'), join(folder, 'places/old')];
+    await writeFile(join(from, 'file'), 'new');
+    await chmod(from, 0o750);
+    await commands.replaceFolder(from, to);
+    const names = (await calls()).map((line) => line.split(' ')[0]);
+    expect(names).to.deep.equal(['chown', 'chmod', 'find', 'find', 'sync', 'chown', 'chmod']);
+    expect([await readFile(join(to, 'file'), 'utf8'), (await stat(to)).mode & 0o777]).to.deep.equal(['new', 0o750]);
+  });
+
+  it('fail if the disk does, and rename nothing then', async () => {
+    await writeFile(join(folder, 'programs/sync'), '#!/bin/sh\necho sync: I/O error >&2\nexit 1\n', { mode: 0o755 });
+    const from = join(folder, 'places/partial');
+    await writeFile(from, 'all');
+    const failure = await failureOf(commands.rename(from, join(folder, 'places/complete')), 'command-failed');
+    expect(failure.message).to.equal('sh -c failed: sync: I/O error');
+    expect((await readdir(join(folder, 'places'))).sort()).to.deep.equal(['new', 'old', 'partial']);
   });
 });

@@ -14,7 +14,7 @@ export function makeRandom(seed: number): (limit: number) => number {
 }
 
 /** Names of entries, valid and invalid. */
-// prettier-ignore
+// oxfmt-ignore
 export const names = [
   'metadata.json', './metadata.json', 'METADATA.JSON', 'metadata.json/', 'metadata.json/x', './/metadata.json', 'config', 'config/',
   'config/a.yaml', 'config//a.yaml', 'config/./a.yaml', 'config/../a.yaml', '../a.yaml', '/a.yaml', '//a', 'Config/a.yaml',
@@ -23,7 +23,7 @@ export const names = [
 ];
 
 /** Targets of links. */
-// prettier-ignore
+// oxfmt-ignore
 export const targets = [
   digest, otherDigest, `./${digest}`, `../manifests/${digest}`, '/etc/passwd', '../../..', '.', '', 'metadata.json', digest.toUpperCase(),
   `${digest}\0x`,
@@ -33,7 +33,7 @@ export const targets = [
 export const letters = '\0, ,0,1,2,3,4,5,6,7,8,g,x,L,K,S,D,M,V,N,A,X,E,I,Z'.split(',');
 
 /** Values that identify the format of a header. */
-// prettier-ignore
+// oxfmt-ignore
 export const magics = [
   'ustar\x0000', 'ustar  \0', 'ustar\0  ', 'ustar\0\0\0', '', 'ustar 00', 'USTAR\x0000', 'ustar\x0001', 'GNUtar \0',
 ];
@@ -52,7 +52,7 @@ export function spellNumber(value: number, length: number): (string | Buffer)[] 
     bytes[0] = first;
     return bytes;
   };
-  // prettier-ignore
+  // oxfmt-ignore
   return [
     `${pad(length - 1)}\0`, `${pad(length - 1)} `, `${pad(length - 2)} \0`, `${pad(length - 2)}\0 `, pad(length), `${octal} `, octal,
     octal.padStart(length - 1), ` ${octal}\0`, `-${octal}`, `+${octal}`, `0x${octal}`, `${octal}.5`, `${octal}\0${'7'.repeat(length)}`,
@@ -62,7 +62,7 @@ export function spellNumber(value: number, length: number): (string | Buffer)[] 
 }
 
 /** Keywords of pax records. */
-// prettier-ignore
+// oxfmt-ignore
 export const keywords = [
   'path', 'linkpath', 'size', 'mtime', 'atime', 'ctime', 'uid', 'gid', 'uname', 'gname', 'comment', 'charset', 'hdrcharset',
   'GNU.sparse.name', 'GNU.sparse.major', 'GNU.sparse.minor', 'GNU.sparse.realsize', 'GNU.sparse.size', 'GNU.sparse.numblocks',

@@ -9,7 +9,7 @@ interface Place {
 }
 
 /** Values that take the place of others. */
-// prettier-ignore
+// oxfmt-ignore
 const values: readonly unknown[] = [
   null, true, 0, 1, 2, -1, 1.5, 9e15, '', 'x', '4.12.4', '99.0.0', 's390x', 'Release', [], {}, [[]], ['4.11.1'],
   `quay.io/a/b@sha256:${'a'.repeat(64)}`, `sha256:${'b'.repeat(64)}`, [`evil.example.com/a@sha256:${'c'.repeat(64)}`],

@@ -111,7 +111,8 @@ class Sink extends Writable {
 
 /** The current folder of programs, the number of programs in it, and the folder to return to. */
 let place:
-  { readonly folder: string; readonly before: string; count: number; left: PromiseWithResolvers<void> } | undefined;
+  | { readonly folder: string; readonly before: string; count: number; left: PromiseWithResolvers<void> }
+  | undefined;
 
 /** Works in a folder. A process has only one at a time, so work in another folder waits. */
 async function inFolder<Result>(folder: string, work: () => Promise<Result>): Promise<Result> {

@@ -35,8 +35,11 @@ describe('.ci', () => {
   afterEach(() => rm(root, { recursive: true, force: true }));
 
   const write = (name: string, text: string): Promise<void> => writeFile(join(root, 'test', name), text);
-  const runTests = (...args: string[]): Promise<RunResult> =>
-    run(process.execPath, [join(root, '.ci/test.mjs'), ...args]);
+  /** Runs .ci/test.mjs with two processes, because each takes as long to start as a file with small tests. */
+  const runTests = (args: readonly string[] = [], variables: NodeJS.ProcessEnv = {}): Promise<RunResult> => {
+    const env = { ...process.env, TEST_PROCESSES: '2', ...variables };
+    return run(process.execPath, [join(root, '.ci/test.mjs'), ...args], { env });
+  };
 
   describe('test.mjs', () => {
     it('runs all files but the whole-system suites, or those alone, and adds up their tests', async () => {
@@ -48,7 +51,7 @@ describe('.ci', () => {
         .to.match(/\n3 passed, 0 failed, 1 skipped\n$/)
         .and.to.match(/SKIPPED \(1\):\n {4}- is skipped\n/);
       expect(code).to.equal(0);
-      expect((await runTests('system')).stdout).to.match(/\n5 passed, 0 failed, 0 skipped\n$/);
+      expect((await runTests(['system'])).stdout).to.match(/\n5 passed, 0 failed, 0 skipped\n$/);
     });
 
     it('prints why a test failed, and counts it', async () => {
@@ -69,8 +72,7 @@ describe('.ci', () => {
       it(`names a file that ${what}, and runs the others`, async () => {
         await write('a.test.ts', makeTest(body));
         for (const name of 'bcdefgh') await write(`${name}.test.ts`, passing);
-        const env = { ...process.env, TEST_LIMIT: '5000' };
-        const { code, stdout } = await run(process.execPath, [join(root, '.ci/test.mjs')], { env });
+        const { code, stdout } = await runTests([], { TEST_LIMIT: '5000' });
         expect(stdout)
           .to.match(/\n7 passed, 1 failed, 0 skipped\n$/)
           .and.to.include(`  FAILED  test/a.test.ts ${end}\n`);
@@ -89,8 +91,7 @@ describe('.ci', () => {
       for (const name of names) await write(name.slice(5), `console.log('ran ${name}');${passing}`);
       const orderOf = async (seed: string): Promise<(string | undefined)[]> => {
         // One process runs them all, so that the output has their order.
-        const env = { ...process.env, TEST_SEED: seed, TEST_PROCESSES: '1' };
-        const { stdout } = await run(process.execPath, [join(root, '.ci/test.mjs'), '--shuffle'], { env });
+        const { stdout } = await runTests(['--shuffle'], { TEST_SEED: seed, TEST_PROCESSES: '1' });
         expect(stdout)
           .to.include(`TEST_SEED=${seed}\n`)
           .and.to.match(/\n8 passed, 0 failed, 0 skipped\n$/);
@@ -114,8 +115,7 @@ describe('.ci', () => {
     it('removes the temporary files that tests left, and names them', async () => {
       const litter = "(await import('node:fs')).writeFileSync(process.env.TMPDIR + '/litter', '');";
       await write('a.test.ts', makeTest(litter));
-      const env = { ...process.env, TMPDIR: root };
-      const { stdout } = await run(process.execPath, [join(root, '.ci/test.mjs')], { env });
+      const { stdout } = await runTests([], { TMPDIR: root });
       expect(stdout).to.include('  LEFT  litter in the temporary folder, by test/a.test.ts\n');
       expect((await readdir(root)).filter((name) => name.startsWith('tests-'))).to.deep.equal([]);
     });
