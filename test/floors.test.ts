@@ -62,7 +62,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/node/machine', 'host hostCommands hostFiles hostFolder paths programs'],
   ['lib/node', 'baseBlobs clusterBackup remoteBundle remoteServer replica'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
-  ['lib/node/runtime', 'drillRegistry drillUnit mirror pins'],
+  ['lib/node/runtime', 'drillRegistry drillUnit mirror pins toml'],
   ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan'],
   ['lib/cluster/connection', 'kubeconfig'],
   [

@@ -49,6 +49,8 @@ export interface BackupReport {
 export interface MirrorState {
   /** The versions of the retained bundles. */
   readonly versions: readonly string[];
+  /** The port at which it serves. Mirrors of earlier agents do not state it. */
+  readonly port?: number;
   /** What the mirror keeps of them; whole bundles without it. */
   readonly content?: MirrorContent;
   /** The bytes of each bundle, by the version of its last release. Mirrors of earlier agents do not state them. */
@@ -213,7 +215,7 @@ function parseBackupReport(value: unknown): BackupReport | undefined {
 
 /** Reads the state of a mirror; undefined if it is none. Cuts long lists and texts. */
 export function parseMirrorState(value: unknown): MirrorState | undefined {
-  const { versions, sizes, content, requests, lacking } = fieldsOf(value);
+  const { versions, port, sizes, content, requests, lacking } = fieldsOf(value);
   const cut = (texts: unknown): string[] =>
     textsOf(texts)
       .slice(0, mostReported)
@@ -224,8 +226,8 @@ export function parseMirrorState(value: unknown): MirrorState | undefined {
     return isCount(bytes) ? [[version, bytes] as const] : [];
   });
   const stated = known.length > 0 && { sizes: Object.fromEntries(known) };
-  const partial = content === 'metadata' && { content: 'metadata' as const };
-  return { versions: cut(versions), ...partial, ...stated, requests, lacking: cut(lacking) };
+  const settings = { ...(isCount(port) && { port }), ...(content === 'metadata' && { content: 'metadata' as const }) };
+  return { versions: cut(versions), ...settings, ...stated, requests, lacking: cut(lacking) };
 }
 
 function isCount(value: unknown): value is number {

@@ -68,7 +68,7 @@ export class AgentReport {
     const report = { bundle: '', progress, origin: this.#origin, mirror, proposal };
     // Numbers alone can wait.
     const about = ({ bundle, mirror: own, ...rest }: NodeReport): object => {
-      return [bundle, rest.proposal, own?.versions, own?.lacking];
+      return [bundle, rest.proposal, own?.versions, own?.port, own?.content, own?.lacking];
     };
     const isSame = this.#sent && isDeepStrictEqual(about(this.#sent), about(report));
     if (isSame && this.#now() - this.#sentAt < heartbeat) return;

@@ -17,7 +17,7 @@ import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
 import { readSecret, servingSecret } from './mirrorCertificates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
 import { probeMirrors, probeSiteMirrors } from './mirrorProbe.ts';
-import { listAddresses, listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
+import { isServing, listAddresses, listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
 
 /** The services of the host that use a port of each control plane node, and that no pod names. */
 const hostServices: ReadonlyMap<number, string> = new Map([
@@ -217,11 +217,11 @@ function checkNodes({ nodes }: MirrorSite, addresses: readonly string[]): Findin
  * Finds nodes without a running mirror, and mirrors that lack the running release: the nodes of a cluster that was
  * installed from elsewhere need it.
  */
-function checkRetained({ version, nodes }: MirrorSite, states: readonly NodeMirror[]): Finding[] {
+function checkRetained({ version, nodes, content }: MirrorSite, states: readonly NodeMirror[]): Finding[] {
   return listControlPlane(nodes).flatMap((host) => {
     const state = states.find(({ node }) => node === host.metadata.name);
     if (!state) return [find('warning', subjectOf(host), 'its agent reports no mirror', advice.silent)];
-    if (state.versions.includes(version)) return [];
+    if (isServing(state, version, content)) return [];
     return [find('warning', subjectOf(host), `its mirror does not have ${version}`, advice.retain)];
   });
 }

@@ -13,6 +13,7 @@ import { registriesFile } from '../../node/machine/paths.ts';
 import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
 import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import type { WaitOptions } from '../../waiting.ts';
+import type { MirrorState } from '../nodeReport.ts';
 import {
   awaitThat,
   disruptionPolicy,
@@ -43,6 +44,8 @@ import {
   mirrorAccess,
   mirrorPolicy,
   mirrorSet,
+  readMirrorSet,
+  rendersMirrors,
   trustingConfig,
   type MirrorPlan,
 } from './mirrorObjects.ts';
@@ -129,9 +132,9 @@ export async function installMirror(
   // One rendered configuration has both, so that each node changes once.
   const changes = [...authorityConfigs(plan, authority), digestMirrorSet(plan)];
   const after = await applyObjects(cluster, changes, options, context);
-  const hosts = listMirrorHosts(plan);
   const isConfigured = (config: StoredObject): boolean =>
-    hosts.every((host) => readConfigFile(config, authorityPath(host)) === authority && hasMirror(config, host));
+    listMirrorHosts(plan).every((host) => readConfigFile(config, authorityPath(host)) === authority) &&
+    rendersMirrors(config, plan, site.former);
   if (!dryRun) await awaitThat(() => findUnconfigured(cluster, isConfigured), choice, context);
   if (!dryRun && mirrorsToo && site.hasPolicies)
     await cluster.apply(mirrorPolicy({ mirrorsToo: false, siteFiles }), { manager });
@@ -140,12 +143,15 @@ export async function installMirror(
 }
 
 /**
- * Waits until the mirror of every control plane node runs, as its agent reports. The kubelet brings the certificate to
+ * Waits until the mirror of every control plane node runs as it is installed, as its agent reports. The kubelet brings the certificate to
  * the controllers within two minutes. Throws `not-ready` with the nodes without one.
  */
 export async function awaitMirrors(cluster: Cluster, wait: WaitOptions, context: Context): Promise<void> {
   const findSilent = async (): Promise<string | undefined> => {
-    const silent = await listWithoutMirror(cluster, () => true);
+    const installed = readMirrorSet(await cluster.read(mirrorSet));
+    const isInstalled = ({ port, content = 'all' }: MirrorState): boolean =>
+      port === installed?.port && content === installed?.content;
+    const silent = await listWithoutMirror(cluster, isInstalled);
     return silent.length === 0 ? undefined : `no mirror runs on ${nameSome(silent)}`;
   };
   await awaitThat(findSilent, wait, context, silentAdvice);

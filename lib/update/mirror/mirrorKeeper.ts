@@ -85,7 +85,7 @@ async function followSecret({ host, secrets, executable }: MirrorKeeperOptions, 
   for (const args of [['daemon-reload'], ['enable', mirrorUnitName], ['restart', mirrorUnitName]])
     await systemctl(...args);
   await writeAtomically(startedFile, unit);
-  context.log('info', `the mirror of this node was started at port ${port}`);
+  context.log('info', `the mirror of this node starts at port ${port}: see journalctl -u ${mirrorUnitName}`);
 }
 
 async function readOrNothing(path: string): Promise<string | undefined> {

@@ -2,6 +2,9 @@ import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { registriesFile } from '../../node/machine/paths.ts';
+import { readRegistries } from '../../node/runtime/toml.ts';
+import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
 import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
 import { keptAnnotation, ownMirrorSet } from '../../readiness/preflight/survey.ts';
 import { allow, grantAccess } from '../accountAccess.ts';
@@ -190,6 +193,28 @@ export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
   const annotations = { [keptAnnotation]: plan.content };
   const metadata = { ...mirrorSet.metadata, ...(plan.content !== 'all' && { annotations }) };
   return { ...mirrorSet, metadata, spec: { imageDigestMirrors } };
+}
+
+/** Returns whether a rendered configuration has the mirrors of a plan for each source, and none of the former ones. */
+export function rendersMirrors(
+  config: KubernetesObject,
+  plan: MirrorPlan,
+  former: Pick<MirrorPlan, 'port' | 'addresses' | 'sources'> | undefined,
+): boolean {
+  const rendered = readRegistries(readConfigFile(config, registriesFile) ?? '', registriesFile);
+  const wanted = new Map(
+    listOf(fieldsOf(digestMirrorSet(plan)['spec'])['imageDigestMirrors']).map(({ source, mirrors }) => {
+      return [String(source), textsOf(mirrors)] as const;
+    }),
+  );
+  const own = new Set([...listMirrorHosts(plan), ...(former ? listMirrorHosts(former) : [])]);
+  const ownOf = (mirrors: readonly string[] = []): string[] =>
+    mirrors.filter((mirror) => own.has(mirror.split('/')[0] ?? ''));
+  return [...wanted.keys(), ...(former?.sources ?? [])].every((source) => {
+    const [there, expected] = [rendered.get(source), wanted.get(source)];
+    const isFirst = expected === undefined || there?.[0] === expected[0];
+    return isFirst && isDeepStrictEqual(ownOf(there), ownOf(expected));
+  });
 }
 
 /** Reads our mirrors from our ImageDigestMirrorSet; undefined without one. */

@@ -29,13 +29,17 @@ export class MirrorRequests {
   };
 
   /** Returns the state of the mirror, which also lacks withdrawn images. Forgets images that are retained now. */
-  describe({ versions, sizes }: Pick<RetainedBundles, 'versions' | 'sizes'>, content: RetainedContent): MirrorState {
+  describe(
+    { versions, sizes, kept }: Pick<RetainedBundles, 'versions' | 'sizes' | 'kept'>,
+    content: RetainedContent,
+    port: number,
+  ): MirrorState {
     for (const image of this.#missing)
       if (content.has(image.slice(image.indexOf('@') + 1))) this.#missing.delete(image);
-    const partial = content.kept !== 'all' && { content: content.kept };
+    const partial = kept !== 'all' && { content: kept };
     const missing = [...this.#missing];
     const unnamed = content.withdrawn.filter((digest) => !missing.some((image) => image.endsWith(digest)));
     const lacking = [...unnamed, ...missing].slice(-mostReported);
-    return { versions, ...partial, sizes, requests: this.#answered, lacking };
+    return { versions, port, ...partial, sizes, requests: this.#answered, lacking };
   }
 }

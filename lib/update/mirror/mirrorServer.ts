@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
@@ -46,7 +46,10 @@ export async function runMirrorServer(options: MirrorServerOptions, context: Con
     await serveBundles(bundles, options, context);
   } catch (error) {
     // A stop while the bundles are indexed is no failure of the unit.
-    if (!isPluginError(error, 'interrupted')) throw error;
+    if (isPluginError(error, 'interrupted')) return;
+    if (!isPluginError(error, 'busy')) throw error;
+    const hint = 'Stop the program that uses the port, or install the mirrors with another port.';
+    throw new PluginError('busy', error.message, { hint, cause: error });
   } finally {
     await bundles.close();
   }
@@ -57,20 +60,28 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   let content = await RetainedContent.index((await bundles.refresh()) ?? nothing, undefined, context);
   let certificate = await readCertificate(certificates);
   const requests = new MirrorRequests(context);
+  let hasRefused = false;
   const onResponse = (response: ServedResponse): void => {
-    if (content.isFor(response.client)) requests.count(response);
+    // Runtimes get nothing of metadata, and the machine config controller asks for more than it needs.
+    if (content.kept === 'all' || response.status === 200) return requests.count(response);
+    if (!hasRefused && !content.isFor(response.client))
+      context.log('info', `${response.client} gets no image: this mirror keeps metadata only`);
+    hasRefused = true;
   };
+  // Of a process before this one. An agent would report it if this one cannot listen.
+  if (stateFile !== undefined) await rm(stateFile, { force: true }).catch(() => undefined);
   const server = await serveContent(
     (_, client) => (content.isFor(client) ? content : undefined),
     { host, port, certificate, streams, limits, onResponse },
     context,
   );
+  const boundPort = Number(new URL(server.url).port);
   options.onListening?.(server.url);
   context.log('info', `serving ${bundles.paths.length} bundles of ${folder} at ${server.url}`);
   const isOver = (): boolean => context.signal.aborted;
   let [written, failure] = ['', ''];
   const writeState = async (): Promise<void> => {
-    const text = JSON.stringify(requests.describe(bundles, content));
+    const text = JSON.stringify(requests.describe(bundles, content, boundPort));
     if (stateFile === undefined || text === written) return;
     try {
       await writeAtomically(stateFile, text);

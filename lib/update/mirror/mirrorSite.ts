@@ -10,6 +10,7 @@ import { lacksPullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { poolRoles } from '../../readiness/preflight/pinnedImageSets.ts';
 import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
 import { listMirrorStates } from '../mirrorStates.ts';
+import type { MirrorContent } from '../mirrorContent.ts';
 import type { MirrorState } from '../nodeReport.ts';
 import { obeysPolicies } from '../poolRollout.ts';
 import {
@@ -131,6 +132,11 @@ function listVips(infrastructure: KubernetesObject | undefined): string[] {
     .filter((platform) => fieldsOf(platform['loadBalancer'])['type'] !== 'UserManaged')
     .flatMap((platform) => textsOf(platform['apiServerInternalIPs']))
     .filter((address) => isIP(address) === 4);
+}
+
+/** Returns whether a mirror has a version in the form that the mirrors of the cluster keep. */
+export function isServing({ versions, content = 'all' }: MirrorState, version: string, kept: MirrorContent): boolean {
+  return versions.includes(version) && content === kept;
 }
 
 /** Lists the control plane nodes whose agent reports no mirror that serves as `serves` says. */

@@ -7,8 +7,8 @@ import { PluginError } from '../../errors.ts';
 import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
 import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../bundleRecord.ts';
 import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../upgradeBundle.ts';
-import { mirrorSet } from './mirrorObjects.ts';
-import { listWithoutMirror } from './mirrorSite.ts';
+import { mirrorSet, readMirrorSet } from './mirrorObjects.ts';
+import { isServing, listWithoutMirror } from './mirrorSite.ts';
 
 /** The record of the bundle of the running release, and the mirrors that do not have it yet. */
 export interface Retention extends RecordChange {
@@ -72,6 +72,7 @@ function requireRunning(
 /** Lists the control plane nodes whose mirrors do not serve a version; undefined if the cluster has no mirrors. */
 async function listLacking(cluster: Cluster, version: string): Promise<readonly string[] | undefined> {
   const sets = await listServed(cluster, mirrorSet.apiVersion, mirrorSet.kind);
-  if (!sets.some(isOwnMirrorSet)) return undefined;
-  return listWithoutMirror(cluster, ({ versions }) => versions.includes(version));
+  const installed = readMirrorSet(sets.find(isOwnMirrorSet));
+  if (!installed) return undefined;
+  return listWithoutMirror(cluster, (mirror) => isServing(mirror, version, installed.content));
 }

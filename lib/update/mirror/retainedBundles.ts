@@ -70,6 +70,11 @@ export class RetainedBundles {
     this.#context = context;
   }
 
+  /** Whether whole bundles are open, or facts. */
+  get kept(): MirrorContent {
+    return this.#kept;
+  }
+
   /** The paths of the open bundles. */
   get paths(): string[] {
     return [...this.#opened.values()].map(({ bundle }) => bundle.path);

@@ -85,6 +85,10 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(early.stderr)
       .to.include('error (not-ready): After 1 s it is not ready: no mirror runs on master-0\n')
       .and.to.include('journalctl -u oc-upgrade-bundle-mirror');
+    for (const other of [{ port: 9700 }, { content: 'metadata' }] as const) {
+      reportMirror(site.server, 'master-0', other);
+      expect((await run('--timeout=1s')).stderr, JSON.stringify(other)).to.include('no mirror runs on master-0');
+    }
     reportMirror(site.server, 'master-0');
     const { stdout, stderr } = await run();
     expect(stdout, stderr).to.match(

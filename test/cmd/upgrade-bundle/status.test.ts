@@ -304,7 +304,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     const [progress] = nodes.map((each) => ({ ...each, phase: 'Loaded' as const }));
     const known = { requests: 57, lacking: ['a/b@sha256:c'] };
-    const mirror = { versions: ['4.19.3', '4.19.4'], sizes: { '4.19.4': 5 }, ...known };
+    const mirror = { versions: ['4.19.3', '4.19.4'], port: 9690, sizes: { '4.19.4': 5 }, ...known };
     const partial = { versions: ['4.19.3'], content: 'metadata', requests: 2, lacking: [] } as const;
     if (progress) server.put(formatNodeReport({ bundle: '', progress, mirror }));
     if (progress)

@@ -108,9 +108,9 @@ export function setFree(server: TestApiServer, name: string, free: number): void
 export function reportMirror(
   server: TestApiServer,
   name: string,
-  { versions = [], sizes }: Partial<Pick<MirrorState, 'versions' | 'sizes'>> = {},
+  { versions = [], port = 9690, ...more }: Partial<Omit<MirrorState, 'requests' | 'lacking'>> = {},
 ): void {
   const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-  const mirror = { versions, ...(sizes && { sizes }), requests: 0, lacking: [] };
+  const mirror = { versions, port, ...more, requests: 0, lacking: [] };
   server.put(formatNodeReport({ bundle: '', progress, mirror }));
 }

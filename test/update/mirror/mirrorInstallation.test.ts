@@ -8,6 +8,7 @@ import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { fieldsOf, listOf, textsOf } from '../../../lib/fields.ts';
 import { registriesFile } from '../../../lib/node/machine/paths.ts';
 import { readConfigFile } from '../../../lib/readiness/preflight/imageRetention.ts';
 import { issueMirrorCertificates, readSecret, servingSecret } from '../../../lib/update/mirror/mirrorCertificates.ts';
@@ -112,6 +113,7 @@ describe('installMirror', () => {
     server.objects.on('change', onChange);
     connected = await connectTo(server);
   };
+  let isRendering = true;
   const onChange = (): void => void setImmediate(operate);
   afterEach(async () => {
     server.objects.off('change', onChange);
@@ -149,9 +151,10 @@ describe('installMirror', () => {
         );
       }
     }
+    if (!isRendering) return;
     const own = server.find(machines, 'MachineConfig', '98-master-oc-upgrade-bundle-mirror');
     const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
-    const source = `data:,${encodeURIComponent(JSON.stringify(set?.['spec'] ?? {}))}`;
+    const source = `data:,${encodeURIComponent(renderRegistries(set))}`;
     const storage =
       (own?.['spec'] as { config: { storage: { files: object[] } } } | undefined)?.config.storage.files ?? [];
     const files = [{ path: registriesFile, contents: { source } }, ...storage];
@@ -167,6 +170,16 @@ describe('installMirror', () => {
       updatedMachineCount: 1,
     };
     if (pool && JSON.stringify(pool['status']) !== JSON.stringify(status)) server.put({ ...pool, status });
+  };
+  /** Returns registries.conf as the operator writes it, with the mirrors of one set. */
+  const renderRegistries = (set: KubernetesObject | undefined): string => {
+    const tables = listOf(fieldsOf(set?.['spec'])['imageDigestMirrors']).map(({ source, mirrors }) => {
+      const listed = textsOf(mirrors).map(
+        (each) => `  [[registry.mirror]]\n    location = "${each}"\n    pull-from-mirror = "digest-only"\n`,
+      );
+      return `[[registry]]\n  prefix = ""\n  location = "${String(source)}"\n\n${listed.join('\n')}`;
+    });
+    return tables.join('\n');
   };
   const trustSite = (): void => {
     const metadata = { name: 'ours', namespace: 'openshift-config' };
@@ -245,6 +258,34 @@ describe('installMirror', () => {
     expect(hosts)
       .to.include('192.0.2.11:9691')
       .and.not.to.match(/:9690|192\.0\.2\.12/);
+  });
+
+  it('keeps the policy until each node has lost a mirror or a source', async () => {
+    await open('4.20.3', ['192.0.2.11', '192.0.2.12']);
+    const install = (...sources: string[]) =>
+      installMirror(connected.cluster, options, { ...choice, sources }, connected.context);
+    const hasPolicy = (): boolean => {
+      const policy = server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster');
+      return JSON.stringify(policy?.['spec']).includes(registriesFile);
+    };
+    await install('quay.io/ours/a');
+    for (const change of [
+      () => install('quay.io/ours/b'),
+      async () => {
+        await connected.cluster.delete({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'cp1' } });
+        await install('quay.io/ours/b');
+      },
+    ]) {
+      isRendering = false;
+      connected.context.lines.length = 0;
+      const changed = change();
+      await connected.context.untilLogged('the pool master: the machine config operator has not begun');
+      expect(hasPolicy()).to.equal(true);
+      isRendering = true;
+      operate();
+      await changed;
+      expect(hasPolicy()).to.equal(false);
+    }
   });
 
   it('leaves policies of the site alone, and refuses one that would disrupt nodes', async () => {

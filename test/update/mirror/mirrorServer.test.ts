@@ -27,6 +27,7 @@ import { failReads } from '../../fakes/files/failingDisk.ts';
 import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { streamRelease } from '../../support/release/streams.ts';
@@ -196,9 +197,10 @@ describe('runMirrorServer', () => {
     );
     expect((await read(`manifests/${release.images.get('cluster-version-operator')?.digest}`)).status).to.equal(404);
     const host = { root: mirror.folder, environment: {} };
-    while ((await readMirrorState(host))?.lacking.length !== 1) await sleep(10);
-    const { versions, content, requests } = (await readMirrorState(host)) ?? expect.fail();
-    expect([versions, content, requests]).to.deep.equal([['5.0.1'], 'metadata', 4]);
+    while ((await readMirrorState(host))?.requests !== 4) await sleep(10);
+    const { versions, content, lacking } = (await readMirrorState(host)) ?? expect.fail();
+    expect([versions, content, lacking]).to.deep.equal([['5.0.1'], 'metadata', []]);
+    expect(mirror.lines.filter((line) => line.includes('gets no image'))).to.have.length(1);
     await writeFile(join(mirror.folder, 'content'), 'all');
     while ((await readMirrorState(host))?.versions.length !== 0) await sleep(10);
     expect((await mirror.get(`${name}/manifests/${release.digest}`, controller)).status).to.equal(404);
@@ -335,7 +337,8 @@ describe('runMirrorServer', () => {
     const { digest } = made.release;
     const untilState = async (wanted: MirrorState): Promise<void> => {
       const host = { root: mirror.folder, environment: {} };
-      while (!isDeepStrictEqual(await readMirrorState(host), wanted)) await sleep(10);
+      const port = Number(new URL(mirror.url).port);
+      while (!isDeepStrictEqual(await readMirrorState(host), { port, ...wanted })) await sleep(10);
     };
     await mirror.get(`${name}/manifests/${digest}`, { 'user-agent': 'cri-o/1.33' });
     await mirror.get(`${name}/manifests/${digestOf('another')}`, { 'user-agent': 'oc-disconnected' });
@@ -411,6 +414,19 @@ describe('runMirrorServer', () => {
     expect(await mirror.get('v2/').catch(() => undefined)).to.equal(undefined);
     expect(mirror.lines.join('\n')).to.include('was refused: 64 of that address are open');
     for (const socket of sockets) socket.destroy();
+  });
+
+  it('leaves no state of a former process if another program has its port', async () => {
+    await using other = await start(() => Promise.resolve());
+    const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
+    const stateFile = join(folder, 'state.json');
+    await writeFile(stateFile, '{}');
+    await write(certificate, folder);
+    const options = { host: '127.0.0.1', port: Number(new URL(other.url).port), interval: 10, stateFile };
+    const running = runMirrorServer({ ...options, folder, certificates: folder }, makeContext());
+    expect((await failureOf(running, 'busy')).hint).to.include('install the mirrors with another port');
+    expect(await stat(stateFile).catch(() => undefined)).to.equal(undefined);
+    await rm(folder, { recursive: true });
   });
 
   it('ends without an error if it is stopped while it reads the bundles', async () => {

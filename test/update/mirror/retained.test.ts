@@ -122,7 +122,7 @@ describe('the retained bundles of a node', () => {
     const content = await index();
     const { digest } = await firstLayer(content);
     content.withdraw(digest, new PluginError('not-readable', 'EIO: i/o error, read'));
-    const lacking = (): readonly string[] => new MirrorRequests(context).describe(bundles, content).lacking;
+    const lacking = (): readonly string[] => new MirrorRequests(context).describe(bundles, content, 9690).lacking;
     expect(lacking()).to.include(made.release.digest);
     await content.check(digest);
     expect([content.has(made.release.digest), lacking()]).to.deep.equal([true, []]);
@@ -181,7 +181,11 @@ describe('the requests to a mirror', () => {
     requests = new MirrorRequests(context);
   });
   const describeRequests = async () =>
-    requests.describe({ versions: [], sizes: {} }, await RetainedContent.index(nothing, undefined, makeContext()));
+    requests.describe(
+      { versions: [], sizes: {}, kept: 'all' },
+      await RetainedContent.index(nothing, undefined, makeContext()),
+      9690,
+    );
   const count = (response: Partial<ServedResponse>): void => requests.count({ ...get, path: pathOf('x'), ...response });
 
   it('count if a runtime got a manifest', async () => {
@@ -190,7 +194,7 @@ describe('the requests to a mirror', () => {
     count({ status: 200, client: 'oc-disconnected' });
     count({ status: 200, path: `/v2/a/b/blobs/${digestOf('x')}` });
     count({ status: 503 });
-    expect(await describeRequests()).to.deep.equal({ versions: [], sizes: {}, requests: 1, lacking: [] });
+    expect(await describeRequests()).to.deep.equal({ versions: [], port: 9690, sizes: {}, requests: 1, lacking: [] });
   });
 
   it('name an image once that is missing, by tag or digest, and no signature', async () => {
