@@ -268,7 +268,7 @@ describe('installMirror', () => {
       const policy = server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster');
       return JSON.stringify(policy?.['spec']).includes(registriesFile);
     };
-    await install('quay.io/ours/a');
+    await install('quay.io/ours/a', 'quay.io/ours/b');
     for (const change of [
       () => install('quay.io/ours/b'),
       async () => {
