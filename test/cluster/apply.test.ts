@@ -263,7 +263,7 @@ describe('applyManifests', () => {
     await failureOf(apply([signature]), 'unauthorized');
     await server.stop();
     const failure = await failureOf(apply([signature]), 'unreachable');
-    expect(failure.message).to.contain('The cluster test:').and.contain('connection refused');
+    expect(failure.message).to.contain('the cluster test:').and.contain('connection refused');
     expect(failure.hint).to.contain('proxy-url');
     await server.start();
   });
