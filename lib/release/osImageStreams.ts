@@ -128,6 +128,11 @@ export async function readOSImageStreams(
   return { version, featureSets, commit, commitSource, availableStreams, problems };
 }
 
+/** Lists the pullspecs of the operating systems in streams, each with that of its extensions. */
+export function listSystemImages({ availableStreams }: Pick<OSImageStreams, 'availableStreams'>): string[] {
+  return availableStreams.flatMap(({ osImage, osExtensionsImage }) => [osImage, osExtensionsImage]);
+}
+
 /** Returns whether clusters with a feature set must find these streams described. */
 export function needsStreams(
   streams: OSImageStreams | undefined,

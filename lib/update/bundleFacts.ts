@@ -18,7 +18,7 @@ import type { AdminGate } from '../release/adminGates.ts';
 import type { SignedRelease } from '../release/load.ts';
 import { readPayloadFiles } from '../release/payload.ts';
 import { isForPlatform, type Release } from '../release/release.ts';
-import { readStreamsOf, type OSImageStreams } from '../release/osImageStreams.ts';
+import { listSystemImages, readStreamsOf, type OSImageStreams } from '../release/osImageStreams.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { Overlay } from '../content/store/overlay.ts';
 import { readContent, readImageManifest, type ContentSource } from '../content/store/store.ts';
@@ -171,11 +171,10 @@ async function readPlatforms(
 ): Promise<void> {
   if (children.length === 0 || !streams) return;
   for (const child of children) await readPayloadFiles(content, await readDescribed(content, child), context);
-  for (const { osImage, osExtensionsImage } of streams.availableStreams)
-    for (const image of [osImage, osExtensionsImage]) {
-      const root = await readImageManifest(content, await content.resolve(digestIn(image)));
-      for (const child of root.manifests.filter(isForPlatform)) await readDescribed(content, child);
-    }
+  for (const image of listSystemImages(streams)) {
+    const root = await readImageManifest(content, await content.resolve(digestIn(image)));
+    for (const child of root.manifests.filter(isForPlatform)) await readDescribed(content, child);
+  }
 }
 
 /** Reads the manifest of an image and its configuration. */

@@ -7,7 +7,7 @@ import { subjectOf, type Finding } from '../../cluster/finding.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
 import { readImageManifest, type ContentSource } from '../../content/store/store.ts';
-import { needsStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
+import { listSystemImages, needsStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
 import { SiteMirrors, type MirrorAccess } from './siteMirrors.ts';
 import { featureSetOf, hasMirrors, mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
@@ -64,12 +64,12 @@ export async function checkMirroredStreams(
 async function askMirrors(
   survey: ClusterSurvey,
   { release, version }: StreamPlan,
-  { availableStreams }: OSImageStreams,
+  streams: OSImageStreams,
   { registries, pushCommand }: MirrorAccess,
 ): Promise<Finding[]> {
   const sets = mirrorSetsOf(survey);
   const mirrors = new SiteMirrors(sets, registries);
-  const images = [release, ...availableStreams.flatMap((each) => [each.osImage, each.osExtensionsImage])];
+  const images = [release, ...listSystemImages(streams)];
   const lacking: string[] = [];
   let other: string | undefined;
   for (const image of images) {

@@ -7,7 +7,7 @@ import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
-import type { OSImageStreams } from '../../release/osImageStreams.ts';
+import { listSystemImages, type OSImageStreams } from '../../release/osImageStreams.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
 import { parseReference } from '../../content/oci/reference.ts';
 import { fieldsAt, listOf } from '../../fields.ts';
@@ -141,7 +141,7 @@ export class MirrorControl {
 /** Lists the images that the machine config controller of a release reads. Before 4.23 it reads none. */
 function listRead(release: string, streams: OSImageStreams | undefined): string[] {
   if (!streams) return [];
-  return [release, ...streams.availableStreams.flatMap((each) => [each.osImage, each.osExtensionsImage])];
+  return [release, ...listSystemImages(streams)];
 }
 
 /** What a mirror lacks, and the images that have a signature there, if it was asked for all. */
