@@ -30,13 +30,13 @@ export class MirrorRequests {
 
   /** Returns the state of the mirror, which also lacks withdrawn images. Forgets images that are retained now. */
   describe(
-    { versions, sizes, kept }: Pick<RetainedBundles, 'versions' | 'sizes' | 'kept'>,
+    { versions, sizes }: Pick<RetainedBundles, 'versions' | 'sizes'>,
     content: RetainedContent,
     port: number,
   ): MirrorState {
     for (const image of this.#missing)
       if (content.has(image.slice(image.indexOf('@') + 1))) this.#missing.delete(image);
-    const partial = kept !== 'all' && { content: kept };
+    const partial = content.kept !== 'all' && { content: content.kept };
     const missing = [...this.#missing];
     const unnamed = content.withdrawn.filter((digest) => !missing.some((image) => image.endsWith(digest)));
     const lacking = [...unnamed, ...missing].slice(-mostReported);

@@ -70,11 +70,6 @@ export class RetainedBundles {
     this.#context = context;
   }
 
-  /** Whether whole bundles are open, or facts. */
-  get kept(): MirrorContent {
-    return this.#kept;
-  }
-
   /** The paths of the open bundles. */
   get paths(): string[] {
     return [...this.#opened.values()].map(({ bundle }) => bundle.path);
@@ -94,9 +89,10 @@ export class RetainedBundles {
 
   /** Opens added bundles, and closes removed ones a few minutes later. Returns the files if they have changed. */
   async refresh(): Promise<RetainedFiles | undefined> {
-    this.#kept = (await readMirrorContent(this.#certificates)) ?? 'all';
+    const kept = (await readMirrorContent(this.#certificates)) ?? 'all';
+    let isChanged = kept !== this.#kept;
+    this.#kept = kept;
     const states = await this.#list();
-    let isChanged = false;
     for (const [name, { state, bundle }] of this.#opened) {
       if (states.get(name) === state) continue;
       this.#opened.delete(name);

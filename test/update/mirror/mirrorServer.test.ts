@@ -416,6 +416,13 @@ describe('runMirrorServer', () => {
     for (const socket of sockets) socket.destroy();
   });
 
+  it('states that it keeps metadata, also without a bundle', async () => {
+    await using mirror = await start((folder) => writeFile(join(folder, 'content'), 'metadata'));
+    const host = { root: mirror.folder, environment: {} };
+    while (!(await readMirrorState(host))) await sleep(10);
+    expect((await readMirrorState(host))?.content).to.equal('metadata');
+  });
+
   it('leaves no state of a former process if another program has its port', async () => {
     await using other = await start(() => Promise.resolve());
     const folder = await mkdtemp(join(tmpdir(), 'mirror-'));

@@ -182,7 +182,7 @@ describe('the requests to a mirror', () => {
   });
   const describeRequests = async () =>
     requests.describe(
-      { versions: [], sizes: {}, kept: 'all' },
+      { versions: [], sizes: {} },
       await RetainedContent.index(nothing, undefined, makeContext()),
       9690,
     );
