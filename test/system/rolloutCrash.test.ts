@@ -22,6 +22,8 @@ describe('controlRollout, when the controller is killed', () => {
   let rollout: RolloutSite;
   const start = async (openshift = '4.19.3'): Promise<void> => {
     rollout = await RolloutSite.start({ openshift });
+    // An update of a cluster takes longer than the start of another controller.
+    rollout.site.updating = false;
     rollout.facts = makeFacts({ previous: [openshift] });
   };
   beforeEach(() => start());
@@ -47,6 +49,9 @@ describe('controlRollout, when the controller is killed', () => {
       await rollout.untilPhase('Held');
       rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
     }
+    await rollout.untilPhase('Upgrading');
+    rollout.site.updating = true;
+    rollout.site.wake();
     await rollout.untilPhase('Completed');
     // Everything that it paused is restored before it reports the end, except leftovers of the
     // killed controller.
@@ -55,6 +60,7 @@ describe('controlRollout, when the controller is killed', () => {
   };
 
   it('resumes with another process, if it is killed when a phase is reached', async () => {
+    rollout.site.updating = true;
     put(true);
     const kubeconfigs = await makeKubeconfigFolder();
     const kubeconfig = await kubeconfigs.write({ cluster: { server: rollout.server.url } });

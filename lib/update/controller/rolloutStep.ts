@@ -139,33 +139,29 @@ async function update(observation: Observation): Promise<Step> {
   const lack = await observation.mirrorLack(facts);
   if (lack !== undefined) return stay(observation, updated('MirrorNotReady', lack));
   const { version, release } = facts.metadata;
+  // A bundle of the running release is only loaded and pinned.
+  if (isInstalled(site.clusterVersion, release)) return follow(observation);
+  const { obstacle, acknowledged } = await findObstacle(observation, { loads: false });
+  if (obstacle) return stay(observation, ...acknowledged, obstacle);
+  const { condition, ...backup } = awaitBackup(observation);
+  // The record names the backup before the update is requested, so that no conflict and no kill can lose it.
+  const recorded = new Set(bundle.status?.backups?.map(({ path }) => path));
+  const isRecorded = backup.backups?.every(({ path }) => recorded.has(path));
+  if (condition.reason !== 'Off' && !isRecorded)
+    return { ...stay(observation, ...acknowledged, ready, condition), ...backup };
+  await observation.pause();
+  // Nodes take the operating system from their own storage only if its images are pinned. The
+  // target release can pin them, but this cluster cannot yet.
+  const lacksPins =
+    !(await servesPins(cluster)) && takesLocalSystem({ version, pinsIn: facts.pinsIn }, await readFeatureSet(cluster));
+  const isControlPlaneOnly = bundle.spec.controlPlaneOnly === true && nextHop(bundle.status ?? {}) !== undefined;
+  if (lacksPins || isControlPlaneOnly)
+    await pausePools(cluster, bundle.metadata.name, (pool) => lacksPins || isWorkerPool(pool));
+  for (const { object } of signatureManifests({ release: facts.metadata, signatures: facts.signatures }))
+    await cluster.apply(object, { manager: 'controller', force: true });
+  const risks = await requestUpdate(cluster, site.clusterVersion, facts.metadata, bundle.spec.acceptRisks ?? []);
   const requested = updated('Updating', `the cluster was asked to update to ${version}`);
-  const conditions = [ready, requested];
-  if (!isInstalled(site.clusterVersion, release)) {
-    const { obstacle, acknowledged } = await findObstacle(observation, { loads: false });
-    if (obstacle) return stay(observation, ...acknowledged, obstacle);
-    const { condition, ...backup } = awaitBackup(observation);
-    // The record names the backup before the update is requested, so that no conflict and no kill can lose it.
-    const recorded = new Set(bundle.status?.backups?.map(({ path }) => path));
-    const isRecorded = backup.backups?.every(({ path }) => recorded.has(path));
-    if (condition.reason !== 'Off' && !isRecorded)
-      return { ...stay(observation, ...acknowledged, ready, condition), ...backup };
-    conditions.unshift(...acknowledged, condition);
-    await observation.pause();
-    // Nodes take the operating system from their own storage only if its images are pinned. The
-    // target release can pin them, but this cluster cannot yet.
-    const lacksPins =
-      !(await servesPins(cluster)) &&
-      takesLocalSystem({ version, pinsIn: facts.pinsIn }, await readFeatureSet(cluster));
-    const isControlPlaneOnly = bundle.spec.controlPlaneOnly === true && nextHop(bundle.status ?? {}) !== undefined;
-    if (lacksPins || isControlPlaneOnly)
-      await pausePools(cluster, bundle.metadata.name, (pool) => lacksPins || isWorkerPool(pool));
-    for (const { object } of signatureManifests({ release: facts.metadata, signatures: facts.signatures }))
-      await cluster.apply(object, { manager: 'controller', force: true });
-    conditions.unshift(
-      ...(await requestUpdate(cluster, site.clusterVersion, facts.metadata, bundle.spec.acceptRisks ?? [])),
-    );
-  }
+  const conditions = [...risks, ...acknowledged, condition, ready, requested];
   return { phase: 'Upgrading', progress: '0%', conditions };
 }
 
