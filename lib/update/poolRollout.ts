@@ -84,8 +84,8 @@ export async function findMissingPolicy(cluster: Cluster, wanted: readonly strin
 }
 
 /**
- * Waits until `find` returns no reason to wait, and logs each reason once. Throws `not-ready` with the last reason, and
- * with a hint, by default the one for pools.
+ * Waits until `find` returns no reason to wait, and logs each reason, also every minute. Throws `not-ready` with the
+ * last reason, and with a hint, by default the one for pools.
  */
 export async function awaitThat(
   find: () => Promise<string | undefined>,
@@ -94,15 +94,20 @@ export async function awaitThat(
   hint?: string,
 ): Promise<void> {
   let logged = '';
+  let loggedAt = 0;
   const check = async (): Promise<PluginError | undefined> => {
     const reason = await find();
     if (reason === undefined) return undefined;
-    if (reason !== logged) context.log('info', `waiting: ${reason}`);
-    logged = reason;
+    if (reason !== logged || Date.now() - loggedAt >= minute) {
+      context.log('info', `waiting: ${reason}`);
+      [logged, loggedAt] = [reason, Date.now()];
+    }
     return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`, hint);
   };
   await awaitDone(check, { timeout, interval }, context);
 }
+
+const minute = 60_000;
 
 /** Returns the error for what is not ready, by default pools or a policy. */
 export function notReady(
