@@ -43,6 +43,8 @@ export interface ServeOptions {
   readonly certificate?: ServerCertificate;
   /** The number of blobs to send at a time; by default no limit. */
   readonly streams?: StreamLimits;
+  /** What a client learns whose repository `find` does not give. */
+  readonly absence?: string;
   /** Other files to serve, by their paths: `/bundle.tar`. Looked up for each request. */
   readonly files?: Pick<ReadonlyMap<string, ServedFile>, 'get'>;
   /** Skip verification of blobs, for clients that verify digests themselves. */
@@ -177,7 +179,8 @@ class Handler {
       sendPage(response, path, readPage(await repositories(), query), (repositories) => ({ repositories }));
     } else {
       const source = isRepository(name) ? await this.#find(name, request.headers['user-agent'] ?? '') : undefined;
-      if (!source) throw new RequestRefusal(404, 'NAME_UNKNOWN', 'there is no such repository here');
+      if (!source)
+        throw new RequestRefusal(404, 'NAME_UNKNOWN', this.#options.absence ?? 'there is no such repository here');
       if (kind === 'manifests') return this.#sendManifest(source, rest, request, response);
       if (kind === 'blobs') return this.#sendBlob(source, rest, request, response);
       if (rest !== 'list') throw new RequestRefusal(404, 'UNSUPPORTED', 'there is nothing of that kind here');

@@ -32,6 +32,8 @@ export interface MirrorServerOptions {
 const streams = { active: 8, waiting: 512, patience: 30_000 };
 // A busy connection takes up to 0.35 MB, an idle program 91 MB, and the unit has 150 MB. Refused clients ask the next mirror.
 const limits = { connections: 160, connectionsPerAddress: 64, idleTimeout: 30_000, minimumRate: 64 * 1024 };
+/** What runtimes learn, whose pods show it. Content of a mirror that keeps all is for every client. */
+const noImages = 'this mirror has no images: it keeps metadata for the machine config controller';
 const week = 7 * 24 * 3600 * 1000;
 
 /**
@@ -72,7 +74,7 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   if (stateFile !== undefined) await rm(stateFile, { force: true }).catch(() => undefined);
   const server = await serveContent(
     (_, client) => (content.isFor(client) ? content : undefined),
-    { host, port, certificate, streams, limits, onResponse },
+    { host, port, certificate, streams, limits, onResponse, absence: noImages },
     context,
   );
   const boundPort = Number(new URL(server.url).port);

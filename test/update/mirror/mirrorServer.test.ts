@@ -178,9 +178,13 @@ describe('runMirrorServer', () => {
       await writeFile(join(folder, 'content'), 'metadata');
     });
     const controller = { 'user-agent': 'containers/5.35.0 (github.com/containers/image)' };
+    const message = 'this mirror has no images: it keeps metadata for the machine config controller';
+    const refusal = JSON.stringify({ errors: [{ code: 'NAME_UNKNOWN', message }] });
     const read = async (path: string): Promise<Answer> => {
-      for (const client of ['cri-o/1.36.3', 'skopeo/1.18.0'])
-        expect((await mirror.get(`${name}/${path}`, { 'user-agent': client })).status, client).to.equal(404);
+      for (const client of ['cri-o/1.36.3', 'skopeo/1.18.0']) {
+        const { status, body } = await mirror.get(`${name}/${path}`, { 'user-agent': client });
+        expect([status, body], client).to.deep.equal([404, refusal]);
+      }
       return mirror.get(`${name}/${path}`, controller);
     };
     const { release } = own;
