@@ -80,7 +80,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention mirroredStreams node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets podTemplate preflight site survey versionCheck',
   ],
   ['lib/update', 'bundleRecord clusterRestore gatherState mirrorContent mirrorStates osImageStreamWrite upgradeBundle'],
-  ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorUnit retainBundle'],
+  ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorSite mirrorUnit retainBundle'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'rollout'],
   ['lib/update/install', 'agentRefusal agentSilence agentStart agentVersion executable install uninstall'],

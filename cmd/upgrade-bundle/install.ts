@@ -109,11 +109,6 @@ export const command = defineCommand({
     const { overwrite, output, dryRun, wait, metrics } = args;
     for (const [option, value] of Object.entries({ quota: args.mirrorQuota, content: args.mirrorContent }))
       if (value !== undefined && !args.mirror) throw new PluginError('usage', `--mirror-${option} needs --mirror`);
-    if (args.mirrorQuota !== undefined && args.mirrorContent === 'metadata')
-      throw new PluginError(
-        'usage',
-        '--mirror-quota limits whole bundles, which --mirror-content=metadata does not keep',
-      );
     if ((args.keepImages || args.mirror) && !wait && dryRun === 'none') {
       const option = args.mirror ? '--mirror' : '--keep-images';
       throw new PluginError('usage', `${option} needs --wait: otherwise the nodes would be rebooted`);

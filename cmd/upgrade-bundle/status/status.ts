@@ -1,6 +1,6 @@
 import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
 import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
-import { PluginError } from '../../../lib/errors.ts';
+import { ignoring, PluginError } from '../../../lib/errors.ts';
 import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { openEventFormat } from '../../cli/format.ts';
@@ -38,6 +38,7 @@ export const command = defineCommand({
     const { describeSilence } = await import('../../../lib/update/install/agentSilence.ts');
     const { compareAgents, readAgentVersion } = await import('../../../lib/update/install/agentVersion.ts');
     const { listMirrorStates } = await import('../../../lib/update/mirrorStates.ts');
+    const { describeSilentMirrors, silentAdvice } = await import('../../../lib/update/mirror/mirrorSite.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
     const { version } = await import('../../cli/version.ts');
     const { showInBrowser } = await import('./web.ts');
@@ -90,6 +91,8 @@ export const command = defineCommand({
       const records = await listRecords(cluster);
       // Mirrors serve nodes without any update too.
       const mirrors = await listMirrorStates(cluster);
+      const silence = await describeSilentMirrors(cluster).catch(ignoring('denied'));
+      if (silence !== undefined) context.log('warn', `${silence}. ${silentAdvice}`);
       const isIdle = records.length === 0 && args.name === undefined && mirrors.length > 0;
       const bundle = isIdle ? undefined : chooseRecord(records, args.name);
       if (bundle) await warnOfAgents(bundle);

@@ -17,7 +17,14 @@ import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
 import { readSecret, servingSecret } from './mirrorCertificates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
 import { probeMirrors, probeSiteMirrors } from './mirrorProbe.ts';
-import { isServing, listAddresses, listControlPlane, readMirrorSite, type MirrorSite } from './mirrorSite.ts';
+import {
+  isServing,
+  listAddresses,
+  listControlPlane,
+  readMirrorSite,
+  silentAdvice,
+  type MirrorSite,
+} from './mirrorSite.ts';
 
 /** The services of the host that use a port of each control plane node, and that no pod names. */
 const hostServices: ReadonlyMap<number, string> = new Map([
@@ -27,9 +34,8 @@ const hostServices: ReadonlyMap<number, string> = new Map([
   [22_626, 'InternalReleaseImage'],
 ]);
 
-/** What to do about a mirror that does not run. */
-export const silentAdvice =
-  'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.';
+/** The first OpenShift version that can be updated to one that reads operating system streams from mirrors (4.23). */
+const firstBeforeStreams = '4.22.0-0';
 
 const advice = {
   address: 'Mirror sets cannot name IPv6 addresses: mirrors on the control plane need IPv4, or both.',
@@ -41,6 +47,7 @@ const advice = {
   policies: 'Update to 4.14.3 first: earlier releases do not support both kinds of mirror sets at a time.',
   reboots:
     'Plan it like an update: every node is drained and rebooted, one pool after the other, and again at removal.',
+  unread: 'Let the mirrors keep whole bundles, which nodes pull from.',
   drop: 'Remove the file, or add the mirrors there: a file of a MachineConfig replaces what mirror sets configure.',
   built: 'Keep its registry: the image of its operating system is in no bundle, and a node that joins pulls it.',
   proxy:
@@ -190,11 +197,14 @@ function checkRegistries({ imageConfig, sources, hasPullSecret, proxies }: Mirro
   ];
 }
 
-function checkMachines({ hasPolicies, version, machineConfigs, builtSystems }: MirrorSite): Finding[] {
+function checkMachines({ hasPolicies, version, content, machineConfigs, builtSystems }: MirrorSite): Finding[] {
   const cluster = { kind: 'ClusterVersion', name: 'version' };
   const reboots = `${version} reboots every node when the CA of the mirrors changes`;
+  const unread = `the machine config controller of ${version} reads no metadata of mirrors`;
+  const isUnread = content === 'metadata' && isOlder(version, firstBeforeStreams);
   return [
     ...(hasPolicies ? [] : [find('warning', cluster, reboots, advice.reboots)]),
+    ...(isUnread ? [find('warning', cluster, unread, advice.unread)] : []),
     ...machineConfigs.flatMap((config) => {
       const files = listOf(fieldsAt(config, 'spec', 'config', 'storage')['files']).map(({ path }) => String(path));
       const own = files.filter((path) => /^\/etc\/containers\/registries\.conf(?:$|\.d\/)/.test(path));

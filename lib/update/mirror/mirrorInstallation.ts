@@ -13,7 +13,6 @@ import { registriesFile } from '../../node/machine/paths.ts';
 import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
 import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import type { WaitOptions } from '../../waiting.ts';
-import type { MirrorState } from '../nodeReport.ts';
 import {
   awaitThat,
   disruptionPolicy,
@@ -44,19 +43,19 @@ import {
   mirrorAccess,
   mirrorPolicy,
   mirrorSet,
-  readMirrorSet,
   rendersMirrors,
   trustingConfig,
   type MirrorPlan,
 } from './mirrorObjects.ts';
-import { checkMirrorSite, silentAdvice } from './mirrorCheck.ts';
+import { checkMirrorSite } from './mirrorCheck.ts';
 import type { MirrorContent } from '../mirrorContent.ts';
 import { mirrorPort } from './mirrorUnit.ts';
 import {
+  describeSilentMirrors,
   listControlPlane,
-  listWithoutMirror,
   readMirrorPlan,
   readMirrorSite,
+  silentAdvice,
   type KnownSite,
   type MirrorSite,
 } from './mirrorSite.ts';
@@ -84,8 +83,8 @@ const machines = 'machineconfiguration.openshift.io/v1';
 /**
  * Lets the nodes of a cluster pull from mirrors on its control plane nodes, and waits until every node is configured.
  * Trust comes before the mirrors, and the policy that keeps nodes from rebooting comes before their files. Throws
- * `unsupported` before OpenShift 4.17 unless nodes may be disrupted. Throws `not-ready` with the blockers of preflight,
- * or with the pool that is not ready, and the errors of applyObjects.
+ * `unsupported` before OpenShift 4.17 unless nodes may be disrupted, and `usage` for a quota of metadata. Throws
+ * `not-ready` with the blockers of preflight, or with the pool that is not ready, and the errors of applyObjects.
  */
 export async function installMirror(
   cluster: Cluster,
@@ -95,8 +94,12 @@ export async function installMirror(
 ): Promise<readonly AppliedObject[]> {
   const site = await readMirrorSite(cluster, choice.sources);
   const { port = site.former?.port ?? mirrorPort, content = site.content, quota } = choice;
+  if (quota && content === 'metadata') {
+    const message = 'a quota limits whole bundles, and the mirrors keep metadata only';
+    throw new PluginError('usage', message, { settings: ['mirrorContent'] });
+  }
   const wanted = { ...site, port, content, addresses: chooseAddresses(site) };
-  await requireFitting(cluster, site, port, context);
+  await requireFitting(cluster, wanted, context);
   if (!site.hasPolicies && !choice.mayDisrupt) {
     throw new PluginError('unsupported', `${cluster.name} reboots every node when the CA of the mirrors changes`, {
       hint: 'Node disruption policies came with OpenShift 4.17. Before it, confirm the restarts, pool by pool.',
@@ -147,14 +150,7 @@ export async function installMirror(
  * the controllers within two minutes. Throws `not-ready` with the nodes without one.
  */
 export async function awaitMirrors(cluster: Cluster, wait: WaitOptions, context: Context): Promise<void> {
-  const findSilent = async (): Promise<string | undefined> => {
-    const installed = readMirrorSet(await cluster.read(mirrorSet));
-    const isInstalled = ({ port, content = 'all' }: MirrorState): boolean =>
-      port === installed?.port && content === installed?.content;
-    const silent = await listWithoutMirror(cluster, isInstalled);
-    return silent.length === 0 ? undefined : `no mirror runs on ${nameSome(silent)}`;
-  };
-  await awaitThat(findSilent, wait, context, silentAdvice);
+  await awaitThat(() => describeSilentMirrors(cluster), wait, context, silentAdvice);
 }
 
 /**
@@ -194,14 +190,14 @@ function isNarrower(plan: MirrorPlan, former: MirrorSite['former']): boolean {
 }
 
 /** Logs the warnings about mirrors. Reads the pods of the control plane only. Throws `not-ready` with the blockers. */
-async function requireFitting(cluster: Cluster, site: MirrorSite, port: number, context: Context): Promise<void> {
+async function requireFitting(cluster: Cluster, site: MirrorSite & MirrorPlan, context: Context): Promise<void> {
   const pods = await Promise.all(
     listControlPlane(site.nodes).map(({ metadata: { name } }) =>
       cluster.list('v1', 'Pod', { fieldSelector: `spec.nodeName=${name}` }),
     ),
   );
   const templates = pods.flat().flatMap((pod) => readPodTemplate(pod) ?? []);
-  const findings = checkMirrorSite(site, port, templates);
+  const findings = checkMirrorSite(site, site.port, templates);
   for (const finding of findings.filter(({ severity }) => severity === 'warning'))
     context.log('warn', `${describeFinding(finding)}. ${finding.advice}`);
   const blockers = findings.filter(({ severity }) => severity === 'blocker');

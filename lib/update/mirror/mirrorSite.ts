@@ -1,5 +1,6 @@
 import { isIP } from 'node:net';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
+import { nameSome } from '../../failures.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
@@ -17,6 +18,7 @@ import {
   authorityMapName,
   imageConfig,
   isAuthorityConfig,
+  mirrorSet,
   neverContact,
   readMirrorSet,
   type MirrorPlan,
@@ -137,6 +139,29 @@ function listVips(infrastructure: KubernetesObject | undefined): string[] {
 /** Returns whether a mirror has a version in the form that the mirrors of the cluster keep. */
 export function isServing({ versions, content = 'all' }: MirrorState, version: string, kept: MirrorContent): boolean {
   return versions.includes(version) && content === kept;
+}
+
+/** Reads what is installed; undefined if the cluster has no mirrors. */
+export async function readInstalledMirrors(cluster: Cluster): Promise<ReturnType<typeof readMirrorSet>> {
+  const sets = await listServed(cluster, mirrorSet.apiVersion, mirrorSet.kind);
+  return readMirrorSet(sets.find(isOwnMirrorSet));
+}
+
+/** What to do about a mirror that does not run. */
+export const silentAdvice =
+  'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.';
+
+/**
+ * Names the control plane nodes whose agent reports no mirror as it is installed; undefined if there are none, or if the
+ * cluster has no mirrors.
+ */
+export async function describeSilentMirrors(cluster: Cluster): Promise<string | undefined> {
+  const installed = await readInstalledMirrors(cluster);
+  if (!installed) return undefined;
+  const isInstalled = ({ port, content = 'all' }: MirrorState): boolean =>
+    port === installed.port && content === installed.content;
+  const silent = await listWithoutMirror(cluster, isInstalled);
+  return silent.length === 0 ? undefined : `no mirror runs on ${nameSome(silent)}`;
 }
 
 /** Lists the control plane nodes whose agent reports no mirror that serves as `serves` says. */

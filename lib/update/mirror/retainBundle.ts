@@ -1,14 +1,11 @@
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference, listNeededReleases, readClusterVersion } from '../../cluster/clusterVersion.ts';
-import { listServed } from '../../cluster/servedObjects.ts';
 import { hexOf, isDigest, type Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { PluginError } from '../../errors.ts';
-import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
 import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../bundleRecord.ts';
 import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../upgradeBundle.ts';
-import { mirrorSet, readMirrorSet } from './mirrorObjects.ts';
-import { isServing, listWithoutMirror } from './mirrorSite.ts';
+import { isServing, listWithoutMirror, readInstalledMirrors } from './mirrorSite.ts';
 
 /** The record of the bundle of the running release, and the mirrors that do not have it yet. */
 export interface Retention extends RecordChange {
@@ -71,8 +68,7 @@ function requireRunning(
 
 /** Lists the control plane nodes whose mirrors do not serve a version; undefined if the cluster has no mirrors. */
 async function listLacking(cluster: Cluster, version: string): Promise<readonly string[] | undefined> {
-  const sets = await listServed(cluster, mirrorSet.apiVersion, mirrorSet.kind);
-  const installed = readMirrorSet(sets.find(isOwnMirrorSet));
+  const installed = await readInstalledMirrors(cluster);
   if (!installed) return undefined;
   return listWithoutMirror(cluster, (mirror) => isServing(mirror, version, installed.content));
 }

@@ -134,9 +134,6 @@ describe('oc adm-upgrade-bundle install', () => {
     };
     expect(await refuse('--mirror-quota=45Gi')).to.equal('--mirror-quota needs --mirror');
     expect(await refuse('--mirror-content=all')).to.equal('--mirror-content needs --mirror');
-    expect(await refuse('--mirror', '--mirror-content=metadata', '--mirror-quota=45Gi')).to.equal(
-      '--mirror-quota limits whole bundles, which --mirror-content=metadata does not keep',
-    );
     expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
   });
 

@@ -331,6 +331,18 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       expect(JSON.parse((await run('status', ...options)).stdout)).to.deep.include({ kind: api.kind, mirrors });
   });
 
+  it('warns of control plane nodes without a mirror, also without an update', async () => {
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
+    for (const name of ['master-0', 'master-1']) server.put(node(name, 'master'));
+    expect((await run('status')).stderr).not.to.include('mirror');
+    const imageDigestMirrors = [{ source: 'quay.io/a', mirrors: ['localhost:9690/a', '192.0.2.5:9690/a'] }];
+    const set = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet' };
+    server.put({ ...set, metadata: { name: 'oc-upgrade-bundle' }, spec: { imageDigestMirrors } });
+    expect((await run('status')).stderr).to.match(
+      /^warning: no mirror runs on master-0, master-1\. See oc -n oc-upgrade-bundle logs /,
+    );
+  });
+
   it('says first that no agent has reported, and why', async () => {
     put('Loading', { nodes });
     const silent = await run('status');

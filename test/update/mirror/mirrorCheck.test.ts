@@ -209,6 +209,18 @@ describe('checkMirrors', () => {
     ]);
   });
 
+  it('warns if no controller reads the metadata that the mirrors keep', async () => {
+    for (const version of ['4.21.9', '4.22.0-rc.1']) {
+      await start(version);
+      putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, { mirrors: ['localhost:9690/x'] }, 'metadata');
+      const found = (await find(undefined)).filter((each) => each.includes('ClusterVersion'));
+      const message = `the machine config controller of ${version} reads no metadata of mirrors`;
+      expect(found).to.deep.equal(version === '4.21.9' ? [`warning ClusterVersion/version ${message}`] : []);
+      await connected.close();
+    }
+    await start();
+  });
+
   it('warns of sources that the site blocks, and of nothing that a site without a proxy has', async () => {
     await start();
     const registrySources = { blockedRegistries: [`${payload}/ocp-release`] };

@@ -453,9 +453,13 @@ describe('installMirror', () => {
       installMirror(connected.cluster, options, { ...choice, port: undefined, ...named }, connected.context);
     await install({});
     expect(await read()).to.deep.equal({ port: '9690', quota: '', content: 'all', sources: 2 });
-    await install({ port: 9700, quota: 5e10, content: 'metadata', sources: ['quay.io/ours/a'] });
+    await install({ port: 9700, quota: 5e10, sources: ['quay.io/ours/a'] });
+    await install({ content: 'metadata' });
     const chosen = { port: '9700', quota: '50000000000', content: 'metadata', sources: 3 };
     expect(await read()).to.deep.equal(chosen);
+    expect((await failureOf(install({ quota: 5e10 }), 'usage')).message).to.equal(
+      'a quota limits whole bundles, and the mirrors keep metadata only',
+    );
     await install({});
     const renewal = { mayCreate: false, now: new Date(Date.now() + 250 * 86_400_000) };
     await issueMirrorCertificates(connected.cluster, { addresses: ['192.0.2.11'], networks: [] }, renewal);
