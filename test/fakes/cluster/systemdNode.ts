@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import { chmod, cp, lstat, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -53,8 +53,8 @@ export class SystemdNode {
   /** The path of its file system in its own mount namespace, and of what it changed on this machine. */
   readonly root: string;
   readonly #upper: string;
-  /** The cgroup of the node, so that nodes do not share one. */
-  readonly #group: string;
+  /** The cgroups of the node in the hierarchies of systemd, so that nodes do not share one. */
+  readonly #groups: readonly string[];
   readonly #folder: string;
   #child: ChildProcess | undefined;
   #init = 0;
@@ -64,7 +64,9 @@ export class SystemdNode {
     this.#folder = folder;
     this.root = join(folder, 'root');
     this.#upper = join(folder, 'changes');
-    this.#group = `node-${basename(dirname(folder))}`;
+    this.#groups = ['/sys/fs/cgroup', '/sys/fs/cgroup/systemd']
+      .filter((hierarchy) => existsSync(join(hierarchy, 'cgroup.procs')))
+      .map((hierarchy) => join(hierarchy, `node-${basename(dirname(folder))}`));
   }
 
   /** Creates a node in a folder. `files` are further files by their paths. */
@@ -133,9 +135,10 @@ export class SystemdNode {
       'ln -sf ../crio.service etc/systemd/system/multi-user.target.wants/crio.service',
       `exec env -i container=test PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot . /lib/systemd/systemd --system --unit=multi-user.target --log-target=console --log-level=info --show-status=0`,
     ].join('\n');
+    for (const group of this.#groups) await mkdir(group, { recursive: true });
     const cgroup = [
-      `for each in /sys/fs/cgroup /sys/fs/cgroup/systemd; do if [ -e $each/cgroup.procs ]; then`,
-      `  mkdir -p $each/${this.#group} && echo $$ > $each/${this.#group}/cgroup.procs; fi; done`,
+      // Only builtins: a program that this shell starts would be taken for the first process of the node.
+      ...this.#groups.map((group) => `echo $$ > '${group}/cgroup.procs'`),
       'exec unshare --fork --kill-child --pid --mount --uts --ipc --cgroup --propagation=private sh -c "$1"',
     ].join('\n');
     const log = openSync(join(this.#folder, 'console'), 'a');
@@ -202,8 +205,7 @@ export class SystemdNode {
   /** Removes everything. */
   async close(): Promise<void> {
     await this.cutPower();
-    const groups = [this.#group, `systemd/${this.#group}`].map((each) => `/sys/fs/cgroup/${each}`);
-    await run('find', [...groups, '-depth', '-type', 'd', '-delete']);
+    await run('find', [...this.#groups, '-depth', '-type', 'd', '-delete']);
     await runSuccessfully('rm', ['-rf', this.#folder]);
   }
 }
