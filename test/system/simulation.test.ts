@@ -191,25 +191,4 @@ describe('a cluster of three nodes', function () {
       await delta.remove();
     }
   });
-
-  it('has one leader, and another one when that is gone', async () => {
-    cluster.allow(digest);
-    const nodes = await addNodes('master-0', 'master-1', 'worker-0', 'worker-1');
-    const holder = (): unknown => {
-      const lease = cluster.api.find('coordination.k8s.io/v1', 'Lease', 'controller', 'oc-upgrade-bundle');
-      return (lease?.['spec'] as { holderIdentity?: string } | undefined)?.holderIdentity;
-    };
-    await until(() => nodes.some(({ name }) => name === holder()));
-    const leader = nodes.find(({ name }) => name === holder());
-    const other = nodes.find((node) => node !== leader);
-    if (other) await plug(other);
-    await until(() => phase() === 'Loading');
-    await leader?.kill('everything');
-    await until(() => holder() !== leader?.name && holder() !== undefined);
-    await until(() => conditionOf('Loaded').includes(leader?.name ?? ''));
-    leader?.start();
-    await until(() => phase() === 'Completed');
-    await expectUpdated(nodes);
-    expect(cluster.names('UpgradeBundle')).to.deep.equal([bundleName]);
-  });
 });
