@@ -170,7 +170,7 @@ class Handler {
     const [location = '', query = ''] = (request.url ?? '').split('?');
     const path = decode(location);
     const file = files?.get(path);
-    const [, name = '', kind, rest = ''] = /^\/v2\/(.+)\/(manifests|blobs|tags)\/([^/]+)$/.exec(path) ?? [];
+    const [, name = '', kind, rest = ''] = /^\/v2\/(.+)\/(manifests|blobs|tags|referrers)\/([^/]+)$/.exec(path) ?? [];
     if (file) {
       await this.#sendFile(file, request, response);
     } else if (path === '/v2/' || path === '/v2') {
@@ -183,7 +183,9 @@ class Handler {
         throw new RequestRefusal(404, 'NAME_UNKNOWN', this.#options.absence ?? 'there is no such repository here');
       if (kind === 'manifests') return this.#sendManifest(source, rest, request, response);
       if (kind === 'blobs') return this.#sendBlob(source, rest, request, response);
-      if (rest !== 'list') throw new RequestRefusal(404, 'UNSUPPORTED', 'there is nothing of that kind here');
+      // After any code except NAME_UNKNOWN, clients look for referrers by their tag.
+      if (kind === 'referrers' || rest !== 'list')
+        throw new RequestRefusal(404, 'UNSUPPORTED', 'there is nothing of that kind here');
       sendPage(response, path, readPage(await source.tags(), query), (tags) => ({ name, tags }));
     }
   }

@@ -187,6 +187,7 @@ describe('serveContent', () => {
       [`/v2/${repository}/manifests/${nobody}`]: 'MANIFEST_UNKNOWN',
       [`/v2/${repository}/blobs/${nobody}`]: 'BLOB_UNKNOWN',
       [`/v2/${repository}/blobs/1.0-x86_64`]: 'BLOB_UNKNOWN',
+      [`/v2/${repository}/referrers/${nobody}`]: 'UNSUPPORTED',
     };
     for (const [path, code] of Object.entries(expected)) {
       const answer = await ask(path);
