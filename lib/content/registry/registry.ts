@@ -158,14 +158,14 @@ export class Registry implements ContentStore {
   }
 
   /**
-   * Removes a manifest, with most registries also its tags, or one tag. A missing one is no error. The registry frees the
-   * space later. Throws `unsupported` if the registry deletes nothing, and `denied`.
+   * Removes a manifest, with most registries also its tags, or one tag. Returns false for a missing one. The registry frees
+   * the space later. Throws `unsupported` if the registry deletes nothing, and `denied`.
    */
-  async remove(tagOrDigest: string): Promise<void> {
+  async remove(tagOrDigest: string): Promise<boolean> {
     const request = { ...manifestRequest(tagOrDigest), actions: 'pull,push,delete' } as const;
     const reply = await this.#send('DELETE', request, { accept: [404, 405, 501] });
     if (isDigest(tagOrDigest)) this.#manifests.delete(tagOrDigest);
-    if (reply.status < 400 || reply.status === 404) return;
+    if (reply.status < 400 || reply.status === 404) return reply.status < 400;
     throw new PluginError('unsupported', `${this.name} does not delete images: it answered ${reply.status}`, {
       hint: 'Allow deletion in the configuration of the registry (docker-registry: storage.delete.enabled: true).',
     });

@@ -121,33 +121,48 @@ export class PrunedRepository {
   }
 }
 
-async function removeFromRegistry(
-  registry: ReturnType<Registries['repository']>,
-  { manifests, tags }: RemovedContent,
-): Promise<void> {
+type Registry = ReturnType<Registries['repository']>;
+
+async function removeFromRegistry(registry: Registry, { manifests, tags }: RemovedContent): Promise<void> {
   const find = (tagOrDigest: string | undefined): Promise<Descriptor | undefined> =>
     tagOrDigest === undefined ? Promise.resolve(undefined) : registry.resolve(tagOrDigest).catch(ignoreUnreadable);
-  const fail = (what: string): never => {
-    const message = `${registry.name} still has ${what}, although it answered that it deleted it`;
-    const hint = 'Remove the releases with the tools of the registry.';
-    throw new PluginError('unsupported', message, { hint });
-  };
-  const [first] = manifests;
-  // A run that mirrors the same release may push it again at this moment.
-  for (let attempt = 1; attempt <= 2; attempt += 1) {
-    await Promise.all(manifests.map((digest) => registry.remove(digest)));
-    if (!(await find(first))) break;
-    if (attempt === 2) fail(String(first));
-  }
-  // Some registries keep a tag, and what it leads to, until the tag is deleted too.
   const [tag] = tags;
-  const isKept = async (): Promise<boolean> => {
-    const root = await find(tag);
-    return root !== undefined && !(await registry.exists(root));
-  };
-  if (!(await isKept())) return;
-  await Promise.all(tags.map((each) => registry.remove(each)));
-  if (await isKept()) fail(`the tag ${String(tag)}`);
+  // A run that mirrors the same release may push it again at this moment.
+  for (let attempt = 1; ; attempt += 1) {
+    const [deleted] = await removeManifests(registry, manifests);
+    // Some registries, such as Quay, remove the tags at once, and a manifest under its digest later.
+    const left = await find(tag ?? deleted);
+    if (!left) return;
+    if (attempt === 2) {
+      const message = `${registry.name} still has ${left.digest}, although it answered that it deleted it`;
+      const hint = 'Remove the releases with the tools of the registry.';
+      throw new PluginError('unsupported', message, { hint });
+    }
+    // Some registries keep a tag, and what it leads to, until the tag is deleted too.
+    if (!(await registry.exists(left))) await Promise.all(tags.map((each) => registry.remove(each)));
+  }
+}
+
+/** Removes manifests. Returns the manifests that the registry had. */
+async function removeManifests(registry: Registry, manifests: readonly Digest[]): Promise<Digest[]> {
+  const removed: Digest[] = [];
+  for (let left = manifests; left.length > 0;) {
+    const refused: Digest[] = [];
+    let failure: unknown;
+    const remove = async (digest: Digest): Promise<void> => {
+      try {
+        if (await registry.remove(digest)) removed.push(digest);
+      } catch (error) {
+        refused.push(digest);
+        failure = error;
+      }
+    };
+    await Promise.all(left.map(remove));
+    // Some registries, such as Harbor and zot, refuse to remove a manifest before the lists of it.
+    if (refused.length === left.length) throw failure;
+    left = refused;
+  }
+  return removed;
 }
 
 /** Returns undefined for the error of content that is missing or damaged. Throws other errors. */

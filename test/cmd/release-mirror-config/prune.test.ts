@@ -109,8 +109,8 @@ describe('oc adm-release-mirror-config prune', function () {
     expect(await listTags(to)).to.have.members(before);
   });
 
-  for (const deletes of ['with tags', 'without tags'] as const) {
-    it(`leaves no tag in a registry that deletes images ${deletes}`, async () => {
+  for (const deletes of ['with tags', 'without tags', 'tags only'] as const) {
+    it(`leaves no tag in a registry that deletes ${deletes}`, async () => {
       await using own = await startRegistry({ deletes });
       const to = `--to=${own.host}/site/release`;
       await mirroring.succeed([to], both());

@@ -1,6 +1,7 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
@@ -71,6 +72,19 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
     );
     await pullWhole(`${site.host}/all/multi/release:4.12.4-multi`, mirroring.path('copy'));
   });
+
+  for (const deletes of ['lists first', 'tags only'] as const) {
+    it(`removes a multi-arch release from a registry that deletes ${deletes}`, async () => {
+      await open({ arch: 'multi', listOfOne: 'etcd', supplements: true });
+      await using own = await startRegistry({ deletes });
+      await mirroring.succeed([`--to=${own.host}/all`], both());
+      await mirroring.succeed([`--to=${own.host}/one`]);
+      await prune(`--to=${own.host}/all`, '--keep=4.12.4');
+      const [all, one] = ['all', 'one'].map((name) => own.content.repositories.get(name));
+      expect(all?.tags).to.deep.equal(one?.tags);
+      if (deletes === 'lists first') expect(all?.manifests).to.have.keys([...(one?.manifests.keys() ?? [])]);
+    });
+  }
 
   it('removes a release from c/${version}/${component}', async () => {
     await open();

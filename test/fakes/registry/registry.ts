@@ -27,8 +27,11 @@ export interface RegistryOptions {
   tagsPerPage?: number;
   /** Serve the referrers API (distribution-spec 1.1), which docker-registry 2.8 lacks. */
   referrers?: boolean;
-  /** Delete manifests: with their tags, or keep what a tag leads to until the tag is deleted. */
-  deletes?: 'with tags' | 'without tags';
+  /**
+   * Delete manifests: with their tags, or keep what a tag leads to until the tag is deleted. As Quay, delete tags only;
+   * or, as zot and Harbor, refuse a manifest until the lists of it are deleted.
+   */
+  deletes?: 'with tags' | 'without tags' | 'tags only' | 'lists first';
   /** Send Location headers without an origin. */
   relativeLocations?: boolean;
 }
@@ -191,12 +194,19 @@ export class TestRegistry extends FaultyServer {
 
   #deleteManifest(name: string, tagOrDigest: string): Answer {
     const repository = repositoryOf(this.content, name);
+    const { deletes } = this.#options;
     const manifest = repository.manifests.get(tagOrDigest);
     const tags = [...repository.tags].filter(([tag, digest]) => tag === tagOrDigest || digest === tagOrDigest);
-    if (!manifest && tags.length === 0) return refuse(404, 'MANIFEST_UNKNOWN', 'manifest unknown');
-    repository.manifests.delete(tagOrDigest);
+    if ((!manifest || deletes === 'tags only') && tags.length === 0)
+      return refuse(404, 'MANIFEST_UNKNOWN', 'manifest unknown');
+    const isListed = [...repository.manifests.values()].some(({ bytes }) =>
+      partsOf(bytes)?.manifests.includes(tagOrDigest),
+    );
+    if (deletes === 'lists first' && isListed)
+      return refuse(405, 'DENIED', 'requested access to the resource is denied');
+    if (deletes !== 'tags only') repository.manifests.delete(tagOrDigest);
     for (const [tag] of tags) {
-      if (manifest && this.#options.deletes === 'without tags') this.#keptByTags.set(`${name}:${tag}`, manifest);
+      if (manifest && deletes === 'without tags') this.#keptByTags.set(`${name}:${tag}`, manifest);
       else {
         repository.tags.delete(tag);
         this.#keptByTags.delete(`${name}:${tag}`);
