@@ -122,6 +122,19 @@ describe('oc adm-release-mirror-config prune', function () {
     });
   }
 
+  it('removes releases from a registry whose token server knows no action to delete', async () => {
+    const user = { username: 'ci', password: 'a:b' };
+    await using own = await startRegistry({
+      deletes: 'tags only',
+      bearer: { ...user, scopes: /^repository:[^:]+:(?:pull|push)(?:,(?:pull|push))*$/ },
+    });
+    await writeFile(mirroring.path('auth.json'), JSON.stringify({ auths: { [own.host]: user } }));
+    const to = [`--to=${own.host}/site/release`, '-a', 'auth.json'];
+    await mirroring.succeed(to, both());
+    await succeed(...to, '--keep=4.12.4', '--yes');
+    expect([...(own.content.repositories.get('site/release')?.tags.keys() ?? [])]).to.not.include(old.tag);
+  });
+
   it('removes releases from a directory, with files of the config folder, and leaves a verified mirror', async () => {
     await mirroring.succeed(['--to-dir=mirror', '--release-image-signature-to-dir=mirror/config'], both());
     await mirroring.succeed(['--to-dir=alone'], workshop.release.pullspec);

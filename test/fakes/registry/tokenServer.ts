@@ -18,6 +18,8 @@ export interface TokenServerOptions {
   field?: 'token' | 'access_token' | 'both';
   /** The service in challenges, which requests must repeat; default `registry.test`. */
   service?: string;
+  /** The scopes that it understands, as Quay does; others are refused with 400. By default it ignores others. */
+  scopes?: RegExp;
   /**
    * Returns whether a user (undefined: anonymous) may do an action, in addition to the rules above; by default true.
    */
@@ -104,6 +106,9 @@ export class TokenServer extends FaultyServer {
     const login = posted ? this.#loginOfForm(fields) : this.#loginOfHeader(exchange.headers.authorization);
     if (!login) return refuse(401, 'UNAUTHORIZED', 'incorrect username or password');
     const scopes = fields.getAll('scope').flatMap((scope) => scope.split(' '));
+    const unknown = scopes.find((scope) => this.options.scopes?.test(scope) === false);
+    if (unknown !== undefined)
+      return refuse(400, 'INVALID_REQUEST', `Unable to decode repository and actions: ${unknown}`);
     const token = this.issue(login.user, scopes);
     const { field = 'token', announceExpiry = true, expiresIn = 300 } = this.options;
     const offline = fields.get('offline_token') === 'true' || fields.get('access_type') === 'offline';

@@ -15,6 +15,8 @@ export interface TokenRequest {
   readonly service: string;
   /** Scopes separated by spaces, such as `repository:a/b:pull`. */
   readonly scope: string;
+  /** The scope that the registry states, for token servers that refuse the other one; '' for none. */
+  readonly stated: string;
   /** The credential; undefined for an anonymous token. */
   readonly credential: Credential | undefined;
 }
@@ -50,6 +52,9 @@ export async function requestToken(request: TokenRequest, connections: Exchange,
       response = await post(request, { grant_type: 'password', username, password }, connections, signal);
     }
   }
+  // Quay refuses the action `delete`, and catalogs.
+  if (response.status === 400 && request.scope !== request.stated)
+    return requestToken({ ...request, scope: request.stated }, connections, signal);
   if (response.status !== 200) throw explainFailure(request, response);
   return readToken(request, response, since);
 }

@@ -104,7 +104,7 @@ export class Tokens implements Authorizer {
 
   async #request(
     request: AuthorizationRequest,
-    { realm, service }: Challenge & { scheme: 'bearer' },
+    { realm, service, scope: stated }: Challenge & { scheme: 'bearer' },
     credential: Credential | undefined,
   ): Promise<Token> {
     const { registry, repository, scope } = request;
@@ -115,7 +115,7 @@ export class Tokens implements Authorizer {
     }
     this.#context.log('debug', `requesting a token from ${printable(realm)} for ${scope || 'no scope'}`);
     try {
-      const tokenRequest = { registry, repository, realm, service, scope, credential };
+      const tokenRequest = { registry, repository, realm, service, scope, stated, credential };
       return await requestToken(tokenRequest, this.#connections, this.#context.signal);
     } catch (error) {
       throw isPluginError(error, 'unauthorized') ? this.#unauthorized(request, credential) : error;

@@ -195,7 +195,7 @@ describe('Tokens', () => {
 
     it('takes a token without a stated life as valid for a minute', async () => {
       answer = () => ({ body: { token: 'one' } });
-      const request = { ...subject, realm: new URL(realm), service: '', scope: '', credential: undefined };
+      const request = { ...subject, realm: new URL(realm), service: '', scope: '', stated: '', credential: undefined };
       const before = Date.now();
       const { renewAt } = await requestToken(request, connections, new AbortController().signal);
       expect(renewAt).to.be.within(before + 54_000, Date.now() + 54_000);
