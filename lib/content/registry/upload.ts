@@ -154,11 +154,12 @@ export class BlobUpload {
   async #resume(): Promise<void> {
     if (this.#location) {
       const reply = await this.#send('GET', this.#location, { accept: [400, 404, 405, 416] });
-      const end = Number(/^(?:bytes=)?0-(\d+)$/.exec(reply.headers.range ?? '')?.[1] ?? NaN);
+      const [, unit, last] = /^(bytes=)?0-(\d+)$/.exec(reply.headers.range ?? '') ?? [];
+      const end = Number(last ?? NaN);
       if (reply.status < 300 && end < this.#descriptor.size) {
         this.#location = locationOf(reply) ?? this.#location;
-        // Registries send “0-0” for an empty upload.
-        this.#offset = end === 0 ? 0 : end + 1;
+        // Registries send “0-0” for an empty upload, and Quay, which names the unit, sends the offset of the next byte.
+        this.#offset = unit || end === 0 ? end : end + 1;
         return;
       }
     }

@@ -120,6 +120,14 @@ describe('BlobUpload', () => {
     expect(sent('GET')).to.equal(1);
   });
 
+  it('resumes at the offset of Quay, which is behind the last byte', async () => {
+    server.fault(/^PATCH/, { answer: { status: 503 } }, { times: 1, after: 1 });
+    server.fault(/^GET/, { headers: { range: 'bytes=0-1000000' } });
+    await push({ chunked: true, chunkSize: 1_000_000 });
+    expectStored();
+    expect(sent('POST')).to.equal(1);
+  });
+
   it('restarts if the registry has forgotten the upload', async () => {
     server.fault(/^PATCH/, { noAnswer: 'reset' }, { times: 1, after: 1 });
     server.fault(/^GET/, { answer: { status: 404 } });
