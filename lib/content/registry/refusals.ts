@@ -67,6 +67,11 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
       hint: 'Raise the limit of the registry, or of the proxy in front of it (nginx: client_max_body_size).',
     });
   }
+  if (verb(method) === 'write' && status === 415) {
+    return new PluginError('unsupported', `${whole} does not accept ${what}: it answered 415${quoted}`, {
+      hint: 'Allow images of Docker and of OCI in the configuration of the registry (zot: http.compat: ["docker2s2"]).',
+    });
+  }
   if (verb(method) === 'write' && status === 507) {
     return new PluginError('disk-full', `${whole} has no space for ${what}: it answered 507${quoted}`, {
       hint: 'Free space at the registry, and run the same command again: what was copied stays, and is skipped.',

@@ -42,6 +42,13 @@ describe('explainRegistryRefusal', () => {
     expect(codes('GET')).to.deep.equal(['server-error', 'not-found', 'server-error', 'server-error']);
   });
 
+  it('knows a registry that accepts no images of Docker', () => {
+    const body = errors('MANIFEST_INVALID', 'manifest invalid', { mediaType: 'application/vnd.docker' });
+    const error = explainRegistryRefusal({ ...subject, method: 'PUT' }, replyOf(415, body));
+    expect(error.code).to.equal('unsupported');
+    expect(error.hint).to.contain('docker2s2');
+  });
+
   it('quotes the registry’s own errors', () => {
     const body = errors('MANIFEST_BLOB_UNKNOWN', 'blob unknown to registry', { digest: 'sha256:2' });
     const error = explainRegistryRefusal({ ...subject, method: 'PUT' }, replyOf(400, body));
