@@ -144,6 +144,7 @@ describe('planMirror and runMirror', () => {
     [403, 'denied'],
     [405, 'denied'],
     [413, 'too-large'],
+    [415, 'unsupported'],
     [507, 'disk-full'],
   ] as const) {
     for (const from of status === 403 ? ['a registry', 'a directory'] : ['a registry']) {

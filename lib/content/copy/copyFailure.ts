@@ -22,10 +22,11 @@ export class CopyFailure extends Error {
     return isPluginError(this.cause) ? this.cause.code : 'internal';
   }
 
-  /** Whether the copy must stop: the disk is full, or the destination refuses the user or is unreachable. */
+  /** Whether the copy must stop: the disk is full, or the destination refuses the user or the content, or is unreachable. */
   get isFatal(): boolean {
     if (this.code === 'disk-full' || this.code === 'not-writable') return true;
-    return this.side === 'destination' && ['unauthorized', 'denied', 'unreachable', 'too-large'].includes(this.code);
+    const codes: ErrorCode[] = ['unauthorized', 'denied', 'unreachable', 'too-large', 'unsupported'];
+    return this.side === 'destination' && codes.includes(this.code);
   }
 
   /** Whether a registry refused a manifest because content of it is missing. */

@@ -193,7 +193,7 @@ describe('copyImages', () => {
     expect(error.message).to.include('component-0: destination').and.include('no tags today');
   });
 
-  for (const code of ['disk-full', 'not-writable', 'denied', 'unreachable'] as const) {
+  for (const code of ['disk-full', 'not-writable', 'denied', 'unreachable', 'unsupported'] as const) {
     it(`tries nothing more at a destination that says ${code}`, async () => {
       let pushes = 0;
       const destination = openDestination();
