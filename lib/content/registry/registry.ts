@@ -14,8 +14,11 @@ import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
 
 const accepted = Object.values(mediaTypes).join(', ');
 
+/** What registries without HEAD answer. */
+const headlessStatuses = [405, 501];
+
 /** Statuses for missing content, also from registries without HEAD, because another push does no harm. */
-const absentStatuses = [404, 405, 501];
+const absentStatuses = [404, ...headlessStatuses];
 
 /** The size of the cache of manifests that were read or pushed, in bytes. */
 const manifestCacheSize = 8 * 1024 * 1024;
@@ -95,6 +98,8 @@ export class Registry implements ContentStore {
       if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return head('pull,push');
       throw error;
     });
+    if (headlessStatuses.includes(reply.status) && isManifest(descriptor))
+      return (await this.resolve(descriptor.digest).catch(ignoring('not-found'))) !== undefined;
     const size = reply.headers['content-length'];
     return reply.status < 300 && (size === undefined || Number(size) === descriptor.size);
   }

@@ -272,12 +272,17 @@ describe('Registry', () => {
       expect(await registry.exists(blobOf(bytes))).to.equal(false);
     });
 
-    it('treats all content and tags as missing if a registry does not support HEAD', async () => {
+    it('reads manifests, and treats blobs and tags as missing, if a registry does not support HEAD', async () => {
       const { image } = addImage();
+      const bytes = Buffer.from('blob');
+      server.content.blobs.set(blobOf(bytes).digest, bytes);
+      const absent = { ...image, digest: digestOf('another image') };
       for (const status of [405, 501]) {
-        server.fault(/^HEAD/, { answer: { status } }, { times: 2 });
-        expect(await registry.exists(image)).to.equal(false);
-        await registry.tag(image, `for-${status}`);
+        server.fault(/^HEAD/, { answer: { status } }, { times: 4 });
+        const fresh = await openRegistry(server.host, 'a/b', context);
+        await fresh.tag(image, `for-${status}`);
+        const found = await Promise.all([image, absent, blobOf(bytes)].map((each) => fresh.exists(each)));
+        expect(found).to.deep.equal([true, false, false]);
         expect(repositoryOf(server.content, 'a/b').tags.get(`for-${status}`)).to.equal(image.digest);
       }
     });
