@@ -15,6 +15,8 @@ interface Account {
   readonly blobs: ReadonlyMap<Digest, number>;
   readonly settled: Set<string>;
   readonly moving: Set<string>;
+  /** The blobs that were copied or mounted. A registry without HEAD gets some of them twice. */
+  readonly arrived: Set<string>;
 }
 
 /** Counts the blobs of some copies, and forwards their events. Corrects the plan by content that already exists. */
@@ -65,7 +67,8 @@ export class CopyTally {
         break;
       case 'stored':
       case 'mounted':
-        if (!account.blobs.has(event.digest as Digest)) break;
+        if (!account.blobs.has(event.digest as Digest) || account.arrived.has(event.digest)) break;
+        account.arrived.add(event.digest);
         if (event.kind === 'stored') this.#copied += 1;
         else this.#mounted += 1;
         this.#settle(event.digest as Digest, account);
@@ -102,5 +105,5 @@ export class CopyTally {
 function openAccount(images: readonly Image[]): Account {
   const manifests = new Map([...new Set(images.map((image) => image.manifests))].flatMap((each) => [...each]));
   const blobs = new Map(blobsOf(manifests.values()).map(({ digest, size }) => [digest, size]));
-  return { manifests, blobs, settled: new Set(), moving: new Set() };
+  return { manifests, blobs, settled: new Set(), moving: new Set(), arrived: new Set() };
 }

@@ -258,6 +258,12 @@ describe('pushBundle', () => {
       });
     }
 
+    it('counts each blob once at a registry without HEAD', async () => {
+      registry.fault(/^HEAD/, { answer: { status: 405 } });
+      const { blobs } = await push(bundle.path, registry.host, 'site/release');
+      expect(blobs).to.deep.equal({ uploaded: bundle.result.metadata.blobs.length, mounted: 0, skipped: 0 });
+    });
+
     it('says that a registry took what it does not have', async () => {
       const swallowed = [bundle.release.tag, `${bundle.release.tag}-rhel-coreos-8`];
       for (const tag of swallowed) registry.fault(new RegExp(`PUT .*/manifests/${tag}$`), { answer: { status: 201 } });
