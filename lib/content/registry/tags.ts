@@ -12,8 +12,8 @@ const pageLimit = 16 * 1024 * 1024;
 const pageCountLimit = 1000;
 
 /**
- * Reads the tags of a repository, page by page; none if it does not exist. Throws `server-error`, and `too-large`
- * above the limit of pages.
+ * Reads the tags of a repository, page by page; none if it does not exist. Throws `server-error`, `conflict` if
+ * it changes meanwhile, and `too-large` above the limit of pages.
  */
 export async function readTags(
   transport: Transport,
@@ -57,7 +57,13 @@ async function readPages(
     if (page === pages)
       throw new PluginError('too-large', `${registry}/${repository} has more than ${pages} pages in its ${what}`);
     const reply: Reply = await transport.send({ ...request, target, method: 'GET', actions: 'pull', limit: pageLimit });
-    if (reply.status === 404) break;
+    if (reply.status === 404 && page === 0) break;
+    // zot does so if the last tag of the former page was removed meanwhile.
+    if (reply.status === 404) {
+      throw new PluginError('conflict', `${registry}/${repository} changed while its ${what} was read`, {
+        hint: 'Another program removes images there. Run the same command again.',
+      });
+    }
     for (const name of namesIn(reply, field, `${registry}/${repository} sent a malformed ${what}`)) names.add(name);
     target = nextPage(reply);
   }

@@ -215,6 +215,13 @@ describe('Registry', () => {
       expect(server.requests).to.have.length(3);
     });
 
+    it('does not take a part of the tags for all of them', async () => {
+      for (let index = 0; index < 1500; index += 1)
+        repositoryOf(server.content, 'a/b').tags.set(`t${index}`, 'sha256:none');
+      server.fault(/last=/, { answer: { status: 404 } });
+      await failureOf(registry.tags(), 'conflict');
+    });
+
     it('has no tags without a repository, and refuses an invalid list', async () => {
       expect(await registry.tags()).to.deep.equal([]);
       server.fault(/tags/, { answer: { status: 200, body: '<html>' } });
