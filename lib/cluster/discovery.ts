@@ -43,12 +43,13 @@ export class Discovery {
   /** Returns how a kind is served; undefined if it is not. Caches served kinds. */
   async find(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
     if (!/^(?:[a-z0-9][a-z0-9.-]*\/)?v[a-z0-9]+$/.test(apiVersion)) return undefined;
-    const known = await this.#served.get(apiVersion)?.catch(() => undefined);
+    const earlier = this.#served.get(apiVersion);
+    const known = await earlier?.catch(() => undefined);
     const found = known?.find((served) => served.kind === kind);
     if (found) return found;
-    // The objects that were just applied may have defined the kind.
-    const asked = this.#discover(apiVersion);
-    this.#served.set(apiVersion, asked);
+    // The objects that were just applied may have defined the kind. One request is enough for concurrent callers.
+    let asked = this.#served.get(apiVersion);
+    if (!asked || asked === earlier) this.#served.set(apiVersion, (asked = this.#discover(apiVersion)));
     return (await asked).find((served) => served.kind === kind);
   }
 
