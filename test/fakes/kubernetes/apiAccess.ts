@@ -79,6 +79,8 @@ export class ApiAccess {
     user: ApiUser,
     { subresource = '', ...attributes }: Partial<Attempt> & { subresource?: string },
   ): { allowed: boolean } {
+    // A rule for everything allows everything.
+    if (attributes.verb === '*') return { allowed: this.#options.allow === undefined };
     const anything = { verb: 'get', group: '', resource: '', namespace: '', name: '' } as const;
     const { resource = '' } = attributes;
     const full = subresource === '' ? resource : `${resource}/${subresource}`;

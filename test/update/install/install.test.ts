@@ -264,6 +264,12 @@ describe('install', () => {
     await failureOf(run(), 'denied');
   });
 
+  it('asks one question about the rights of a user who may do everything', async () => {
+    await run({ dryRun: 'server' });
+    const asked = site.server.requests.filter(({ path }) => path.endsWith('/selfsubjectaccessreviews'));
+    expect(asked).to.have.length(1);
+  });
+
   it('names the missing rights before it changes anything, also in a dry run on the server', async () => {
     const allow = ({ verb, resource }: Attempt): boolean =>
       !(verb === 'create' && ['clusterroles', 'pods/exec'].includes(resource));
