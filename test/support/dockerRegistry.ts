@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
@@ -42,17 +42,26 @@ export interface DockerRegistry extends AsyncDisposable {
   stop(): Promise<void>;
 }
 
+/** The registry of a suite. */
+export interface SuiteRegistry extends Pick<DockerRegistry, 'host' | 'url' | 'storage'> {
+  /** Adds all images and tags of a repository to another one, which costs less than mirroring them again. */
+  addTo(repository: string, from: string): Promise<void>;
+}
+
 /** Starts a registry before the tests of a suite, and stops it after them. */
-export function useDockerRegistry(): Pick<DockerRegistry, 'host' | 'url'> {
-  const site = { host: '', url: '' };
+export function useDockerRegistry(): SuiteRegistry {
+  const site = { host: '', url: '', storage: '' };
+  const folderOf = (repository: string): string => join(site.storage, 'docker/registry/v2/repositories', repository);
+  const addTo = (repository: string, from: string): Promise<void> =>
+    cp(folderOf(from), folderOf(repository), { recursive: true });
   let registry: DockerRegistry;
   before(async () => {
-    registry = await startDockerRegistry({ inMemory: true });
-    const { host, url } = registry;
-    Object.assign(site, { host, url });
+    registry = await startDockerRegistry();
+    const { host, url, storage } = registry;
+    Object.assign(site, { host, url, storage });
   });
   after(() => registry.stop());
-  return site;
+  return Object.assign(site, { addTo });
 }
 
 /**

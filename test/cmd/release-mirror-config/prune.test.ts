@@ -33,12 +33,13 @@ describe('oc adm-release-mirror-config prune', function () {
   const site = useDockerRegistry();
 
   before(async () => {
-    const components = ['cli', 'etcd'];
-    workshop = await openWorkshop({ release: { components } });
+    const small = { components: ['cli', 'etcd'], layers: 1, baseLayers: 1 };
+    workshop = await openWorkshop({ release: small });
     mirroring = new Mirroring(workshop);
-    old = await addRelease(workshop, { components, version: '4.12.3', seed: 'old' });
+    old = await addRelease(workshop, { ...small, version: '4.12.3', seed: 'old' });
     expect(workshop.release.version).to.equal('4.12.4');
     await mirroring.succeed(['--to-dir=both'], both());
+    await mirroring.succeed([`--to=${site.host}/both/release`], both());
   });
   beforeEach(() => cp(mirroring.path('both'), mirroring.path('mirror'), { recursive: true, verbatimSymlinks: true }));
   afterEach(() => rm(mirroring.path('mirror'), { recursive: true, force: true }));
@@ -70,7 +71,7 @@ describe('oc adm-release-mirror-config prune', function () {
 
   it('removes the releases that are not kept from a registry, with their signatures, and nothing else', async () => {
     const to = `${site.host}/site/release`;
-    await mirroring.succeed([`--to=${to}`], both());
+    await site.addTo('site/release', 'both/release');
     const copy = ['copy', '--all', '--preserve-digests', '--src-tls-verify=false', '--dest-tls-verify=false'];
     const [own] = [...old.images.values()];
     // Another tag leads to an image of the release that goes.
@@ -97,9 +98,8 @@ describe('oc adm-release-mirror-config prune', function () {
   });
 
   it('says that a registry does not delete, in the plan already', async () => {
-    await using fixed = await startDockerRegistry({ deletes: false });
-    const to = `${fixed.host}/site/release`;
-    await mirroring.succeed([`--to=${to}`], both());
+    await using fixed = await startDockerRegistry({ storage: site.storage, deletes: false });
+    const to = `${fixed.host}/both/release`;
     const before = await listTags(to);
     const plan = await prune(`--to=${to}`, '--keep=4.12.4');
     expect(plan.stdout).to.contain('does not delete images: it answered 405').and.contain('delete.enabled');

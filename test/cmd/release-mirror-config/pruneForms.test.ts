@@ -19,7 +19,8 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
 
   afterEach(() => workshop.close());
 
-  const small: ReleaseOptions = { components: ['cli', 'etcd'], layers: 1, baseLayers: 1 };
+  const unsigned = () => false;
+  const small: ReleaseOptions = { components: ['cli', 'etcd'], layers: 1, baseLayers: 1, attachments: unsigned };
   const open = async (options: ReleaseOptions = {}): Promise<void> => {
     workshop = await openWorkshop({ release: { ...small, ...options } });
     mirroring = new Mirroring(workshop);
@@ -65,7 +66,7 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
   };
 
   it('removes a multi-arch release with the images and signatures of each architecture', async () => {
-    await open({ arch: 'multi', listOfOne: 'etcd' });
+    await open({ arch: 'multi', components: ['etcd'], listOfOne: 'etcd', attachments: () => true });
     await expectAlone('multi/release');
     expect(old.children.concat(old.digest).map(attachmentTag)).not.to.include.members(
       (await tagsBelow('all/'))['multi/release'] ?? [],

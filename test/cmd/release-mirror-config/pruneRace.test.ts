@@ -13,7 +13,6 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
-  let kept: TestRelease;
   const site = useDockerRegistry();
   let number = 0;
   let repository = '';
@@ -24,7 +23,9 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
     workshop = await openWorkshop({ release });
     mirroring = new Mirroring(workshop);
     old = await addRelease(workshop, { ...release, version: '4.12.3', seed: 'old' });
-    kept = await addRelease(workshop, { ...small, components: ['cli'], version: '4.12.9', seed: 'kept' });
+    const kept = await addRelease(workshop, { ...small, components: ['cli'], version: '4.12.9', seed: 'kept' });
+    await mirroring.succeed([`--to=${site.host}/kept`], kept.pullspec);
+    await mirroring.succeed([`--to=${site.host}/old`], old.pullspec);
   });
   beforeEach(() => (repository = `site${(number += 1)}/release`));
   after(() => workshop.close());
@@ -91,9 +92,9 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
       let run: Awaited<ReturnType<typeof beginMirroring>>;
 
       beforeEach(async () => {
-        await mirroring.succeed([to()], kept.pullspec);
+        await site.addTo(repository, 'kept');
         run = await beginMirroring(mirrored());
-        await mirroring.succeed([to()], old.pullspec);
+        await site.addTo(repository, 'old');
       });
 
       it('and tagged after the removal: copies again what is missing', async () => {

@@ -22,11 +22,12 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
   const site = useDockerRegistry();
 
   before(async () => {
-    const components = ['cli', 'etcd'];
-    workshop = await openWorkshop({ release: { components } });
+    const small = { components: ['cli', 'etcd'], layers: 1, baseLayers: 1, attachments: () => false };
+    workshop = await openWorkshop({ release: small });
     mirroring = new Mirroring(workshop);
-    old = await addRelease(workshop, { components, version: '4.12.3', seed: 'old' });
+    old = await addRelease(workshop, { ...small, version: '4.12.3', seed: 'old' });
     await mirroring.succeed(['--to-dir=both'], both());
+    await mirroring.succeed([`--to=${site.host}/both`], both());
   });
   beforeEach(() => cp(mirroring.path('both'), mirroring.path('mirror'), { recursive: true, verbatimSymlinks: true }));
   afterEach(() => rm(mirroring.path('mirror'), { recursive: true, force: true }));
@@ -37,8 +38,8 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
     runExecutable('oc-adm_release_mirror_config', workshop.folder, ['prune', '--insecure', ...args]);
 
   it('fails if a registry accepts each DELETE and deletes nothing', async () => {
-    const to = 'unwilling/release';
-    await mirroring.succeed([`--to=${site.host}/${to}`], both());
+    const to = 'unwilling';
+    await site.addTo(to, 'both');
     await using proxy = await startChangeProxy(site.host, (method) => (method === 'DELETE' ? 202 : undefined));
     const { code, stdout, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
     expect(code, stdout).to.equal(1);
@@ -46,8 +47,8 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
   });
 
   it('fails if another program tags an image while releases are removed', async () => {
-    const to = 'busy/release';
-    await mirroring.succeed([`--to=${site.host}/${to}`], both());
+    const to = 'busy';
+    await site.addTo(to, 'both');
     const { digest } = workshop.release;
     const url = `${site.url}/v2/${to}/manifests`;
     const reply = await fetch(`${url}/${digest}`, { headers: { accept: manifestTypes } });

@@ -32,10 +32,12 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   let repository = '';
 
   before(async () => {
-    const release = { components: ['cli', 'etcd'], common: ['etcd'], layers: 1, baseLayers: 1 };
+    const small = { layers: 1, baseLayers: 1, attachments: () => false };
+    const release = { ...small, components: ['cli', 'etcd'], common: ['etcd'] };
     workshop = await openWorkshop({ release });
     mirroring = new Mirroring(workshop);
     old = await addRelease(workshop, { ...release, version: '4.12.3', seed: 'old' });
+    await mirroring.succeed([`--to=${site.host}/both`], both());
   });
   beforeEach(() => (repository = `site${(number += 1)}/release`));
   after(() => workshop.close());
@@ -75,7 +77,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   });
 
   it('lets no other run remove from or mirror to a registry', async () => {
-    await mirroring.succeed([to()], both());
+    await site.addTo(repository, 'both');
     const bundle = await workshop.make();
     const reached = Promise.withResolvers<undefined>();
     const proceed = Promise.withResolvers<undefined>();
@@ -100,7 +102,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   });
 
   it('resumes the run of another machine only with --resume', async () => {
-    await mirroring.succeed([to()], both());
+    await site.addTo(repository, 'both');
     const registries = new Registries(await openAccess({ insecure: true }, {}), makeContext());
     const store = registries.repository({ registry: site.host, repository });
     const process = { host: 'another', kernel: '', pid: 1, started: '1' };
@@ -117,7 +119,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   });
 
   it('removes nothing, and leaves no record, if a tag appears after the plan', async () => {
-    await mirroring.succeed([to()], both());
+    await site.addTo(repository, 'both');
     const before = await listTags(`${site.host}/${repository}`);
     const proxy = await startChangeProxy(site.host, async (method, path) => {
       if (method === 'PUT' && path.includes('prune-unfinished')) await tag('late');
@@ -128,14 +130,15 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   });
 
   it('leaves tags alone that look like its own', async () => {
-    await mirroring.succeed([to()], both());
-    for (const name of ['prune-unfinished', 'prune-unfinished-0123456789ab']) await tag(name);
+    await site.addTo(repository, 'both');
+    const own = ['prune-unfinished', 'prune-unfinished-0123456789ab'];
+    for (const name of own) await tag(name);
     await mirroring.succeed([to()]);
     const { code, stdout, stderr } = await prune(to());
     expect(code, stderr).to.equal(0);
-    expect(stdout).to.contain('2 tags (prune-unfinished, prune-unfinished-0123456789ab)');
+    expect(/2 tags \((.*)\)/.exec(stdout)?.[1]?.split(', ')).to.have.members(own);
     const left = await listTags(`${site.host}/${repository}`);
-    expect(left).to.include.members(['prune-unfinished', 'prune-unfinished-0123456789ab']).and.not.include(old.tag);
+    expect(left).to.include.members(own).and.not.include(old.tag);
   });
 
   it('does not tag a release if an image of it was removed meanwhile, and mirrors it completely the next time', async () => {
@@ -160,7 +163,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
 
   it('completes a manifest list of which the registry lacks an image', async () => {
     await using other = await openWorkshop({
-      release: { arch: 'multi', components: ['etcd'], layers: 1, baseLayers: 1 },
+      release: { arch: 'multi', components: ['etcd'], layers: 1, baseLayers: 1, attachments: () => false },
     });
     await using lax = await startRegistry();
     const mirror = (): Promise<string> => new Mirroring(other).succeed([`--to=${lax.host}/site/release`]);
