@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
@@ -13,7 +13,7 @@ import { Registries } from '../../../lib/content/registry/registries.ts';
 import { ImageGraphReader } from '../../../lib/content/store/imageGraph.ts';
 import { openOrigin } from '../../support/content/origin.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { makeContext } from '../../support/context.ts';
 import { basicUser, startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
@@ -204,13 +204,14 @@ describe('pushBundle', () => {
   describe('to a registry in this process', () => {
     let bundle: TestBundle;
     let registry: TestRegistry;
+    before(async () => {
+      bundle = await makeBundle();
+    });
     beforeEach(async () => {
-      [bundle, registry] = await Promise.all([makeBundle(), startRegistry()]);
+      registry = await startRegistry();
     });
-    afterEach(async () => {
-      await registry.stop();
-      await bundle.remove();
-    });
+    afterEach(() => registry.stop());
+    after(() => bundle.remove());
     const pushed = () => registry.content.repositories.get('a/b');
 
     it('tells what it is going to do and what it has done', async () => {
@@ -281,8 +282,10 @@ describe('pushBundle', () => {
 
     it('names an corrupt blob with the image that needs it, and pushes the others', async () => {
       const layer = ownLayerOf(bundle, 'rhel-coreos-8');
-      await bundle.damage(layer);
-      const error = await failureOf(push(bundle.path, registry.host, 'a/b'), 'digest-mismatch');
+      const path = join(bundle.folder, 'corrupt.tar');
+      await copyFile(bundle.path, path);
+      await flipByte(path, layer);
+      const error = await failureOf(push(path, registry.host, 'a/b'), 'digest-mismatch');
       expect(error.message).to.contain(layer).and.contain('rhel-coreos-8').and.contain('source');
       expect(error.hint).to.contain('verify');
       expect(registry.content.blobs.has(layer)).to.equal(false);
@@ -341,6 +344,8 @@ describe('push', function () {
   let trusting: string[];
   let authority: Authority;
   let registry: DockerRegistry;
+  let to: string;
+  let first: Execution;
   before(async () => {
     [bundle, authority] = await Promise.all([makeBundle(), makeAuthority()]);
     trusting = trustingOptions(bundle);
@@ -356,6 +361,8 @@ describe('push', function () {
         JSON.stringify({ auths: { [registry.host]: { auth } } }),
       );
     }
+    to = `${registry.host}/site/release`;
+    first = await runPush(bundle.path, '--to', to, ...loginWith(basicUser.password));
   });
   after(async () => {
     await registry.stop();
@@ -369,8 +376,7 @@ describe('push', function () {
   ];
 
   it('logs in over TLS, and says what to do next', async () => {
-    const to = `${registry.host}/site/release`;
-    const { code, stdout, stderr } = await runPush(bundle.path, '--to', to, ...loginWith(basicUser.password));
+    const { code, stdout, stderr } = first;
     expect(stderr).to.equal('');
     expect(code).to.equal(0);
     expect(stdout).to.match(/^Pushed\n/);
@@ -388,13 +394,11 @@ describe('push', function () {
   });
 
   it('prints JSON', async () => {
-    const login = loginWith(basicUser.password);
-    await runPush(bundle.path, `--to=${registry.host}/mounted/release`, ...login);
     const { stdout } = await runPush(
       ...[bundle.path, `--to=${registry.host}/json/release`, '-o', 'json'],
       // As users copy it from --to.
-      `--mount-from=${registry.host}/mounted/release`,
-      ...login,
+      `--mount-from=${to}`,
+      ...loginWith(basicUser.password),
     );
     const count = bundle.result.metadata.blobs.length;
     const { blobs, images, release, command, signatures } = JSON.parse(stdout) as PushResult & {
@@ -408,30 +412,25 @@ describe('push', function () {
   });
 
   it('says that there was nothing to do', async () => {
-    const again = [bundle.path, `--to=${registry.host}/again/release`, ...loginWith(basicUser.password)];
-    expect((await runPush(...again)).stdout).to.match(/^Pushed\n/);
-    const { code, stdout } = await runPush(...again);
+    const { code, stdout } = await runPush(bundle.path, `--to=${to}`, ...loginWith(basicUser.password));
     expect(code).to.equal(0);
     expect(stdout).to.match(/^Nothing to do/);
   });
 
   it('says which registry refuses a password, once and without it', async () => {
-    const { code, stderr } = await runPush(
-      ...[bundle.path, '-v', `--to=${registry.host}/site/release`],
-      ...loginWith('wrong-password'),
-    );
+    const { code, stderr } = await runPush(bundle.path, '-v', `--to=${to}`, ...loginWith('wrong-password'));
     expect(code).to.equal(1);
     expect(stderr).to.contain(registry.host).and.not.contain('wrong-password:').and.not.contain('could not be copied');
     expect(stderr).to.match(/error \([a-z-]+\): .*(credentials|login|user)/);
   });
 
-  for (const [to, why] of [
+  for (const [wrong, why] of [
     ['registry.test/site/release:tag', 'has a tag or a digest'],
     [`registry.test/site/release@sha256:${'0'.repeat(64)}`, 'has a tag or a digest'],
     ['registry.test', 'lacks a repository'],
   ] as const) {
-    it(`refuses --to ${to.slice(0, 40)}`, async () => {
-      const { code, stderr } = await runPush(bundle.path, '--to', to);
+    it(`refuses --to ${wrong.slice(0, 40)}`, async () => {
+      const { code, stderr } = await runPush(bundle.path, '--to', wrong);
       expect(code).to.equal(2);
       expect(stderr).to.contain(why);
     });
