@@ -163,7 +163,7 @@ describe('metadata.json of each kind of bundle', () => {
   // MUTATIONS=100000 runs the campaign. Each mutation that is accepted differs from what was signed in claims only.
   it('means what was signed, or is refused, after any mutation', async function () {
     this.timeout(0);
-    const count = Number(process.env['MUTATIONS'] ?? 2000);
+    const count = Number(process.env['MUTATIONS'] ?? 1000);
     const seed = Number(process.env['MUTATION_SEED'] ?? 1);
     const claims = claimedValues();
     const tally = { malformed: 0, contradicted: 0, claims: 0 };
