@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
@@ -276,47 +276,6 @@ describe('oc adm-release-mirror-config', () => {
       );
     });
 
-    it('knows which repository the release came from', async () => {
-      await open();
-      const { release } = workshop;
-      await mirroring.succeed(['--to-dir=mirror']);
-      await disconnect();
-      const to = [`--to=${site.host}/site/release`, '--dry-run'];
-      for (const [named, options] of [
-        [`file://openshift/release:${release.tag}`, ['--from-dir=mirror']],
-        [mirroring.path('mirror'), []],
-      ] as const) {
-        const stdout = await mirroring.succeed([...options, ...to], named);
-        expect(stdout).to.contain(`source: ${release.registry}/${release.releaseRepository}\n`);
-        expect(stdout).not.to.contain('quay.io');
-      }
-      await mirroring.succeed(['--from-dir=mirror', '--to-dir=copy'], release.version);
-      const stdout = await mirroring.succeed(['--from-dir=copy', ...to], release.version);
-      expect(stdout).to.contain(`source: ${release.registry}/${release.releaseRepository}\n`);
-    });
-
-    it('refuses a tag that leads to another release than it says', async () => {
-      await open();
-      await mirroring.succeed(['--to-dir=mirror']);
-      const tags = mirroring.path('mirror/v2/openshift/release/manifests');
-      await symlink(workshop.release.digest, join(tags, '4.12.9-x86_64'));
-      const stderr = await mirroring.fail(
-        ['--from-dir=mirror', '--to-dir=copy'],
-        1,
-        'file://openshift/release:4.12.9-x86_64',
-      );
-      expect(stderr).to.contain('is of version 4.12.4, not 4.12.9');
-    });
-
-    it('makes only the configuration when only that is asked for', async () => {
-      await open();
-      await mirroring.succeed(['--to-dir=mirror']);
-      await disconnect();
-      const stdout = await mirroring.succeed(['--from-dir=mirror', '--config-to-dir=config'], workshop.release.version);
-      expect(stdout).to.match(/^Configmap config\/signature\/sha256\/\w{16}\.yaml created\n/);
-      expect(stdout).not.to.contain('Success');
-    });
-
     it('reads what oc wrote', async () => {
       await open();
       const { release } = workshop;
@@ -438,13 +397,6 @@ describe('oc adm-release-mirror-config', () => {
       await mirroring.succeed(['--to-dir=mirror'], bundle);
       await mirroring.succeed(['--from-dir=mirror', `--to=${site.host}/again/release`], release.version);
       expect(pushed('again/tools/extra')?.tags.get(tag)).to.equal(digest);
-    });
-
-    it('names existing versions if the requested one is missing', async () => {
-      await open();
-      await mirroring.succeed(['--to-dir=mirror']);
-      const stderr = await mirroring.fail(['--from-dir=mirror', '--config-to-dir=config'], 1, '4.12.5');
-      expect(stderr).to.match(/has no release 4\.12\.5 for x86_64\nhint: .*4\.12\.4/);
     });
   });
 
@@ -656,39 +608,100 @@ describe('oc adm-release-mirror-config', () => {
       expect(stderr.match(/^error \([a-z-]+\): .*/gm)).to.have.length(1);
     });
   });
+});
 
-  describe('refuses', () => {
-    const to = '--to=registry.test/a/b';
-    const wrong: readonly (readonly [args: readonly string[], message: RegExp, release?: string])[] = [
-      [['--to-dir=mirror'], /no release is named/, ''],
-      [[], /unknown command “lst”\nhint: Did you mean list\?/, 'lst'],
-      [['4.20.3'], /unknown command “mirror”\nhint: Did you mean “oc adm-release-mirror-config 4\.20\.3”\?/, 'mirror'],
-      [[to, '--path-from=4.12.4'], /a path of updates has two ends/, ''],
-      [[to, '--path-from=4.12.4', '--to-version=4.12.5'], /named twice: by a path/, '4.12.4'],
-      [[to], /has a comma without a release/, '4.12.4,'],
-      [[to, '--to-release-image=registry.test/a/b:c'], /several releases need one each/, '4.12.4,4.12.5'],
-      [['--from=4.12.4', to], /given twice/, '4.12.4'],
-      [[], /nothing says where the release goes/, '4.12.4'],
-      [[to, '--to-image-stream=release'], /exclude each other/, '4.12.4'],
-      [[to, '--skip-release-image', '--to-release-image=registry.test/a/c:d'], /leaves out the image/, '4.12.4'],
-      [['--to-release-image=registry.test/a/c:d', '--config-to-dir=c'], /needs --to or --to-dir/, '4.12.4'],
-      [[to, '--overwrite'], /--overwrite replaces objects/, '4.12.4'],
-      [['--to=registry.test/a/b:tag'], /has a tag/, '4.12.4'],
-      [[`--to=registry.test/a/b@sha256:${'0'.repeat(64)}`], /has a digest/, '4.12.4'],
-      [['--to=release'], /names no registry/, '4.12.4'],
-      [['--to=${component}'], /destination \$\{component\} cannot be used/, '4.12.4'],
-      [['--to=s3://s3.amazonaws.com/region/bucket'], /s3:\/\/ is no place/, '4.12.4'],
-      [['--to=file://../release'], /cannot be a repository in a directory/, '4.12.4'],
-      [['--config-to-dir=c', '--graph-data=x.tar'], /--graph-data needs/, '4.12.4'],
-      [[to], /is not the version of a release/, '4.12'],
-      [[to, '--print-mirror-instructions=all'], /idms"?, "?icsp"?, "?none/, '4.12.4'],
-      [[to], /is not an image of a mirror directory/, 'file://openshift/release'],
-    ];
-    for (const [args, message, release] of wrong) {
-      it([release, ...args].join(' ').slice(0, 70), async () => {
-        await open();
-        expect(await mirroring.fail(args, 2, release)).to.match(message);
-      });
-    }
+describe('oc adm-release-mirror-config from a directory, with no network', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let site: TestRegistry;
+  before(async () => {
+    site = await startRegistry();
+    workshop = await openWorkshop({ release: { layers: 1, baseLayers: 1 } });
+    mirroring = new Mirroring(workshop);
+    await mirroring.succeed(['--to-dir=mirror']);
+    await Promise.all([workshop.registry.stop(), workshop.signatures.stop()]);
   });
+  after(async () => {
+    await site.stop();
+    await workshop.close();
+  });
+
+  it('knows which repository the release came from', async () => {
+    const { release } = workshop;
+    const to = [`--to=${site.host}/site/release`, '--dry-run'];
+    for (const [named, options] of [
+      [`file://openshift/release:${release.tag}`, ['--from-dir=mirror']],
+      [mirroring.path('mirror'), []],
+    ] as const) {
+      const stdout = await mirroring.succeed([...options, ...to], named);
+      expect(stdout).to.contain(`source: ${release.registry}/${release.releaseRepository}\n`);
+      expect(stdout).not.to.contain('quay.io');
+    }
+    await mirroring.succeed(['--from-dir=mirror', '--to-dir=copy'], release.version);
+    const stdout = await mirroring.succeed(['--from-dir=copy', ...to], release.version);
+    expect(stdout).to.contain(`source: ${release.registry}/${release.releaseRepository}\n`);
+  });
+
+  it('refuses a tag that leads to another release than it says', async () => {
+    await cp(mirroring.path('mirror'), mirroring.path('tagged'), { recursive: true, verbatimSymlinks: true });
+    const tags = mirroring.path('tagged/v2/openshift/release/manifests');
+    await symlink(workshop.release.digest, join(tags, '4.12.9-x86_64'));
+    const stderr = await mirroring.fail(
+      ['--from-dir=tagged', '--to-dir=copy'],
+      1,
+      'file://openshift/release:4.12.9-x86_64',
+    );
+    expect(stderr).to.contain('is of version 4.12.4, not 4.12.9');
+  });
+
+  it('makes only the configuration when only that is asked for', async () => {
+    const stdout = await mirroring.succeed(['--from-dir=mirror', '--config-to-dir=config'], workshop.release.version);
+    expect(stdout).to.match(/^Configmap config\/signature\/sha256\/\w{16}\.yaml created\n/);
+    expect(stdout).not.to.contain('Success');
+  });
+
+  it('names existing versions if the requested one is missing', async () => {
+    const stderr = await mirroring.fail(['--from-dir=mirror', '--config-to-dir=config'], 1, '4.12.5');
+    expect(stderr).to.match(/has no release 4\.12\.5 for x86_64\nhint: .*4\.12\.4/);
+  });
+});
+
+describe('oc adm-release-mirror-config refuses', () => {
+  let mirroring: Mirroring;
+  before(async () => {
+    mirroring = new Mirroring(await openWorkshop());
+  });
+  after(() => mirroring.workshop.close());
+
+  const to = '--to=registry.test/a/b';
+  const wrong: readonly (readonly [args: readonly string[], message: RegExp, release?: string])[] = [
+    [['--to-dir=mirror'], /no release is named/, ''],
+    [[], /unknown command “lst”\nhint: Did you mean list\?/, 'lst'],
+    [['4.20.3'], /unknown command “mirror”\nhint: Did you mean “oc adm-release-mirror-config 4\.20\.3”\?/, 'mirror'],
+    [[to, '--path-from=4.12.4'], /a path of updates has two ends/, ''],
+    [[to, '--path-from=4.12.4', '--to-version=4.12.5'], /named twice: by a path/, '4.12.4'],
+    [[to], /has a comma without a release/, '4.12.4,'],
+    [[to, '--to-release-image=registry.test/a/b:c'], /several releases need one each/, '4.12.4,4.12.5'],
+    [['--from=4.12.4', to], /given twice/, '4.12.4'],
+    [[], /nothing says where the release goes/, '4.12.4'],
+    [[to, '--to-image-stream=release'], /exclude each other/, '4.12.4'],
+    [[to, '--skip-release-image', '--to-release-image=registry.test/a/c:d'], /leaves out the image/, '4.12.4'],
+    [['--to-release-image=registry.test/a/c:d', '--config-to-dir=c'], /needs --to or --to-dir/, '4.12.4'],
+    [[to, '--overwrite'], /--overwrite replaces objects/, '4.12.4'],
+    [['--to=registry.test/a/b:tag'], /has a tag/, '4.12.4'],
+    [[`--to=registry.test/a/b@sha256:${'0'.repeat(64)}`], /has a digest/, '4.12.4'],
+    [['--to=release'], /names no registry/, '4.12.4'],
+    [['--to=${component}'], /destination \$\{component\} cannot be used/, '4.12.4'],
+    [['--to=s3://s3.amazonaws.com/region/bucket'], /s3:\/\/ is no place/, '4.12.4'],
+    [['--to=file://../release'], /cannot be a repository in a directory/, '4.12.4'],
+    [['--config-to-dir=c', '--graph-data=x.tar'], /--graph-data needs/, '4.12.4'],
+    [[to], /is not the version of a release/, '4.12'],
+    [[to, '--print-mirror-instructions=all'], /idms"?, "?icsp"?, "?none/, '4.12.4'],
+    [[to], /is not an image of a mirror directory/, 'file://openshift/release'],
+  ];
+  for (const [args, message, release] of wrong) {
+    it([release, ...args].join(' ').slice(0, 70), async () => {
+      expect(await mirroring.fail(args, 2, release)).to.match(message);
+    });
+  }
 });
