@@ -333,7 +333,7 @@ describe('controlRollout', () => {
         expect([pins(), paused(), signatures(), rollout.site.requests]).to.deep.equal([[], before, 0, []]);
         if (!repair) return;
         repair();
-        await rollout.untilPhase('Completed', 'upgrade-4.19.4-amd64');
+        await rollout.until(() => rollout.condition('Ready', 'upgrade-4.19.4-amd64').startsWith('True'));
       });
     }
 

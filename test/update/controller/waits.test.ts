@@ -194,8 +194,7 @@ describe('a wait of the controller', () => {
       }
       wait.end(rollout);
       rollout.site.wake();
-      await rollout.untilPhase('Completed');
-      expect(rollout.condition('Stalled')).not.to.match(/^True/);
+      await rollout.until(() => !isWaiting(wait) && !rollout.condition('Stalled').startsWith('True'));
     });
   }
 });
