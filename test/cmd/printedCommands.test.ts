@@ -69,7 +69,7 @@ describe('printed commands with awkward names', () => {
 
   it('work for volumes, and on their page', async () => {
     for (const name of await readdir(output)) if (name.startsWith('upgrade-')) await rm(join(output, name));
-    const { name } = await createAndFollow({ 'volume-size': '100k' });
+    const { name } = await createAndFollow({ 'volume-size': '50k' });
     expect(await readdir(output)).to.include(`${name}.001`);
     expect(await followPage(name)).to.contain(`${name}.001: OK`);
   });

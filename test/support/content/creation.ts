@@ -250,7 +250,7 @@ export async function addRelease(
 ): Promise<TestRelease> {
   const { registry, signatures, key } = workshop;
   const release = buildRelease({
-    components: 4,
+    ...{ components: 4, layers: 1, baseLayers: 1 },
     registry: registry.host,
     verification: { publicKey: key.publicKey, stores: [signatures.url] },
     ...options,

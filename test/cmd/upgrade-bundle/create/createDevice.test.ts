@@ -147,7 +147,7 @@ describe('create --device', () => {
 
     const worn = await drives.plug(await drives.makeImage(8));
     const script = join(workshop.folder, 'bin', 'blockdev');
-    const spoil = 'printf corrupt | dd of="$2" bs=1 seek=100000 conv=notrunc,fsync status=none';
+    const spoil = 'printf corrupt | dd of="$2" bs=1 seek=50000 conv=notrunc,fsync status=none';
     await writeFile(script, `#!/bin/sh\n${spoil}\nPATH=/usr/sbin:/sbin exec blockdev "$@"\n`, { mode: 0o755 });
     const { code, stderr } = await create(worn.device);
     expect(code).to.equal(1);
