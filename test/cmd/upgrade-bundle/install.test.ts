@@ -5,12 +5,14 @@ import { expect } from 'chai';
 import { readExecutables } from '../../../lib/update/install/executable.ts';
 import manifest from '../../../package.json' with { type: 'json' };
 import { planInstallation } from '../../../lib/update/install/installation.ts';
+import { awaitMirrors } from '../../../lib/update/mirror/mirrorInstallation.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { node, reportMirror } from '../../fakes/cluster/site.ts';
 import { runOutOfTime } from '../../support/clock.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import type { Execution } from '../../support/program/execution.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 
 const { version } = manifest;
@@ -87,7 +89,8 @@ describe('oc adm-upgrade-bundle install', () => {
       .and.to.include('journalctl -u oc-upgrade-bundle-mirror');
     for (const other of [{ port: 9700 }, { content: 'metadata' }] as const) {
       reportMirror(site.server, 'master-0', other);
-      expect((await run('--timeout=1s')).stderr, JSON.stringify(other)).to.include('no mirror runs on master-0');
+      const waiting = awaitMirrors(site.cluster, { timeout: 0 }, site.context);
+      expect((await failureOf(waiting, 'not-ready')).message).to.include('no mirror runs on master-0');
     }
     reportMirror(site.server, 'master-0');
     const { stdout, stderr } = await run();
@@ -96,16 +99,14 @@ describe('oc adm-upgrade-bundle install', () => {
     );
   });
 
+  const kindsIn = (text: string): string[] => [...text.matchAll(/^kind: (\w+)$/gm)].map(([, kind = '']) => kind);
+
   it('prints the objects for a GitOps repository, and writes nothing', async () => {
     const { revision } = site.server.objects;
     const { stdout, stderr, code } = await install(
-      `--executable=${executable}`,
-      '-o',
-      'yaml',
-      '--admission-policy=deny',
+      ...[`--executable=${executable}`, '-o', 'yaml', '--admission-policy=deny'],
     );
     expect(code, stderr).to.equal(0);
-    const kinds = (text: string): string[] => [...text.matchAll(/^kind: (\w+)$/gm)].map(([, kind = '']) => kind);
     expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
     // The objects are recorded in test/golden/cluster.
     const executables = await readExecutables([executable]);
@@ -113,9 +114,15 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
     expect(stdout).not.to.contain('kind: Secret');
     expect(site.server.objects.revision).to.equal(revision);
+  });
+
+  it('prints the objects of a dry run without an executable', async () => {
     const plan = await install('--dry-run=client', '-o', 'yaml');
     expect(plan.code, plan.stderr).to.equal(0);
-    expect(kinds(plan.stdout).filter((kind) => kind === 'DaemonSet')).to.have.length(2);
+    expect(kindsIn(plan.stdout).filter((kind) => kind === 'DaemonSet')).to.have.length(2);
+  });
+
+  it('prints the objects that keep images only if nodes need no reboot for them, the first one first', async () => {
     const keeping = await install(`--executable=${executable}`, '-o', 'yaml', '--keep-images');
     expect(keeping.stderr).to.match(
       /^error \([a-z-]+\): .* cannot change the container runtime of nodes without rebooting each of them\nhint: /,
@@ -124,18 +131,23 @@ describe('oc adm-upgrade-bundle install', () => {
     site.server.put({ apiVersion: 'operator.openshift.io/v1', kind: 'MachineConfiguration', metadata, spec: {} });
     const both = await install(`--executable=${executable}`, '-o', 'yaml', '--keep-images');
     expect(both.stderr).to.match(/^warning: apply the MachineConfiguration first/);
-    expect(kinds(both.stdout)[0]).to.equal('MachineConfiguration');
-    expect(kinds(both.stdout).slice(-3)).to.deep.equal(['DaemonSet', 'MachineConfig', 'MachineConfig']);
-    const hasty = await install(`--executable=${executable}`, '--wait=false', '--keep-images');
-    expect(hasty.code).to.equal(2);
-    const refuse = async (...args: string[]): Promise<string> => {
-      const { stderr } = await install(`--executable=${executable}`, ...args);
-      return /^error \([a-z-]+\): (.*)$/m.exec(stderr)?.[1] ?? stderr;
-    };
-    expect(await refuse('--mirror-quota=45Gi')).to.equal('--mirror-quota needs --mirror');
-    expect(await refuse('--mirror-content=all')).to.equal('--mirror-content needs --mirror');
+    expect(kindsIn(both.stdout)[0]).to.equal('MachineConfiguration');
+    expect(kindsIn(both.stdout).slice(-3)).to.deep.equal(['DaemonSet', 'MachineConfig', 'MachineConfig']);
     expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
   });
+
+  for (const [words, message] of [
+    [['--wait=false', '--keep-images'], /^--keep-images needs --wait/],
+    [['--mirror-quota=45Gi'], /^--mirror-quota needs --mirror$/],
+    [['--mirror-content=all'], /^--mirror-content needs --mirror$/],
+  ] as const) {
+    it(`refuses ${words.join(' ')}`, async () => {
+      const { code, stderr } = await install(`--executable=${executable}`, ...words);
+      expect(code).to.equal(2);
+      expect(/^error \([a-z-]+\): (.*)$/m.exec(stderr)?.[1] ?? stderr).to.match(message);
+      expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
+    });
+  }
 
   it('prints the result as JSON, of a dry run too', async () => {
     const json = async (...args: string[]): Promise<Record<string, unknown>> => {
