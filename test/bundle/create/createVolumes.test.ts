@@ -21,14 +21,14 @@ import { executableOf } from '../../support/program/executables.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { run } from '../../support/peers.ts';
 
-const split = { 'volume-size': '4M' };
+const split = { 'volume-size': '400k' };
 
 describe('create --volume-size', () => {
   let workshop: Workshop;
   let reference: string;
   let joined: Buffer;
   before(async () => {
-    workshop = await openWorkshop({ release: { components: 4, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
+    workshop = await openWorkshop({ release: { components: 4, layers: 1, baseLayers: 1, layerSize: 250_000 } });
     reference = await workshop.make({ ...split, output: join(workshop.folder, 'reference') });
     joined = await joinVolumes(reference);
   });
@@ -67,7 +67,7 @@ describe('create --volume-size', () => {
   it('makes volumes that sha256sum checks, and that cat and tar read', async () => {
     const { code, stdout, stderr } = await workshop.create(split);
     expect(code, stderr).to.equal(0);
-    expect(stdout).to.match(/Volumes +4 files of 3\.8 MiB: upgrade-4\.12\.4-x86_64\.tar\.000 to .*\.003/);
+    expect(stdout).to.match(/Volumes +4 files of 391 KiB: upgrade-4\.12\.4-x86_64\.tar\.000 to .*\.003/);
     await expectClean(workshop.bundle, 4);
     const script = `cat ${workshop.bundle}.??? | tar -t`;
     expect(execFileSync('sh', ['-c', script], { encoding: 'utf8' })).to.match(/^metadata\.json\nconfig\//);
@@ -97,7 +97,7 @@ describe('create --volume-size', () => {
     const { outcome, volumes } = JSON.parse(stdout) as { outcome: string; volumes: { name: string; size: number }[] };
     expect(outcome).to.equal('planned');
     expect(volumes.map(({ name }) => name)).to.deep.equal(await listVolumes(reference));
-    expect(volumes[0]?.size).to.equal(4_000_000);
+    expect(volumes[0]?.size).to.equal(400_000);
     expect(await readdir(workshop.output).catch(() => [])).to.deep.equal([]);
   });
 
@@ -113,8 +113,8 @@ describe('create --volume-size', () => {
     const forms = [
       [{}, 0],
       [split, 4],
-      [{ 'volume-size': '2M' }, 7],
-      [{ 'volume-size': '5M' }, 3],
+      [{ 'volume-size': '200k' }, 7],
+      [{ 'volume-size': '500k' }, 3],
       [{}, 0],
     ] as const;
     for (const [changes, count] of forms) {
@@ -129,7 +129,7 @@ describe('create --volume-size', () => {
     const from = workshop.registry.requests.length;
     const { stdout, stderr } = await workshop.create(split);
     expect(stdout)
-      .to.match(/Volumes +4 files of 3\.8 MiB/)
+      .to.match(/Volumes +4 files of 391 KiB/)
       .and.to.match(/Fetched +0 B$/m);
     expect(stderr)
       .to.match(/MiB in \d+ blobs are copied from /)
@@ -141,20 +141,20 @@ describe('create --volume-size', () => {
     const volume = await open(`${path}.001`, 'r+');
     await volume.write('corrupt!', 100);
     await volume.close();
-    const again = await workshop.create({ 'volume-size': '2M' });
+    const again = await workshop.create({ 'volume-size': '200k' });
     expect(again.stderr).to.match(/^warning: .*digest.*: fetching it$/m);
-    expect(blobBytes(workshop.registry, from, payload)).to.be.within(2_000_000, 3_000_000);
+    expect(blobBytes(workshop.registry, from, payload)).to.be.within(200_000, 300_000);
     await expectClean(path, 7);
     expect((await program('verify', path)).code).to.equal(0);
   });
 
   it('takes away what was begun in another form', async () => {
-    for (const changes of [{}, { 'volume-size': '2M' }]) {
-      workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 2_000_000 });
+    for (const changes of [{}, { 'volume-size': '200k' }]) {
+      workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 1_000_000 });
       const from = workshop.registry.requests.length;
       const interruption = new AbortController();
       const running = workshop.create(changes, {}, interruption.signal);
-      await until(() => blobBytes(workshop.registry, from) > 1_500_000);
+      await until(() => blobBytes(workshop.registry, from) > 150_000);
       interruption.abort();
       expect((await running).code).to.equal(130);
       expect(await listBundles(workshop.output)).to.deep.equal([]);
@@ -175,8 +175,8 @@ describe('create --volume-size', () => {
 
   it('names the option that helps if a file system cannot hold a file of that size', async () => {
     const executable = executableOf('oc-adm_upgrade_bundle');
-    // 4000 blocks of 1024 bytes, instead of the 4 GiB of FAT32.
-    const script = ['-c', 'ulimit -f 4000; exec "$0" "$@"', process.execPath, executable, 'create'];
+    // 1000 blocks of 1024 bytes, instead of the 4 GiB of FAT32.
+    const script = ['-c', 'ulimit -f 1000; exec "$0" "$@"', process.execPath, executable, 'create'];
     const env = { PATH: process.env['PATH'], HOME: workshop.folder };
     const { stderr: failed } = await run('bash', [...script, ...workshop.options()], { env });
     expect(failed).to.match(/^error \([a-z-]+\): .*cannot hold a file that large/m);
