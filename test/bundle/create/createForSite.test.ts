@@ -168,25 +168,25 @@ describe('create --for', () => {
         },
       ],
     };
-    const warningsOf = async (name: string, site: SiteReport): Promise<string[]> => {
-      const file = await workshop.write(name, formatSiteReport(site));
+    const warn = async (site: SiteReport): Promise<string> => {
+      const file = await workshop.write('blocked.json', formatSiteReport(site));
       const options = { for: file, 'dry-run': true, output: `${workshop.folder}/blocked` } as const;
-      const { stderr } = await workshop.create(options);
-      return stderr.split('\n').flatMap((line) => /^warning: at the site: (.*)/.exec(line)?.[1] ?? []);
+      return (await workshop.create(options)).stderr;
     };
-    expect(await warningsOf('old.json', old)).to.deep.equal([
+    const warningsIn = (stderr: string): string[] =>
+      stderr.split('\n').flatMap((line) => /^warning: at the site: (.*)/.exec(line)?.[1] ?? []);
+    const stderr = await warn(old);
+    expect(warningsIn(stderr)).to.deep.equal([
       'node/worker-0 is not ready',
       'clusterversion/version must not be updated to another minor version: etcd is too old',
       'the feature set CustomNoUpgrade (NewOlm) prevents updates to another minor version',
       'Kubernetes 1.25 removes the API podsecuritypolicies.v1beta1.policy, which system:serviceaccount:app:deployer used',
       'the update to 4.12.4 requires the acknowledgement ack-4.11-kube-1.25-api-removals-in-4.12: “Migrate them.”',
     ]);
-    expect(await warningsOf('patch.json', { ...old, version: '4.12.3' })).to.deep.equal(['node/worker-0 is not ready']);
-    const output = `${workshop.folder}/blocked`;
-    const { stderr } = await workshop.create({ for: `${workshop.folder}/old.json`, 'dry-run': true, output });
     expect(stderr).to.match(
       /operator web 1\.0\.3 at the site supports OpenShift up to 4\.11, and the bundle has no version/,
     );
+    expect(warningsIn(await warn({ ...old, version: '4.12.3' }))).to.deep.equal(['node/worker-0 is not ready']);
   });
 
   it('says the same of a bundle that exists', async () => {

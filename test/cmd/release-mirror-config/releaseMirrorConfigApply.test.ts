@@ -71,10 +71,12 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(writes()).to.have.length(count);
   });
 
+  const applying = (): string[] => ['--apply-config', '--overwrite', kubeconfig, '--config-to-dir=config'];
+
   it('takes no mirror away, neither in the cluster nor in a folder, whichever options are given', async () => {
     await open();
     const { registry } = workshop;
-    const options = ['--apply-config', '--overwrite', kubeconfig, '--config-to-dir=config'];
+    const options = applying();
     const mirrors = async (): Promise<string[]> => {
       const files = await readdir(mirroring.path('config/mirrors'));
       const texts = await Promise.all(files.map((name) => readFile(mirroring.path('config/mirrors', name), 'utf8')));
@@ -90,8 +92,13 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(await mirrors()).to.include.members(
       ['4.12.4', 'next', 'releases'].map((name) => `${registry.host}/site/${name}`),
     );
+  });
 
-    // The object of an earlier version, and an edited one.
+  it('keeps mirrors of an object of an earlier version, and of an edited one, and names them', async () => {
+    await open();
+    const { registry } = workshop;
+    const options = applying();
+    await mirroring.succeed([`--to=${registry.host}/site/next`, ...options]);
     await rm(mirroring.path('config'), { recursive: true });
     const edited = mirrorSets().find((set) => JSON.stringify(set).includes('/site/next'));
     const entry = { source: 'quay.io/a/b', mirrors: ['registry.test/a/b'] };
