@@ -31,7 +31,7 @@ describe('planMirror and runMirror', () => {
 
   const open = async (options: ReleaseOptions = {}): Promise<void> => {
     [source, site, folder] = await Promise.all([startRegistry(), startRegistry(), makeFolder()]);
-    release = buildRelease({ components: 4, registry: source.host, ...options });
+    release = buildRelease({ components: 4, layers: 1, baseLayers: 1, registry: source.host, ...options });
     release.addTo(source.content);
     context = makeContext();
     const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
