@@ -26,6 +26,8 @@ import { repack } from '../../support/archive/repack.ts';
 import { acceptUnsigned } from '../../support/release/trust.ts';
 
 const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+/** One layer of each image, and one that all share. */
+const small = { layers: 1, baseLayers: 1 };
 const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
 
 /** Pushes a bundle, or a mirror directory, to a registry without a login. */
@@ -92,7 +94,7 @@ describe('pushBundle', () => {
     let first: PushResult;
     before(async () => {
       [bundle, registry] = await Promise.all([
-        makeBundle({ extraImages: [extra] }),
+        makeBundle({ ...small, extraImages: [extra] }),
         startDockerRegistry({ inMemory: true }),
       ]);
       first = await push(bundle.path, registry.host, 'site/release');
@@ -186,7 +188,7 @@ describe('pushBundle', () => {
     });
 
     it('pushes lists with all that is in them', async () => {
-      await using multi = await makeBundle({ arch: 'multi', listOfOne: 'machine-os-content' });
+      await using multi = await makeBundle({ ...small, arch: 'multi', listOfOne: 'machine-os-content' });
       const { release } = multi;
       await push(multi.path, registry.host, 'multi/release');
       const place = `${registry.host}/multi/release`;
@@ -205,7 +207,7 @@ describe('pushBundle', () => {
     let bundle: TestBundle;
     let registry: TestRegistry;
     before(async () => {
-      bundle = await makeBundle();
+      bundle = await makeBundle(small);
     });
     beforeEach(async () => {
       registry = await startRegistry();
@@ -347,7 +349,7 @@ describe('push', function () {
   let to: string;
   let first: Execution;
   before(async () => {
-    [bundle, authority] = await Promise.all([makeBundle(), makeAuthority()]);
+    [bundle, authority] = await Promise.all([makeBundle(small), makeAuthority()]);
     trusting = trustingOptions(bundle);
     registry = await startDockerRegistry({
       certificate: await authority.issue(),
@@ -441,7 +443,7 @@ describe('push of untrusted content', () => {
   let signed: TestBundle;
   let registry: TestRegistry;
   before(async () => {
-    [signed, registry] = await Promise.all([makeBundle(), startRegistry()]);
+    [signed, registry] = await Promise.all([makeBundle(small), startRegistry()]);
   });
   after(async () => {
     await registry.stop();
@@ -454,7 +456,7 @@ describe('push of untrusted content', () => {
     runPush(path, `--to=${registry.host}/a/b`, '--insecure', ...args);
 
   it('refuses an unsigned bundle, unless that is allowed', async () => {
-    await using unsigned = await makeBundle({ signed: false });
+    await using unsigned = await makeBundle({ ...small, signed: false });
     const refused = await push(unsigned.path, ...trustingOptions(unsigned));
     expect(refused.code).to.equal(1);
     expect(refused.stderr).to.match(/error \([a-z-]+\): no signature of sha256:.* was found/);
