@@ -24,6 +24,8 @@ import { extraImage } from '../support/release/extraImage.ts';
 import { listValues, MetadataMutations } from '../support/content/metadataMutations.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
+/** One layer of each image, and one that all share. */
+const small = { layers: 1, baseLayers: 1 };
 const risks = [{ name: 'SlowDisks', message: 'Disks are “slow”.', url: 'https://example.com/?a=1&b=2' }];
 
 describe('metadata.json of each kind of bundle', () => {
@@ -36,13 +38,16 @@ describe('metadata.json of each kind of bundle', () => {
   };
   before(async () => {
     const extraImages = [extraImage(), extraImage({ seed: 'other', repository: 'example/other' })];
-    const usual = await keep('a usual one', await makeBundle({ extraImages }));
-    const risky = await makeBundle({ seed: 'risky', version: '4.12.5' });
+    const usual = await keep('a usual one', await makeBundle({ ...small, extraImages }));
+    const risky = await makeBundle({ ...small, seed: 'risky', version: '4.12.5' });
     await keep('one with risks', risky, await repack(risky.path, join(risky.folder, 'risky.tar'), addRisks));
-    await keep('several releases', await makeBundle({ earlier: [{ version: '4.12.3', seed: 'first' }], extraImages }));
-    await keep('a delta', await makeBundle({ version: '4.12.6', extraImages, base: usual.path }));
-    await keep('volumes', await makeBundle({ seed: 'volumes', volumeSize: 100_000 }));
-    await keep('several architectures', await makeBundle({ arch: 'multi' }));
+    await keep(
+      'several releases',
+      await makeBundle({ ...small, earlier: [{ version: '4.12.3', seed: 'first' }], extraImages }),
+    );
+    await keep('a delta', await makeBundle({ ...small, version: '4.12.6', extraImages, base: usual.path }));
+    await keep('volumes', await makeBundle({ ...small, seed: 'volumes', volumeSize: 50_000 }));
+    await keep('several architectures', await makeBundle({ ...small, arch: 'multi' }));
   });
   after(async () => {
     for (const bundle of opened.values()) await bundle[Symbol.asyncDispose]();
