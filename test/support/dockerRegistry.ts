@@ -48,15 +48,15 @@ export interface SuiteRegistry extends Pick<DockerRegistry, 'host' | 'url' | 'st
   addTo(repository: string, from: string): Promise<void>;
 }
 
-/** Starts a registry before the tests of a suite, and stops it after them. */
-export function useDockerRegistry(): SuiteRegistry {
+/** Starts a registry before the tests of a suite, and stops it after them. `addTo` needs one that keeps files. */
+export function useDockerRegistry({ inMemory = true } = {}): SuiteRegistry {
   const site = { host: '', url: '', storage: '' };
   const folderOf = (repository: string): string => join(site.storage, 'docker/registry/v2/repositories', repository);
   const addTo = (repository: string, from: string): Promise<void> =>
     cp(folderOf(from), folderOf(repository), { recursive: true });
   let registry: DockerRegistry;
   before(async () => {
-    registry = await startDockerRegistry();
+    registry = await startDockerRegistry({ inMemory });
     const { host, url, storage } = registry;
     Object.assign(site, { host, url, storage });
   });

@@ -13,7 +13,7 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
-  const site = useDockerRegistry();
+  const site = useDockerRegistry({ inMemory: false });
   let number = 0;
   let repository = '';
 

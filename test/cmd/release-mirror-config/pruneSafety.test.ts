@@ -19,7 +19,7 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
-  const site = useDockerRegistry();
+  const site = useDockerRegistry({ inMemory: false });
 
   before(async () => {
     const small = { components: ['cli', 'etcd'], layers: 1, baseLayers: 1, attachments: () => false };

@@ -27,7 +27,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
   let workshop: Workshop;
   let mirroring: Mirroring;
   let old: TestRelease;
-  const site = useDockerRegistry();
+  const site = useDockerRegistry({ inMemory: false });
   let number = 0;
   let repository = '';
 
