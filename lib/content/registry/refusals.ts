@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { PluginError, type ErrorCode } from '../../errors.ts';
+import { fieldsOf } from '../../fields.ts';
 import type { ReadResponse } from '../http/connections.ts';
 import { printable } from '../http/networkErrors.ts';
 import { parseJson } from '../oci/syntax.ts';
@@ -143,8 +144,11 @@ function errorsOf(body: Buffer): RegistryError[] {
     if (!Array.isArray(errors)) return [];
     return (errors as unknown[]).map((entry) => {
       const { code, message, detail } = (entry ?? {}) as Record<string, unknown>;
-      const digest = (detail as { digest?: unknown } | null | undefined)?.digest;
-      const texts = [code, message, digest, detail].filter((text) => typeof text === 'string' && text !== '');
+      // Quay has its reason in `message` or `reason`, docker-registry names the content in `digest`.
+      const { digest, message: cause, reason } = fieldsOf(detail);
+      const texts = [code, message, digest, cause, reason, detail].filter(
+        (text) => typeof text === 'string' && text !== '',
+      );
       return { code: typeof code === 'string' ? code : '', text: [...new Set(texts)].join(': ') };
     });
   } catch {

@@ -56,6 +56,15 @@ describe('explainRegistryRefusal', () => {
     expect(error.message).to.contain('MANIFEST_BLOB_UNKNOWN: blob unknown to registry: sha256:2');
   });
 
+  it('quotes the reason that Quay gives', () => {
+    const text = (code: string, detail: object): string =>
+      explainRegistryRefusal({ ...subject, method: 'PUT' }, replyOf(400, errors(code, 'invalid', detail))).message;
+    expect(text('MANIFEST_INVALID', { message: 'Unknown blob `sha256:2`' })).to.contain(
+      'invalid: Unknown blob `sha256:2`',
+    );
+    expect(text('BLOB_UPLOAD_INVALID', { reason: 'Missing digest arg' })).to.contain('invalid: Missing digest arg');
+  });
+
   it('says whether credentials were wanted or refused', () => {
     expect(explainRegistryRefusal(subject, replyOf(401)).message).to.match(/^q\.io requires credentials/);
     const reply = replyOf(401, '', { authorization: 'Bearer abc' });
