@@ -53,6 +53,19 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
     const hint = `Use credentials for ${registry}, or log in: podman login ${registry}`;
     return new PluginError(code, message + quoted, { hint, settings: ['pullSecret'] });
   }
+  if (verb(method) === 'write' && isFull(status, words)) {
+    return new PluginError('disk-full', `${whole} has no space for ${what}: it answered ${status}${quoted}`, {
+      hint: 'Free space at the registry or raise its quota, and run the same command again: what was copied stays, and is skipped.',
+    });
+  }
+  if (refusesUploads(method, status)) {
+    return new PluginError('denied', `${whole} accepts no images: it answered ${status} to an upload${quoted}`, {
+      hint:
+        status === 404
+          ? 'Create the repository first, or check its name.'
+          : 'It may be read-only, or a cache of another registry: name one that accepts images.',
+    });
+  }
   if (code === 'denied') {
     return new PluginError(
       code,
@@ -73,24 +86,16 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
       hint: 'Allow images of Docker and of OCI in the configuration of the registry (zot: http.compat: ["docker2s2"]).',
     });
   }
-  if (verb(method) === 'write' && status === 507) {
-    return new PluginError('disk-full', `${whole} has no space for ${what}: it answered 507${quoted}`, {
-      hint: 'Free space at the registry, and run the same command again: what was copied stays, and is skipped.',
-    });
-  }
-  if (refusesUploads(method, status)) {
-    return new PluginError('denied', `${whole} accepts no images: it answered ${status} to an upload${quoted}`, {
-      hint:
-        status === 404
-          ? 'Create the repository first, or check its name.'
-          : 'It may be read-only, or a cache of another registry: name one that accepts images.',
-    });
-  }
   if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
     return new PluginError(code, `${whole} has no ${what}${quoted}`);
   const where = reply.isCrossOrigin ? `${printable(url)} (for ${whole})` : whole;
   const message = `${where} answered ${status} to a request to ${verb(method)} ${what}${quoted}`;
   return explainStatus(reply, message, code);
+}
+
+// Quay and Harbor answer 403 if a quota is exceeded.
+function isFull(status: number, words: string): boolean {
+  return status === 507 || (status === 403 && /quota/i.test(words));
 }
 
 // POST starts an upload without naming the content, so a refusal applies to all images.

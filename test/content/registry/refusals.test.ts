@@ -42,6 +42,16 @@ describe('explainRegistryRefusal', () => {
     expect(codes('GET')).to.deep.equal(['server-error', 'not-found', 'server-error', 'server-error']);
   });
 
+  it('knows the refusals of Quay that are about no user', () => {
+    const refused = (status: number, message: string) =>
+      explainRegistryRefusal({ ...subject, method: 'POST' }, replyOf(status, errors('DENIED', message, {})));
+    const full = refused(403, 'Quota has been exceeded on namespace');
+    expect(full.code).to.equal('disk-full');
+    expect(full.hint).to.contain('quota');
+    expect(refused(405, 'System is currently read-only.').hint).to.contain('read-only');
+    expect(refused(403, 'no').code).to.equal('denied');
+  });
+
   it('knows a registry that accepts no images of Docker', () => {
     const body = errors('MANIFEST_INVALID', 'manifest invalid', { mediaType: 'application/vnd.docker' });
     const error = explainRegistryRefusal({ ...subject, method: 'PUT' }, replyOf(415, body));
