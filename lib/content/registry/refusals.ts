@@ -1,10 +1,9 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { PluginError, type ErrorCode } from '../../errors.ts';
-import { fieldsOf } from '../../fields.ts';
 import type { ReadResponse } from '../http/connections.ts';
 import { printable } from '../http/networkErrors.ts';
-import { parseJson } from '../oci/syntax.ts';
 import { explainStatus, TransientError } from '../http/retry.ts';
+import { errorCodesOf, summarize } from './auth/errorBody.ts';
 
 /** The subject of a request, for messages. */
 export interface RequestSubject {
@@ -23,18 +22,13 @@ export interface Reply extends ReadResponse {
   readonly isCrossOrigin: boolean;
 }
 
-/** Returns the error codes of a response (distribution-spec, “Error Codes”), such as `MANIFEST_UNKNOWN`. */
-export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
-  return errorsOf(reply.body).map(({ code }) => code);
-}
-
 /**
  * Returns the error for a response, with the message of the registry. It is a TransientError if a retry may succeed.
  */
 export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): PluginError {
   const { status, url } = reply;
   const { method, registry, repository, what } = subject;
-  const words = summarize(reply);
+  const words = summarize(reply.body, reply.authorization);
   const quoted = words && ` (${words})`;
   const code = codeOf(reply);
   const whole = `${registry}/${repository}`;
@@ -136,56 +130,4 @@ const codesByName: Readonly<Record<string, ErrorCode | undefined>> = {
 
 function verb(method: string): string {
   return method === 'GET' || method === 'HEAD' ? 'read' : method === 'DELETE' ? 'delete' : 'write';
-}
-
-interface RegistryError {
-  readonly code: string;
-  readonly text: string;
-}
-
-function errorsOf(body: Buffer): RegistryError[] {
-  try {
-    const { errors } = parseJson(body.toString()) as { errors?: unknown };
-    if (!Array.isArray(errors)) return [];
-    return (errors as unknown[]).map((entry) => {
-      const { code, message, detail } = (entry ?? {}) as Record<string, unknown>;
-      // Quay has its reason in `message` or `reason`, docker-registry names the content in `digest`.
-      const { digest, message: cause, reason } = fieldsOf(detail);
-      const texts = [code, message, digest, cause, reason, detail].filter(
-        (text) => typeof text === 'string' && text !== '',
-      );
-      return { code: typeof code === 'string' ? code : '', text: [...new Set(texts)].join(': ') };
-    });
-  } catch {
-    return [];
-  }
-}
-
-/**
- * Summarizes a response in one line without secrets: the errors of a registry, code and message of S3, or the title
- * of a page.
- */
-function summarize({ body, authorization }: Reply): string {
-  const text = body.toString();
-  const marked = [...text.matchAll(/<(Code|Message|title)>([^<]*)</gi)].map(([, , content]) => content?.trim());
-  const words =
-    errorsOf(body)
-      .map((error) => error.text)
-      .join('; ') ||
-    marked.join(': ') ||
-    (/^\s*[<{[]/.test(text) ? '' : text);
-  return secretsOf(authorization)
-    .reduce((shown, secret) => shown.replaceAll(secret, '…'), words)
-    .slice(0, 4096)
-    .replace(/(https?:\/\/[^\s?"']*)\?[^\s"']*/g, '$1')
-    .replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\s]+/g, ' ')
-    .trim()
-    .slice(0, 300);
-}
-
-/** Returns the secrets of an Authorization header: the token, or the password as text and as sent. */
-function secretsOf(authorization: string | undefined): string[] {
-  const [scheme = '', token = ''] = authorization?.split(' ') ?? [];
-  const [, ...password] = scheme === 'Basic' ? Buffer.from(token, 'base64').toString().split(':') : [];
-  return [token, password.join(':')].filter((secret) => secret !== '');
 }

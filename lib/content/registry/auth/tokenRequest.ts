@@ -6,6 +6,7 @@ import type { Credential } from './credentialHelper.ts';
 import { printable } from '../../http/networkErrors.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import { explainStatus } from '../../http/retry.ts';
+import { errorCodesOf, summarize } from './errorBody.ts';
 
 /** A request to a token server. */
 export interface TokenRequest {
@@ -111,6 +112,8 @@ async function read(response: Awaited<ReturnType<Connections['exchange']>>): Pro
 
 /** Returns whether a response to GET means that the server supports only OAuth2. */
 function wantsOAuth({ status, body }: ReadResponse): boolean {
+  // Quay explains a refusal of the repository with 405.
+  if (errorCodesOf({ body }).length > 0) return false;
   return status === 404 || status === 405 || (status === 401 && typeof fieldsOf(body)['error'] === 'string');
 }
 
@@ -140,15 +143,18 @@ function fieldsOf(body: Buffer): Partial<Record<string, unknown>> {
 
 function explainFailure(request: TokenRequest, response: ReadResponse): PluginError {
   const { status, body } = response;
-  const { registry, repository, realm } = request;
+  const { registry, repository, realm, credential } = request;
+  const { identityToken } = credential ?? {};
+  const words = summarize(body, identityToken === undefined ? basicHeader(credential) : `Bearer ${identityToken}`);
+  const quoted = words && ` (${words})`;
   const invalidGrant = status === 400 && fieldsOf(body)['error'] === 'invalid_grant';
   if (status === 401 || invalidGrant) return new PluginError('unauthorized', `${registry} refuses to log in`);
   if (status === 403) {
-    return new PluginError('denied', `${registry} does not allow this user to access ${repository}`, {
+    return new PluginError('denied', `${registry} does not allow this user to access ${repository}${quoted}`, {
       hint: 'Ask for access to the repository, or use the credentials of a user who has it.',
       settings: ['pullSecret'],
     });
   }
-  const message = `the token server ${printable(realm)} of ${registry} answered ${status}`;
+  const message = `the token server ${printable(realm)} of ${registry} answered ${status}${quoted}`;
   return explainStatus(response, message);
 }

@@ -269,6 +269,19 @@ describe('Tokens', () => {
       ['answers a token with a line break', { body: { token: 'a\r\nb' } }, 'server-error', 'without a token'],
       ['answers without end', { body: { token: 'a', x: 'y'.repeat(2 ** 20) } }, 'server-error', 'without a token'],
     ];
+    for (const status of [400, 405]) {
+      it(`quotes why Quay answers ${status}`, async () => {
+        const error = { code: 'NAME_INVALID', message: 'Nested repositories are not supported. Found: a/b/pa:ss' };
+        answer = () => ({ status, body: { errors: [error] } });
+        const tokens = await login({ 'q.io': entry });
+        const { message } = await failureOf(tokens.authorize({ ...subject, challenge }), 'server-error');
+        expect(message).to.contain(
+          `answered ${status} (NAME_INVALID: Nested repositories are not supported. Found: a/b/…)`,
+        );
+        expect(asked.filter(({ method }) => method === 'POST')).to.deep.equal([]);
+      });
+    }
+
     for (const [what, given, code, message] of cases) {
       it(`reports that it ${what}`, async () => {
         answer = () => given;
