@@ -30,13 +30,10 @@ export async function readTags(
  */
 export async function listRepositoryNames(transport: Transport, registry: string): Promise<string[]> {
   // The path of the catalog is beside those of the repositories.
-  const request = {
-    registry,
-    repository: '_catalog',
-    what: 'list of repositories',
-    target: `../_catalog?n=${pageSize}`,
-  };
-  return readPages(transport, { ...request, field: 'repositories', scope: 'registry:catalog:*' });
+  const request = { registry, repository: '_catalog', what: 'list of repositories', scope: 'registry:catalog:*' };
+  // Quay requires no login for the catalog, but then leaves out private repositories.
+  await transport.send({ ...request, target: '../', method: 'GET', actions: 'pull', accept: [404] });
+  return readPages(transport, { ...request, target: `../_catalog?n=${pageSize}`, field: 'repositories' });
 }
 
 async function readPages(

@@ -129,10 +129,15 @@ describe('oc adm-release-mirror-config prune', function () {
       bearer: { ...user, scopes: /^repository:[^:]+:(?:pull|push)(?:,(?:pull|push))*$/ },
     });
     await writeFile(mirroring.path('auth.json'), JSON.stringify({ auths: { [own.host]: user } }));
-    const to = [`--to=${own.host}/site/release`, '-a', 'auth.json'];
-    await mirroring.succeed(to, both());
-    await succeed(...to, '--keep=4.12.4', '--yes');
-    expect([...(own.content.repositories.get('site/release')?.tags.keys() ?? [])]).to.not.include(old.tag);
+    for (const folder of ['site', '${version}']) {
+      const to = [`--to=${own.host}/${folder}/release`, '-a', 'auth.json'];
+      await mirroring.succeed(to, both());
+      await succeed(...to, '--keep=4.12.4', '--yes');
+      const former = own.content.repositories.get(`${folder.replace('${version}', '4.12.3')}/release`);
+      expect([...(former?.tags.keys() ?? ['none'])])
+        .to.not.include.members([old.tag])
+        .and.not.include('none');
+    }
   });
 
   it('removes releases from a directory, with files of the config folder, and leaves a verified mirror', async () => {

@@ -94,6 +94,7 @@ export class TestRegistry extends FaultyServer {
     const { method, path } = exchange;
     const [, name, kind, rest] =
       /^\/v2\/(.+?)\/(blobs\/uploads|blobs|manifests|tags|referrers)\/(.*)$/.exec(path) ?? [];
+    if (path === '/v2/_catalog') return this.#listRepositories(exchange);
     const refusal = this.#authorize(exchange, name);
     if (refusal) return refusal;
     if (path === '/v2/' || path === '/v2') return json(200, {});
@@ -231,6 +232,12 @@ export class TestRegistry extends FaultyServer {
     const mediaType = 'application/vnd.oci.image.index.v1+json';
     const body = Buffer.from(JSON.stringify({ schemaVersion: 2, mediaType, manifests }));
     return { status: 200, headers: { 'content-type': mediaType }, body };
+  }
+
+  #listRepositories({ headers }: Exchange): Answer {
+    const token = /^Bearer (.+)$/i.exec(headers.authorization ?? '')?.[1] ?? '';
+    const isKnown = !this.tokens || this.tokens.accepts(token);
+    return json(200, { repositories: isKnown ? [...this.content.repositories.keys()] : [] });
   }
 
   #listTags(exchange: Exchange, name: string): Answer {
