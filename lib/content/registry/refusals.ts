@@ -41,9 +41,20 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
     );
   }
   if (code === 'unauthorized') {
-    const message = reply.authorization
-      ? `${registry} rejects the given credentials for ${what} of ${repository}`
-      : `${registry} requires credentials for ${what} of ${repository}`;
+    const object = `${what} of ${repository}`;
+    // A token server has accepted the credentials. Quay has no other answer for an organization that is missing.
+    if (reply.authorization?.startsWith('Bearer ')) {
+      return new PluginError(
+        code,
+        `${registry} gave a token, which does not allow to ${verb(method)} ${object}${quoted}`,
+        {
+          hint: `Use credentials for ${registry} with access to ${repository}, and check that its organization or project exists.`,
+          settings: ['pullSecret'],
+        },
+      );
+    }
+    const wants = reply.authorization ? 'rejects the given credentials' : 'requires credentials';
+    const message = `${registry} ${wants} for ${object}`;
     const hint = `Use credentials for ${registry}, or log in: podman login ${registry}`;
     return new PluginError(code, message + quoted, { hint, settings: ['pullSecret'] });
   }

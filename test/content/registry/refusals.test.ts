@@ -77,8 +77,10 @@ describe('explainRegistryRefusal', () => {
 
   it('says whether credentials were wanted or refused', () => {
     expect(explainRegistryRefusal(subject, replyOf(401)).message).to.match(/^q\.io requires credentials/);
-    const reply = replyOf(401, '', { authorization: 'Bearer abc' });
-    expect(explainRegistryRefusal(subject, reply).message).to.match(/^q\.io rejects the given credentials/);
+    const refused = (authorization: string): string =>
+      explainRegistryRefusal(subject, replyOf(401, '', { authorization })).message;
+    expect(refused('Basic abc')).to.match(/^q\.io rejects the given credentials/);
+    expect(refused('Bearer abc')).to.match(/^q\.io gave a token, which does not allow to read blob/);
   });
 
   it('quotes one short line without control characters', () => {

@@ -132,6 +132,17 @@ describe('Transport', () => {
       expect(opened).to.equal(2);
     });
 
+    it('quotes the registry if its token server gives the refused token again', async () => {
+      const server = await start({ bearer: user });
+      server.tokens?.fault(/./, { answer: { status: 200, body: '{"token":"same"}' } });
+      const transport = await open(server);
+      for (const most of [2, 3]) {
+        const error = await failureOf(transport.send(get(server)), 'unauthorized');
+        expect(error.message).to.contain('gave a token').and.contain('authentication required');
+        expect(server.requests).to.have.length(most);
+      }
+    });
+
     it('gives up when a new token is refused too, in the registry’s words and without a secret', async () => {
       const server = await start({ bearer: { ...user, allow: () => false } });
       const error = await failureOf((await open(server)).send(get(server)), 'unauthorized');

@@ -168,11 +168,15 @@ describe('Tokens', () => {
       expect(asked).to.have.length(2);
     });
 
-    it('gives up when a new token is the rejected one', async () => {
+    it('does not blame the credentials when a new token is the rejected one', async () => {
       answer = () => ({ body: { token: 'same' } });
-      const tokens = await login({ 'q.io': entry });
-      const rejected = await tokens.authorize({ ...subject, challenge });
-      await failureOf(tokens.authorize({ ...subject, challenge, rejected }), 'unauthorized');
+      for (const auths of [{ 'q.io': entry }, undefined]) {
+        const tokens = await login(auths);
+        const rejected = await tokens.authorize({ ...subject, challenge });
+        const again = tokens.authorize({ ...subject, challenge, rejected });
+        if (auths) expect(await again).to.equal(rejected);
+        else await failureOf(again, 'unauthorized');
+      }
     });
 
     it('renews a token before it expires, by the clock of the server', async () => {
