@@ -17,8 +17,10 @@ export async function keepAttachments<Copied extends Image>(
   images: readonly Copied[],
   destination: ContentStore,
 ): Promise<Copied[]> {
-  const attachments = images.filter(isTaggedAttachment);
-  if (attachments.length === 0) return [...images];
+  const [first] = images.filter(isTaggedAttachment);
+  if (!first) return [...images];
+  // In Quay, the login for a first write creates a repository, and before that reads of it are denied.
+  await destination.exists(first.root);
   // One request instead of one for each attachment.
   const present = await destination.tags().then(
     (tags) => new Set(tags),

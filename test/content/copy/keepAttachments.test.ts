@@ -1,4 +1,5 @@
 import { generateKeyPairSync, sign } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
 import type { Image } from '../../../lib/content/copy/copy.ts';
@@ -6,6 +7,7 @@ import { keepAttachments } from '../../../lib/content/copy/keepAttachments.ts';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import { makeContext } from '../../support/context.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
@@ -178,4 +180,15 @@ describe('attachments that a target already has', function () {
       expect((await read(repository, attachmentTag(digest))).layers).to.deep.equal(signatures);
     });
   }
+
+  it('are looked for after the login created the repository, as that of Quay does', async () => {
+    const user = { username: 'ci', password: 'a:b' };
+    const created = new Set<string>();
+    const allow = (_user: string | undefined, repository: string, action: string): boolean =>
+      (action === 'push' ? created.add(repository) : created).has(repository);
+    await using quay = await startRegistry({ bearer: { ...user, allow } });
+    await writeFile(mirroring.path('auth.json'), JSON.stringify({ auths: { [quay.host]: user } }));
+    await mirroring.succeed([`--to=${quay.host}/\${component}/release`, '-a', 'auth.json']);
+    expect(quay.content.repositories.size).to.be.above(2);
+  });
 });
