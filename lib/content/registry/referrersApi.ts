@@ -2,6 +2,7 @@ import { isPluginError } from '../../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
+import { errorCodesOf } from './auth/errorBody.ts';
 import type { Reply } from './refusals.ts';
 import { nextPage } from './tags.ts';
 import type { Transport } from './transport.ts';
@@ -48,6 +49,7 @@ export class ReferrersApi {
     for (let page = 0; target !== undefined && page < pageCountLimit; page += 1) {
       const reply = await this.#request({ registry, repository, what, target });
       if (!reply) return undefined;
+      if (reply.status >= 300) break;
       found.push(...parseManifest(reply.body, `the ${what} in ${registry}/${repository}`).manifests);
       target = nextPage(reply);
     }
@@ -69,7 +71,9 @@ export class ReferrersApi {
         limit: manifestSizeLimit,
         accept,
       });
-      return reply.status < 300 ? reply : undefined;
+      // Quay has the API, and answers so if it has no such image.
+      const isUnknown = errorCodesOf(reply).includes('MANIFEST_INVALID');
+      return reply.status < 300 || isUnknown ? reply : undefined;
     } catch (error) {
       // Some registries and proxies deny what they do not know.
       if (isPluginError(error, 'denied') || isPluginError(error, 'unauthorized')) return undefined;

@@ -25,8 +25,8 @@ export interface RegistryOptions {
   bearer?: TokenServerOptions;
   /** The largest number of tags on a page of the list, independent of the client’s `n`. */
   tagsPerPage?: number;
-  /** Serve the referrers API (distribution-spec 1.1), which docker-registry 2.8 lacks. */
-  referrers?: boolean;
+  /** Serve the referrers API (distribution-spec 1.1), which docker-registry 2.8 lacks; or, as Quay, refuse other images. */
+  referrers?: boolean | 'of known images';
   /**
    * Delete manifests: with their tags, or keep what a tag leads to until the tag is deleted. As Quay, delete tags only;
    * or, as zot and Harbor, refuse a manifest until the lists of it are deleted.
@@ -220,15 +220,14 @@ export class TestRegistry extends FaultyServer {
     // The response of docker-registry to an unknown path.
     if (!this.#options.referrers)
       return { status: 404, headers: { 'content-type': 'text/plain' }, body: Buffer.from('404 page not found\n') };
-    const manifests = [...(this.content.repositories.get(name)?.manifests ?? [])].flatMap(
-      ([digest, { mediaType, bytes }]) => {
-        const { subject: of, artifactType, config, annotations } = JSON.parse(bytes.toString()) as Referrer;
-        const type = artifactType ?? config?.mediaType;
-        return of?.digest === subject
-          ? [{ mediaType, digest, size: bytes.length, artifactType: type, annotations }]
-          : [];
-      },
-    );
+    const stored = this.content.repositories.get(name)?.manifests;
+    if (this.#options.referrers === 'of known images' && !stored?.has(subject))
+      return refuse(400, 'MANIFEST_INVALID', 'manifest invalid');
+    const manifests = [...(stored ?? [])].flatMap(([digest, { mediaType, bytes }]) => {
+      const { subject: of, artifactType, config, annotations } = JSON.parse(bytes.toString()) as Referrer;
+      const type = artifactType ?? config?.mediaType;
+      return of?.digest === subject ? [{ mediaType, digest, size: bytes.length, artifactType: type, annotations }] : [];
+    });
     const mediaType = 'application/vnd.oci.image.index.v1+json';
     const body = Buffer.from(JSON.stringify({ schemaVersion: 2, mediaType, manifests }));
     return { status: 200, headers: { 'content-type': mediaType }, body };
