@@ -109,6 +109,17 @@ describe('oc adm-release-mirror-config prune', function () {
     expect(await listTags(to)).to.have.members(before);
   });
 
+  it('quotes a registry that is read-only', async () => {
+    await using own = await startRegistry({ deletes: 'tags only' });
+    const to = `--to=${own.host}/site/release`;
+    await mirroring.succeed([to], both());
+    const body = JSON.stringify({ errors: [{ code: 'DENIED', message: 'System is currently read-only.' }] });
+    own.fault(/^DELETE/, { answer: { status: 405, body } });
+    expect((await prune(to, '--keep=4.12.4')).stdout).to.contain(
+      'answered 405 (DENIED: System is currently read-only.)',
+    );
+  });
+
   for (const deletes of ['with tags', 'without tags', 'tags only'] as const) {
     it(`leaves no tag in a registry that deletes ${deletes}`, async () => {
       await using own = await startRegistry({ deletes });
