@@ -63,6 +63,16 @@ describe('BlobUpload', () => {
     expect(opened).to.equal(3);
   });
 
+  it('says which name to use if the registry sends uploads to another name of its own', async () => {
+    const host = server.host.replace('127.0.0.1', 'localhost');
+    const location = `http://${host}/v2/a/b/blobs/uploads/1`;
+    server.fault(/^POST/, { answer: { status: 202, headers: { location } } });
+    server.fault(/^PUT/, { answer: { status: 401 } });
+    const { hint } = await failureOf(push(), 'denied');
+    expect(hint).to.equal(`Use the name ${host} for the registry.`);
+    expect(sent('PUT')).to.equal(1);
+  });
+
   it('tries an upload again after 503 and 429', async () => {
     server.fault(/^POST/, { answer: { status: 503 } }, { times: 1 });
     server.fault(/^PUT/, { answer: { status: 429 } }, { times: 1 });
