@@ -173,13 +173,10 @@ export class Registry implements ContentStore {
     if (isDigest(tagOrDigest)) this.#manifests.delete(tagOrDigest);
     if (reply.status < 400 || reply.status === 404) return reply.status < 400;
     const words = summarize(reply.body, reply.authorization);
-    throw new PluginError(
-      'unsupported',
-      `${this.name} does not delete images: it answered ${reply.status} (${words})`,
-      {
-        hint: 'It may be read-only, or its configuration must allow deletion (docker-registry: storage.delete.enabled: true).',
-      },
-    );
+    const quoted = words && ` (${words})`;
+    throw new PluginError('unsupported', `${this.name} does not delete images: it answered ${reply.status}${quoted}`, {
+      hint: 'It may be read-only, or its configuration must allow deletion (docker-registry: storage.delete.enabled: true).',
+    });
   }
 
   /** Does nothing, because pushed content is already stored. */
