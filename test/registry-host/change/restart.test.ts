@@ -7,7 +7,7 @@ import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBu
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { RecordedPostgres } from '../../fakes/mirror-registry/recordedPostgres.ts';
-import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import { requireAccount, requirePeer, runSuccessfully } from '../../support/peers.ts';
 
 describe('a registry whose container runs although its unit is stopped', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
@@ -108,7 +108,8 @@ describe('a registry whose container runs although its unit is stopped', functio
 describe('restartUnits of a registry whose database moves to SQLite', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl', 'pg_ctlcluster');
 
-  it('restarts PostgreSQL only on the way back, even if the unit of Quay does not require it', async () => {
+  it('restarts PostgreSQL only on the way back, even if the unit of Quay does not require it', async function () {
+    requireAccount(this);
     await using registry = await startMirrorRegistry({ age: '1.3.11' }, 8443, RecordedPostgres);
     const { host, fixture } = registry;
     for (const image of Object.values(imagesOf('2.0.11'))) host.images.set(image, `new-${image}`);
