@@ -3,7 +3,7 @@ import { PluginError, type ErrorCode } from '../../errors.ts';
 import type { ReadResponse } from '../http/connections.ts';
 import { printable } from '../http/networkErrors.ts';
 import { explainStatus, TransientError } from '../http/retry.ts';
-import { errorCodesOf, summarize } from './auth/errorBody.ts';
+import { errorCodesOf, quoteBody } from './auth/errorBody.ts';
 
 /** The subject of a request, for messages. */
 export interface RequestSubject {
@@ -28,8 +28,7 @@ export interface Reply extends ReadResponse {
 export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): PluginError {
   const { status, url } = reply;
   const { method, registry, repository, what } = subject;
-  const words = summarize(reply.body, reply.authorization);
-  const quoted = words && ` (${words})`;
+  const quoted = quoteBody(reply.body, reply.authorization);
   const code = codeOf(reply);
   const whole = `${registry}/${repository}`;
   if (reply.isCrossOrigin && status === 401 && url.pathname.startsWith('/v2/')) {
@@ -64,7 +63,7 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
     const hint = `Use credentials for ${registry}, or log in: podman login ${registry}`;
     return new PluginError(code, message + quoted, { hint, settings: ['pullSecret'] });
   }
-  if (verb(method) === 'write' && isFull(status, words)) {
+  if (verb(method) === 'write' && isFull(status, quoted)) {
     return new PluginError('disk-full', `${whole} has no space for ${what}: it answered ${status}${quoted}`, {
       hint: 'Free space at the registry or raise its quota, and run the same command again: what was copied stays, and is skipped.',
     });

@@ -4,7 +4,7 @@ import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
-import { summarize } from './auth/errorBody.ts';
+import { quoteBody } from './auth/errorBody.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import { readContent, verifyStream, type ContentStore } from '../store/store.ts';
@@ -172,8 +172,7 @@ export class Registry implements ContentStore {
     const reply = await this.#send('DELETE', request, { accept: [404, 405, 501] });
     if (isDigest(tagOrDigest)) this.#manifests.delete(tagOrDigest);
     if (reply.status < 400 || reply.status === 404) return reply.status < 400;
-    const words = summarize(reply.body, reply.authorization);
-    const quoted = words && ` (${words})`;
+    const quoted = quoteBody(reply.body, reply.authorization);
     throw new PluginError('unsupported', `${this.name} does not delete images: it answered ${reply.status}${quoted}`, {
       hint: 'It may be read-only, or its configuration must allow deletion (docker-registry: storage.delete.enabled: true).',
     });

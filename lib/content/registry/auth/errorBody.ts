@@ -8,10 +8,16 @@ export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
 }
 
 /**
- * Summarizes the body of a response in one line: the errors of a registry, code and message of S3, or the title of a
- * page. Leaves out the secrets of the Authorization header of the request.
+ * Quotes the body of a response in parentheses, as the end of a message; '' if it says nothing. See summarize. Leaves out
+ * the secrets of the Authorization header of the request.
  */
-export function summarize(body: Buffer, authorization: string | undefined): string {
+export function quoteBody(body: Buffer, authorization: string | undefined): string {
+  const words = summarize(body, authorization);
+  return words && ` (${words})`;
+}
+
+/** Summarizes a body in one line: the errors of a registry, code and message of S3, or the title of a page. */
+function summarize(body: Buffer, authorization: string | undefined): string {
   const text = body.toString();
   const marked = [...text.matchAll(/<(Code|Message|title)>([^<]*)</gi)].map(([, , content]) => content?.trim());
   const words =

@@ -6,7 +6,7 @@ import type { Credential } from './credentialHelper.ts';
 import { printable } from '../../http/networkErrors.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import { explainStatus } from '../../http/retry.ts';
-import { errorCodesOf, summarize } from './errorBody.ts';
+import { errorCodesOf, quoteBody } from './errorBody.ts';
 
 /** A request to a token server. */
 export interface TokenRequest {
@@ -145,8 +145,7 @@ function explainFailure(request: TokenRequest, response: ReadResponse): PluginEr
   const { status, body } = response;
   const { registry, repository, realm, credential } = request;
   const { identityToken } = credential ?? {};
-  const words = summarize(body, identityToken === undefined ? basicHeader(credential) : `Bearer ${identityToken}`);
-  const quoted = words && ` (${words})`;
+  const quoted = quoteBody(body, identityToken === undefined ? basicHeader(credential) : `Bearer ${identityToken}`);
   const invalidGrant = status === 400 && fieldsOf(body)['error'] === 'invalid_grant';
   if (status === 401 || invalidGrant) return new PluginError('unauthorized', `${registry} refuses to log in`);
   if (status === 403) {
