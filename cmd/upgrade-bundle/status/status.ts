@@ -91,7 +91,7 @@ export const command = defineCommand({
       const records = await listRecords(cluster);
       // Mirrors serve nodes without any update too.
       const mirrors = await listMirrorStates(cluster);
-      const silence = await describeSilentMirrors(cluster).catch(ignoring('denied'));
+      const silence = await describeSilentMirrors(cluster, mirrors).catch(ignoring('denied'));
       if (silence !== undefined) context.log('warn', `${silence}. ${silentAdvice}`);
       const isIdle = records.length === 0 && args.name === undefined && mirrors.length > 0;
       const bundle = isIdle ? undefined : chooseRecord(records, args.name);

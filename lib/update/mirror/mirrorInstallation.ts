@@ -13,6 +13,7 @@ import { registriesFile } from '../../node/machine/paths.ts';
 import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
 import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import type { WaitOptions } from '../../waiting.ts';
+import { listMirrorStates } from '../mirrorStates.ts';
 import {
   awaitThat,
   disruptionPolicy,
@@ -146,11 +147,13 @@ export async function installMirror(
 }
 
 /**
- * Waits until the mirror of every control plane node runs as it is installed, as its agent reports. The kubelet brings the certificate to
- * the controllers within two minutes. Throws `not-ready` with the nodes without one.
+ * Waits until the mirror of every control plane node runs as it is installed, as its agent reports. The kubelet brings
+ * the certificate to the controllers within two minutes. Throws `not-ready` with the nodes without one.
  */
 export async function awaitMirrors(cluster: Cluster, wait: WaitOptions, context: Context): Promise<void> {
-  await awaitThat(() => describeSilentMirrors(cluster), wait, context, silentAdvice);
+  const findSilent = async (): Promise<string | undefined> =>
+    describeSilentMirrors(cluster, await listMirrorStates(cluster));
+  await awaitThat(findSilent, wait, context, silentAdvice);
 }
 
 /**

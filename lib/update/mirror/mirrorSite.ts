@@ -10,7 +10,7 @@ import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { lacksPullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { poolRoles } from '../../readiness/preflight/pinnedImageSets.ts';
 import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
-import { listMirrorStates } from '../mirrorStates.ts';
+import type { NodeMirror } from '../mirrorStates.ts';
 import type { MirrorContent } from '../mirrorContent.ts';
 import type { MirrorState } from '../nodeReport.ts';
 import { obeysPolicies } from '../poolRollout.ts';
@@ -152,25 +152,29 @@ export const silentAdvice =
   'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.';
 
 /**
- * Names the control plane nodes whose agent reports no mirror as it is installed; undefined if there are none, or if the
- * cluster has no mirrors.
+ * Names the control plane nodes without a mirror as it is installed, by the states that agents report. Undefined if there
+ * are none, or if the cluster has no mirrors.
  */
-export async function describeSilentMirrors(cluster: Cluster): Promise<string | undefined> {
+export async function describeSilentMirrors(
+  cluster: Cluster,
+  states: readonly NodeMirror[],
+): Promise<string | undefined> {
   const installed = await readInstalledMirrors(cluster);
   if (!installed) return undefined;
   const isInstalled = ({ port, content = 'all' }: MirrorState): boolean =>
     port === installed.port && content === installed.content;
-  const silent = await listWithoutMirror(cluster, isInstalled);
+  const silent = await listWithoutMirror(cluster, states, isInstalled);
   return silent.length === 0 ? undefined : `no mirror runs on ${nameSome(silent)}`;
 }
 
-/** Lists the control plane nodes whose agent reports no mirror that serves as `serves` says. */
+/** Lists the control plane nodes without a mirror that serves as `serves` says, by the states that agents report. */
 export async function listWithoutMirror(
   cluster: Cluster,
+  states: readonly NodeMirror[],
   serves: (mirror: MirrorState) => boolean,
 ): Promise<readonly string[]> {
-  const [nodes, mirrors] = [await cluster.list('v1', 'Node'), await listMirrorStates(cluster)];
-  const serving = mirrors.filter(serves).map(({ node }) => node);
+  const nodes = await cluster.list('v1', 'Node');
+  const serving = states.filter(serves).map(({ node }) => node);
   const names = listControlPlane(nodes).map(({ metadata }) => metadata.name);
   return names.filter((name) => !serving.includes(name));
 }

@@ -3,6 +3,7 @@ import { clusterVersionReference, listNeededReleases, readClusterVersion } from 
 import { hexOf, isDigest, type Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { PluginError } from '../../errors.ts';
+import { listMirrorStates } from '../mirrorStates.ts';
 import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../bundleRecord.ts';
 import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../upgradeBundle.ts';
 import { isServing, listWithoutMirror, readInstalledMirrors } from './mirrorSite.ts';
@@ -70,5 +71,7 @@ function requireRunning(
 async function listLacking(cluster: Cluster, version: string): Promise<readonly string[] | undefined> {
   const installed = await readInstalledMirrors(cluster);
   if (!installed) return undefined;
-  return listWithoutMirror(cluster, (mirror) => isServing(mirror, version, installed.content));
+  return listWithoutMirror(cluster, await listMirrorStates(cluster), (mirror) =>
+    isServing(mirror, version, installed.content),
+  );
 }
