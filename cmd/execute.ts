@@ -5,7 +5,7 @@ import { PluginError } from '../lib/errors.ts';
 import type { Arguments, Command, Program } from './cli/command.ts';
 import type { commonOptions } from './cli/commonOptions.ts';
 import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';
-import { parse, respell, type RunCommand } from './cli/program.ts';
+import { parse, normalizeWords, type RunCommand } from './cli/program.ts';
 import { Terminal, type OutputStream } from './cli/terminal.ts';
 
 /** The word that requests completion, as in programs with cobra. */
@@ -76,7 +76,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   const broken = failureOf(io.broken);
   try {
     requireFolder();
-    const text = await Promise.race([parse(program, respell(argv), run, terminal.textWidth, stdin), broken]);
+    const text = await Promise.race([parse(program, normalizeWords(argv), run, terminal.textWidth, stdin), broken]);
     if (text !== '') terminal.print(text);
     terminal.end();
     await Promise.race([drain(stdout, stderr), broken]);

@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { defaultName, commandNameOf, type Program } from '../cmd/cli/command.ts';
-import { parse, respell } from '../cmd/cli/program.ts';
+import { parse, normalizeWords } from '../cmd/cli/program.ts';
 import { errorCodes, messageOf } from '../lib/errors.ts';
 import { generatedDocs, programs } from './support/project/docs.ts';
 import { brokenLinks, headingsOf, pagesFrom, readPages } from './support/project/markdown.ts';
@@ -12,7 +12,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 /** Reads a command line without running it. Returns the problem if it is invalid. */
 function problemOf(program: Program, words: readonly string[]): Promise<string | undefined> {
-  return parse(program, respell(words), () => Promise.resolve()).then(() => undefined, messageOf);
+  return parse(program, normalizeWords(words), () => Promise.resolve()).then(() => undefined, messageOf);
 }
 
 describe('the generated documents', () => {

@@ -52,6 +52,6 @@ const spellings: Readonly<Record<string, string>> = {
 };
 
 /** Returns the usual spelling of a word: `--dry-run` and `--color` have no separate value. */
-export function spell(word: string): string {
+export function normalizeWord(word: string): string {
   return spellings[word] ?? word;
 }

@@ -19,7 +19,7 @@ export function fieldOf(name: string, { repeatable }: Option): string {
 }
 
 /** Returns the options that a configuration file can have. */
-export function configurable(options: OptionRecord, { option, without }: ConfigFormat): [string, Option][] {
+export function listConfigOptions(options: OptionRecord, { option, without }: ConfigFormat): [string, Option][] {
   return Object.entries(options).filter(([name]) => name !== option && !without.includes(name));
 }
 
@@ -58,7 +58,7 @@ async function readOptionFile(
 ): Promise<Map<string, unknown>> {
   const spec = parseSpec(text, path, format);
   const fields = new Map(
-    configurable(options, format).flatMap(([name, option]) =>
+    listConfigOptions(options, format).flatMap(([name, option]) =>
       namesOf([name, option]).flatMap((each) => (each.length > 1 ? [[fieldOf(each, option), name] as const] : [])),
     ),
   );
@@ -80,7 +80,7 @@ export function formatOptionFile(
   options: OptionRecord,
   format: ConfigFormat,
 ): string {
-  const fields = configurable(options, format).flatMap(([name, option]) => {
+  const fields = listConfigOptions(options, format).flatMap(([name, option]) => {
     const value = args[camelCase(name)];
     const isDefault = value === undefined || value === (option.default ?? false);
     return isDefault || (Array.isArray(value) && value.length === 0) ? [] : [[fieldOf(name, option), value] as const];

@@ -11,7 +11,7 @@ import {
   type OptionRecord,
   type Program,
 } from './command.ts';
-import { commonOptions, spell, versionOption, withVersion } from './commonOptions.ts';
+import { commonOptions, normalizeWord, versionOption, withVersion } from './commonOptions.ts';
 import { defaultWidth } from './format.ts';
 import { formatHelp } from './help.ts';
 import { readKubectlFlags } from './kubectlFlags.ts';
@@ -19,11 +19,11 @@ import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';
 
 /** Returns the words of a command line in the form for the parser: `help create` becomes `create --help`. */
-export function respell(given: readonly string[]): string[] {
+export function normalizeWords(given: readonly string[]): string[] {
   const argv = readKubectlFlags(given);
   const isHelp = argv[0] === 'help' || argv.at(-1) === 'help';
   const words = isHelp ? [...argv.filter((word) => word !== 'help'), '--help'] : argv;
-  return words.map(spell);
+  return words.map(normalizeWord);
 }
 
 /** Runs a command with its arguments. */

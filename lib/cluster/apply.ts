@@ -4,7 +4,7 @@ import { keepMirrors, listKeptMirrors } from '../config/mirrorSets.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from './client.ts';
-import { findDifferences, isAddition, overlay, withLastApplied } from './difference.ts';
+import { findDifferences, isAddition, mergeManifest, withLastApplied } from './difference.ts';
 import type { StoredObject } from './storedObject.ts';
 import { ApiError } from './refusals.ts';
 import {
@@ -164,7 +164,7 @@ async function write(
   if (stored) {
     // What others applied to a shared object stays theirs: `oc apply` removes what its last file had and the new one lacks.
     const applied = isShared(object) ? object : await annotate(cluster, object);
-    await cluster.update(overlay(stored, applied), options);
+    await cluster.update(mergeManifest(stored, applied), options);
     return;
   }
   try {

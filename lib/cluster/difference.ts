@@ -46,7 +46,7 @@ interface Difference {
  * Returns the stored object with the fields of the manifest and the stored resourceVersion. Writing it removes all
  * differences, and keeps fields of other managers.
  */
-export function overlay(stored: StoredObject, manifest: KubernetesObject): StoredObject {
+export function mergeManifest(stored: StoredObject, manifest: KubernetesObject): StoredObject {
   const { labels, annotations } = manifest.metadata;
   const stated = comparable({
     ...manifest,

@@ -5,7 +5,7 @@ import { openRemoteTar } from '../bundle/openTar.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Connections } from '../content/http/connections.ts';
-import { printable } from '../content/http/networkErrors.ts';
+import { formatUrl } from '../content/http/networkErrors.ts';
 import type { ContentRequest, Transport } from '../content/registry/transport.ts';
 import { explainRefusal, requestFile, type RemoteServer } from './remoteServer.ts';
 
@@ -27,7 +27,7 @@ export async function openRemoteBundle(
 ): Promise<Bundle> {
   const { transport, request } = requestFile(server, 'the bundle', connections, context);
   const { total } = await readPart(transport, request, 0, 1).catch((error: unknown) => explainRefusal(request, error));
-  const name = printable(server.url);
+  const name = formatUrl(server.url);
   const bundle = await openRemoteTar(name, new RemoteFile(name, transport, request, total), context);
   const extra = describeExtraImages(bundle.metadata.extraImages);
   const words = extra === undefined ? allowUnsigned && 'may be unsigned' : `has ${extra}`;

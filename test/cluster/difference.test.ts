@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
 import { digestOf } from '../../lib/content/oci/digest.ts';
 import type { StoredObject } from '../../lib/cluster/storedObject.ts';
-import { findDifferences, overlay } from '../../lib/cluster/difference.ts';
+import { findDifferences, mergeManifest } from '../../lib/cluster/difference.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 
 const stored = (fields: object, metadata: object = {}): StoredObject => ({
@@ -92,14 +92,14 @@ describe('findDifferences', () => {
   });
 });
 
-describe('overlay', () => {
+describe('mergeManifest', () => {
   it('keeps what others added and the resourceVersion, and replaces data whole', () => {
     const theirs = stored(
       { data: { a: '1', b: '1' }, binaryData: { c: 'AA==' }, immutable: false },
       { labels: { theirs: 'yes' }, finalizers: ['f'] },
     );
     const ours = manifest({ data: { a: '2' } }, { labels: { ours: 'yes' }, resourceVersion: '1' });
-    const merged = overlay(theirs, ours);
+    const merged = mergeManifest(theirs, ours);
     expect(merged).to.deep.equal({
       ...stored({ data: { a: '2' }, immutable: false }),
       metadata: { ...theirs.metadata, labels: { theirs: 'yes', ours: 'yes' } },

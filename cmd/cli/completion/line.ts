@@ -8,7 +8,7 @@ import {
   type OptionRecord,
   type Program,
 } from '../command.ts';
-import { commonOptions, spell, withVersion } from '../commonOptions.ts';
+import { commonOptions, normalizeWord, withVersion } from '../commonOptions.ts';
 
 /** The part of a command line before the word that is being typed. */
 export interface TypedLine {
@@ -36,7 +36,7 @@ export async function readLine(program: Program, words: readonly string[]): Prom
   const rest: string[] = [];
   let awaiting: TypedLine['awaiting'];
   let [ended, open] = [false, true];
-  for (const word of words.map(spell)) {
+  for (const word of words.map(normalizeWord)) {
     const named = open && !ended ? program.commands.find((each) => commandNameOf(each) === word) : undefined;
     if (awaiting) {
       (values[awaiting[0]] ??= []).push(word);

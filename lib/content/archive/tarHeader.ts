@@ -62,19 +62,19 @@ export function decodeHeader(block: Buffer, refuse: Refuse): TarHeader {
   const type = types[letter];
   if (type === undefined) {
     const what = refusedTypes[letter] ?? 'of an unknown type';
-    return refuse(`${quote(name)} is ${what}; a bundle has only files, folders and tags`);
+    return refuse(`${quoteEntry(name)} is ${what}; a bundle has only files, folders and tags`);
   }
   const prefix = format === 'posix' ? readText(block, 345, 500) : '';
   const target = readText(block, 157, 257);
   const texts = [prefix, target, readText(block, 265, 297), readText(block, 297, 329)];
   if (prefix === undefined || target === undefined || texts.includes(undefined))
-    return refuse(`a field of ${quote(name)} has bytes after its end`);
+    return refuse(`a field of ${quoteEntry(name)} has bytes after its end`);
   // bsdtar writes the target of the next entry into the header of its long name.
   if (target !== '' && (type === 'file' || type === 'folder'))
-    return refuse(`${quote(name)} has a link target and is not a link`);
+    return refuse(`${quoteEntry(name)} has a link target and is not a link`);
   const size = readNumber(block, 124, 136);
   if (size === undefined || !isWholeNumbers(block, type))
-    return refuse(`${quote(name)} has a number that tar programs read in different ways`);
+    return refuse(`${quoteEntry(name)} has a number that tar programs read in different ways`);
   const path = prefix === '' ? name : `${prefix}/${name}`;
   return { format, type, name: path, target, size, hasLargeSize: (block[124] ?? 0) >= 0x80 };
 }
@@ -127,7 +127,7 @@ function readNumber(block: Buffer, start: number, end: number): number | undefin
  * Quotes the name of an entry for a message if a bundle may have such a name. Other names are not quoted, because they
  * may be any bytes of an unverified file.
  */
-export function quote(name: string): string {
+export function quoteEntry(name: string): string {
   return /^(?:metadata\.json|(?:config|v2)\/[\w:./-]{1,200})$/.test(name) ? JSON.stringify(name) : 'an entry';
 }
 

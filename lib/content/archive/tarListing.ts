@@ -4,7 +4,7 @@ import { readFully, type RandomAccess } from '../files/fileRange.ts';
 import type { Digest } from '../oci/digest.ts';
 import { shellWord } from '../../shellWord.ts';
 import { readPaxRecords, type PaxRecords } from './paxRecords.ts';
-import { decodeHeader, isHeader, isZero, quote, type Refuse, type TarHeader } from './tarHeader.ts';
+import { decodeHeader, isHeader, isZero, quoteEntry, type Refuse, type TarHeader } from './tarHeader.ts';
 import { encodeHeader, endSize, roundToBlock } from './tarLayout.ts';
 import { checkLink, parseName, TarNames } from './tarNames.ts';
 
@@ -201,12 +201,13 @@ class Reading {
     const name = pax?.path ?? longName ?? header.name;
     const isLink = header.type === 'link';
     const isFolder = header.type === 'folder';
-    if (extension && extension.format !== header.format) refuse(`the headers of ${quote(name)} have different formats`);
+    if (extension && extension.format !== header.format)
+      refuse(`the headers of ${quoteEntry(name)} have different formats`);
     if (!isLink && (pax?.target ?? longTarget) !== undefined)
-      refuse(`${quote(name)} has a link target and is not a link`);
+      refuse(`${quoteEntry(name)} has a link target and is not a link`);
     const path = parseName(name, isFolder, refuse);
     const size = this.#sizeOf(header, pax, path);
-    if (size > 0 && header.type !== 'file') refuse(`${quote(name)} has content and is not a file`);
+    if (size > 0 && header.type !== 'file') refuse(`${quoteEntry(name)} has content and is not a file`);
     const target = isLink ? (pax?.target ?? longTarget ?? header.target) : undefined;
     if (target !== undefined) checkLink(path, target, refuse);
     const start = this.#position + 512;
@@ -226,9 +227,9 @@ class Reading {
     const isLarge = size >= octalLimit;
     const isPlain = !hasLargeSize || (isLarge && (pax?.size !== undefined || format === 'gnu'));
     if (!isPlain || (size !== inHeader && !(isLarge && inHeader === 0)))
-      this.#refuse(`tar programs read different sizes of ${quote(path)}`);
+      this.#refuse(`tar programs read different sizes of ${quoteEntry(path)}`);
     if (!Number.isSafeInteger(this.#position + 512 + roundToBlock(size)))
-      this.#refuse(`the size of ${quote(path)} is absurd`);
+      this.#refuse(`the size of ${quoteEntry(path)} is absurd`);
     return size;
   }
 }

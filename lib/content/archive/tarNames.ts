@@ -1,5 +1,5 @@
 import { isDigest } from '../oci/digest.ts';
-import { quote, type Refuse } from './tarHeader.ts';
+import { quoteEntry, type Refuse } from './tarHeader.ts';
 
 const lengthLimit = 1000;
 const depthLimit = 20;
@@ -9,7 +9,7 @@ const depthLimit = 20;
  * is an empty path. Refuses names that tar programs or file systems change or extract elsewhere.
  */
 export function parseName(name: string, isFolder: boolean, refuse: Refuse): string {
-  const quoted = quote(name);
+  const quoted = quoteEntry(name);
   if (isFolder && (name === '.' || name === './')) return '';
   const path = (isFolder ? name.replace(/\/$/, '') : name).replace(/^\.\//, '');
   const parts = path.split('/');
@@ -29,7 +29,7 @@ export function parseName(name: string, isFolder: boolean, refuse: Refuse): stri
 /** Refuses a symbolic link unless it is a tag that points to a manifest beside it. */
 export function checkLink(path: string, target: string, refuse: Refuse): void {
   if (!/^v2\/.+\/manifests\/[^/]+$/.test(path) || !isDigest(target))
-    refuse(`${quote(path)} is a symbolic link; only tags are links, to manifests beside them`);
+    refuse(`${quoteEntry(path)} is a symbolic link; only tags are links, to manifests beside them`);
 }
 
 /**
@@ -46,7 +46,7 @@ export class TarNames {
   addFile(path: string, refuse: Refuse): void {
     this.#addParents(path, refuse);
     const seen = this.#find(path, refuse);
-    if (seen?.isFolder === true) refuse(`${quote(path)} is a file and a folder`);
+    if (seen?.isFolder === true) refuse(`${quoteEntry(path)} is a file and a folder`);
     if (seen) refuse(`it has ${path} twice`);
     this.#add(path, false);
   }
@@ -56,7 +56,7 @@ export class TarNames {
     if (path === '') return;
     this.#addParents(path, refuse);
     const seen = this.#find(path, refuse);
-    if (seen?.isFolder === false) refuse(`${quote(path)} is a file and a folder`);
+    if (seen?.isFolder === false) refuse(`${quoteEntry(path)} is a file and a folder`);
     if (!seen) this.#add(path, true);
   }
 
@@ -64,7 +64,7 @@ export class TarNames {
     for (let end = path.lastIndexOf('/'); end > 0; end = path.lastIndexOf('/', end - 1)) {
       const parent = path.slice(0, end);
       const seen = this.#find(parent, refuse);
-      if (seen?.isFolder === false) refuse(`${quote(path)} is below ${quote(parent)}, which is not a folder`);
+      if (seen?.isFolder === false) refuse(`${quoteEntry(path)} is below ${quoteEntry(parent)}, which is not a folder`);
       // The map already has its parents.
       if (seen) return;
       this.#add(parent, true);
@@ -77,7 +77,7 @@ export class TarNames {
 
   #find(path: string, refuse: Refuse): { readonly isFolder: boolean } | undefined {
     const seen = this.#seen.get(path.toLowerCase());
-    if (seen && seen.path !== path) refuse(`${quote(path)} and ${quote(seen.path)} differ only in case`);
+    if (seen && seen.path !== path) refuse(`${quoteEntry(path)} and ${quoteEntry(seen.path)} differ only in case`);
     return seen;
   }
 }

@@ -1,7 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { Connections, ExchangeResponse } from './connections.ts';
-import { isConnectionLost, printable } from './networkErrors.ts';
+import { isConnectionLost, formatUrl } from './networkErrors.ts';
 import { followRedirects } from './redirect.ts';
 import { readBody } from './responseBody.ts';
 import { explainStatus, retry, RetryBudget, TransientError, type RetryOptions } from './retry.ts';
@@ -73,19 +73,19 @@ async function fetchOnce(
   };
   const allow = (_from: URL, to: URL, hops: number): boolean => {
     if (hops < redirectLimit && isHttp(to)) return true;
-    throw new PluginError('server-error', `${printable(url)} redirects too often, or to another protocol`);
+    throw new PluginError('server-error', `${formatUrl(url)} redirects too often, or to another protocol`);
   };
   try {
     const first = { url, sameOrigin: true, response: await send(url) };
     const { response } = await followRedirects('GET', first, send, allow);
     const { status } = response;
     if (status === 404 || status === 410) return undefined;
-    if (status !== 200) throw explainStatus(response, `${printable(target)} answered with status ${status}`);
+    if (status !== 200) throw explainStatus(response, `${formatUrl(target)} answered with status ${status}`);
     const bytes = await readBody(response, limit + 1);
     if (bytes.length <= limit) return bytes;
   } catch (cause) {
     if (signal.aborted) throw new PluginError('unreachable', `${target.host} did not answer in time`, { cause });
     throw cause;
   }
-  throw new PluginError('too-large', `${printable(target)} is larger than its limit of ${limit} bytes`);
+  throw new PluginError('too-large', `${formatUrl(target)} is larger than its limit of ${limit} bytes`);
 }

@@ -1,7 +1,7 @@
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 
 /** Formats a URL for a message: without its query, which may be a signature, and without a user. */
-export function printable(url: URL): string {
+export function formatUrl(url: URL): string {
   return `${url.origin}${url.pathname}`;
 }
 

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { messageOf } from '../../errors.ts';
-import { printable } from './networkErrors.ts';
+import { formatUrl } from './networkErrors.ts';
 
 /** The part of a request that a trace shows. */
 interface Traced {
@@ -59,6 +59,6 @@ export class Trace {
       `${Math.round(performance.now() - this.#start)} ms`,
       ...(error === undefined || error === null ? [] : [messageOf(error)]),
     ];
-    this.#log(`${method} ${printable(url)}: ${facts.join(', ')}`);
+    this.#log(`${method} ${formatUrl(url)}: ${facts.join(', ')}`);
   }
 }

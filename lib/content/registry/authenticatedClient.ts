@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import type { ExchangeRequest, ReadResponse } from '../http/connections.ts';
-import { networkCode, printable, speaksHttp } from '../http/networkErrors.ts';
+import { networkCode, formatUrl, speaksHttp } from '../http/networkErrors.ts';
 import type { Reply, RequestSubject } from './refusals.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { followRedirects, keepsEncryption } from '../http/redirect.ts';
@@ -93,7 +93,7 @@ export class AuthenticatedClient {
     this.#responded.add(request.registry);
     const { url, sameOrigin, response } = await followRedirects(method, first, sendTo, (from, to, hops) => {
       if (hops === 10)
-        throw new PluginError('server-error', `${request.registry} redirects more than 10 times (${printable(from)})`);
+        throw new PluginError('server-error', `${request.registry} redirects more than 10 times (${formatUrl(from)})`);
       this.#checkRedirect(from, to);
       return true;
     });
@@ -135,9 +135,9 @@ export class AuthenticatedClient {
 
   #checkRedirect(from: URL, to: URL): void {
     if (!['http:', 'https:'].includes(to.protocol))
-      throw new PluginError('server-error', `${printable(from)} redirects to a ${to.protocol} address`);
+      throw new PluginError('server-error', `${formatUrl(from)} redirects to a ${to.protocol} address`);
     if (keepsEncryption(from, to) || this.#insecure) return;
-    throw new PluginError('tls', `${printable(from)} redirects to ${printable(to)}, which is not encrypted`, {
+    throw new PluginError('tls', `${formatUrl(from)} redirects to ${formatUrl(to)}, which is not encrypted`, {
       hint: 'Allow plain HTTP if you trust the network.',
       settings: ['insecure'],
     });

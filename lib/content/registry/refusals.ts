@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { PluginError, type ErrorCode } from '../../errors.ts';
 import type { ReadResponse } from '../http/connections.ts';
-import { printable } from '../http/networkErrors.ts';
+import { formatUrl } from '../http/networkErrors.ts';
 import { explainStatus, TransientError } from '../http/retry.ts';
 import { errorCodesOf, quoteBody } from './auth/errorBody.ts';
 
@@ -98,7 +98,7 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   }
   if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
     return new PluginError(code, `${whole} has no ${what}${quoted}`);
-  const where = reply.isCrossOrigin ? `${printable(url)} (for ${whole})` : whole;
+  const where = reply.isCrossOrigin ? `${formatUrl(url)} (for ${whole})` : whole;
   const message = `${where} answered ${status} to a request to ${verb(method)} ${what}${quoted}`;
   return explainStatus(reply, message, code);
 }

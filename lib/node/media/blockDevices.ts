@@ -136,7 +136,7 @@ export function isOpen({ type, size, divided, mountpoint, removable, remote }: B
  * Returns the possible content of a device. A tar counts on each device, even before an older file system. A file
  * system counts if it is removable, has a label of this program (`OCPUPG…`, `upgrade_…`), or was named.
  */
-export function classify(
+export function classifyDevice(
   { removable, mountpoint }: BlockDevice,
   head: Buffer,
   { filesystem, label }: Probe,

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { hintOf, isPluginError, messageOf } from '../../errors.ts';
 import { digestOf } from '../../content/oci/digest.ts';
-import { classify, isOpen, type BlockDevice, type CandidateDevice } from './blockDevices.ts';
+import { classifyDevice, isOpen, type BlockDevice, type CandidateDevice } from './blockDevices.ts';
 import { DeviceEvents } from './deviceEvents.ts';
 import { listDevices, probeDevice } from './devicePrograms.ts';
 import { HungDevices } from './hungDevices.ts';
@@ -164,7 +164,7 @@ export class Media {
     const { host } = this.#options;
     const head = await readHead(host, device.path, this.#context);
     const probe = await probeDevice(host, device.path, this.#context);
-    const candidate = classify(device, head, probe, this.#isNamed(device));
+    const candidate = classifyDevice(device, head, probe, this.#isNamed(device));
     const sys = pathOnHost(host, '/sys');
     const sequence = await readSequence(device, sys);
     // A program may still write a tar to the device. An unreadable device is not read again.

@@ -4,7 +4,7 @@ import { commandLinesOf, readContainers, type Container } from './container.ts';
 import { readManifest } from './documents.ts';
 import { readBase64, readDataUrl } from './embedded.ts';
 import { isFullReference } from './image.ts';
-import { apply, oneLine, within, type LintState, type ManifestPlace } from './report.ts';
+import { applyRules, oneLine, placeBelow, type LintState, type ManifestPlace } from './report.ts';
 import type { Rule } from './rule.ts';
 import { rulesFor } from './rules.ts';
 import { commandsIn } from './script.ts';
@@ -29,7 +29,7 @@ export function inspectFile(text: string, file: string, state: LintState): void 
 /** Adds a finding for a file that cannot be read at all. */
 export function reportUnreadable(file: string, reason: string, state: LintState): void {
   const place = { file, object: { kind: 'File', name: file }, field: '', name: file, hasTexts: true, depth: 0 };
-  apply(rulesFor.file, reason, 'the file', place, state);
+  applyRules(rulesFor.file, reason, 'the file', place, state);
 }
 
 /** Reads a value; what keeps it from being read is a finding. */
@@ -40,7 +40,7 @@ function attempt<Value>(read: () => Value, place: ManifestPlace, state: LintStat
     if (state.budget.tokens < 1000) throw tooLarge();
     const isLarge = error instanceof RangeError || error instanceof ReferenceError;
     const reason = isLarge ? excess : 'it is neither YAML nor JSON';
-    apply(rulesFor.file, reason, place.field === '' ? 'the file' : place.name, place, state);
+    applyRules(rulesFor.file, reason, place.field === '' ? 'the file' : place.name, place, state);
     return undefined;
   }
 }
@@ -84,14 +84,14 @@ function inspectObject(value: unknown, place: ManifestPlace, state: LintState): 
     hasTexts: /^(?:ConfigMap|MachineConfig|Secret)$/.test(own.kind),
   };
   if (kind === 'CatalogSource' || kind === 'ClusterCatalog') {
-    apply(rulesFor.catalog, fieldsOf(spec), 'the catalog', within(at, 'spec'), state);
+    applyRules(rulesFor.catalog, fieldsOf(spec), 'the catalog', placeBelow(at, 'spec'), state);
   }
-  if (kind === 'ImageStream') inspectImageStream(spec, within(at, 'spec.tags'), state);
+  if (kind === 'ImageStream') inspectImageStream(spec, placeBelow(at, 'spec.tags'), state);
   for (const [key, field] of Object.entries(object)) {
     if (/^(?:apiVersion|kind|metadata|status)$/.test(key)) continue;
     const isEncoded = key === 'binaryData' || (kind === 'Secret' && key === 'data');
-    if (isEncoded) inspectEncoded(fieldsOf(field), within(at, key), state);
-    else inspectValue(field, within(at, key), state);
+    if (isEncoded) inspectEncoded(fieldsOf(field), placeBelow(at, key), state);
+    else inspectValue(field, placeBelow(at, key), state);
   }
 }
 
@@ -101,18 +101,24 @@ function isPart(object: Fields): boolean {
 }
 
 function reportDepth(place: ManifestPlace, state: LintState): void {
-  apply(rulesFor.file, excess, place.field === '' ? 'the file' : place.name, place, state);
+  applyRules(rulesFor.file, excess, place.field === '' ? 'the file' : place.name, place, state);
 }
 
 function inspectImageStream(spec: unknown, place: ManifestPlace, state: LintState): void {
   for (const tag of listOf(fieldsOf(spec)['tags'])) {
-    apply(rulesFor.imageStreamTag, tag, `tag ${String(tag['name'])}`, within(place, `[${String(tag['name'])}]`), state);
+    applyRules(
+      rulesFor.imageStreamTag,
+      tag,
+      `tag ${String(tag['name'])}`,
+      placeBelow(place, `[${String(tag['name'])}]`),
+      state,
+    );
   }
 }
 
 function inspectEncoded(values: Fields, place: ManifestPlace, state: LintState): void {
   for (const [key, value] of Object.entries(values)) {
-    const at = { ...within(place, key), name: key };
+    const at = { ...placeBelow(place, key), name: key };
     const text = typeof value === 'string' ? attempt(() => readBase64(value), at, state) : undefined;
     if (text !== undefined) inspectText(text, at, state);
   }
@@ -128,7 +134,7 @@ function inspectValue(value: unknown, place: ManifestPlace, state: LintState): v
   } else if (typeof value !== 'object' || value === null || isSeen(value, state)) {
     return;
   } else if (Array.isArray(value)) {
-    for (const [index, item] of value.entries()) inspectValue(item, within(place, labelOf(item, index)), state);
+    for (const [index, item] of value.entries()) inspectValue(item, placeBelow(place, labelOf(item, index)), state);
   } else {
     inspectFields(fieldsOf(value), place, state);
   }
@@ -147,11 +153,11 @@ function inspectFields(fields: Fields, place: ManifestPlace, state: LintState): 
   const name = textOf(fields['path']) ?? textOf(fields['name']);
   for (const [key, value] of Object.entries(fields)) {
     const at = {
-      ...within(place, key),
+      ...placeBelow(place, key),
       name: name ?? (/^(?:contents|source|inline|local)$/.test(key) ? place.name : key),
     };
     if (/^(?:enable-?admission-?plugins|enabledPlugins|enabledAdmissionPlugins)$/i.test(key)) {
-      apply(rulesFor.admissionPlugins, typeof value === 'string' ? [value] : textsOf(value), key, at, state);
+      applyRules(rulesFor.admissionPlugins, typeof value === 'string' ? [value] : textsOf(value), key, at, state);
     }
     inspectValue(value, at, state);
   }
@@ -159,9 +165,9 @@ function inspectFields(fields: Fields, place: ManifestPlace, state: LintState): 
 
 function inspectContainer(container: Container, place: ManifestPlace, state: LintState): void {
   const { list, name, fields, image } = container;
-  const at = within(place, `${list}[${name}]`);
+  const at = placeBelow(place, `${list}[${name}]`);
   const report = <Item>(rules: readonly Rule<Item>[], item: Item, field: string): void => {
-    apply(rules, item, '', field === '' ? at : within(at, field), state, container);
+    applyRules(rules, item, '', field === '' ? at : placeBelow(at, field), state, container);
   };
   report(rulesFor.container, container, '');
   for (const [field, words] of commandLinesOf(container)) {
@@ -170,16 +176,17 @@ function inspectContainer(container: Container, place: ManifestPlace, state: Lin
       (match) => match[1] ?? '',
     );
     report(rulesFor.admissionPlugins, plugins, field);
-    for (const word of words) inspectReference(word.replace(/^--?[\w-]+=/, ''), within(at, field), state, container);
+    for (const word of words)
+      inspectReference(word.replace(/^--?[\w-]+=/, ''), placeBelow(at, field), state, container);
   }
   for (const { name: variable, value } of listOf(fields['env'])) {
     const text = textOf(value) ?? '';
-    if (text !== image) inspectReference(text, within(at, `env[${String(variable)}]`), state, container);
+    if (text !== image) inspectReference(text, placeBelow(at, `env[${String(variable)}]`), state, container);
   }
 }
 
 function inspectReference(text: string, place: ManifestPlace, state: LintState, container?: Container): void {
-  if (isFullReference(text)) apply(rulesFor.reference, text, place.name, place, state, container);
+  if (isFullReference(text)) applyRules(rulesFor.reference, text, place.name, place, state, container);
 }
 
 /** Reads a text of a file, unit or script: what it names, what it runs, and the manifests in it. */
@@ -204,7 +211,7 @@ function inspectText(text: string, place: ManifestPlace, state: LintState): void
 }
 
 function inspectCommands(text: string, place: ManifestPlace, state: LintState): void {
-  apply(rulesFor.commands, commandsIn(text, place.name), place.name, place, state);
+  applyRules(rulesFor.commands, commandsIn(text, place.name), place.name, place, state);
 }
 
 /** Many texts only look like YAML; they are read as scripts. */

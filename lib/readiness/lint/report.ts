@@ -36,7 +36,7 @@ export interface ManifestPlace {
 }
 
 /** Adds a finding for each part of an item that breaks one of the rules. `actor` is the subject of the message if there is no container. */
-export function apply<Item>(
+export function applyRules<Item>(
   rules: readonly Rule<Item>[],
   item: Item,
   actor: string,
@@ -53,7 +53,7 @@ export function apply<Item>(
       findings.push({
         ...{ rule: id, severity, object: place.object, file: place.file, line: 1 },
         component: componentOf(place, release?.componentOf(container?.image ?? found)),
-        field: oneLine(within(place, field).field),
+        field: oneLine(placeBelow(place, field).field),
         value,
         message: container ? describeContainers([container], problem) : `${actor} ${problem}`,
         ...{ why, remedy },
@@ -75,7 +75,7 @@ export function oneLine(text: string): string {
 }
 
 /** Returns the place of a field below another place. */
-export function within(place: ManifestPlace, field: string): ManifestPlace {
+export function placeBelow(place: ManifestPlace, field: string): ManifestPlace {
   if (field === '') return place;
   const separator = place.field === '' || field.startsWith('[') ? '' : place.field.endsWith('>') ? ' ' : '.';
   return { ...place, field: `${place.field}${separator}${field}`, depth: place.depth + 1 };

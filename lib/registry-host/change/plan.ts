@@ -15,7 +15,7 @@ import {
 import type { MissingUnit } from '../releases/missingUnits.ts';
 import type { UnmetNeeds } from './readiness.ts';
 import { redisSecret } from './secrets.ts';
-import { splice, type Edit, type UnitFile } from '../detect/units.ts';
+import { applyEdits, type Edit, type UnitFile } from '../detect/units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
 import type { ImageChange, TargetImages } from '../releases/images.ts';
 
@@ -198,7 +198,7 @@ function listUnitChanges(
     add(file, edit, reason);
   return [...edits.values()].map(({ file, edits: found, reasons }) => {
     const stated = reasons.filter((reason) => reason !== '');
-    return { path: file.path, before: file.text, after: splice(file.text, found), reasons: stated };
+    return { path: file.path, before: file.text, after: applyEdits(file.text, found), reasons: stated };
   });
 }
 

@@ -1,7 +1,7 @@
 import { isScalar, LineCounter, parseDocument } from 'yaml';
 import { PluginError } from '../../errors.ts';
 import type { Inherited } from '../installation.ts';
-import { splice } from './units.ts';
+import { applyEdits } from './units.ts';
 
 /** The configuration of Quay: values by path, each with its line number. */
 export interface Configuration {
@@ -53,7 +53,7 @@ export function editQuayConfiguration(
     // A JSON string is a YAML string.
     return [{ start: node.range[0], end: node.range[1], text: JSON.stringify(value) }];
   });
-  return splice(text, edits);
+  return applyEdits(text, edits);
 }
 
 /**

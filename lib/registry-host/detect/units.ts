@@ -82,7 +82,7 @@ export function settingsOf(unit: Unit, section: string, key: string): PlacedSett
 }
 
 /** Replaces parts of a text, which must not overlap. */
-export function splice(text: string, edits: readonly Edit[]): string {
+export function applyEdits(text: string, edits: readonly Edit[]): string {
   return [...edits]
     .sort((a, b) => b.start - a.start)
     .reduce((spliced, edit) => spliced.slice(0, edit.start) + edit.text + spliced.slice(edit.end), text);

@@ -2,7 +2,7 @@ import { checkInterrupted, type Context } from '../../context.ts';
 import { asFailure, messageOf, PluginError } from '../../errors.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import { printable } from '../../content/http/networkErrors.ts';
+import { formatUrl } from '../../content/http/networkErrors.ts';
 import type { FetchFile } from '../../content/http/fetchFile.ts';
 import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from '../version.ts';
 import { parseUpdateGraph, type GraphNode, type UpdateGraph } from './updateGraph.ts';
@@ -76,7 +76,7 @@ async function askGraph(
   fetchFile: FetchFile,
   context: Context,
 ): Promise<string | Answer> {
-  const where = printable(graph);
+  const where = formatUrl(graph);
   const nodes: GraphNode[] = [];
   for (const channel of channels) {
     checkInterrupted(context.signal);
@@ -101,7 +101,7 @@ export async function readChannel(
   fetchFile: FetchFile,
   context: Context,
 ): Promise<UpdateGraph> {
-  const where = printable(graph);
+  const where = formatUrl(graph);
   const url = new URL(graph);
   url.searchParams.set('channel', channel);
   url.searchParams.set('arch', goArchitecture(arch) ?? arch);
@@ -144,7 +144,7 @@ function byDigest(pullspec: string): string | undefined {
 function parseGraphUrl(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url && /^https?:$/.test(url.protocol)) return url;
-  throw new PluginError('usage', `“${url ? printable(url) : text}” cannot be the address of an update graph`, {
+  throw new PluginError('usage', `“${url ? formatUrl(url) : text}” cannot be the address of an update graph`, {
     hint: `Give an http or https URL such as ${publicGraph}.`,
   });
 }

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { createGunzip } from 'node:zlib';
 import { Parser, type ReadEntry } from 'tar';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { printable } from '../../content/http/networkErrors.ts';
+import { formatUrl } from '../../content/http/networkErrors.ts';
 import type { FetchFile } from '../../content/http/fetchFile.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 
@@ -48,8 +48,8 @@ export async function fetchGraphData(
     });
   }
   const bytes = await fetchFile(url, archiveLimit);
-  if (bytes) return { bytes, where: printable(url) };
-  throw new PluginError('not-found', `${printable(url)} has no graph data`, {
+  if (bytes) return { bytes, where: formatUrl(url) };
+  throw new PluginError('not-found', `${formatUrl(url)} has no graph data`, {
     hint: `All graph data is at ${publicGraphData}.`,
   });
 }

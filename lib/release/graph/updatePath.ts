@@ -1,6 +1,6 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { printable } from '../../content/http/networkErrors.ts';
+import { formatUrl } from '../../content/http/networkErrors.ts';
 import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
 import { listGraphs, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
 import { findUpdatePath, mergeGraphs, type GraphEdge, type UpdateGraph, type UpdateRisk } from './updateGraph.ts';
@@ -41,7 +41,7 @@ export async function resolveUpdatePath(
         graphs.push(await readChannel(url, channel, architecture, options.fetchFile, context));
       }
       const graph = mergeGraphs(graphs);
-      const path = graph.nodes.has(from) ? pathThrough(graph, ends, channels, printable(url), context) : undefined;
+      const path = graph.nodes.has(from) ? pathThrough(graph, ends, channels, formatUrl(url), context) : undefined;
       if (path) return path;
     }
   }
@@ -104,7 +104,7 @@ export async function resolveChannelRange(
   const inRange = versions.filter((each) => !isOlder(each, first) && !isOlder(last, each));
   const all = inRange.map((to) => ({ to, risks: [] }));
   const chosen = path ? [{ to: first, risks: [] }, ...path] : shortestPath ? [] : all;
-  const steps = listSteps(graph, chosen, printable(url));
+  const steps = listSteps(graph, chosen, formatUrl(url));
   if (steps.length > 0 && steps.length === chosen.length) return { channels: [channel], steps };
   const what = shortestPath ? 'path of updates' : 'release';
   throw new PluginError('unknown-version', `${channel} has no ${what} from ${first} to ${last} for ${architecture}`, {

@@ -5,7 +5,7 @@ import { checkInterrupted, type Context } from '../../context.ts';
 import { asFailure, ignoring, PluginError } from '../../errors.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
 import { isHttp, type FetchFile } from '../../content/http/fetchFile.ts';
-import { printable } from '../../content/http/networkErrors.ts';
+import { formatUrl } from '../../content/http/networkErrors.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 
 /** The response of a signature store. */
@@ -54,7 +54,7 @@ function openStore(store: string, fetchFile: FetchFile): StoreReader {
       file.pathname = `${base}/${name}`;
       return fetchFile(file, signatureSizeLimit);
     };
-    return { store: printable(url), check: () => Promise.resolve(), read };
+    return { store: formatUrl(url), check: () => Promise.resolve(), read };
   }
   if (url && url.protocol !== 'file:') {
     throw new PluginError('usage', `“${url.protocol}” is not the protocol of a signature store`, {

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { executeProgram } from '../../support/program/execution.ts';
-import { parse, respell } from '../../../cmd/cli/program.ts';
+import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
 import { programs } from '../../support/project/docs.ts';
 
 /** Returns the arguments that a command gets for a command line. Throws its errors. */
@@ -8,7 +8,7 @@ async function readLine(name: string, ...words: string[]): Promise<Record<string
   const program = programs.find((each) => each.name === `oc adm-${name}`);
   if (!program) throw new Error(`there is no ${name}`);
   let read: Record<string, unknown> = {};
-  await parse(program, respell(words), (_, args) => Promise.resolve(void (read = args)));
+  await parse(program, normalizeWords(words), (_, args) => Promise.resolve(void (read = args)));
   return read;
 }
 

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { OptionRecord } from '../../../cmd/cli/command.ts';
-import { respell } from '../../../cmd/cli/program.ts';
+import { normalizeWords } from '../../../cmd/cli/program.ts';
 import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
@@ -18,7 +18,7 @@ describe('options that prevent changes', () => {
         const asks = destructive.some((name) => name in options);
         if (asks) expect(options, entry.usage).to.include.keys('yes', 'dry-run');
       }
-      expect(respell(['upgrade', '--dry-run'])).to.deep.equal(['upgrade', '--dry-run=client']);
+      expect(normalizeWords(['upgrade', '--dry-run'])).to.deep.equal(['upgrade', '--dry-run=client']);
     });
   }
 });

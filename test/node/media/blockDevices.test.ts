@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import {
-  classify,
+  classifyDevice,
   firstEntryOf,
   isOpen,
   parseBlockDevices,
@@ -113,7 +113,7 @@ describe('parseProbe', () => {
   });
 });
 
-describe('classify', () => {
+describe('classifyDevice', () => {
   const drive: BlockDevice = {
     ...{ path: '/dev/sdb1', kernelName: 'sdb1', type: 'part', removable: true, size: 1e9 },
     ...{ mountpoint: undefined, inUse: false, divided: false, remote: false },
@@ -124,7 +124,7 @@ describe('classify', () => {
 
   it('recognizes a tar by its first block, on every disk and before the remains of a file system', () => {
     for (const device of [drive, disk]) {
-      expect(classify(device, tar('metadata.json'), { filesystem: 'btrfs' }, false)).to.deep.equal({
+      expect(classifyDevice(device, tar('metadata.json'), { filesystem: 'btrfs' }, false)).to.deep.equal({
         kind: 'tar',
         firstEntry: 'metadata.json',
       });
@@ -135,7 +135,7 @@ describe('classify', () => {
 
   it('looks into file systems that are removable, named, or have a label of ours', () => {
     const looks = (device: BlockDevice, label: string, named = false): boolean =>
-      classify(device, empty, { filesystem: 'ext4', label }, named).kind === 'filesystem';
+      classifyDevice(device, empty, { filesystem: 'ext4', label }, named).kind === 'filesystem';
     expect(looks(drive, 'ANY')).to.equal(true);
     expect(looks(disk, 'root')).to.equal(false);
     expect(looks(disk, 'root', true)).to.equal(true);
@@ -145,11 +145,11 @@ describe('classify', () => {
 
   it('says which file systems it does not look into', () => {
     for (const filesystem of ['crypto_LUKS', 'LVM2_member', 'ntfs', 'toString']) {
-      const { kind, reason } = classify(drive, empty, { filesystem }, false) as { kind: string; reason?: string };
+      const { kind, reason } = classifyDevice(drive, empty, { filesystem }, false) as { kind: string; reason?: string };
       expect(kind).to.equal('nothing');
       expect(reason).to.include(filesystem);
     }
-    expect(classify(disk, empty, { filesystem: 'swap' }, false)).to.deep.equal({ kind: 'nothing' });
-    expect(classify(drive, empty, {}, false)).to.deep.equal({ kind: 'nothing' });
+    expect(classifyDevice(disk, empty, { filesystem: 'swap' }, false)).to.deep.equal({ kind: 'nothing' });
+    expect(classifyDevice(drive, empty, {}, false)).to.deep.equal({ kind: 'nothing' });
   });
 });

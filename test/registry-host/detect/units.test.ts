@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { parseUnitFile, settingsOf, splice } from '../../../lib/registry-host/detect/units.ts';
+import { parseUnitFile, settingsOf, applyEdits } from '../../../lib/registry-host/detect/units.ts';
 
 const text = `# a comment
 [Unit]
@@ -42,7 +42,7 @@ describe('parseUnitFile', () => {
   it('keeps all other words when one is replaced', () => {
     const image = settings[2]!.words.at(-1)!;
     expect(text.slice(image.start, image.end)).to.equal('image:1');
-    const spliced = splice(text, [{ start: image.start, end: image.end, text: 'image:2' }]);
+    const spliced = applyEdits(text, [{ start: image.start, end: image.end, text: 'image:2' }]);
     expect(spliced).to.equal(text.replace('image:1', 'image:2'));
   });
 

@@ -7,7 +7,7 @@ import {
   type OptionRecord,
   type Program,
 } from '../../../cmd/cli/command.ts';
-import { configurable, fieldOf } from '../../../cmd/cli/optionFile.ts';
+import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile.ts';
 import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
 import { clusterGroup } from '../../../cmd/cli/help.ts';
 import { clusterAccessOptions } from '../../../cmd/cli/options.ts';
@@ -76,7 +76,7 @@ async function describeEntry(program: Program, entry: CommandEntry): Promise<str
     parts.push('It also takes the [options of the cluster connection](#options-of-the-cluster-connection).');
   }
   if (command.config) {
-    const fields = configurable(command.options, command.config).map(
+    const fields = listConfigOptions(command.options, command.config).map(
       ([name, option]) => `\`${fieldOf(name, option)}\``,
     );
     parts.push(`Fields of \`spec\` in a ${command.config.kind} (the plural ones are lists): ${fields.join(', ')}.`);

@@ -3,7 +3,7 @@ import { readBody } from '../../http/responseBody.ts';
 import type { Connections, ReadResponse } from '../../http/connections.ts';
 import { followRedirects, keepsEncryption } from '../../http/redirect.ts';
 import type { Credential } from './credentialHelper.ts';
-import { printable } from '../../http/networkErrors.ts';
+import { formatUrl } from '../../http/networkErrors.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import { explainStatus } from '../../http/retry.ts';
 import { errorCodesOf, quoteBody } from './errorBody.ts';
@@ -122,7 +122,7 @@ function readToken({ registry, realm }: TokenRequest, { headers, body }: ReadRes
   const token = fields['token'] || fields['access_token'];
   // Other characters are not allowed in a header.
   if (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)) {
-    throw new PluginError('server-error', `${printable(realm)} answered without a token for ${registry}`);
+    throw new PluginError('server-error', `${formatUrl(realm)} answered without a token for ${registry}`);
   }
   const stated = Number(fields['expires_in']);
   const lifetime = (stated > 0 ? stated : 60) * 1000;
@@ -154,6 +154,6 @@ function explainFailure(request: TokenRequest, response: ReadResponse): PluginEr
       settings: ['pullSecret'],
     });
   }
-  const message = `the token server ${printable(realm)} of ${registry} answered ${status}${quoted}`;
+  const message = `the token server ${formatUrl(realm)} of ${registry} answered ${status}${quoted}`;
   return explainStatus(response, message);
 }

@@ -3,7 +3,7 @@ import { isPluginError, PluginError } from '../../../errors.ts';
 import type { Connections } from '../../http/connections.ts';
 import type { Credentials } from './credentials.ts';
 import type { Credential } from './credentialHelper.ts';
-import { printable } from '../../http/networkErrors.ts';
+import { formatUrl } from '../../http/networkErrors.ts';
 import { isLoopback } from '../../http/proxy.ts';
 import { basicHeader, requestToken, type Token } from './tokenRequest.ts';
 import { Parse_WWW_Authenticate } from 'oci-registry-client/build/www-authenticate.js';
@@ -111,11 +111,11 @@ export class Tokens implements Authorizer {
   ): Promise<Token> {
     const { registry, repository, scope } = request;
     if (credential && realm.protocol === 'http:' && !this.#insecure && !isLoopback(realm.hostname)) {
-      const message = `${registry} requests the credentials at ${printable(realm)}, which is not encrypted`;
+      const message = `${registry} requests the credentials at ${formatUrl(realm)}, which is not encrypted`;
       const hint = 'Allow plain HTTP if you trust the network.';
       throw new PluginError('tls', message, { hint, settings: ['insecure'] });
     }
-    this.#context.log('debug', `requesting a token from ${printable(realm)} for ${scope || 'no scope'}`);
+    this.#context.log('debug', `requesting a token from ${formatUrl(realm)} for ${scope || 'no scope'}`);
     try {
       const tokenRequest = { registry, repository, realm, service, scope, stated, credential };
       return await requestToken(tokenRequest, this.#connections, this.#context.signal);
