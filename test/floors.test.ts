@@ -83,7 +83,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorSite mirrorUnit retainBundle'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'rollout'],
-  ['lib/update/install', 'agentRefusal agentSilence agentStart agentVersion executable install uninstall'],
+  ['lib/update/install', 'agentScript agentSilence agentTrustCheck agentVersion executable install uninstall'],
   ['lib/readiness/drill', 'drill nodePool releaseNode'],
   ['lib/registry-host', 'certificatePaths installation stateFolder versions'],
   ['lib/registry-host/detect', 'detect registryState scopes'],
@@ -214,7 +214,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   ],
   [/^lib\/release\/catalog\/catalogImage\.ts$/, 'opm'],
   [/^lib\/readiness\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
-  [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
+  [/^lib\/update\/install\/(executableUpload|agentScript|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
   [/^lib\/update\/install\/(agentTrust|metricsObjects)\.ts$/, 'the agent: the arguments of its container'],
   [/^lib\/update\/(clusterRestore|controller\/(riskCheck|rolloutStep))\.ts$/, 'oc'],
 ];

@@ -50,7 +50,7 @@ export async function identifyNamed(
   { context, terminal }: Pick<CommandSession, 'context' | 'terminal'>,
 ): Promise<{ readonly request: BundleRequest; readonly evidence: BundleEvidence | undefined }> {
   const { identifyBundle } = await import('../../lib/bundle/identity.ts');
-  const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentRefusal.ts');
+  const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentTrustCheck.ts');
   const hashing = { ...context, onEvent: terminal.transfer('Reading') };
   const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
   const given = args.digest === undefined ? undefined : readDigest(args.digest);

@@ -62,7 +62,7 @@ export const command = defineCommand({
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { addAgentTrust } = await import('../../lib/update/install/agentRefusal.ts');
+    const { addAgentTrust } = await import('../../lib/update/install/agentTrustCheck.ts');
     const { checkMirrors, checkQuota } = await import('../../lib/update/mirror/mirrorCheck.ts');
     const { mirrorPort } = await import('../../lib/update/mirror/mirrorUnit.ts');
     const { runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');

@@ -1,6 +1,6 @@
 import { constants, hostname, setPriority } from 'node:os';
 import type { ServedExecutable } from '../../../lib/update/agent/agentServer.ts';
-import { executablePort, tokenPath } from '../../../lib/update/install/agentStart.ts';
+import { executablePort, tokenPath } from '../../../lib/update/install/agentScript.ts';
 import { mountFolder } from '../../../lib/node/machine/paths.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseSize } from '../../cli/values/size.ts';

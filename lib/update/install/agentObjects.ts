@@ -15,7 +15,7 @@ import {
   startScript,
   tokenPath,
   type ExecutableDigests,
-} from './agentStart.ts';
+} from './agentScript.ts';
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
 import { recordVersion } from './agentVersion.ts';
 import { agentLabels, metricsArgument, metricsIngress, metricsPort, metricsPortName } from './metricsObjects.ts';

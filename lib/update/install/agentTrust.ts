@@ -4,7 +4,7 @@ import type { Context, LogLevel } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { armorTrusted, loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
 import { fingerprintOf } from '../../release/signature/signature.ts';
-import { keyringPath } from './agentStart.ts';
+import { keyringPath } from './agentScript.ts';
 import { upgradeBundleApi } from '../upgradeBundle.ts';
 
 /** The trust of the agents of a cluster, in addition to the Red Hat release key. */

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { messageOf, PluginError } from '../../errors.ts';
-import type { NodeArchitecture } from './agentStart.ts';
+import type { NodeArchitecture } from './agentScript.ts';
 
 /** An executable for the agents, and the architecture of its nodes. */
 export interface Executable {

@@ -7,7 +7,7 @@ import { agentObjects } from './agentObjects.ts';
 import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
-import { machines } from './agentStart.ts';
+import { machines } from './agentScript.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { Executable } from './executable.ts';
 import { machineConfigDaemon, readDaemonImage } from '../../readiness/preflight/agentImage.ts';

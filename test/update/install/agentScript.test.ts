@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
 import { executablePath } from '../../../lib/node/machine/paths.ts';
-import { describeExecutables, startScript } from '../../../lib/update/install/agentStart.ts';
+import { describeExecutables, startScript } from '../../../lib/update/install/agentScript.ts';
 import { digestOf, hexOf } from '../../../lib/content/oci/digest.ts';
 import { serveContent, type ContentServer } from '../../../lib/content/server/server.ts';
 import { makeContext } from '../../support/context.ts';

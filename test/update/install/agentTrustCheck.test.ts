@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { identifyBundle, type BundleEvidence } from '../../../lib/bundle/identity.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
-import { checkAgents } from '../../../lib/update/install/agentRefusal.ts';
+import { checkAgents } from '../../../lib/update/install/agentTrustCheck.ts';
 import { gatherTrust, noTrust, type AgentTrust, type WantedTrust } from '../../../lib/update/install/agentTrust.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
