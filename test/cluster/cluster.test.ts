@@ -1,18 +1,26 @@
 import { expect } from 'chai';
 import { connectCluster } from '../../lib/cluster/client.ts';
+import { userOf, type Account } from '../../lib/update/accountAccess.ts';
+import { osImageStreamKind } from '../fakes/kubernetes/apiKinds.ts';
+import { readRights } from '../fakes/kubernetes/apiRights.ts';
 import { Refusal, statusAnswer } from '../fakes/kubernetes/apiStatus.ts';
-import { startCluster } from '../support/cluster.ts';
+import { connectTo, startCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { describeCluster } from './contract.ts';
+import { describeAccounts, type AccountSite } from './contractAccounts.ts';
 import { describeCustomObjects } from './contractObjects.ts';
 import { describeUpdates } from './contractUpdate.ts';
 import { describeWatches } from './contractWatch.ts';
+
+/** The key in the token of a pod that names its node. */
+const nodeClaim = 'authentication.kubernetes.io/node-name';
 
 describeCluster('Cluster, with the API server in this process', () => startCluster({ openshift: '4.14.3' }));
 describeCustomObjects('custom objects, with the API server in this process', () => startCluster());
 describeWatches('watches, with the API server in this process', () => startCluster());
 describeUpdates('an update, with the API server in this process', () => startCluster());
+describeAccounts('our accounts, with the API server in this process', startAccounts);
 describeUpdates('an update, with one before rules in definitions', () => startCluster({ kubernetes: 'v1.24.9' }));
 
 describe('Cluster', () => {
@@ -65,8 +73,44 @@ if (kubeconfig) {
   describeCustomObjects('custom objects, with the API server of TEST_KUBECONFIG', connectThere);
   describeWatches('watches, with the API server of TEST_KUBECONFIG', connectThere);
   describeUpdates('an update, with the API server of TEST_KUBECONFIG', connectThere);
+  describeAccounts('our accounts, with the API server of TEST_KUBECONFIG', () => {
+    const open = new DisposableStack();
+    const connect = async (account?: Account, node?: string) => {
+      const asUserExtra = node === undefined ? [] : [`${nodeClaim}=${node}`];
+      const user = account && { as: userOf(account), asUserExtra };
+      return open.use(await connectCluster({ kubeconfig, ...user, environment: process.env }, makeContext()));
+    };
+    return Promise.resolve({ connect, close: async () => open.dispose() });
+  });
 } else {
   describe('Cluster, with a real one', () => {
     it.skip('(needs a kubeconfig: TEST_KUBECONFIG=… npm run test:cluster)');
   });
+}
+
+/** Starts a server with an administrator and with our accounts, whose rights are those of the stored roles. */
+async function startAccounts(): Promise<AccountSite> {
+  const users = new Map([['t', 'system:admin']]);
+  const roles = () =>
+    server.kinds
+      .filter(({ group }) => group === 'rbac.authorization.k8s.io')
+      .flatMap((kind) => server.objects.list(kind, '').map((object) => ({ ...object, kind: kind.kind })));
+  const started = await startCluster({
+    ...{ openshift: '5.0.0', kinds: [osImageStreamKind], tokens: users, policies: true },
+    claims: (token): Record<string, string[]> => {
+      const [, node = ''] = token.split('/');
+      return node === '' ? {} : { [nodeClaim]: [node] };
+    },
+    allow: (attempt) => attempt.user === 'system:admin' || readRights(roles())(attempt),
+  });
+  const { server, cluster } = started;
+  const open = new AsyncDisposableStack();
+  open.use(started);
+  const connect = async (account?: Account, node = '') => {
+    if (!account) return cluster;
+    const token = `${account}/${node}`;
+    users.set(token, userOf(account));
+    return open.use(await connectTo(server, { user: { token } })).cluster;
+  };
+  return { connect, close: () => open.disposeAsync() };
 }

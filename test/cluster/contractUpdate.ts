@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { fieldsOf } from '../../lib/fields.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
+import { referenceOf } from '../../lib/cluster/discovery.ts';
 import type { StoredObject } from '../../lib/cluster/storedObject.ts';
 import { clusterVersionReference } from '../../lib/cluster/clusterVersion.ts';
 import { install } from '../../lib/update/install/install.ts';
@@ -20,6 +21,7 @@ import {
   type NodePhase,
   type UpgradeBundle,
 } from '../../lib/update/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
 import { awaitDone } from '../../lib/waiting.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
@@ -58,6 +60,19 @@ const versionDefinition: KubernetesObject = {
     ],
   },
 };
+
+/** Returns whether a cluster has nodes, or our kind. Waits until a kind that another suite deleted is gone. */
+export async function isInUse(cluster: Cluster): Promise<boolean> {
+  const look = async () => {
+    const found = await cluster.read(referenceOf(upgradeBundleDefinition()));
+    const isLeaving = found?.metadata['deletionTimestamp'] !== undefined;
+    definition = found;
+    return isLeaving ? new PluginError('not-ready', 'the kind is not deleted yet') : undefined;
+  };
+  let definition: StoredObject | undefined;
+  await awaitDone(look, { timeout: 60_000, interval: 50 }, makeContext());
+  return definition !== undefined || (await cluster.list('v1', 'Node')).length > 0;
+}
 
 /**
  * Tests of installing and updating with any API server, a real one or the one in this process, without kubelets and
@@ -108,8 +123,7 @@ export function describeUpdates(
     before(async function () {
       connected = await connect();
       ({ cluster } = connected);
-      const isInUse = (await cluster.findKind(apiVersion, kind)) ?? (await cluster.list('v1', 'Node'))[0];
-      if (isInUse) skipLoudly(this, 'this is somebody’s cluster');
+      if (await isInUse(cluster)) skipLoudly(this, 'this is somebody’s cluster');
       for (const name of [home, reportNamespace, daemons, 'openshift-config', 'openshift-config-managed'])
         await make({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
       const labels = { app: 'machine-config-daemon' };

@@ -13,6 +13,7 @@ interface PolicySpec {
     readonly expression: string;
     readonly message?: string;
     readonly messageExpression?: string;
+    readonly reason?: string;
   }[];
 }
 
@@ -32,18 +33,29 @@ export interface AdmissionRequest {
   readonly user?: { readonly username: string; readonly extra?: Readonly<Record<string, readonly string[]>> };
 }
 
-/** Returns whether a binding makes the API server refuse what a policy does not allow. */
-export function isEnforced(policy: KubernetesObject, bindings: readonly KubernetesObject[]): boolean {
-  return bindings.some((binding) => {
+/** Why a policy refuses a request. */
+export interface PolicyRefusal {
+  readonly message: string;
+  readonly reason: string;
+}
+
+/** Returns the name of a binding that makes the API server refuse what a policy does not allow; undefined for none. */
+export function findBinding(policy: KubernetesObject, bindings: readonly KubernetesObject[]): string | undefined {
+  return bindings.find((binding) => {
     const spec = binding['spec'] as { readonly policyName: string; readonly validationActions: readonly string[] };
     return spec.policyName === policy.metadata.name && spec.validationActions.includes('Deny');
-  });
+  })?.metadata.name;
+}
+
+/** Returns the messages of `evaluatePolicy`. */
+export function listMessages(policy: KubernetesObject, request: AdmissionRequest): string[] {
+  return evaluatePolicy(policy, request).map(({ message }) => message);
 }
 
 /**
- * Evaluates a ValidatingAdmissionPolicy as an API server does. Returns its messages; empty if it allows the request.
+ * Evaluates a ValidatingAdmissionPolicy as an API server does. Returns why it refuses the request; empty if it allows it.
  */
-export function evaluatePolicy(policy: KubernetesObject, request: AdmissionRequest): string[] {
+export function evaluatePolicy(policy: KubernetesObject, request: AdmissionRequest): PolicyRefusal[] {
   const spec = policy['spec'] as PolicySpec;
   const {
     group,
@@ -68,7 +80,8 @@ export function evaluatePolicy(policy: KubernetesObject, request: AdmissionReque
   for (const { name, expression } of spec.variables ?? []) variables[name] = evaluate(expression, scope);
   return spec.validations
     .filter(({ expression }) => evaluate(expression, scope) !== true)
-    .map(({ message = '', messageExpression }) =>
-      messageExpression === undefined ? message : String(evaluate(messageExpression, scope)),
-    );
+    .map(({ message = '', messageExpression, reason = 'Invalid' }) => ({
+      message: messageExpression === undefined ? message : String(evaluate(messageExpression, scope)),
+      reason,
+    }));
 }

@@ -82,13 +82,16 @@ describe('TestApiServer', () => {
     server = await startApiServer({ openshift: '4.19.3', policies: true });
     const apiVersion = 'admissionregistration.k8s.io/v1';
     const resourceRules = [{ apiGroups: [''], resources: ['configmaps'], operations: ['CREATE'] }];
-    server.put({
-      ...{ apiVersion, kind: 'ValidatingAdmissionPolicy', metadata: { name: 'none' } },
-      spec: {
-        ...{ matchConstraints: { resourceRules }, matchConditions: [] },
-        validations: [{ expression: 'false', message: 'not allowed' }],
-      },
-    });
+    const define = (reason?: string): void => {
+      server.put({
+        ...{ apiVersion, kind: 'ValidatingAdmissionPolicy', metadata: { name: 'none' } },
+        spec: {
+          ...{ matchConstraints: { resourceRules }, matchConditions: [] },
+          validations: [{ expression: 'false', message: 'not allowed', ...(reason !== undefined && { reason }) }],
+        },
+      });
+    };
+    define();
     const bind = (...validationActions: string[]): void => {
       const spec = { policyName: 'none', validationActions };
       server.put({ apiVersion, kind: 'ValidatingAdmissionPolicyBinding', metadata: { name: 'none' }, spec });
@@ -98,6 +101,8 @@ describe('TestApiServer', () => {
     bind('Warn', 'Audit');
     expect(await create('b')).to.equal(201);
     bind('Deny');
+    expect(await create('c')).to.equal(422);
+    define('Forbidden');
     expect(await create('c')).to.equal(403);
   });
 

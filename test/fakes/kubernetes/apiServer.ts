@@ -2,7 +2,7 @@ import { ApiAccess, type AccessOptions, type ApiUser } from './apiAccess.ts';
 import { apiVersionOf, kindsOfDefinition, kubernetesKinds, openshiftKinds, type ApiKind } from './apiKinds.ts';
 import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjects.ts';
 import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
-import { evaluatePolicy, isEnforced } from './apiPolicy.ts';
+import { evaluatePolicy, findBinding } from './apiPolicy.ts';
 import { rightsOf, type Rule } from './apiRights.ts';
 import { protobufType, readProtobuf } from './apiProtobuf.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
@@ -36,6 +36,13 @@ export interface ApiServerOptions extends AccessOptions {
 
 /** The reported version of the server. */
 const version = { major: '1', minor: '27', gitVersion: 'v1.27.3', platform: 'linux/amd64' };
+
+/** The status of a refusal by a policy, by its reason. */
+const policyStatus: Readonly<Record<string, number>> = {
+  Unauthorized: 401,
+  Forbidden: 403,
+  RequestEntityTooLarge: 413,
+};
 
 const verbs = { GET: 'get', POST: 'create', PUT: 'update', PATCH: 'patch', DELETE: 'delete' } as const;
 
@@ -271,11 +278,14 @@ export class TestApiServer extends FaultyServer {
     const resource = target.status ? `${target.kind.resource}/status` : target.kind.resource;
     const dryRun = exchange.query.get('dryRun') === 'All';
     const request = { group, resource, object, oldObject: before ?? null, namespace: target.namespace, dryRun };
-    for (const policy of policies.filter((each) => isEnforced(each, bindings))) {
+    for (const policy of policies) {
+      const binding = findBinding(policy, bindings);
+      if (binding === undefined) continue;
       const [refusal] = evaluatePolicy(policy, { ...request, user: { username: name, extra } });
       if (refusal === undefined) continue;
-      const words = `ValidatingAdmissionPolicy '${policy.metadata.name}' denied request: ${refusal}`;
-      throw new Refusal(403, 'Forbidden', `${resource} "${target.name}" is forbidden: ${words}`);
+      const { message, reason } = refusal;
+      const words = `ValidatingAdmissionPolicy '${policy.metadata.name}' with binding '${binding}' denied request: ${message}`;
+      throw new Refusal(policyStatus[reason] ?? 422, reason, `${resource} "${target.name}" is forbidden: ${words}`);
     }
   }
 

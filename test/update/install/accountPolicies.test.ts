@@ -4,7 +4,7 @@ import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { userOf } from '../../../lib/update/accountAccess.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
-import { evaluatePolicy, type AdmissionRequest } from '../../fakes/kubernetes/apiPolicy.ts';
+import { listMessages, type AdmissionRequest } from '../../fakes/kubernetes/apiPolicy.ts';
 import { mergePatch, type Json } from '../../fakes/kubernetes/apiPatch.ts';
 
 const claim = 'authentication.kubernetes.io/node-name';
@@ -15,7 +15,7 @@ describe('accountPolicies', () => {
   const review = (request: AdmissionRequest): string[] =>
     accountPolicies()
       .filter(({ kind }) => kind === 'ValidatingAdmissionPolicy')
-      .flatMap((policy) => evaluatePolicy(policy, request));
+      .flatMap((policy) => listMessages(policy, request));
   const asController = { username: userOf('controller') };
   const asAgent = (node?: string) => ({
     username: userOf('agent'),

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { pullPolicyAdmission, type AdmissionMode } from '../../../lib/update/install/pullPolicyAdmission.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { evaluatePolicy } from '../../fakes/kubernetes/apiPolicy.ts';
+import { listMessages } from '../../fakes/kubernetes/apiPolicy.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 import { pod, podSpec, workload } from '../../fakes/cluster/site.ts';
 
@@ -16,7 +16,7 @@ describe('pullPolicyAdmission', () => {
     const kind = String(object['kind']);
     const group = kind === 'Pod' || kind === 'ReplicationController' ? '' : kind.endsWith('Job') ? 'batch' : 'apps';
     const request = { group, resource: `${kind.toLowerCase()}s`, object, ...(oldObject && { oldObject }) };
-    return evaluatePolicy(policy, request).join('\n');
+    return listMessages(policy, request).join('\n');
   };
   const cronJob = (spec: Json): Json => ({
     ...workload('Job', 'nightly', 'shop', { jobTemplate: { spec: { template: { spec } } } }),
@@ -53,8 +53,8 @@ describe('pullPolicyAdmission', () => {
     const [policy] = pullPolicyAdmission('deny');
     const object = pod('oc-disconnected-preflight', 'default', always);
     const request = { group: '', resource: 'pods', object };
-    expect(policy && evaluatePolicy(policy, { ...request, dryRun: true })).to.deep.equal([]);
-    expect(policy && evaluatePolicy(policy, request)).to.have.length(1);
+    expect(policy && listMessages(policy, { ...request, dryRun: true })).to.deep.equal([]);
+    expect(policy && listMessages(policy, request)).to.have.length(1);
   });
 
   it('sees init containers, and ephemeral ones when they are added', () => {
@@ -63,7 +63,7 @@ describe('pullPolicyAdmission', () => {
     const debugged = pod('x', 'shop', { ephemeralContainers: [tool] });
     const [policy] = pullPolicyAdmission('warn');
     const request = { group: '', resource: 'pods/ephemeralcontainers', object: debugged, oldObject: pod('x', 'shop') };
-    expect(policy && evaluatePolicy(policy, request)).to.have.length(1);
+    expect(policy && listMessages(policy, request)).to.have.length(1);
   });
 
   it('sees volumes that an image is mounted as', () => {
