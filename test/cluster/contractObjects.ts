@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { fieldsOf, listOf } from '../../lib/fields.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { ApiError } from '../../lib/cluster/refusals.ts';
-import { isPluginError, PluginError } from '../../lib/errors.ts';
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { awaitDone } from '../../lib/waiting.ts';
 import { makeContext } from '../support/context.ts';
@@ -253,6 +253,39 @@ export function describeCustomObjects(
       const columns = await cluster.listColumns(kind.apiVersion, kind.kind);
       expect(columns?.find(({ Name }) => Name === 'listed')).to.deep.equal({ Name: 'listed', Phase: 'Off', Size: 5 });
       expect(columns?.find(({ Name }) => Name === 'silent')).to.deep.equal({ Name: 'silent', Phase: null, Size: 3 });
+    });
+
+    it('keeps a deleted definition until its objects are gone, and takes no new ones meanwhile', async () => {
+      const names = { kind: 'Gadget', listKind: 'GadgetList', plural: 'gadgets', singular: 'gadget' };
+      const other = {
+        ...definition,
+        metadata: { name: `gadgets.${group}` },
+        spec: { ...fieldsOf(definition['spec']), names },
+      };
+      const gadget = (name: string, more: object = {}): KubernetesObject => ({
+        ...{ apiVersion: kind.apiVersion, kind: 'Gadget', metadata: { name, ...more }, spec: { size: 1 } },
+      });
+      const until = (attempt: () => Promise<unknown>, code?: ErrorCode): Promise<void> => {
+        const look = () =>
+          attempt().then(
+            () => (code === undefined ? undefined : new PluginError('not-ready', 'it still succeeds')),
+            (error: unknown) => {
+              if (code !== undefined && isPluginError(error, code)) return undefined;
+              return new PluginError('not-ready', messageOf(error));
+            },
+          );
+        return awaitDone(look, { timeout: 30_000, interval: 50 }, makeContext());
+      };
+      await cluster.create(other);
+      await until(() => cluster.list(kind.apiVersion, 'Gadget'));
+      const held = await cluster.create(gadget('held', { finalizers: ['example.com/wait'] }));
+      await cluster.create(gadget('plain'));
+      await cluster.delete(other);
+      await until(() => cluster.create(gadget('late'), { dryRun: true }), 'denied');
+      expect((await cluster.read(other))?.metadata['deletionTimestamp']).to.be.a('string');
+      await until(async () => expect((await cluster.read(held))?.metadata['deletionTimestamp']).to.be.a('string'));
+      await cluster.patch(held, { metadata: { finalizers: [] } });
+      await until(async () => expect(await cluster.read(other)).to.equal(undefined));
     });
 
     it('keeps a deleted object until its finalizers are gone', async () => {

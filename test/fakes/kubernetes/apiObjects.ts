@@ -92,6 +92,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
       throw new Refusal(409, 'AlreadyExists', `${qualified(kind)} "${name}" already exists`, details);
     }
     this.#demandNamespace(place);
+    this.#demandDefinition(place);
     const { status, ...rest } = structuredClone(body);
     const object = shape(kind, {
       ...rest,
@@ -154,13 +155,13 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
   }
 
   /**
-   * Deletes an object for a client. A namespace stays until its objects are gone, and a pod on a node until its kubelet
-   * has ended it. Both happen after this call.
+   * Deletes an object for a client. A namespace or a definition stays until its objects are gone, and a pod on a node until
+   * its kubelet has ended it. All happen after this call.
    */
   requestDeletion(place: Place, preconditions: Json, dryRun: boolean): ApiObject {
     const object = this.demand(place);
     const isRunning = place.kind.kind === 'Pod' && (object['spec'] as Json | undefined)?.['nodeName'] !== undefined;
-    if (dryRun || !(isRunning || place.kind.kind === 'Namespace')) return this.delete(place, preconditions, dryRun);
+    if (dryRun || !(isRunning || isContainer(place.kind))) return this.delete(place, preconditions, dryRun);
     this.#checkCurrent(place, object, preconditions);
     const { uid } = object.metadata;
     setImmediate(() => {
@@ -170,35 +171,46 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
   }
 
   /**
-   * Deletes an object at once, and with a namespace all its objects. An object with finalizers stays, marked as deleted,
-   * and so does its namespace.
+   * Deletes an object at once, and with a namespace or a definition all its objects. An object with finalizers stays,
+   * marked as deleted, and so do its namespace and its definition.
    */
   delete(place: Place, preconditions: Json, dryRun: boolean): ApiObject {
     const object = this.demand(place);
     this.#checkCurrent(place, object, preconditions);
     if (dryRun) return object;
-    const isNamespace = place.kind.kind === 'Namespace';
-    if (isNamespace) {
-      for (const { kind, object: other } of this.#within(place.name)) {
-        this.delete({ kind, namespace: place.name, name: other.metadata.name }, {}, false);
-      }
+    const content = this.#contentOf(place.kind, object);
+    for (const { kind, object: other } of content) {
+      const { name, namespace = '' } = other.metadata;
+      this.delete({ kind, namespace, name }, {}, false);
     }
+    // It went with the last of them.
+    if (content.length > 0 && !this.get(place)) return object;
     const finalizers = object.metadata['finalizers'] as unknown[] | undefined;
-    if ((finalizers && finalizers.length > 0) || (isNamespace && this.#within(place.name).length > 0)) {
+    if ((finalizers && finalizers.length > 0) || this.#contentOf(place.kind, object).length > 0)
       return this.#markDeleted(place, object);
-    }
     this.#objects.delete(keyOf(place.kind, place.namespace, place.name));
     this.revision += 1;
     const gone = { ...object, metadata: { ...object.metadata, resourceVersion: String(this.revision) } };
     this.#tell({ type: 'DELETED', revision: this.revision, kind: place.kind, object: gone });
-    const around = this.#objects.get(`/namespaces//${place.namespace}`);
-    if (around?.object.metadata['deletionTimestamp'] !== undefined && this.#within(place.namespace).length === 0)
-      this.delete({ kind: around.kind, namespace: '', name: place.namespace }, {}, false);
+    for (const { kind, object: around } of this.#containersOf(place))
+      if (isLeaving(around) && this.#contentOf(kind, around).length === 0)
+        this.delete({ kind, namespace: '', name: around.metadata.name }, {}, false);
     return gone;
   }
 
-  #within(namespace: string): { kind: ApiKind; object: ApiObject }[] {
-    return [...this.#objects.values()].filter(({ object }) => object.metadata.namespace === namespace);
+  /** Returns the namespace of an object, and its definition. */
+  #containersOf({ kind, namespace }: Place): { kind: ApiKind; object: ApiObject }[] {
+    const definition = `apiextensions.k8s.io/customresourcedefinitions//${kind.resource}.${kind.group}`;
+    return [`/namespaces//${namespace}`, definition].flatMap((key) => this.#objects.get(key) ?? []);
+  }
+
+  /** Returns the objects in a namespace, or those of a definition. */
+  #contentOf({ kind: container }: ApiKind, { metadata, spec }: ApiObject): { kind: ApiKind; object: ApiObject }[] {
+    const all = [...this.#objects.values()];
+    if (container === 'Namespace') return all.filter(({ object }) => object.metadata.namespace === metadata.name);
+    if (container !== 'CustomResourceDefinition') return [];
+    const { group, names } = spec as { group: string; names: { plural: string } };
+    return all.filter(({ kind }) => kind.group === group && kind.resource === names.plural);
   }
 
   #markDeleted(place: Place, object: ApiObject): ApiObject {
@@ -226,6 +238,14 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     if (found) return;
     const details = { name: namespace, kind: 'namespaces' };
     throw new Refusal(404, 'NotFound', `namespaces "${namespace}" not found`, details);
+  }
+
+  /** Refuses new objects of a definition that is being deleted. */
+  #demandDefinition(place: Place): void {
+    const definition = this.#containersOf(place).find(({ kind }) => kind.kind === 'CustomResourceDefinition');
+    if (!definition || !isLeaving(definition.object)) return;
+    const why = 'create not allowed while custom resource definition is terminating';
+    throw new Refusal(403, 'Forbidden', `${qualified(place.kind)} "${place.name}" is forbidden: ${why}`);
   }
 
   #checkCurrent({ kind, name }: Place, before: ApiObject, stated: Partial<ApiObject['metadata']> | undefined): void {
@@ -281,6 +301,15 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     this.history.push(change);
     this.emit('change', change);
   }
+}
+
+/** Returns whether objects of a kind have other objects, which are deleted with them. */
+function isContainer({ kind }: ApiKind): boolean {
+  return kind === 'Namespace' || kind === 'CustomResourceDefinition';
+}
+
+function isLeaving({ metadata }: ApiObject): boolean {
+  return metadata['deletionTimestamp'] !== undefined;
 }
 
 function shape(kind: ApiKind, object: ApiObject): ApiObject {
