@@ -20,7 +20,7 @@ export interface AppliedObject {
 /**
  * Applies objects by server-side apply, in order. Stops at the first failure, because later objects need the earlier
  * ones. Keeps fields that the objects do not name. Throws `conflict` if another manager has set a field to another
- * value, and the errors of Cluster.apply, with the name of the object.
+ * value, and `not-ready` for an object that is being deleted. Also throws the errors of Cluster.apply. All name the object.
  */
 export async function applyObjects(
   cluster: Cluster,
@@ -50,6 +50,10 @@ async function applyObject(
   { dryRun, overwrite, ...options }: ApplyOptions,
 ): Promise<AppliedObject['outcome']> {
   const before = await cluster.read(object);
+  if (before?.metadata['deletionTimestamp'] !== undefined)
+    throw new PluginError('not-ready', 'it is being deleted, and would be lost', {
+      hint: `Wait until it is gone: oc get ${formatObjectName(object)} -o yaml says what it waits for.`,
+    });
   if (dryRun === 'client') {
     if (!before) return 'created';
     return findDifferences(before, object).length === 0 ? 'unchanged' : 'configured';

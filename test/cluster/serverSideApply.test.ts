@@ -10,6 +10,10 @@ const configMap = (data: Record<string, string>, place = 'new'): KubernetesObjec
   return { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'settings', namespace: place }, data };
 };
 
+const withFinalizer = ({ metadata, ...content }: KubernetesObject): KubernetesObject => {
+  return { ...content, metadata: { ...metadata, finalizers: ['example.com/hold'] } } as KubernetesObject;
+};
+
 describe('server-side apply', () => {
   let started: StartedCluster;
   beforeEach(async () => {
@@ -38,6 +42,21 @@ describe('server-side apply', () => {
     const refusal = new Refusal(404, 'NotFound', 'namespaces "new" not found');
     started.server.fault(/PATCH .*configmaps/, { answer: statusAnswer(refusal) });
     await failureOf(apply([namespace, configMap({})]), 'not-found');
+  });
+
+  it('refuses what is being deleted, and does not say that it is unchanged', async () => {
+    const { cluster, context } = started;
+    const held = withFinalizer(configMap({ a: 'b' }, 'default'));
+    await cluster.create(held);
+    await cluster.delete(held);
+    for (const dryRun of ['client', 'server', undefined] as const) {
+      const applying = applyObjects(cluster, [configMap({ a: 'b' }, 'default')], { overwrite: true, dryRun }, context);
+      const { message, hint } = await failureOf(applying, 'not-ready');
+      expect(message).to.equal('configmap/settings: it is being deleted, and would be lost');
+      expect(hint).to.contain('oc get configmap/settings -o yaml');
+    }
+    await cluster.patch(held, { metadata: { finalizers: null } });
+    expect(await apply([configMap({}, 'default')])).to.deep.equal(['created']);
   });
 
   it('deletes nothing in a dry run, and says what it would delete', async () => {

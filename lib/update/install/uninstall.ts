@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { ignoring, PluginError } from '../../errors.ts';
 import { formerAccess } from './agentAccess.ts';
-import { agentNamespace, hasEnded, phaseOf, reportNamespace } from '../upgradeBundle.ts';
+import { hasEnded, phaseOf } from '../upgradeBundle.ts';
 import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
 import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
@@ -26,7 +26,7 @@ export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
   /** Also remove PinnedImageSets and the lists of pinned images in CRI-O. Kubelets may then remove these images. */
   readonly removePins: boolean;
   /**
-   * Time to wait for the nodes and for the namespace, in milliseconds. Undefined does not clean the nodes, and does not
+   * Time to wait for the nodes, the namespaces and the kind, in milliseconds. Undefined does not clean the nodes, and does not
    * wait.
    */
   readonly timeout: number | undefined;
@@ -38,7 +38,7 @@ export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
  * Removes an installation: the agents and their files on the nodes, but no image; then every object with the
  * UpgradeBundles and, if requested, pins. Restores objects that a running update has paused. Returns the removed
  * objects. Throws `conflict` while an update runs or if images of the running release are only in the additional store,
- * `not-ready` with the nodes that are not clean. A second run resumes.
+ * `not-ready` with the nodes that are not clean. Also throws `not-ready` for what is not gone. A second run resumes.
  */
 export async function uninstallAgents(
   cluster: Cluster,
@@ -83,8 +83,8 @@ export async function uninstallAgents(
   // After the deletion, because a running controller would pause them again.
   if (dryRun === undefined) await restorePauses(cluster, context);
   if (dryRun === undefined && timeout !== undefined) {
-    for (const name of [agentNamespace, reportNamespace])
-      await awaitNamespace(cluster, name, { ...options, timeout }, context);
+    const slow = objects.filter(({ kind }) => kind === 'Namespace' || kind === 'CustomResourceDefinition');
+    for (const each of slow) await awaitGone(cluster, referenceOf(each), { ...options, timeout }, context);
   }
   return [...mirrors, ...controllers, ...store, ...gone].map(referenceOf);
 }
@@ -128,17 +128,26 @@ async function cleanNodes(
   await awaitDone(check, wait, context);
 }
 
-async function awaitNamespace(cluster: Cluster, name: string, wait: WaitOptions, context: Context): Promise<void> {
-  const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name } };
+/** Conditions of a definition that is not being deleted. */
+const serving = ['NamesAccepted', 'Established'];
+
+/** Waits until an object is gone that the cluster deletes after what it has. Finalizers may hold that. */
+async function awaitGone(
+  cluster: Cluster,
+  reference: ObjectReference,
+  wait: WaitOptions,
+  context: Context,
+): Promise<void> {
+  const name = formatObjectName(reference);
   const check = async (): Promise<PluginError | undefined> => {
-    const namespace = await cluster.read(reference);
-    if (!namespace) return undefined;
-    const reasons = [...conditionsOf(namespace).values()].filter(
-      ({ status, message }) => status === 'True' && message !== '',
+    const object = await cluster.read(reference);
+    if (!object) return undefined;
+    const reasons = [...conditionsOf(object)].filter(
+      ([type, { status, message }]) => status === 'True' && message !== '' && !serving.includes(type),
     );
-    const text = reasons.map(({ message }) => message).join(' ');
-    return new PluginError('not-ready', `the namespace ${name} is not gone yet. ${text}`.trim(), {
-      hint: `The cluster continues to remove it: oc get namespace ${name} -o yaml says what it waits for.`,
+    const text = reasons.map(([, { message }]) => message).join(' ');
+    return new PluginError('not-ready', `${name} is not gone yet. ${text}`.trim(), {
+      hint: `The cluster continues to remove it: oc get ${name} -o yaml says what it waits for.`,
     });
   };
   await awaitDone(check, wait, context);

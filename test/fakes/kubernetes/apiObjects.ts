@@ -217,7 +217,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     if (object.metadata['deletionTimestamp'] !== undefined) return object;
     const deletionTimestamp = new Date().toISOString().replace(/\.\d+/, '');
     const marked = { ...object, metadata: { ...object.metadata, deletionTimestamp } };
-    const status = place.kind.kind === 'Namespace' && { status: { phase: 'Terminating' } };
+    const status = isContainer(place.kind) && { status: statusOfLeaving(object) };
     return this.#store('MODIFIED', place, { ...marked, ...status }, false);
   }
 
@@ -306,6 +306,17 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
 /** Returns whether objects of a kind have other objects, which are deleted with them. */
 function isContainer({ kind }: ApiKind): boolean {
   return kind === 'Namespace' || kind === 'CustomResourceDefinition';
+}
+
+/** Returns the status of a namespace or a definition that is being deleted. */
+function statusOfLeaving({ kind, status }: ApiObject): Json {
+  if (kind === 'Namespace') return { phase: 'Terminating' };
+  const { conditions = [] } = (status ?? {}) as { conditions?: Json[] };
+  const leaving = { type: 'Terminating', status: 'True', reason: 'InstanceDeletionInProgress' };
+  return {
+    ...(status as Json | undefined),
+    conditions: [...conditions, { ...leaving, message: 'CustomResource deletion is in progress' }],
+  };
 }
 
 function isLeaving({ metadata }: ApiObject): boolean {

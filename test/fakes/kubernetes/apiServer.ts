@@ -103,7 +103,13 @@ export class TestApiServer extends FaultyServer {
     const definition = this.objects.get(place);
     if (!definition || isJson(definition['status'])) return;
     const { names } = definition['spec'] as Json;
-    const conditions = ['NamesAccepted', 'Established'].map((type) => ({ type, status: 'True' }));
+    const conditions = [
+      { type: 'NamesAccepted', status: 'True', reason: 'NoConflicts', message: 'no conflicts found' },
+      {
+        ...{ type: 'Established', status: 'True', reason: 'InitialNamesAccepted' },
+        message: 'the initial names have been accepted',
+      },
+    ];
     const body = { ...definition, status: { conditions, acceptedNames: names, storedVersions: [] } };
     this.objects.replace(place, body, { manager: 'kube-apiserver', dryRun: false, status: true });
   }

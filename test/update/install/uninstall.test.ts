@@ -13,6 +13,7 @@ import { makeFacts, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import { mirrorFile, pinFile } from '../../../lib/node/machine/paths.ts';
 
 const state = '/var/lib/oc-upgrade-bundle';
+const upgradeBundleApi = 'upgrade-bundle.openshift.io/v1alpha1';
 
 describe('uninstall', () => {
   let site: AgentSite;
@@ -41,7 +42,7 @@ describe('uninstall', () => {
       () => false,
     );
   const put = (name: string, phase: string): void => {
-    const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
+    const api = { apiVersion: upgradeBundleApi, kind: 'UpgradeBundle' };
     const digest = `sha256:${'a'.repeat(64)}`;
     site.server.put({ ...api, metadata: { name }, spec: { bundle: { digest } }, status: { phase } });
   };
@@ -215,6 +216,22 @@ describe('uninstall', () => {
     site.kubelets.troubles.clear();
     await remove();
     expect(await exists('worker-1', state)).to.equal(false);
+  });
+
+  it('waits for the kind, whose objects may be held, and meanwhile nothing is installed', async () => {
+    await bring();
+    put('held', 'Completed');
+    const held = { apiVersion: upgradeBundleApi, kind: 'UpgradeBundle', metadata: { name: 'held' } };
+    const hold = (finalizers: string[]) => site.cluster.patch(held, { metadata: { finalizers } });
+    await hold(['example.com/hold']);
+    const error = await failureOf(remove({ timeout: 500 }), 'not-ready');
+    const kind = 'customresourcedefinition/upgradebundles.upgrade-bundle.openshift.io';
+    expect(error.message).to.equal(`${kind} is not gone yet. CustomResource deletion is in progress`);
+    expect(error.hint).to.contain(`oc get ${kind} -o yaml`);
+    expect((await failureOf(bring(), 'not-ready')).message).to.equal(`${kind}: it is being deleted, and would be lost`);
+    await hold([]);
+    await bring();
+    expect(everything()).to.include(`CustomResourceDefinition/${kind.split('/')[1]}`);
   });
 
   it('empties a folder that is a mount point, and leaves it', async function () {
