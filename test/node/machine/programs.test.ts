@@ -1,8 +1,7 @@
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, open, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setImmediate } from 'node:timers/promises';
 import { expect } from 'chai';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Host } from '../../../lib/node/machine/host.ts';
@@ -10,9 +9,16 @@ import { findOnPath, findProgram, runCommand, runProgram } from '../../../lib/no
 import { until } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { run } from '../../support/peers.ts';
+import { run, runSuccessfully } from '../../support/peers.ts';
 
 const host: Host = { root: '/', environment: { PATH: process.env['PATH'] } };
+
+/** Creates a named pipe. Its readers wait until the returned writer writes or closes, or this process ends. */
+async function openPipe(path: string): Promise<FileHandle> {
+  await runSuccessfully('mkfifo', [path]);
+  // A writer alone would wait for a reader.
+  return open(path, 'r+');
+}
 
 describe('runProgram', () => {
   it('returns the output and the exit code of a program', async () => {
@@ -39,22 +45,24 @@ describe('runProgram', () => {
 
   it('ends it when the context is interrupted, and waits for its end, but not for what it started', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'program-'));
+    const [go, held] = [await openPipe(join(folder, 'go')), await openPipe(join(folder, 'held'))];
     try {
       const context = makeContext();
-      const other = `while [ -e '${folder}' ]; do sleep 0.1; done`;
-      const own = `trap 'until [ -e go ]; do :; done; exit' TERM; : >ready; while :; do :; done`;
+      // Both processes read from pipes, so they end with this one too.
+      const script = `exec 3<go; trap ': >ending; read -r word <&3; exit' TERM; : >ready; cat held & wait`;
       let settled = false;
-      const running = runProgram(host, 'sh', ['-c', `cd '${folder}'; ${other} & ${own}`], context).finally(
+      const running = runProgram(host, 'sh', ['-c', `cd '${folder}'; ${script}`], context).finally(
         () => (settled = true),
       );
       const failed = failureOf(running, 'interrupted');
       await until(() => existsSync(join(folder, 'ready')));
       context.interrupt();
-      await setImmediate();
+      await until(() => existsSync(join(folder, 'ending')));
       expect(settled).to.equal(false);
-      await writeFile(join(folder, 'go'), '');
+      await go.write('go\n');
       await failed;
     } finally {
+      await Promise.all([go.close(), held.close()]);
       await rm(folder, { recursive: true, force: true });
     }
   });
