@@ -2,7 +2,8 @@
  * Applies each mutation of mutationList.ts to a copy of the repository, and runs its test there, which must fail.
  * Arguments: parts of paths, which select mutations. Exits with 1 if a test passes with a mutation.
  */
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -14,6 +15,7 @@ const root = resolve(import.meta.dirname, '..');
 const selected = process.argv.slice(2);
 const copy = await mkdtemp(join(tmpdir(), 'mutate-'));
 const passing = new Map<string, Promise<boolean>>();
+const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 let survivors = 0;
 try {
   const { stdout } = await run('git', ['ls-files', '-z'], { cwd: root, maxBuffer: 2 ** 26 });
@@ -50,13 +52,35 @@ async function judge({ file, text, replacement, test }: Mutation): Promise<'kill
   }
 }
 
-/** Runs a file of tests up to its first failure. A mutation may cause an endless loop. */
+/**
+ * Runs a file of tests up to its first failure, in a process group of its own, of which no process is left afterwards. A
+ * mutation may cause an endless loop, also in a program that a test starts.
+ */
 async function passes(test: string): Promise<boolean> {
   const mocha = join(root, 'node_modules/mocha/bin/mocha.js');
+  const child = spawn(process.execPath, [mocha, '--bail', test], { cwd: copy, stdio: 'ignore', detached: true });
+  const endGroup = (): void => {
+    try {
+      if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+    } catch {
+      // All its processes have ended.
+    }
+  };
+  let stopped: NodeJS.Signals | undefined;
+  // The terminal sends Ctrl-C to the group of this process only.
+  const stop = (signal: NodeJS.Signals): void => {
+    stopped = signal;
+    endGroup();
+  };
+  const timer = setTimeout(endGroup, 180_000);
+  for (const signal of stopSignals) process.on(signal, stop);
   try {
-    await run(process.execPath, [mocha, '--bail', test], { cwd: copy, timeout: 180_000, maxBuffer: 2 ** 26 });
-    return true;
-  } catch {
-    return false;
+    const [code] = (await once(child, 'exit')) as [number | null];
+    if (stopped) throw new Error(`stopped by ${stopped}`);
+    return code === 0;
+  } finally {
+    clearTimeout(timer);
+    for (const signal of stopSignals) process.off(signal, stop);
+    endGroup();
   }
 }
