@@ -14,59 +14,74 @@ const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
 const trust = { keyrings: [], fingerprints: [], allowUnsigned: false, fetchFile };
 const token = '0123456789abcdef0123';
 
-describe('the loop of an agent', () => {
-  it('is ready while it reaches the API server, and only then', async () => {
-    let isAllowed = false;
-    const allow = ({ resource }: { resource: string }): boolean => isAllowed || resource !== 'upgradebundles';
-    await using connected = await startCluster({ openshift: '4.19.3', tokens: new Map([['t', 'agent']]), allow });
-    const folder = await makeFolder();
-    const context = makeContext();
-    for (const name of ['oc-upgrade-bundle', 'oc-upgrade-bundle-reports'])
-      connected.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
-    connected.server.put(upgradeBundleDefinition());
-    connected.server.put(node('worker-0', 'worker'));
-    const executable = { digest: 'abc', path: process.execPath, port: 0 };
-    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, executable }, context);
-    const connections = connectToPeers(token);
-    const host = { root: folder, environment: {} };
-    const tools = {
-      ...{ server, cache: new BundleCache(folder, trust) },
-      ...{ images: new AgentImages(host, 0), peers: new AgentPeers(connected.cluster, 'worker-0', connections) },
-    };
-    // Each round ends with a wait, which the test ends after a look.
-    const rounds: (() => void)[] = [];
-    let begin: () => void = () => undefined;
-    const media = {
-      find: () => Promise.resolve([]),
-      wait: () =>
-        new Promise<void>((resolve) => {
-          rounds.push(resolve);
-          begin();
-        }),
-    };
-    const nextRound = async (): Promise<number> => {
-      const begun = new Promise<void>((resolve) => (begin = resolve));
-      rounds.shift()?.();
-      await begun;
+/** A running agent whose rounds a test begins. */
+interface SteppedAgent extends AsyncDisposable {
+  /** Whether the API server allows it to read UpgradeBundles. */
+  isAllowed: boolean;
+  /** Begins a round, waits for its end, and returns the HTTP status of the readiness afterwards. */
+  readinessAfterRound(): Promise<number>;
+}
+
+async function startAgent(): Promise<SteppedAgent> {
+  const allow = ({ resource }: { resource: string }): boolean => agent.isAllowed || resource !== 'upgradebundles';
+  const connected = await startCluster({ openshift: '4.19.3', tokens: new Map([['t', 'agent']]), allow });
+  const folder = await makeFolder();
+  const context = makeContext();
+  for (const name of ['oc-upgrade-bundle', 'oc-upgrade-bundle-reports'])
+    connected.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
+  connected.server.put(upgradeBundleDefinition());
+  connected.server.put(node('worker-0', 'worker'));
+  const executable = { digest: 'abc', path: process.execPath, port: 0 };
+  const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, executable }, context);
+  const connections = connectToPeers(token);
+  const host = { root: folder, environment: {} };
+  const tools = {
+    ...{ server, cache: new BundleCache(folder, trust) },
+    ...{ images: new AgentImages(host, 0), peers: new AgentPeers(connected.cluster, 'worker-0', connections) },
+  };
+  // Each round ends with a wait for media.
+  const waits: (() => void)[] = [];
+  let endRound: () => void = () => undefined;
+  const media = {
+    find: () => Promise.resolve([]),
+    wait: () =>
+      new Promise<void>((resolve) => {
+        waits.push(resolve);
+        endRound();
+      }),
+  };
+  const loop = new AgentLoop(connected.cluster, { node: 'worker-0', media, tools, interval: 1 }, context);
+  let running: Promise<void> | undefined;
+  const agent: SteppedAgent = {
+    isAllowed: false,
+    readinessAfterRound: async () => {
+      const ended = new Promise<void>((resolve) => (endRound = resolve));
+      if (running) waits.shift()?.();
+      else running = loop.run();
+      await ended;
       return (await fetch(new URL(readyPath, server.executableOrigin))).status;
-    };
-    const loop = new AgentLoop(connected.cluster, { node: 'worker-0', media, tools, interval: 1 }, context);
-    const first = nextRound();
-    const running = loop.run();
-    try {
-      expect(await first).to.equal(404);
-      isAllowed = true;
-      expect(await nextRound()).to.equal(200);
-      isAllowed = false;
-      expect(await nextRound()).to.equal(404);
-    } finally {
+    },
+    [Symbol.asyncDispose]: async () => {
       context.interrupt();
-      rounds.shift()?.();
+      waits.shift()?.();
       await running;
       await loop.close();
       await server.close();
       connections.close();
       await removeFolder(folder);
-    }
+      await connected[Symbol.asyncDispose]();
+    },
+  };
+  return agent;
+}
+
+describe('the loop of an agent', () => {
+  it('is ready while it reaches the API server, and only then', async () => {
+    await using agent = await startAgent();
+    expect(await agent.readinessAfterRound()).to.equal(404);
+    agent.isAllowed = true;
+    expect(await agent.readinessAfterRound()).to.equal(200);
+    agent.isAllowed = false;
+    expect(await agent.readinessAfterRound()).to.equal(404);
   });
 });
