@@ -3,6 +3,33 @@ import { parseAllDocuments } from 'yaml';
 import { messageOf } from '../../../lib/errors.ts';
 import { parseJson, withoutText } from '../../../lib/content/oci/syntax.ts';
 
+/** Assembles texts of the parts of JSON, the same ones each time. */
+function* assembleTexts(count: number): Generator<string> {
+  const parts = [...String.raw`{ } [ ] : , " "a" \ \u12 0 1 - . e tru null`.split(' '), '\n', ' '];
+  let state = 7;
+  const next = (limit: number): number => (state = (state * 48_271) % 2_147_483_647) % limit;
+  for (let round = 0; round < count; round++)
+    yield Array.from({ length: 1 + next(9) }, () => parts[next(parts.length)] ?? '').join('');
+}
+
+/** Returns the longest beginning of a text that JSON.parse could continue. */
+function validPrefix(text: string): string {
+  let length = 0;
+  while (length < text.length && isBeginning(text.slice(0, length + 1))) length += 1;
+  return text.slice(0, length);
+}
+
+function isBeginning(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch (error) {
+    // V8 reports a position at the end of a text for what may continue.
+    const [, at] = / at position (\d+)/.exec(messageOf(error)) ?? [];
+    return messageOf(error).includes('Unexpected end of JSON') || Number(at) >= text.length;
+  }
+}
+
 describe('parseJson', () => {
   const faultOf = (text: string): string => {
     try {
@@ -32,44 +59,8 @@ describe('parseJson', () => {
   });
 
   it('reports the end of the longest valid prefix of any text', () => {
-    const parts = [
-      '{',
-      '}',
-      '[',
-      ']',
-      ':',
-      ',',
-      '"',
-      '"a"',
-      '\\',
-      '\\u12',
-      '0',
-      '1',
-      '-',
-      '.',
-      'e',
-      'tru',
-      'null',
-      '\n',
-      ' ',
-    ];
-    const isBeginning = (text: string): boolean => {
-      try {
-        JSON.parse(text);
-        return true;
-      } catch (error) {
-        // V8 reports a position at the end of a text for what may continue.
-        const [, at] = / at position (\d+)/.exec(messageOf(error)) ?? [];
-        return messageOf(error).includes('Unexpected end of JSON') || Number(at) >= text.length;
-      }
-    };
-    let state = 7;
-    const next = (limit: number): number => (state = (state * 48_271) % 2_147_483_647) % limit;
-    for (let round = 0; round < 3000; round++) {
-      const text = Array.from({ length: 1 + next(9) }, () => parts[next(parts.length)] ?? '').join('');
-      let length = 0;
-      while (length < text.length && isBeginning(text.slice(0, length + 1))) length += 1;
-      const lines = text.slice(0, length).split('\n');
+    for (const text of assembleTexts(3000)) {
+      const lines = validPrefix(text).split('\n');
       const place = `line ${lines.length}, column ${(lines.at(-1)?.length ?? 0) + 1}`;
       try {
         expect(JSON.stringify(parseJson(text)), text).to.equal(JSON.stringify(JSON.parse(text)));
