@@ -6,8 +6,9 @@ import { gatherContents } from '../../lib/bundle/create/contents.ts';
 import { pushBundle } from '../../lib/bundle/deliver/push.ts';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
 import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
+import type { Bundle } from '../../lib/bundle/bundle.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { mediaTypes, sumSizes } from '../../lib/content/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../lib/content/oci/digest.ts';
@@ -126,51 +127,66 @@ describe('an image under the tag of an attachment', () => {
   }
 
   for (const [what, { suffix, hidden, isLying = false }] of Object.entries(cases))
-    it(`is found by verify, and neither pushed nor served: ${what}`, async () => {
-      const { digest: subject } = made.release;
-      const content = hidden(subject);
-      const tag = `sha256-${hexOf(subject)}${suffix}`;
-      const path = await hide(content, tag);
-      for (const requireSignedImages of [false, true]) {
-        const { problems, attachmentTags } = await verify(path, requireSignedImages);
-        const tags = problems
-          .filter((problem) => problem.subject === 'tag')
-          .map(({ kind, what: name }) => [kind, name]);
-        expect(tags).to.deep.equal([['unexpected', `${folder}/manifests/${tag}`]]);
-        const unexpected = problems.filter(({ kind }) => kind === 'unexpected').map(({ what: name }) => name);
-        expect(unexpected).to.include.members([...content.manifests.keys(), ...content.blobs.keys()]);
-        expect(attachmentTags).not.to.include(tag);
-      }
+    describe(`that is ${what}`, () => {
+      let content: Hidden;
+      let tag: string;
+      let path: string;
+      let bundle: Bundle;
+      let release: SignedBundle;
+      before(async () => {
+        const { digest: subject } = made.release;
+        content = hidden(subject);
+        tag = `sha256-${hexOf(subject)}${suffix}`;
+        path = await hide(content, tag);
+        bundle = await openBundle(path, makeContext());
+        release = await checkSigned(bundle, acceptUnsigned, makeContext());
+      });
+      after(() => bundle[Symbol.asyncDispose]());
 
-      const context = makeContext();
-      await using bundle = await openBundle(path, context);
-      const { images } = await inspectBundle(bundle, context);
-      const listed = images.flatMap((image) => image.attachments);
-      expect(listed.includes(tag)).to.equal(isLying);
+      for (const requireSignedImages of [false, true])
+        it(`is found by verify${requireSignedImages ? ' that requires signed images' : ''}`, async () => {
+          const { problems, attachmentTags } = await verify(path, requireSignedImages);
+          const tags = problems
+            .filter((problem) => problem.subject === 'tag')
+            .map(({ kind, what: name }) => [kind, name]);
+          expect(tags).to.deep.equal([['unexpected', `${folder}/manifests/${tag}`]]);
+          const unexpected = problems.filter(({ kind }) => kind === 'unexpected').map(({ what: name }) => name);
+          expect(unexpected).to.include.members([...content.manifests.keys(), ...content.blobs.keys()]);
+          expect(attachmentTags).not.to.include(tag);
+        });
 
-      const release = await checkSigned(bundle, acceptUnsigned, makeContext());
-      const target = await startRegistry();
-      const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
-      const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
-      await using registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
-      const destination = registries.repository({ registry: target.host, repository: 'site/release' });
-      await pushBundle(bundle, release, destination, { concurrency: 2, mountFrom: [] }, context);
-      const pushed = target.content.repositories.get('site/release');
-      expect([...(pushed?.tags.keys() ?? [])]).not.to.include(tag);
-      const manifests: readonly string[] = [...(pushed?.manifests.keys() ?? [])];
-      expect(manifests).to.include(subject);
-      for (const digest of content.manifests.keys()) expect(manifests).not.to.include(digest);
-      // A list of referrers is made again, without images.
-      const warning = `${tag}: left out, because no attachment is an image that can run`;
-      if (suffix !== '') expect(context.lines.join('\n')).to.include(warning);
+      it(`is ${isLying ? '' : 'not '}listed by inspect`, async () => {
+        const { images } = await inspectBundle(bundle, makeContext());
+        const listed = images.flatMap((image) => image.attachments);
+        expect(listed.includes(tag)).to.equal(isLying);
+      });
 
-      const serving = makeContext();
-      const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, tags: release.tags }, serving);
-      const { tags } = (await (await fetch(`${server.url}/v2/openshift/release/tags/list`)).json()) as {
-        tags: string[];
-      };
-      await server.close();
-      expect(tags.includes(tag)).to.equal(isLying);
+      it('is not pushed', async () => {
+        const context = makeContext();
+        const target = await startRegistry();
+        const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
+        const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
+        await using registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
+        const destination = registries.repository({ registry: target.host, repository: 'site/release' });
+        await pushBundle(bundle, release, destination, { concurrency: 2, mountFrom: [] }, context);
+        const pushed = target.content.repositories.get('site/release');
+        expect([...(pushed?.tags.keys() ?? [])]).not.to.include(tag);
+        const manifests: readonly string[] = [...(pushed?.manifests.keys() ?? [])];
+        expect(manifests).to.include(made.release.digest);
+        for (const digest of content.manifests.keys()) expect(manifests).not.to.include(digest);
+        // A list of referrers is made again, without images.
+        const warning = `${tag}: left out, because no attachment is an image that can run`;
+        if (suffix !== '') expect(context.lines.join('\n')).to.include(warning);
+      });
+
+      it(`is ${isLying ? '' : 'not '}served`, async () => {
+        const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, tags: release.tags }, makeContext());
+        const { tags } = (await (await fetch(`${server.url}/v2/openshift/release/tags/list`)).json()) as {
+          tags: string[];
+        };
+        await server.close();
+        expect(tags.includes(tag)).to.equal(isLying);
+      });
     });
 
   it('is left out when it is read from a registry', async () => {
