@@ -1,20 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
-import { userOf } from '../../../lib/update/accountAccess.ts';
-import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
 import { abortUpdate, awaitAbort } from '../../../lib/update/bundleRecord.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { readRights } from '../../fakes/kubernetes/apiRights.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { Refusal, statusAnswer } from '../../fakes/kubernetes/apiStatus.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node, platformImage, withConditions } from '../../fakes/cluster/site.ts';
-import { makeFacts, makeHops, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { makeFacts, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 
 const usual = ['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading', 'Completed'];
 
@@ -116,53 +111,6 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed');
     expect(rollout.site.loadingAtOnce).to.equal(1);
     expect(rollout.bundle()?.status?.nodesReady).to.equal('5/5');
-  });
-
-  it('needs no right that the controller does not have, and all of them, and does nothing that a policy refuses', async () => {
-    const refused: string[] = [];
-    const used = new Set<string>();
-    const isAllowed = readRights(agentAccess());
-    const allow = (attempt: Attempt): boolean => {
-      const allowed = isAllowed(attempt);
-      used.add(`${attempt.verb} ${attempt.resource}`);
-      if (!allowed) refused.push(`${attempt.verb} ${attempt.resource} ${attempt.namespace} ${attempt.name}`);
-      return allowed;
-    };
-    await start({ tokens: new Map([['t', userOf('controller')]]), allow, policies: true });
-    for (const policy of accountPolicies()) rollout.server.put({ ...policy });
-    const gate = { name: 'ack-4.19-x', text: 'Check this.' };
-    rollout.facts = makeHops([gate]);
-    rollout.site.gates.set('4.19.4', { [gate.name]: gate.text });
-    put({ acknowledge: [gate.name] });
-    const old = {
-      name: 'oc-upgrade-bundle-old-worker',
-      labels: { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' },
-    };
-    const metadata = { ...old, annotations: { 'upgrade-bundle.openshift.io/release': platformImage('9') } };
-    const progress = { name: 'gone', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-    rollout.server.put({ ...formatNodeReport({ bundle: 'x', progress }) });
-    const apiVersion = 'machineconfiguration.openshift.io/v1';
-    rollout.server.put({ apiVersion, kind: 'PinnedImageSet', metadata, spec: { pinnedImages: [] } });
-    const clientConfig = { service: { name: 'guard', namespace: 'shop' } };
-    rollout.server.put({
-      ...{ apiVersion: 'admissionregistration.k8s.io/v1', kind: 'ValidatingWebhookConfiguration' },
-      ...{ metadata: { name: 'guard' }, webhooks: [{ name: 'guard.shop', clientConfig, rules: [] }] },
-    });
-    await rollout.control();
-    await rollout.untilPhase('Completed');
-    await rollout.until(() => !pins().includes('oc-upgrade-bundle-old-worker'));
-    await rollout.until(() => used.has('patch daemonsets'));
-    expect(refused).to.deep.equal([]);
-    const rights = rulesOf().flatMap(({ resources = [], verbs = [] }) =>
-      resources.flatMap((resource) => verbs.map((verb) => `${verb} ${resource}`)),
-    );
-    // Pools are paused, and operating system streams described, only in other tests.
-    expect(rights.filter((right) => !used.has(right))).to.deep.equal([
-      ...['create upgradebundles', 'delete upgradebundles'],
-      ...['list osimagestreams', 'watch osimagestreams', 'create osimagestreams', 'get osimagestreams'],
-      ...['patch osimagestreams', 'patch osimagestreams/status', 'get controllerconfigs'],
-      ...['patch machineconfigpools', 'create leases', 'use securitycontextconstraints', 'get pods/log'],
-    ]);
   });
 
   it('lets two controllers be there at once: one leads', async () => {
@@ -846,11 +794,3 @@ describe('controlRollout', () => {
     expect(rollout.condition('Pinned')).to.match(/^True Pinned: .* except names .*registry.example.com:5000\/a\/b\/c@/);
   });
 });
-
-/** Returns the rules of the controller. */
-function rulesOf(): Record<string, string[]>[] {
-  const roles = agentAccess().filter(
-    ({ kind, metadata }) => kind.endsWith('Role') && metadata.name.endsWith('-controller'),
-  );
-  return roles.flatMap(({ rules }) => rules as Record<string, string[]>[]);
-}
