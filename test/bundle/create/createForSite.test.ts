@@ -6,7 +6,7 @@ import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { openComplete } from '../../../lib/bundle/deltaBase.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
+import { hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { TestContent } from '../../support/content/image.ts';
@@ -110,46 +110,73 @@ describe('create --for', () => {
     expect((await workshop.create({ for: file, output })).stdout).to.match(/^Nothing to do/);
   });
 
-  it('is loaded at the site, and nothing is loaded at a site that lost images', async function () {
+  describe('a site with an operator', function () {
     requirePeer(this, 'skopeo');
-    await requireRoot(this);
-    // A manifest list, of which nodes have the image of their architecture only.
-    const content = new TestContent();
-    const repository = 'operators/web';
-    const platforms = ['amd64', 'arm64'].map((architecture) =>
-      content.addImage(repository, { architecture, layers: [makeNoiseLayer(`web/${architecture}`, 8192)] }),
-    );
-    const list = content.addList(repository, platforms);
-    content.addTo(workshop.registry.content);
-    const image = `${workshop.registry.host}/${repository}@${list.digest}`;
-    const heldImages = { ...report.heldImages, [`${workshop.registry.host}/${repository}`]: [hexOf(list.digest)] };
-    const file = await workshop.write('operator.json', formatSiteReport({ ...report, heldImages }));
-    const before = await workshop.make({
-      ...{ version: '4.12.3', 'allow-unsigned': true, 'extra-image': image, output: `${workshop.folder}/before` },
+    const operator = 'operators/web';
+    /** Adds a manifest list, of which nodes have the image of their architecture only. */
+    const addOperator = (): Digest => {
+      const content = new TestContent();
+      const platforms = ['amd64', 'arm64'].map((architecture) =>
+        content.addImage(operator, { architecture, layers: [makeNoiseLayer(`web/${architecture}`, 8192)] }),
+      );
+      const { digest } = content.addList(operator, platforms);
+      content.addTo(workshop.registry.content);
+      return digest;
+    };
+
+    let image: string;
+    let metadata: BundleMetadata;
+    /** The results without and with the images of the site, and the store after the first. */
+    let refused: Execution;
+    let loaded: Execution;
+    let storeOfRefused: unknown;
+    before(async function () {
+      await requireRoot(this);
+      const list = addOperator();
+      const repository = `${workshop.registry.host}/${operator}`;
+      image = `${repository}@${list}`;
+      const heldImages = { ...report.heldImages, [repository]: [hexOf(list)] };
+      const file = await workshop.write('operator.json', formatSiteReport({ ...report, heldImages }));
+      const running = await workshop.make({
+        ...{ version: '4.12.3', 'allow-unsigned': true, 'extra-image': image, output: `${workshop.folder}/before` },
+      });
+      let path: string;
+      ({ path, metadata } = await create({ for: file, 'extra-image': image, output: `${workshop.folder}/web` }));
+      const storage = await storageIn(`${workshop.folder}/store`);
+      const options = [`--trust-fingerprint=${workshop.key.fingerprint}`, '--allow-unsigned', '-o', 'json'];
+      const load = (bundle: string): Promise<Execution> =>
+        runProgram(workshop.folder, 'load', [bundle, ...options], storage);
+      refused = await load(path);
+      storeOfRefused = await stat(`${workshop.folder}/store/main`).catch(() => undefined);
+      expect((await load(running)).code).to.equal(0);
+      loaded = await load(path);
     });
-    const { path, metadata } = await create({ for: file, 'extra-image': image, output: `${workshop.folder}/web` });
-    expect(metadata.base?.images?.[image]).to.have.length(4);
-    const storage = await storageIn(`${workshop.folder}/store`);
-    const options = [`--trust-fingerprint=${workshop.key.fingerprint}`, '--allow-unsigned', '-o', 'json'];
-    const load = (bundle: string): Promise<Execution> =>
-      runProgram(workshop.folder, 'load', [bundle, ...options], storage);
-    const refused = await load(path);
-    expect(refused.code).to.equal(1);
-    expect(refused.stderr).to.match(/is for a site with 4\.12\.3, and \d+ blobs that its nodes had are not there:/);
-    expect(refused.stderr).to.include(`, in ${image}`);
-    expect(await stat(`${workshop.folder}/store/main`).catch(() => undefined)).to.equal(undefined);
-    expect((await load(before)).code).to.equal(0);
-    const { code, stdout, stderr } = await load(path);
-    expect(code, stderr).to.equal(0);
-    expect(JSON.parse(stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 1 });
+
+    it('leaves out what its nodes have of an image for several architectures', () => {
+      expect(metadata.base?.images?.[image]).to.have.length(4);
+    });
+
+    it('makes a bundle that a site without its images refuses, with their names', () => {
+      expect(refused.code).to.equal(1);
+      expect(refused.stderr).to.match(/is for a site with 4\.12\.3, and \d+ blobs that its nodes had are not there:/);
+      expect(refused.stderr).to.include(`, in ${image}`);
+    });
+
+    it('makes a bundle of which a site without its images gets nothing', () => {
+      expect(storeOfRefused).to.equal(undefined);
+    });
+
+    it('makes a bundle that is loaded at the site', () => {
+      expect(loaded.code, loaded.stderr).to.equal(0);
+      expect(JSON.parse(loaded.stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 1 });
+    });
   });
 
-  it('says what blocks the update, with names', async () => {
-    const acknowledgement = { name: 'ack-4.11-kube-1.25-api-removals-in-4.12', text: 'Migrate them.' };
-    const old = {
+  describe('a site whose update is blocked', () => {
+    const blockedSite = (): SiteReport => ({
       ...{ ...report, version: '4.11.9', heldImages: {} },
       featureGates: { featureSet: 'CustomNoUpgrade', enabled: ['NewOlm'], disabled: [] },
-      acknowledgements: [acknowledgement],
+      acknowledgements: [{ name: 'ack-4.11-kube-1.25-api-removals-in-4.12', text: 'Migrate them.' }],
       removedApis: [
         {
           name: 'podsecuritypolicies.v1beta1.policy',
@@ -167,7 +194,7 @@ describe('create --for', () => {
           message: 'must not be updated to another minor version: etcd is too old',
         },
       ],
-    };
+    });
     const warn = async (site: SiteReport): Promise<string> => {
       const file = await workshop.write('blocked.json', formatSiteReport(site));
       const options = { for: file, 'dry-run': true, output: `${workshop.folder}/blocked` } as const;
@@ -175,18 +202,33 @@ describe('create --for', () => {
     };
     const warningsIn = (stderr: string): string[] =>
       stderr.split('\n').flatMap((line) => /^warning: at the site: (.*)/.exec(line)?.[1] ?? []);
-    const stderr = await warn(old);
-    expect(warningsIn(stderr)).to.deep.equal([
-      'node/worker-0 is not ready',
-      'clusterversion/version must not be updated to another minor version: etcd is too old',
-      'the feature set CustomNoUpgrade (NewOlm) prevents updates to another minor version',
-      'Kubernetes 1.25 removes the API podsecuritypolicies.v1beta1.policy, which system:serviceaccount:app:deployer used',
-      'the update to 4.12.4 requires the acknowledgement ack-4.11-kube-1.25-api-removals-in-4.12: “Migrate them.”',
-    ]);
-    expect(stderr).to.match(
-      /operator web 1\.0\.3 at the site supports OpenShift up to 4\.11, and the bundle has no version/,
-    );
-    expect(warningsIn(await warn({ ...old, version: '4.12.3' }))).to.deep.equal(['node/worker-0 is not ready']);
+
+    /** The standard error with this site, and with the same site on the minor version of the bundle. */
+    let [ofOlder, ofSame] = ['', ''];
+    before(async () => {
+      const site = blockedSite();
+      [ofOlder, ofSame] = [await warn(site), await warn({ ...site, version: '4.12.3' })];
+    });
+
+    it('warns of what blocks an update to another minor version, with names', () => {
+      expect(warningsIn(ofOlder)).to.deep.equal([
+        'node/worker-0 is not ready',
+        'clusterversion/version must not be updated to another minor version: etcd is too old',
+        'the feature set CustomNoUpgrade (NewOlm) prevents updates to another minor version',
+        'Kubernetes 1.25 removes the API podsecuritypolicies.v1beta1.policy, which system:serviceaccount:app:deployer used',
+        'the update to 4.12.4 requires the acknowledgement ack-4.11-kube-1.25-api-removals-in-4.12: “Migrate them.”',
+      ]);
+    });
+
+    it('warns of operators that do not support the release', () => {
+      expect(ofOlder).to.match(
+        /operator web 1\.0\.3 at the site supports OpenShift up to 4\.11, and the bundle has no version/,
+      );
+    });
+
+    it('warns only of what blocks every update, if the minor version is the same', () => {
+      expect(warningsIn(ofSame)).to.deep.equal(['node/worker-0 is not ready']);
+    });
   });
 
   it('says the same of a bundle that exists', async () => {
