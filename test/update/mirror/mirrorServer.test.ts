@@ -41,6 +41,11 @@ interface Answer {
   readonly serial: string;
 }
 
+interface Manifest {
+  readonly config: Descriptor;
+  readonly layers: readonly Descriptor[];
+}
+
 /** A running mirror server with the folder of its bundles. */
 interface Mirror extends AsyncDisposable {
   readonly folder: string;
@@ -166,48 +171,106 @@ describe('runMirrorServer', () => {
     expect(part).to.deep.include({ status: 206 });
   });
 
-  it('of metadata, serves what the machine config controller reads to it, and nothing to container runtimes', async () => {
-    await using own = await makeBundle({ ...streamRelease, layerSize: 50_000 });
-    await using bundle = await openBundle(own.path, makeContext());
-    const digest = digestOf(await readFile(own.path));
-    const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
-    const trust = { keyrings: [own.keyFile], fingerprints: [own.key.fingerprint], allowUnsigned: false, fetchFile };
-    await using mirror = await start(async (folder) => {
+  describe('with metadata only', () => {
+    const controller = { 'user-agent': 'containers/5.35.0 (github.com/containers/image)' };
+    const systems = ['rhel-coreos', 'rhel-coreos-extensions', 'rhel-coreos-10'];
+    let own: TestBundle;
+    let mirror: Mirror;
+    /** The answers to the machine config controller by path, and those to container runtimes by client and path. */
+    const answers = new Map<string, Answer>();
+    const refusals = new Map<string, Answer>();
+    let state: MirrorState | undefined;
+    let afterChange: Answer;
+
+    before(async () => {
+      own = await makeBundle({ ...streamRelease, layerSize: 50_000 });
+      mirror = await start(retainMetadata);
+      const { release } = own;
+      for (const component of systems) {
+        const { config, layers } = JSON.parse((await read(manifestOf(component))).body) as Manifest;
+        await read(`blobs/${config.digest}`);
+        await read(`blobs/${layers[0]?.digest}`);
+      }
+      const { layers } = JSON.parse((await read(`manifests/${release.digest}`)).body) as Manifest;
+      await read(`blobs/${layers.at(-1)?.digest}`);
+      await read(manifestOf('cluster-version-operator'));
+      const host = { root: mirror.folder, environment: {} };
+      while ((await readMirrorState(host))?.requests !== 4) await sleep(10);
+      state = await readMirrorState(host);
+      await writeFile(join(mirror.folder, 'content'), 'all');
+      while ((await readMirrorState(host))?.versions.length !== 0) await sleep(10);
+      afterChange = await mirror.get(`${name}/manifests/${release.digest}`, controller);
+    });
+    after(async () => {
+      await mirror[Symbol.asyncDispose]();
+      await own.remove();
+    });
+
+    /** Retains the facts of the bundle, without its copy. */
+    async function retainMetadata(folder: string): Promise<void> {
+      await using bundle = await openBundle(own.path, makeContext());
+      const digest = digestOf(await readFile(own.path));
+      const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+      const trust = { keyrings: [own.keyFile], fingerprints: [own.key.fingerprint], allowUnsigned: false, fetchFile };
       const file = replicaPath(folder, digest).replace(/tar$/, 'json');
       await gatherFacts(bundle, digest, file, trust, makeContext());
       await writeFile(join(folder, 'content'), 'metadata');
-    });
-    const controller = { 'user-agent': 'containers/5.35.0 (github.com/containers/image)' };
-    const message = 'this mirror has no images: it keeps metadata for the machine config controller';
-    const refusal = JSON.stringify({ errors: [{ code: 'NAME_UNKNOWN', message }] });
-    const read = async (path: string): Promise<Answer> => {
-      for (const client of ['cri-o/1.36.3', 'skopeo/1.18.0']) {
-        const { status, body } = await mirror.get(`${name}/${path}`, { 'user-agent': client });
-        expect([status, body], client).to.deep.equal([404, refusal]);
-      }
-      return mirror.get(`${name}/${path}`, controller);
-    };
-    const { release } = own;
-    for (const component of ['rhel-coreos', 'rhel-coreos-extensions', 'rhel-coreos-10']) {
-      const manifest = await read(`manifests/${release.images.get(component)?.digest}`);
-      expect(manifest.status).to.equal(200);
-      const { config, layers } = JSON.parse(manifest.body) as { config: Descriptor; layers: Descriptor[] };
-      expect(digestOf(Buffer.from((await read(`blobs/${config.digest}`)).body))).to.equal(config.digest);
-      expect((await read(`blobs/${layers[0]?.digest}`)).status).to.equal(404);
     }
-    const payload = JSON.parse((await read(`manifests/${release.digest}`)).body) as { layers: Descriptor[] };
-    expect((await read(`blobs/${payload.layers.at(-1)?.digest}`)).headers['content-length']).to.equal(
-      String(payload.layers.at(-1)?.size),
-    );
-    expect((await read(`manifests/${release.images.get('cluster-version-operator')?.digest}`)).status).to.equal(404);
-    const host = { root: mirror.folder, environment: {} };
-    while ((await readMirrorState(host))?.requests !== 4) await sleep(10);
-    const { versions, content, lacking } = (await readMirrorState(host)) ?? expect.fail();
-    expect([versions, content, lacking]).to.deep.equal([['5.0.1'], 'metadata', []]);
-    expect(mirror.lines.filter((line) => line.includes('gets no image'))).to.have.length(1);
-    await writeFile(join(mirror.folder, 'content'), 'all');
-    while ((await readMirrorState(host))?.versions.length !== 0) await sleep(10);
-    expect((await mirror.get(`${name}/manifests/${release.digest}`, controller)).status).to.equal(404);
+
+    /** Reads a path as container runtimes, and then as the machine config controller. */
+    async function read(path: string): Promise<Answer> {
+      for (const client of ['cri-o/1.36.3', 'skopeo/1.18.0'])
+        refusals.set(`${client} ${path}`, await mirror.get(`${name}/${path}`, { 'user-agent': client }));
+      const answer = await mirror.get(`${name}/${path}`, controller);
+      answers.set(path, answer);
+      return answer;
+    }
+
+    const manifestOf = (component: string): string => `manifests/${own.release.images.get(component)?.digest}`;
+    const parse = (path: string): Manifest => JSON.parse(answers.get(path)?.body ?? '') as Manifest;
+
+    it('serves the configurations of operating system images to the machine config controller', () => {
+      for (const component of systems) {
+        expect(answers.get(manifestOf(component))?.status).to.equal(200);
+        const { digest } = parse(manifestOf(component)).config;
+        expect(digestOf(Buffer.from(answers.get(`blobs/${digest}`)?.body ?? ''))).to.equal(digest);
+      }
+    });
+
+    it('serves no layers of operating system images', () => {
+      const layers = systems.map((component) => parse(manifestOf(component)).layers[0]?.digest);
+      expect(layers.map((digest) => answers.get(`blobs/${digest}`)?.status)).to.deep.equal([404, 404, 404]);
+    });
+
+    it('serves the manifests in the release image', () => {
+      const layer = parse(`manifests/${own.release.digest}`).layers.at(-1);
+      const { headers } = answers.get(`blobs/${layer?.digest}`) ?? expect.fail();
+      expect(headers['content-length']).to.equal(String(layer?.size));
+    });
+
+    it('serves no other image', () => {
+      expect(answers.get(manifestOf('cluster-version-operator'))?.status).to.equal(404);
+    });
+
+    it('tells container runtimes that it has no images', () => {
+      const message = 'this mirror has no images: it keeps metadata for the machine config controller';
+      const refusal = JSON.stringify({ errors: [{ code: 'NAME_UNKNOWN', message }] });
+      expect(refusals.size).to.equal(answers.size * 2);
+      for (const [what, { status, body }] of refusals) expect([status, body], what).to.deep.equal([404, refusal]);
+    });
+
+    it('logs once that container runtimes get no image', () => {
+      expect(mirror.lines.filter((line) => line.includes('gets no image'))).to.have.length(1);
+    });
+
+    it('reports that it has the metadata of the release', () => {
+      const { versions, content, lacking } = state ?? expect.fail();
+      expect([versions, content, lacking]).to.deep.equal([['5.0.1'], 'metadata', []]);
+    });
+
+    it('serves nothing of it once it is to keep images', () => {
+      expect(afterChange.status).to.equal(404);
+    });
   });
 
   it('answers 404 for tags, missing signatures and unknown digests, and lists nothing', async () => {
