@@ -178,9 +178,9 @@ describe('lintManifests', () => {
     ]);
   });
 
-  it('judges hostile files within limits', async () => {
+  describe('with hostile files', () => {
     const bomb = gzipSync(Buffer.alloc(64 * 1024 * 1024)).toString('base64');
-    const lol = [
+    const aliases = [
       'a: &a [x,x,x,x,x,x,x,x,x]',
       ...Array.from('bcdefghi').map(
         (name, index) =>
@@ -188,36 +188,43 @@ describe('lintManifests', () => {
             .fill(`*${'abcdefgh'.charAt(index)}`)
             .join()}]`,
       ),
-    ];
+    ].join('\n');
     const hostile: Record<string, string> = {
-      'aliases.yaml': lol.join('\n'),
+      'aliases.yaml': aliases,
       'tokens.yaml': '[,'.repeat(200_000),
       'deep.json': `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}`,
       'gzip.yaml': stringify({ ...pod, kind: 'ConfigMap', spec: undefined, binaryData: { x: bomb } }),
-      'nested.yaml': stringify({ ...pod, kind: 'ConfigMap', spec: undefined, data: { 'x.yaml': lol.join('\n') } }),
+      'nested.yaml': stringify({ ...pod, kind: 'ConfigMap', spec: undefined, data: { 'x.yaml': aliases } }),
       'lists.json': `${'{"kind":"List","apiVersion":"v1","items":['.repeat(50_000)}${']}'.repeat(50_000)}`,
       'arrays.json': `${'['.repeat(100_000)}${']'.repeat(100_000)}`,
       'malformed.json': '{"kind": "Pod", ',
     };
-    const { findings } = await lint(hostile);
-    expect(findings.map(({ rule, file }) => [rule, file])).to.have.deep.members(
-      Object.keys(hostile).map((file) => ['unreadable', file]),
-    );
-    expect(findings.map(({ message }) => message).join('\n')).not.to.contain('[x');
-    // A value that contains itself is read once.
-    expect(
-      await find(
+    let report: LintReport;
+    before(async () => {
+      report = await lint(hostile);
+    });
+
+    it('reports each file that it cannot read within its limits', () => {
+      expect(report.findings.map(({ rule, file }) => [rule, file])).to.have.deep.members(
+        Object.keys(hostile).map((file) => ['unreadable', file]),
+      );
+    });
+
+    it('quotes nothing of a file that it cannot read', () => {
+      expect(report.findings.map(({ message }) => message).join('\n')).not.to.contain('[x');
+    });
+
+    it('reads a value that contains itself once', async () => {
+      const found = await find(
         `apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: &a [*a, *a, {containers: [{name: c, image: ${image}, imagePullPolicy: Always}]}]\n`,
-      ),
-    ).to.have.length(1);
-    for (const text of [
-      '`'.repeat(99_999),
-      '$('.repeat(99_999),
-      '${'.repeat(99_999),
-      `"'`.repeat(99_999),
-      '(('.repeat(99_999),
-    ])
-      expect(await find(`#!/bin/sh\n${text}`, 'x.sh')).to.deep.equal([]);
+      );
+      expect(found).to.have.length(1);
+    });
+
+    for (const opening of ['`', '$(', '${', `"'`, '(('])
+      it(`reads a script with 99,999 times ${opening}`, async () => {
+        expect(await find(`#!/bin/sh\n${opening.repeat(99_999)}`, 'x.sh')).to.deep.equal([]);
+      });
   });
 
   it('prints no secrets and no lines of its own from a manifest', async () => {
