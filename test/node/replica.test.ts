@@ -255,46 +255,43 @@ describe('fetchBundle', () => {
       await requireRoot(this);
     });
 
-    it('resumes after one is killed, while the other loads its bundle', async () => {
+    const partialOf = (node: string): string => join(folder, node, `bundle-${digest.slice(7, 19)}.tar.partial`);
+    /** Waits until a node has half of the bundle. */
+    const untilHalf = async (node: string): Promise<void> => {
+      while (((await stat(partialOf(node)).catch(() => undefined))?.size ?? 0) < bytes.length / 2) await sleep(20);
+    };
+    /** Starts the load of the release image on a node. */
+    const startLoad = async (node: string, url: URL) => {
       const tokenFile = join(folder, 'token');
       await writeFile(tokenFile, `${token}\n`);
-      let open: () => void = () => undefined;
-      const gate = new Promise<void>((resolve) => (open = resolve));
-      const { url, starts } = await serveBadly(Math.ceil(bytes.length / 2), gate);
-      const start = async (node: string) => {
-        const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
-        const env = { ...process.env, ...(await storageIn(join(folder, node))) };
-        const source = [
-          url.href,
-          `--download-dir=${folder}/${node}`,
-          `--digest=${digest}`,
-          `--token-file=${tokenFile}`,
-        ];
-        const child = spawn(process.execPath, [program, 'load', ...source, ...trust, '--images=release'], {
-          env,
-          stdio: ['ignore', 'pipe', 'pipe'],
-        });
-        let output = '';
-        for (const stream of [child.stdout, child.stderr])
-          stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
-        return { child, ended: once(child, 'close').then(([code]) => ({ code: code as number | null, output })) };
-      };
-      const [first, second] = [await start('a'), await start('b')];
-      const partial = (node: string): string => join(folder, node, `bundle-${digest.slice(7, 19)}.tar.partial`);
-      const isHalf = async (node: string): Promise<boolean> => {
-        return ((await stat(partial(node)).catch(() => undefined))?.size ?? 0) >= bytes.length / 2;
-      };
-      while (!(await isHalf('a')) || !(await isHalf('b'))) await sleep(20);
+      const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+      const env = { ...process.env, ...(await storageIn(join(folder, node))) };
+      const source = [url.href, `--download-dir=${folder}/${node}`, `--digest=${digest}`, `--token-file=${tokenFile}`];
+      const child = spawn(process.execPath, [program, 'load', ...source, ...trust, '--images=release'], {
+        env,
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+      let output = '';
+      for (const stream of [child.stdout, child.stderr])
+        stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
+      return { child, ended: once(child, 'close').then(([code]) => ({ code: code as number | null, output })) };
+    };
+
+    it('resumes after one is killed, while the other loads its bundle', async () => {
+      const gate = Promise.withResolvers<void>();
+      const { url, starts } = await serveBadly(Math.ceil(bytes.length / 2), gate.promise);
+      const [first, second] = [await startLoad('a', url), await startLoad('b', url)];
+      await Promise.all([untilHalf('a'), untilHalf('b')]);
       first.child.kill('SIGKILL');
       await first.ended;
-      open();
+      gate.resolve();
       const { code, output } = await second.ended;
       expect(code, output).to.equal(0);
       expect(output).to.contain('1 loaded');
-      const again = await (await start('a')).ended;
+      const again = await (await startLoad('a', url)).ended;
       expect(again.code, again.output).to.equal(0);
       expect(starts.at(-1)).to.be.at.least(bytes.length / 2);
-      expect(await readFile(partial('a').replace('.partial', ''))).to.deep.equal(bytes);
+      expect(await readFile(partialOf('a').replace('.partial', ''))).to.deep.equal(bytes);
     });
   });
 });
