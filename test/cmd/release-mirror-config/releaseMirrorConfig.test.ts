@@ -12,6 +12,7 @@ import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
 import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { buildRelease, type TestRelease } from '../../support/release/release.ts';
 import { signDigest } from '../../support/release/signing.ts';
@@ -294,47 +295,6 @@ describe('oc adm-release-mirror-config', () => {
         `file://openshift/release:${release.tag}`,
       );
       expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.have.members([release.tag, ...tags.keys()]);
-    });
-
-    it('gets the signature of a multi-architecture release that oc did not keep', async () => {
-      await open({ release: { arch: 'multi' } });
-      const { release, signatures, registry, key } = workshop;
-      await mirroring.succeed(['--to-dir=oc']);
-      const [child = release.digest] = release.children;
-      const name = `sha256-${hexOf(child)}`;
-      const signature = (await signDigest(key, child)).toString('base64');
-      const kept = signatureConfigMap(child, [], { signer: '' }).object;
-      await rm(mirroring.path('oc/config'), { recursive: true });
-      await mkdir(mirroring.path('oc/config'));
-      const file = mirroring.path(`oc/config/signature-${name.slice(0, 23)}.json`);
-      await writeFile(file, JSON.stringify({ ...kept, binaryData: { [`${name}-1`]: signature } }));
-      await registry.stop();
-      const source = `file://openshift/release:${release.tag}`;
-      const args = ['--from-dir=oc', `--to=${site.host}/site/release`, '--config-to-dir=config'];
-
-      // Its store lacks the signature at first.
-      const stored = signatures.files as Map<string, Buffer>;
-      const [path = '', bytes = Buffer.alloc(0)] =
-        [...stored].find(([each]) => each.includes(hexOf(release.digest))) ?? [];
-      stored.delete(path);
-      const stderr = await mirroring.fail(args, 1, source);
-      expect(stderr).to.contain(`error (unsigned): no signature of ${release.digest} was found: ${signatures.url}`);
-      expect(stderr).to.contain(`the signature of ${child} does not cover the list`);
-      expect(pushed('site/release')).to.equal(undefined);
-
-      stored.set(path, bytes);
-      const [, command = ''] = /: (mkdir .* && curl .*)$/m.exec(stderr) ?? [];
-      await runSuccessfully('bash', ['-c', `cd '${workshop.folder}' && ${command}`]);
-      const asked = signatures.requests.length;
-      await mirroring.succeed([...args, '--signature-store=signatures', '--dry-run'], source);
-      expect(signatures.requests).to.have.length(asked);
-
-      const stdout = await mirroring.succeed(args, source);
-      expect(pushed('site/release')?.tags.get(release.tag)).to.equal(release.digest);
-      expect(stdout).to.contain(`config/signature/sha256/${hexOf(release.digest).slice(0, 16)}.yaml created`);
-      expect(stdout).to.contain(`config/signature/sha256/${hexOf(child).slice(0, 16)}.yaml created`);
-      await signatures.stop();
-      await mirroring.succeed(args, source);
     });
 
     it('takes a bundle by its file', async () => {
@@ -663,6 +623,95 @@ describe('oc adm-release-mirror-config from a directory, with no network', () =>
   it('names existing versions if the requested one is missing', async () => {
     const stderr = await mirroring.fail(['--from-dir=mirror', '--config-to-dir=config'], 1, '4.12.5');
     expect(stderr).to.match(/has no release 4\.12\.5 for x86_64\nhint: .*4\.12\.4/);
+  });
+});
+
+describe('oc adm-release-mirror-config from a directory in which oc kept the signature of one architecture', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let site: TestRegistry;
+  let child: Digest;
+  let store: string;
+  /** The standard error and the copy without the signature of the list in the signature store. */
+  let refused: { readonly stderr: string; readonly copy: unknown };
+  /** The requests to the signature store while a folder has the signature. */
+  let requests: number;
+  let mirrored: string;
+  let again: Execution;
+
+  before(async () => {
+    site = await startRegistry();
+    workshop = await openWorkshop({ release: { arch: 'multi', layers: 1, baseLayers: 1 } });
+    mirroring = new Mirroring(workshop);
+    await mirroring.succeed(['--to-dir=oc']);
+    const { release, signatures, registry } = workshop;
+    [child = release.digest] = release.children;
+    store = signatures.url;
+    await keepOnly(child);
+    await registry.stop();
+    const source = `file://openshift/release:${release.tag}`;
+    const args = ['--from-dir=oc', `--to=${site.host}/site/release`, '--config-to-dir=config'];
+
+    const stored = signatures.files as Map<string, Buffer>;
+    const [path = '', bytes = Buffer.alloc(0)] =
+      [...stored].find(([each]) => each.includes(hexOf(release.digest))) ?? [];
+    stored.delete(path);
+    const stderr = await mirroring.fail(args, 1, source);
+    refused = { stderr, copy: site.content.repositories.get('site/release') };
+    stored.set(path, bytes);
+
+    const [, command = ''] = /: (mkdir .* && curl .*)$/m.exec(stderr) ?? [];
+    await runSuccessfully('bash', ['-c', `cd '${workshop.folder}' && ${command}`]);
+    const asked = signatures.requests.length;
+    await mirroring.succeed([...args, '--signature-store=signatures', '--dry-run'], source);
+    requests = signatures.requests.length - asked;
+
+    mirrored = await mirroring.succeed(args, source);
+    await signatures.stop();
+    again = await mirroring.run(args, source);
+  });
+  after(async () => {
+    await site.stop();
+    await workshop.close();
+  });
+
+  /** Leaves only the signature of an image of the list in the directory, as oc does. */
+  async function keepOnly(image: Digest): Promise<void> {
+    const name = `sha256-${hexOf(image)}`;
+    const signature = (await signDigest(workshop.key, image)).toString('base64');
+    const kept = signatureConfigMap(image, [], { signer: '' }).object;
+    await rm(mirroring.path('oc/config'), { recursive: true });
+    await mkdir(mirroring.path('oc/config'));
+    const file = mirroring.path(`oc/config/signature-${name.slice(0, 23)}.json`);
+    await writeFile(file, JSON.stringify({ ...kept, binaryData: { [`${name}-1`]: signature } }));
+  }
+
+  it('says that the signature does not cover the list', () => {
+    expect(refused.stderr)
+      .to.contain(`error (unsigned): no signature of ${workshop.release.digest} was found: ${store}`)
+      .and.contain(`the signature of ${child} does not cover the list`);
+  });
+
+  it('copies nothing without the signature of the list', () => {
+    expect(refused.copy).to.equal(undefined);
+  });
+
+  it('prints a command that puts the signature into a folder', () => {
+    expect(requests).to.equal(0);
+  });
+
+  it('copies the release with the signature from the store', () => {
+    const { digest, tag } = workshop.release;
+    expect(site.content.repositories.get('site/release')?.tags.get(tag)).to.equal(digest);
+  });
+
+  it('writes the signatures of the list and of the image', () => {
+    for (const digest of [workshop.release.digest, child])
+      expect(mirrored).to.contain(`config/signature/sha256/${hexOf(digest).slice(0, 16)}.yaml created`);
+  });
+
+  it('needs the store once', () => {
+    expect(again.code, again.stderr).to.equal(0);
   });
 });
 

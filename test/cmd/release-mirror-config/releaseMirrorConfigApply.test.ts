@@ -6,7 +6,7 @@ import { parse } from 'yaml';
 import { hexOf } from '../../../lib/content/oci/digest.ts';
 import { updateServiceKind } from '../../fakes/kubernetes/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { makeAuthority } from '../../support/certificates.ts';
+import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { openWorkshop, runExecutable, until, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
@@ -19,6 +19,31 @@ import { requirePeer } from '../../support/peers.ts';
 
 const managed = 'openshift-config-managed';
 
+/** A workshop and a cluster. `kubeconfig` is the option that names the cluster. */
+interface Site {
+  readonly workshop: Workshop;
+  readonly mirroring: Mirroring;
+  readonly server: TestApiServer;
+  readonly kubeconfigs: KubeconfigFolder;
+  readonly kubeconfig: string;
+  close(): Promise<void>;
+}
+
+async function openSite(options: ApiServerOptions & Parameters<typeof openWorkshop>[0] = {}): Promise<Site> {
+  const small = { components: ['cli', 'etcd'], layers: 1, baseLayers: 1 };
+  const workshop = await openWorkshop({ ...options, release: { ...small, ...options.release } });
+  const server = await startApiServer({ openshift: '4.14.3', kinds: [updateServiceKind], ...options });
+  server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-update-service' } });
+  const kubeconfigs = await makeKubeconfigFolder();
+  const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+  const close = async (): Promise<void> => {
+    await workshop.close();
+    await server.stop();
+    await kubeconfigs.remove();
+  };
+  return { workshop, mirroring: new Mirroring(workshop), server, kubeconfigs, kubeconfig, close };
+}
+
 describe('oc adm-release-mirror-config and a cluster', () => {
   let workshop: Workshop;
   let mirroring: Mirroring;
@@ -26,20 +51,13 @@ describe('oc adm-release-mirror-config and a cluster', () => {
   let kubeconfigs: KubeconfigFolder;
   let kubeconfig: string;
 
-  const open = async (options: ApiServerOptions & Parameters<typeof openWorkshop>[0] = {}): Promise<void> => {
-    const small = { components: ['cli', 'etcd'], layers: 1, baseLayers: 1 };
-    workshop = await openWorkshop({ ...options, release: { ...small, ...options.release } });
-    mirroring = new Mirroring(workshop);
-    server = await startApiServer({ openshift: '4.14.3', kinds: [updateServiceKind], ...options });
-    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-update-service' } });
-    kubeconfigs = await makeKubeconfigFolder();
-    kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+  let site: Site;
+
+  const open = async (options: Parameters<typeof openSite>[0] = {}): Promise<void> => {
+    site = await openSite(options);
+    ({ workshop, mirroring, server, kubeconfigs, kubeconfig } = site);
   };
-  afterEach(async () => {
-    await workshop.close();
-    await server.stop();
-    await kubeconfigs.remove();
-  });
+  afterEach(() => site.close());
   const nameOf = (): string => `sha256-${hexOf(workshop.release.digest)}`;
   const stored = () => server.find('v1', 'ConfigMap', nameOf(), managed);
   const mirrorSets = (kind = 'ImageDigestMirrorSet') => {
@@ -519,47 +537,6 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       expect(updateService()?.['spec']).to.deep.equal(spec);
     });
 
-    it('adds the CA of the registry to what the cluster trusts, before the update is advised', async function () {
-      await open({ release: { components } });
-      const { registry } = workshop;
-      await using authority = await makeAuthority();
-      const archive = await workshop.write('graph-data.tar', '');
-      await writeFile(archive, makeArchive(soundFiles));
-      const image = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } };
-      server.put({ ...image, spec: { registrySources: { allowedRegistries: ['quay.io'] } } });
-      const args = [
-        ...[`--to=${registry.host}/site/release`, `--graph-data=${archive}`, '--config-to-dir=config'],
-        `--certificate-authority=${authority.certificateFile}`,
-      ];
-      const trust = () => server.find('config.openshift.io/v1', 'Image', 'cluster')?.['spec'];
-      const keysOf = (name: string) =>
-        Object.keys(server.find('v1', 'ConfigMap', name, 'openshift-config')?.['data'] ?? {});
-      const advised = await mirroring.succeed(args);
-      expect(advised.indexOf('additionalTrustedCA')).to.be.within(1, advised.indexOf('oc adm upgrade'));
-      const key = registry.host.replace(':', '..');
-
-      const stdout = await mirroring.succeed([...args, '--apply-config', kubeconfig]);
-      expect(stdout).to.contain('image/cluster configured\n').and.not.contain('To make the cluster trust');
-      expect(keysOf('mirror-registry-ca')).to.have.members(['updateservice-registry', key]);
-      expect(trust()).to.deep.equal({
-        ...{ registrySources: { allowedRegistries: ['quay.io'] } },
-        additionalTrustedCA: { name: 'mirror-registry-ca' },
-      });
-      expect(await mirroring.succeed([...args, '--apply-config', kubeconfig])).to.contain('image/cluster unchanged\n');
-
-      // A cluster with another ConfigMap keeps it and its content.
-      server.put({
-        ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'ours', namespace: 'openshift-config' } },
-        data: { 'other.test..5000': 'PEM' },
-      });
-      server.put({ ...image, spec: { additionalTrustedCA: { name: 'ours' } } });
-      for (const options of [[], ['--overwrite']]) {
-        await mirroring.succeed([...args, '--apply-config', ...options, kubeconfig]);
-        expect(trust()).to.deep.equal({ additionalTrustedCA: { name: 'ours' } });
-        expect(keysOf('ours')).to.have.members(['other.test..5000', 'updateservice-registry', key]);
-      }
-    });
-
     it('mirrors the image to a disconnected site', async () => {
       await open({ release: { components } });
       const { registry, release } = workshop;
@@ -577,5 +554,83 @@ describe('oc adm-release-mirror-config and a cluster', () => {
         graphDataImage?.split('@')[1],
       );
     });
+  });
+});
+
+/** The image configuration of the cluster, and the registries in the ConfigMap of their CAs. */
+interface Trust {
+  readonly spec: unknown;
+  readonly keys: readonly string[];
+}
+
+describe('oc adm-release-mirror-config with the CA of a registry', () => {
+  let site: Site;
+  let authority: Authority;
+  /** What the cluster trusts without a ConfigMap of its own, and with one. */
+  let first: Trust;
+  const later: Trust[] = [];
+  let [advised, applied, repeated] = ['', '', ''];
+
+  const image = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } };
+  const trustOf = (name: string): Trust => ({
+    spec: site.server.find('config.openshift.io/v1', 'Image', 'cluster')?.['spec'],
+    keys: Object.keys(site.server.find('v1', 'ConfigMap', name, 'openshift-config')?.['data'] ?? {}),
+  });
+  const registryKey = (): string => site.workshop.registry.host.replace(':', '..');
+
+  before(async () => {
+    site = await openSite({ release: { components: ['cluster-version-operator', 'cli', 'etcd'] } });
+    authority = await makeAuthority();
+    const { mirroring, workshop, server, kubeconfig } = site;
+    const archive = await workshop.write('graph-data.tar', '');
+    await writeFile(archive, makeArchive(soundFiles));
+    server.put({ ...image, spec: { registrySources: { allowedRegistries: ['quay.io'] } } });
+    const args = [
+      ...[`--to=${workshop.registry.host}/site/release`, `--graph-data=${archive}`, '--config-to-dir=config'],
+      `--certificate-authority=${authority.certificateFile}`,
+    ];
+    advised = await mirroring.succeed(args);
+    applied = await mirroring.succeed([...args, '--apply-config', kubeconfig]);
+    first = trustOf('mirror-registry-ca');
+    repeated = await mirroring.succeed([...args, '--apply-config', kubeconfig]);
+
+    server.put({
+      ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'ours', namespace: 'openshift-config' } },
+      data: { 'other.test..5000': 'PEM' },
+    });
+    server.put({ ...image, spec: { additionalTrustedCA: { name: 'ours' } } });
+    for (const options of [[], ['--overwrite']]) {
+      await mirroring.succeed([...args, '--apply-config', ...options, kubeconfig]);
+      later.push(trustOf('ours'));
+    }
+  });
+  after(async () => {
+    await authority.remove();
+    await site.close();
+  });
+
+  it('advises to trust it before the update', () => {
+    expect(advised.indexOf('additionalTrustedCA')).to.be.within(1, advised.indexOf('oc adm upgrade'));
+  });
+
+  it('adds it to what the cluster trusts', () => {
+    expect(applied).to.contain('image/cluster configured\n').and.not.contain('To make the cluster trust');
+    expect(first.keys).to.have.members(['updateservice-registry', registryKey()]);
+    expect(first.spec).to.deep.equal({
+      ...{ registrySources: { allowedRegistries: ['quay.io'] } },
+      additionalTrustedCA: { name: 'mirror-registry-ca' },
+    });
+  });
+
+  it('finds it unchanged after that', () => {
+    expect(repeated).to.contain('image/cluster unchanged\n');
+  });
+
+  it('adds it to another ConfigMap of the cluster, and keeps what that has', () => {
+    for (const { spec, keys } of later) {
+      expect(spec).to.deep.equal({ additionalTrustedCA: { name: 'ours' } });
+      expect(keys).to.have.members(['other.test..5000', 'updateservice-registry', registryKey()]);
+    }
+    expect(later).to.have.length(2);
   });
 });
