@@ -21,7 +21,8 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
   const old = imagesOf('1.3.11').quay;
   const { postgres: _, ...latest } = imagesOf('2.0.11');
 
-  afterEach(() => Promise.all(started.splice(0).map((each) => each.stop())));
+  const stopAll = (): Promise<unknown> => Promise.all(started.splice(0).map((each) => each.stop()));
+  afterEach(stopAll);
 
   /** Starts a registry of a release. */
   async function start(age: string, Server: new (folder: string) => Postgres = PostgresServer): Promise<void> {
@@ -50,14 +51,20 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
   const upgrade = (args: readonly string[] = [], killedAt?: string): Promise<RunResult> =>
     registry.call('upgrade', ['--version=2.0.11', ...args], killedAt);
   const sqlite = (): string => join(registry.fixture.root, 'srv/volumes/sqlite-storage/_data/quay_sqlite.db');
-  const unit = (name: string): Promise<string> =>
-    readFile(`${registry.fixture.root}/etc/systemd/system/${name}.service`, 'utf8');
+  const units = (): string => join(registry.fixture.root, 'etc/systemd/system');
+
+  /** The host, the files on which PostgreSQL started last, and the version of its schema. */
+  const describeRestored = async () => ({
+    host: await describeHost(),
+    files: postgres.starts.at(-1),
+    schema: await postgres.query('SELECT version_num FROM alembic_version'),
+  });
 
   /** PostgreSQL started on the files that it left when it was stopped first. */
-  async function expectRestored(): Promise<void> {
-    expect(await describeHost()).to.deep.equal(original);
-    expect(postgres.starts.at(-1)).to.equal(postgres.stops[0]);
-    expect(await postgres.query('SELECT version_num FROM alembic_version')).to.deep.equal(['quay38']);
+  function expectRestored(restored: Awaited<ReturnType<typeof describeRestored>>): void {
+    expect(restored.host).to.deep.equal(original);
+    expect(restored.files).to.equal(postgres.stops[0]);
+    expect(restored.schema).to.deep.equal(['quay38']);
   }
 
   function listRows(table: string, columns: string): unknown[][] {
@@ -67,71 +74,164 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
     return query.all().map((row) => Object.values(row));
   }
 
-  it('has the same rows in SQLite, keeps PostgreSQL for a rollback, and drops it with the backup', async () => {
-    await start('1.3.11');
-    const plan = await registry.call('plan', ['--version=2.0.11', '--diff']);
-    expect(plan.stdout, plan.stderr)
-      .to.include('move the database from PostgreSQL to SQLite in sqlite-storage')
-      .and.to.include('disable quay-postgres.service')
-      .and.not.to.include('restart quay-postgres');
-    expect(await describeHost()).to.deep.equal(original);
+  describe('step by step', () => {
+    let planned: Awaited<ReturnType<typeof plan>>;
+    let upgraded: Awaited<ReturnType<typeof upgradeFirst>>;
+    let restored: Awaited<ReturnType<typeof rollBack>>;
+    let refused: Awaited<ReturnType<typeof rollBackTooLate>>;
+    let dropped: Awaited<ReturnType<typeof dropBackup>>;
+    before(async () => {
+      await start('1.3.11');
+      planned = await plan();
+      upgraded = await upgradeFirst();
+      restored = await rollBack();
+      refused = await rollBackTooLate();
+      dropped = await dropBackup();
+      await stopAll();
+    });
 
-    const { code, stderr } = await upgrade();
-    expect(code, stderr).to.equal(0);
-    expect([host.running, postgres.isRunning, [...host.enabled]]).to.deep.equal([latest.quay, false, []]);
-    expect(listRows('"user"', 'username, verified, creation_date, maximum_queued_builds_count, company')).to.deep.equal(
-      [
-        ['init', 1n, '2023-01-02 03:04:05.678901', 9007199254740993n, null],
-        ['t', 0n, null, null, ''],
-        [`O'Brien "x"`, 1n, '2024-02-29 00:00:00', -1n, 'true'],
-      ],
-    );
-    expect(listRows('repository', 'description, trust_enabled')).to.deep.equal([
-      ['first line\n\n-- not a comment\n\\.\n\ttab and back\\slash \r', 1n],
-      ['grüße, 世界 🚀', 0n],
-      ['\\N', 0n],
-      [null, 0n],
-    ]);
-    expect(listRows('role', 'name')).to.deep.equal([['admin'], ['read']]);
-    expect(listRows('quota', 'size')).to.deep.equal([[1099511627776n]]);
-    const text = await unit('quay-app');
-    expect(text)
-      .to.include('-v sqlite-storage:/sqlite:Z,U')
-      .and.to.include('--memory=4g')
-      .and.not.to.include('postgres');
-    const config = await readFile(registry.at('quay-config/config.yaml'), 'utf8');
-    expect(config).to.include('DB_URI: "sqlite:////sqlite/quay_sqlite.db"').and.not.to.include('postgresql:');
-    expect(await readdir(registry.at('.oc-mirror-registry'))).to.have.members([
-      'backups',
-      'state.json',
-      'written.json',
-    ]);
-    const status = await registry.call('status');
-    expect(status.stdout).to.include('quay-postgres.service is not used').and.not.to.include('changed since then');
-    expect((await upgrade()).stdout).to.include('there is nothing to do');
+    const state = (path = ''): Promise<string[]> => readdir(registry.at(join('.oc-mirror-registry', path)));
+    const plan = async () => ({
+      result: await registry.call('plan', ['--version=2.0.11', '--diff']),
+      host: await describeHost(),
+    });
+    const upgradeFirst = async () => ({
+      result: await upgrade(),
+      running: [host.running, postgres.isRunning, [...host.enabled]],
+      rows: {
+        user: listRows('"user"', 'username, verified, creation_date, maximum_queued_builds_count, company'),
+        repository: listRows('repository', 'description, trust_enabled'),
+        role: listRows('role', 'name'),
+        quota: listRows('quota', 'size'),
+      },
+      unit: await readFile(`${units()}/quay-app.service`, 'utf8'),
+      config: await readFile(registry.at('quay-config/config.yaml'), 'utf8'),
+      state: await state(),
+      status: await registry.call('status'),
+      again: await upgrade(),
+    });
+    const rollBack = async () => ({
+      result: await registry.call('rollback'),
+      ...(await describeRestored()),
+      kept: await state('newer-database'),
+    });
+    /** Upgrades again, and rolls back after a kill while PostgreSQL is removed. */
+    const rollBackTooLate = async () => {
+      const again = await upgrade();
+      const killed = await registry.call('rollback', ['--drop-backups', '--yes'], 'rm quay-postgres.service');
+      const calls = host.calls.length;
+      const result = await registry.call('rollback');
+      return { again, killed, result, calls: host.calls.slice(calls) };
+    };
+    const dropBackup = async () => ({
+      result: await registry.call('rollback', ['--drop-backups', '--yes']),
+      units: await readdir(units()),
+      secrets: [...host.secrets.keys()],
+      status: await registry.call('status'),
+      rollback: await registry.call('rollback'),
+      running: host.running,
+      again: await upgrade(),
+    });
 
-    const back = await registry.call('rollback');
-    expect(back.code, back.stderr).to.equal(0);
-    await expectRestored();
-    expect(await readdir(registry.at('.oc-mirror-registry/newer-database'))).to.deep.equal(['quay_sqlite.db']);
+    it('is planned with the change of its database', () => {
+      const { stdout, stderr } = planned.result;
+      expect(stdout, stderr)
+        .to.include('move the database from PostgreSQL to SQLite in sqlite-storage')
+        .and.to.include('disable quay-postgres.service')
+        .and.not.to.include('restart quay-postgres');
+    });
 
-    expect((await upgrade()).code).to.equal(0);
-    const killed = await registry.call('rollback', ['--drop-backups', '--yes'], 'rm quay-postgres.service');
-    expect(killed.code, killed.stderr).to.equal(-1);
-    const calls = host.calls.length;
-    const late = await registry.call('rollback');
-    expect([late.code, late.stderr.includes('quay-postgres.service is missing')], late.stderr).to.deep.equal([1, true]);
-    expect(host.calls.slice(calls).filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);
-    const dropped = await registry.call('rollback', ['--drop-backups', '--yes']);
-    expect(
-      [dropped.code, dropped.stdout.includes('Removed the backup of the upgrade of')],
-      dropped.stderr,
-    ).to.deep.equal([0, true]);
-    expect(await readdir(`${registry.fixture.root}/etc/systemd/system`)).not.to.include('quay-postgres.service');
-    expect([...host.secrets.keys()]).to.deep.equal(['redis_pass']);
-    expect((await registry.call('status')).stdout).not.to.match(/postgres|changed since then/i);
-    expect((await registry.call('rollback')).stderr).to.include('nothing to roll back');
-    expect([host.running, (await upgrade()).stdout.includes('nothing to do')]).to.deep.equal([latest.quay, true]);
+    it('is not changed by a plan', () => {
+      expect(planned.host).to.deep.equal(original);
+    });
+
+    it('runs the new Quay without PostgreSQL', () => {
+      expect(upgraded.result.code, upgraded.result.stderr).to.equal(0);
+      expect(upgraded.running).to.deep.equal([latest.quay, false, []]);
+    });
+
+    it('has the same rows in SQLite', () => {
+      expect(upgraded.rows).to.deep.equal({
+        user: [
+          ['init', 1n, '2023-01-02 03:04:05.678901', 9007199254740993n, null],
+          ['t', 0n, null, null, ''],
+          [`O'Brien "x"`, 1n, '2024-02-29 00:00:00', -1n, 'true'],
+        ],
+        repository: [
+          ['first line\n\n-- not a comment\n\\.\n\ttab and back\\slash \r', 1n],
+          ['grüße, 世界 🚀', 0n],
+          ['\\N', 0n],
+          [null, 0n],
+        ],
+        role: [['admin'], ['read']],
+        quota: [[1099511627776n]],
+      });
+    });
+
+    it('has the volume of SQLite, its own options and no PostgreSQL in the unit of Quay', () => {
+      expect(upgraded.unit)
+        .to.include('-v sqlite-storage:/sqlite:Z,U')
+        .and.to.include('--memory=4g')
+        .and.not.to.include('postgres');
+    });
+
+    it('has the address of SQLite in the configuration of Quay', () => {
+      expect(upgraded.config)
+        .to.include('DB_URI: "sqlite:////sqlite/quay_sqlite.db"')
+        .and.not.to.include('postgresql:');
+    });
+
+    it('keeps a backup, and no other file of the upgrade', () => {
+      expect(upgraded.state).to.have.members(['backups', 'state.json', 'written.json']);
+    });
+
+    it('says in status that PostgreSQL is not used', () => {
+      expect(upgraded.status.stdout)
+        .to.include('quay-postgres.service is not used')
+        .and.not.to.include('changed since then');
+    });
+
+    it('is not changed by a second upgrade', () => {
+      expect(upgraded.again.stdout).to.include('there is nothing to do');
+    });
+
+    it('is restored byte for byte by a rollback', () => {
+      expect(restored.result.code, restored.result.stderr).to.equal(0);
+      expectRestored(restored);
+    });
+
+    it('keeps the database of SQLite aside after a rollback', () => {
+      expect(restored.kept).to.deep.equal(['quay_sqlite.db']);
+    });
+
+    it('is upgraded again after a rollback', () => {
+      expect(refused.again.code, refused.again.stderr).to.equal(0);
+    });
+
+    it('is not rolled back while PostgreSQL is half removed', () => {
+      const { killed, result, calls } = refused;
+      expect(killed.code, killed.stderr).to.equal(-1);
+      const isMissing = result.stderr.includes('quay-postgres.service is missing');
+      expect([result.code, isMissing], result.stderr).to.deep.equal([1, true]);
+      expect(calls.filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);
+    });
+
+    it('loses PostgreSQL and its password with the backup', () => {
+      const { code, stdout, stderr } = dropped.result;
+      const isRemoved = stdout.includes('Removed the backup of the upgrade of');
+      expect([code, isRemoved], stderr).to.deep.equal([0, true]);
+      expect(dropped.units).not.to.include('quay-postgres.service');
+      expect(dropped.secrets).to.deep.equal(['redis_pass']);
+      expect(dropped.status.stdout).not.to.match(/postgres|changed since then/i);
+    });
+
+    it('has nothing to roll back without the backup', () => {
+      expect(dropped.rollback.stderr).to.include('nothing to roll back');
+    });
+
+    it('runs the new Quay without the backup too', () => {
+      expect([dropped.running, dropped.again.stdout.includes('nothing to do')]).to.deep.equal([latest.quay, true]);
+    });
   });
 
   it('is restored byte for byte after every kind of failure', async () => {
@@ -165,7 +265,7 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
       host.dumpOf = (text) => text;
       host.healthOf = () => healthy;
       expect([what, code, stderr.includes(words)], stderr).to.deep.equal([what, 3, true]);
-      await expectRestored();
+      expectRestored(await describeRestored());
     }
   });
 
@@ -187,7 +287,7 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
         const { code, stderr } = await upgrade();
         expect([code, stderr.includes('the disk is full: ')], stderr).to.deep.equal([3, true]);
         await rm(join(place, 'filler'));
-        await expectRestored();
+        expectRestored(await describeRestored());
         host.fails = () => false;
         expect((await upgrade()).code).to.equal(0);
       } finally {
@@ -251,7 +351,7 @@ describe('a registry with PostgreSQL that is upgraded to SQLite', function () {
     expect(code, stderr).to.equal(0);
     expect(await readdir(join(registry.fixture.root, 'srv/sqlite'))).to.include('quay_sqlite.db');
     expect((await registry.call('rollback')).code).to.equal(0);
-    await expectRestored();
+    expectRestored(await describeRestored());
   });
 });
 
