@@ -97,45 +97,55 @@ describe('controlRollout, when the controller is killed', () => {
   ];
   for (const { hold, openshift, what } of sites) {
     it(`resumes with another process after any last write${what}`, async () => {
-      await rollout.close();
-      await start(openshift);
-      put(hold);
-      const [before] = [remains().others];
-      await rollout.control();
-      const undisturbed = await finish(hold);
-      const writes = rollout.server.requests.filter(isWrite).length;
-      expect(undisturbed.others).to.deep.equal(before);
+      const { result, writes } = await runUndisturbed(hold, openshift);
       expect(writes).to.be.greaterThan(15);
-      await rollout.close();
-
       // A last write that does not arrive leaves what the write before leaves if it has no response. The other sites try
       // every second write.
-      for (let last = 1; last <= writes; last += what === '' ? 1 : 2) {
-        await start(openshift);
-        let count = 0;
-        const first = await rollout.control('master-0');
-        const die = (): void => {
-          first.crash();
-          // The next controller need not wait until the Lease expires.
-          const lease = rollout.all('Lease').find(({ metadata }) => metadata.name === 'controller');
-          rollout.server.put({ ...lease, spec: {} });
-        };
-        // The last write is executed without a response.
-        rollout.server.fault(
-          (request) => {
-            if (isWrite(request) && (count += 1) === last) setImmediate(die);
-            return false;
-          },
-          { noAnswer: 'reset' },
-        );
-        put(hold);
-        const finished = finish(hold);
-        await rollout.until(() => count >= last || rollout.bundle()?.status?.phase === 'Completed');
-        await rollout.control('worker-1');
-        expect(await finished, String(last)).to.deep.equal(undisturbed);
-        await rollout.close();
-      }
+      for (let last = 1; last <= writes; last += what === '' ? 1 : 2)
+        expect(await crashAfter(last, hold, openshift), String(last)).to.deep.equal(result);
       await start();
     });
+  }
+
+  /** Runs the rollout with one controller. Returns its result, and the number of its writes. */
+  async function runUndisturbed(hold: boolean, openshift: string): Promise<{ result: Remains; writes: number }> {
+    await rollout.close();
+    await start(openshift);
+    put(hold);
+    const before = remains().others;
+    await rollout.control();
+    const result = await finish(hold);
+    expect(result.others).to.deep.equal(before);
+    const writes = rollout.server.requests.filter(isWrite).length;
+    await rollout.close();
+    return { result, writes };
+  }
+
+  /** Runs the rollout with a controller that crashes after a write, and another one. Returns the result. */
+  async function crashAfter(last: number, hold: boolean, openshift: string): Promise<Remains> {
+    await start(openshift);
+    let count = 0;
+    const first = await rollout.control('master-0');
+    const die = (): void => {
+      first.crash();
+      // The next controller need not wait until the Lease expires.
+      const lease = rollout.all('Lease').find(({ metadata }) => metadata.name === 'controller');
+      rollout.server.put({ ...lease, spec: {} });
+    };
+    // The last write is executed without a response.
+    rollout.server.fault(
+      (request) => {
+        if (isWrite(request) && (count += 1) === last) setImmediate(die);
+        return false;
+      },
+      { noAnswer: 'reset' },
+    );
+    put(hold);
+    const finished = finish(hold);
+    await rollout.until(() => count >= last || rollout.bundle()?.status?.phase === 'Completed');
+    await rollout.control('worker-1');
+    const result = await finished;
+    await rollout.close();
+    return result;
   }
 });
