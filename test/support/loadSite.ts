@@ -2,6 +2,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openBundle } from '../../lib/bundle/open.ts';
+import type { Digest } from '../../lib/content/oci/digest.ts';
+import { digestIn } from '../../lib/content/oci/reference.ts';
+import type { StoreImage } from '../../lib/node/images/imageStore.ts';
 import type { Host } from '../../lib/node/machine/host.ts';
 import { HostStorage } from '../../lib/node/images/hostStorage.ts';
 import { loadBundle, type LoadOptions, type LoadResult } from '../../lib/node/images/load.ts';
@@ -38,6 +41,12 @@ export class LoadSite {
   /** The store, for podman. */
   get store(): ReadStore {
     return { kind: 'main', path: join(this.folder, 'main') };
+  }
+
+  /** The images of the bundle. */
+  get images(): StoreImage[] {
+    const { images } = this.#made.result.metadata;
+    return images.map((name) => ({ name, digest: digestIn(name) as Digest }));
   }
 
   /** Loads the bundle, or that of `path`, into the store. */

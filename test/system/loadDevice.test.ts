@@ -9,7 +9,7 @@ import { requireLoopDevices, skipLoudly } from '../support/loopDevice.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 import { executableOf } from '../support/program/executables.ts';
 import { failureOf } from '../support/program/failure.ts';
-import { createContainer, requireRoot } from '../support/archive/storeReader.ts';
+import { createContainers, requireRoot } from '../support/archive/storeReader.ts';
 
 describe('loadBundle from a device', function () {
   requirePeer(this, 'skopeo', 'podman');
@@ -80,7 +80,7 @@ describe('loadBundle from a device', function () {
     } finally {
       execFileSync('umount', [place]);
     }
-    for (const name of names) await createContainer(site.store, join(site.folder, 'reader'), name);
+    await createContainers(site.store, join(site.folder, 'reader'), names);
   });
 
   it('loads from a raw device without any network', async function () {
@@ -101,6 +101,6 @@ describe('loadBundle from a device', function () {
     } finally {
       await run('losetup', ['--detach', path]);
     }
-    for (const name of names) await createContainer(site.store, join(site.folder, 'reader'), name);
+    await createContainers(site.store, join(site.folder, 'reader'), names);
   });
 });

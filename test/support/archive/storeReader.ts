@@ -47,8 +47,10 @@ export async function listImages(store: ReadStore, folder: string): Promise<stri
   return [...new Set(list.flatMap(({ Names = [], RepoDigests = [] }) => [...Names, ...RepoDigests]))].sort();
 }
 
-/** Creates a container of an image by its name and digest, without a network, and removes it. */
-export async function createContainer(store: ReadStore, folder: string, image: string): Promise<void> {
-  const id = await podmanOffline(store, folder, ['create', '--quiet', '--network=none', image, '/true']);
-  await podmanOffline(store, folder, ['rm', id.trim()]);
+/** Creates a container of each image by its name and digest, without a network, and removes them. */
+export async function createContainers(store: ReadStore, folder: string, images: readonly string[]): Promise<void> {
+  const ids: string[] = [];
+  for (const image of images)
+    ids.push((await podmanOffline(store, folder, ['create', '--quiet', '--network=none', image, '/true'])).trim());
+  await podmanOffline(store, folder, ['rm', ...ids]);
 }
