@@ -17,12 +17,29 @@ const imageOf = (version: unknown): string =>
 
 const names = { whole: '4.18.4-x86-64', delta: '4.19.5-x86-64' };
 
+/** The images and pins of a node, and the calls of systemctl. */
+interface NodeState {
+  readonly name: string;
+  readonly mainStore: readonly string[];
+  readonly formerStore: string;
+  readonly pins: string;
+  readonly systemctl: readonly string[];
+}
+
 describe('a cluster that cannot pin images itself, with an additional store of an earlier version', function () {
   requirePeer(this, 'skopeo', 'podman');
   let whole: TestBundle;
   let delta: TestBundle;
   let folder: string;
   let cluster: SimulatedCluster;
+  let nodes: readonly SimulatedNode[];
+  let master: SimulatedNode;
+  let worker: SimulatedNode;
+  /** The nodes and the condition after the first update, before the drive was removed. */
+  let first: { readonly nodes: readonly NodeState[]; readonly condition: string };
+  /** The images that the control plane node pins: before it drops those of old releases, and after the second update. */
+  let [pinnedFirst, pinnedLast]: string[][] = [[], []];
+  let bundlesWithDelta: readonly string[];
 
   before(async function () {
     await requireRoot(this);
@@ -42,19 +59,21 @@ describe('a cluster that cannot pin images itself, with an additional store of a
       metadata: { name: 'release' },
     };
     cluster.api.put({ ...mirrorSet, spec: { imageDigestMirrors: mirrors } });
+    await cluster.play(async () => {
+      await addNodes();
+      await updateToWhole();
+      await updateToDelta();
+    }, names.delta);
   });
   after(async () => {
     // There is none if the suite is skipped.
+    const remains = cluster as SimulatedCluster | undefined;
+    await remains?.close();
     await (whole as TestBundle | undefined)?.remove();
     await (delta as TestBundle | undefined)?.remove();
     if (folder) await removeFolder(folder);
+    expect([...new Set(remains?.denied)]).to.deep.equal([]);
   });
-  afterEach(async function () {
-    if (this.currentTest?.state === 'failed') console.error(cluster.output);
-    await cluster.close();
-    expect([...new Set(cluster.denied)]).to.deep.equal([]);
-  });
-
   /** Inserts a USB drive with the files of bundles into a node. */
   const plug = async (node: SimulatedNode, ...bundles: TestBundle[]): Promise<Drive> => {
     const files = await mkdtemp(join(folder, 'files-'));
@@ -69,73 +88,116 @@ describe('a cluster that cannot pin images itself, with an additional store of a
     return list.flatMap(({ Names = [] }) => Names);
   };
 
-  it('updates from volumes on a USB drive, then with a delta from the bundle that each node has', async () => {
+  const stateOf = async (node: SimulatedNode): Promise<NodeState> => ({
+    name: node.name,
+    mainStore: await seenOn(node, ...['--storage-opt', 'additionalimagestore=', '--root=/var/lib/containers/storage']),
+    formerStore: await readFile(node.pathOf(join(formerStorePath, 'overlay-images/images.json')), 'utf8').catch(
+      () => '[]',
+    ),
+    pins: await readFile(node.pathOf(pinFile), 'utf8'),
+    systemctl: await node.systemctl(),
+  });
+  /** Returns which of some images the control plane node pins. */
+  const pinned = async (): Promise<string[]> => {
+    const text = await readFile(master.pathOf(pinFile), 'utf8');
+    return ['one', 'two', 'three', 'ocp-release'].filter((name) => new RegExp(`^  ".*/${name}\\b`, 'm').test(text));
+  };
+
+  /** Adds nodes, of which the first one has pins for the running release, for none, and for an old release. */
+  async function addNodes(): Promise<void> {
     const trust = [`--signature-keyring=${whole.keyFile}`, `--trust-fingerprint=${whole.key.fingerprint}`];
     const options = [...trust, '--disk-floor=1Mi'];
-    const nodes = await Promise.all(
-      ['master-0', 'worker-0', 'worker-1'].map((name) => cluster.addNode(name, options, { additionalStore: true })),
-    );
-    const [master, worker] = nodes;
-    if (!master || !worker || !whole.result.digest || !delta.result.digest) throw new Error('something is missing');
-    // Pins for the running release, for none, and for an old release.
-    const first = imageOf(cluster.api.find('config.openshift.io/v1', 'ClusterVersion', 'version'));
+    const add = (name: string): Promise<SimulatedNode> => cluster.addNode(name, options, { additionalStore: true });
+    const [one, two, three] = await Promise.all([add('master-0'), add('worker-0'), add('worker-1')]);
+    [master, worker, nodes] = [one, two, [one, two, three]];
+    const running = imageOf(cluster.api.find('config.openshift.io/v1', 'ClusterVersion', 'version'));
     const lines = [
       '  "a/one",',
-      `  # for ${first}`,
+      `  # for ${running}`,
       '  "a/two",',
       '  # for a/old@sha256:0',
       '  "a/two",',
       '  "a/three",',
     ];
-    const pins = ['[crio.image]', 'pinned_images = [', ...lines, ']', ''].join('\n');
     await master.kill();
     await mkdir(dirname(master.pathOf(pinFile)), { recursive: true });
-    await writeFile(master.pathOf(pinFile), pins);
+    await writeFile(master.pathOf(pinFile), ['[crio.image]', 'pinned_images = [', ...lines, ']', ''].join('\n'));
     master.start();
-    cluster.allow(whole.result.digest, {}, names.whole);
+  }
+
+  async function updateToWhole(): Promise<void> {
+    cluster.allow(whole.result.digest ?? expect.fail('the bundle has no digest'), {}, names.whole);
     const drive = await plug(worker, whole);
     await cluster.until(() => cluster.phase(names.whole) === 'Completed');
-    expect(cluster.condition('Pinned', names.whole)).to.match(/^True PinnedByAgents/);
-    for (const node of nodes) {
-      const main = ['--storage-opt', 'additionalimagestore=', '--root=/var/lib/containers/storage'];
-      expect(await seenOn(node, ...main), node.name).to.include.members(pullspecsOf(whole.release));
-      // Images that are only there are lost when it is removed.
-      const index = node.pathOf(join(formerStorePath, 'overlay-images/images.json'));
-      expect(await readFile(index, 'utf8').catch(() => '[]'), node.name).to.equal('[]');
-      const pins = await readFile(node.pathOf(pinFile), 'utf8');
-      for (const image of pullspecsOf(whole.release)) expect(pins).to.contain(`"${image}"`);
-      if (node !== master) expect(await node.systemctl()).to.deep.equal(['reload crio']);
-    }
-    const pinned = async (): Promise<string[]> => {
-      const text = await readFile(master.pathOf(pinFile), 'utf8');
-      return ['one', 'two', 'three', 'ocp-release'].filter((name) => new RegExp(`^  ".*/${name}\\b`, 'm').test(text));
-    };
+    first = { nodes: await Promise.all(nodes.map(stateOf)), condition: cluster.condition('Pinned', names.whole) };
     await cluster.until(async () => (await master.systemctl()).length === 2);
-    expect(await pinned()).to.deep.equal(['one', 'two', 'ocp-release']);
+    pinnedFirst = await pinned();
     await drive.pull();
-    const second = await plug(worker, delta);
+  }
+
+  /** Updates with the delta. Its drive is removed and inserted again first. */
+  async function updateToDelta(): Promise<void> {
+    const drive = await plug(worker, delta);
     await cluster.until(() => cluster.bundle(names.delta));
-    await second.pull();
+    await drive.pull();
     await cluster.until(() => !cluster.bundle(names.delta));
-    await worker.drives.plug(second.image);
+    await worker.drives.plug(drive.image);
     await cluster.until(() => cluster.bundle(names.delta));
-    expect(cluster.names('UpgradeBundle')).to.have.members([names.whole, names.delta]);
-    cluster.allow(delta.result.digest, {}, names.delta);
+    bundlesWithDelta = cluster.names('UpgradeBundle');
+    cluster.allow(delta.result.digest ?? expect.fail('the bundle has no digest'), {}, names.delta);
     await cluster.until(() => cluster.phase(names.delta) === 'Completed');
     // The cluster can no longer roll back to the first release, but to the second one.
     await cluster.until(async () => !(await pinned()).includes('two'));
-    expect(await pinned()).to.deep.equal(['one', 'ocp-release']);
-    for (const node of nodes) {
-      expect(await seenOn(node), node.name).to.include.members([
-        ...pullspecsOf(whole.release),
-        ...pullspecsOf(delta.release),
-      ]);
-    }
-    expect(cluster.site.requests.map((request) => (request as { version: string }).version)).to.deep.equal([
-      '4.18.4',
-      '4.19.5',
-    ]);
+    pinnedLast = await pinned();
+  }
+
+  it('loads volumes of a USB drive into the main store of each node', () => {
+    for (const { name, mainStore } of first.nodes)
+      expect(mainStore, name).to.include.members(pullspecsOf(whole.release));
+  });
+
+  it('loads nothing into the additional store, which may be removed', () => {
+    for (const { name, formerStore } of first.nodes) expect(formerStore, name).to.equal('[]');
+  });
+
+  it('pins the images on each node', () => {
+    expect(first.condition).to.match(/^True PinnedByAgents/);
+    for (const { name, pins } of first.nodes)
+      for (const image of pullspecsOf(whole.release)) expect(pins, name).to.contain(`"${image}"`);
+  });
+
+  it('reloads CRI-O once for the pins', () => {
+    const others = first.nodes.filter(({ name }) => name !== master.name);
+    expect(others.map(({ systemctl }) => systemctl)).to.deep.equal([['reload crio'], ['reload crio']]);
+  });
+
+  it('keeps pins that are not its own, and those of the previous release', () => {
+    expect(pinnedFirst).to.deep.equal(['one', 'two', 'ocp-release']);
+  });
+
+  it('removes the pins of a release to which it cannot roll back', () => {
+    expect(pinnedLast).to.deep.equal(['one', 'ocp-release']);
+  });
+
+  it('finds the bundle of a drive that is inserted again', () => {
+    expect(bundlesWithDelta).to.have.members([names.whole, names.delta]);
+  });
+
+  it('loads a delta from the bundle that each node has', async () => {
+    const wanted = [whole, delta].flatMap(({ release }) => pullspecsOf(release));
+    for (const node of nodes) expect(await seenOn(node), node.name).to.include.members(wanted);
+  });
+
+  it('is requested to update once for each bundle', () => {
+    const versions = cluster.site.requests.map((request) => (request as { version: string }).version);
+    expect(versions).to.deep.equal(['4.18.4', '4.19.5']);
+  });
+
+  it('has sets of pinned images once its version has them', () => {
     expect(cluster.names('PinnedImageSet')).to.have.length(2);
+  });
+
+  it('leaves its pools as they were', () => {
     const pools = ['master', 'worker'].map((name) =>
       cluster.api.find('machineconfiguration.openshift.io/v1', 'MachineConfigPool', name),
     );

@@ -16,12 +16,14 @@ import { TestContent } from '../support/content/image.ts';
 import { makeNoiseLayer } from '../support/content/layers.ts';
 import { addCatalog, catalogFiles, catalogLayers } from '../support/release/catalogImage.ts';
 import { makeContext } from '../support/context.ts';
-import { requireLoopDevices } from '../support/loopDevice.ts';
+import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release/release.ts';
 import { administrator, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { node as makeNode } from '../fakes/cluster/site.ts';
+import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { listImages, requireRoot, storageIn } from '../support/archive/storeReader.ts';
 
 const name = '4.20.3-x86-64';
@@ -70,6 +72,10 @@ describe('a cluster with a bundle of two releases for its site', function () {
   let digest: Digest;
   let first: TestBundle;
   let cluster: SimulatedCluster;
+  let nodes: readonly SimulatedNode[] = [];
+  /** The conditions when an acknowledgement was missing, and the requested updates between the two. */
+  let conditions: string;
+  let requestsBetween: readonly unknown[];
 
   before(async function () {
     await requireRoot(this);
@@ -93,17 +99,24 @@ describe('a cluster with a bundle of two releases for its site', function () {
       },
     });
     digest = digestOf(await readFile(made.path));
+    await cluster.play(async () => {
+      cluster.site.gates.set('4.19.12', gates);
+      nodes = await Promise.all(siteNodes.map((node) => cluster.addNode(node, ['--disk-floor=1Mi'])));
+      await fillStores(nodes.map(({ store }) => store));
+      const allowExtraImages = made.result.metadata.extraImages.map(digestIn);
+      cluster.allow(digest, { holdBetween: true, allowExtraImages }, name);
+      await updateToFirst();
+      await restartAgents();
+      await updateToSecond();
+    }, name);
   });
   after(async () => {
     // There is none if the suite is skipped.
+    const remains = cluster as SimulatedCluster | undefined;
+    await remains?.close();
     for (const bundle of [first, made] as (TestBundle | undefined)[]) await bundle?.remove();
+    expect([...new Set(remains?.denied)]).to.deep.equal([]);
   });
-  afterEach(async function () {
-    if (this.currentTest?.state === 'failed') console.error(cluster.output);
-    await cluster.close();
-    expect([...new Set(cluster.denied)]).to.deep.equal([]);
-  });
-
   /** Loads the running release into the image stores of nodes. */
   const fillStores = async (stores: readonly string[]): Promise<void> => {
     const storage = await storageIn(first.folder);
@@ -119,59 +132,98 @@ describe('a cluster with a bundle of two releases for its site', function () {
 
   const hops = (): string[] =>
     (cluster.bundle(name)?.status?.hops ?? []).map(({ version, phase }) => `${version} ${phase}`);
+  const edit = (fields: Json): void => {
+    cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', name, fields);
+  };
 
-  it('takes both updates and an operator from one USB drive, which is removed while its agents are killed', async () => {
-    const { extraImages, base } = made.result.metadata;
-    // The catalog, the bundle of the operator and its image.
-    expect(extraImages).to.have.length(3);
-    expect(base?.version).to.equal('4.19.3');
-    // Blobs of 50,000 bytes, which the releases share with the running one.
-    const left = base?.blobs.filter(({ size }) => size > 40_000) ?? [];
-    expect(left.length).to.be.greaterThan(4);
-    expect(made.result.catalogs?.[0]?.packages[0]?.bundles.map(({ version }) => version)).to.deep.equal(['1.1.0']);
-    cluster.site.gates.set('4.19.12', gates);
-    const nodes = await Promise.all(siteNodes.map((node) => cluster.addNode(node, ['--disk-floor=1Mi'])));
-    const [, worker] = nodes;
-    if (!worker) throw new Error('there are no nodes');
-    await fillStores(nodes.map(({ store }) => store));
-    cluster.allow(digest, { holdBetween: true, allowExtraImages: extraImages.map(digestIn) }, name);
-    const image = await worker.drives.makeImage(16);
+  /** Inserts a USB drive with the bundle into a node. */
+  async function plug({ drives }: SimulatedNode): Promise<Drive> {
+    const image = await drives.makeImage(16);
     expect((await stat(made.path)).size).to.be.lessThan(16 * 2 ** 20);
     await runSuccessfully('dd', [`if=${made.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
-    const drive = await worker.drives.plug(image);
+    return drives.plug(image);
+  }
+
+  /** Updates to the first release, and removes the USB drive before nodes take it. */
+  async function updateToFirst(): Promise<void> {
+    const [, worker] = nodes;
+    const drive = await plug(worker ?? expect.fail('there are no nodes'));
     cluster.site.updating = false;
     await cluster.until(() => hops()[0] === '4.19.12 Upgrading');
-    const conditions = (): string => JSON.stringify(cluster.bundle(name)?.status?.conditions);
-    await cluster.until(() =>
-      conditions().includes('“Check this.”. To allow this, add to spec.acknowledge: ack-4.19-x'),
-    );
-    const allowed = { spec: { acknowledge: ['ack-4.19-x'] } };
-    cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', name, allowed);
+    await cluster.until(() => {
+      conditions = JSON.stringify(cluster.bundle(name)?.status?.conditions);
+      return conditions.includes('ack-4.19-x');
+    });
+    edit({ spec: { acknowledge: ['ack-4.19-x'] } });
     await drive.pull();
     cluster.site.updating = true;
     cluster.site.wake();
     await cluster.until(() => hops()[0] === '4.19.12 Completed');
+  }
+
+  async function restartAgents(): Promise<void> {
     for (const node of nodes) {
       await node.kill('everything');
       node.start();
     }
+  }
+
+  async function updateToSecond(): Promise<void> {
     await cluster.until(() => hops()[1] === '4.20.3 Held');
-    expect(cluster.site.requests).to.have.length(1);
-    const resume = { metadata: { annotations: { 'upgrade-bundle.openshift.io/resume': '4.20.3' } } };
-    cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', name, resume);
+    requestsBetween = [...cluster.site.requests];
+    edit({ metadata: { annotations: { 'upgrade-bundle.openshift.io/resume': '4.20.3' } } });
     await cluster.until(() => cluster.phase(name) === 'Completed');
-    expect(hops()).to.deep.equal(['4.19.12 Completed', '4.20.3 Completed']);
+  }
+
+  it('gets the catalog, the bundle and the image of an operator', () => {
+    expect(made.result.metadata.extraImages).to.have.length(3);
+  });
+
+  it('gets the update of the operator', () => {
+    expect(made.result.catalogs?.[0]?.packages[0]?.bundles.map(({ version }) => version)).to.deep.equal(['1.1.0']);
+  });
+
+  it('gets nothing that its nodes have', () => {
+    const { base } = made.result.metadata;
+    expect(base?.version).to.equal('4.19.3');
+    // Blobs of 50,000 bytes, which the releases share with the running one.
+    const left = base?.blobs.filter(({ size }) => size > 40_000) ?? [];
+    expect(left.length).to.be.greaterThan(4);
+  });
+
+  it('waits for an acknowledgement, and says how to give it', () => {
+    expect(conditions).to.contain('“Check this.”. To allow this, add to spec.acknowledge: ack-4.19-x');
+  });
+
+  it('gets the acknowledgement', () => {
     const given = cluster.api.find('v1', 'ConfigMap', 'admin-acks', 'openshift-config');
     expect(given).to.deep.include({ data: { 'ack-4.19-x': 'true' } });
+  });
+
+  it('does not begin the second update while it is held', () => {
+    expect(requestsBetween).to.have.length(1);
+  });
+
+  it('completes both updates without the USB drive, though its agents were killed', () => {
+    expect(hops()).to.deep.equal(['4.19.12 Completed', '4.20.3 Completed']);
+  });
+
+  it('is requested to update once for each release', () => {
     const requests = made.releases.map(({ pullspec, version }) => ({ image: pullspec, version, force: false }));
     expect(cluster.site.requests).to.deep.equal(requests);
+  });
+
+  it('has all images on each node', async () => {
     for (const node of nodes) {
       const reader = await makeFolder();
       const seen = await listImages({ kind: 'additional', path: node.store }, reader);
       await removeFolder(reader);
-      expect(seen, node.name).to.include.members([...made.releases.flatMap(pullspecsOf), ...extraImages]);
+      const wanted = [...made.releases.flatMap(pullspecsOf), ...made.result.metadata.extraImages];
+      expect(seen, node.name).to.include.members(wanted);
     }
-    // The sets of the previous release stay for a rollback.
+  });
+
+  it('keeps the sets of pinned images of the previous release for a rollback', () => {
     expect(cluster.names('PinnedImageSet')).to.have.length(4);
   });
 });

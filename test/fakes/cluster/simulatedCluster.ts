@@ -239,6 +239,16 @@ export class SimulatedCluster {
     return [...this.nodes.values()].map(({ name, output }) => `=== ${name}\n${output.slice(-3000)}`).join('\n');
   }
 
+  /** Runs a scenario. If it fails, prints the output of all agents and the state of the update first. */
+  async play(scenario: () => Promise<void>, name = bundleName): Promise<void> {
+    try {
+      await scenario();
+    } catch (error) {
+      console.error(`${this.output}\n${JSON.stringify(this.bundle(name)?.status, null, 1)}`);
+      throw error;
+    }
+  }
+
   /** Stops everything. */
   async close(): Promise<void> {
     this.site.stop();
