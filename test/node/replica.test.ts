@@ -8,7 +8,6 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { ArchiveFile } from '../../lib/content/archive/archive.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
@@ -32,6 +31,7 @@ import { failureOf } from '../support/program/failure.ts';
 import { requirePeer } from '../support/peers.ts';
 import { requireRoot, storageIn } from '../support/archive/storeReader.ts';
 import { executableOf } from '../support/program/executables.ts';
+import { until } from '../support/until.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
 const token = '0123456789abcdef0123';
@@ -258,7 +258,7 @@ describe('fetchBundle', () => {
     const partialOf = (node: string): string => join(folder, node, `bundle-${digest.slice(7, 19)}.tar.partial`);
     /** Waits until a node has half of the bundle. */
     const untilHalf = async (node: string): Promise<void> => {
-      while (((await stat(partialOf(node)).catch(() => undefined))?.size ?? 0) < bytes.length / 2) await sleep(20);
+      await until(async () => ((await stat(partialOf(node)).catch(() => undefined))?.size ?? 0) >= bytes.length / 2);
     };
     /** Starts the load of the release image on a node. */
     const startLoad = async (node: string, url: URL) => {

@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { copyPrograms } from '../../lib/node/images/copyImage.ts';
@@ -30,6 +29,7 @@ import {
   storageIn,
   type ReadStore,
 } from '../support/archive/storeReader.ts';
+import { until } from '../support/until.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
 
@@ -109,7 +109,7 @@ describe('loadBundle, when something fails', function () {
     const count = async (): Promise<number> => {
       return (await readFile(index, 'utf8').catch(() => '')).split('"names"').length - 1;
     };
-    while ((await count()) < 2 && child.exitCode === null) await sleep(5);
+    await until(async () => (await count()) >= 2 || child.exitCode !== null);
     child.kill('SIGKILL');
     await ended;
     const { code, stdout, stderr } = await start().ended;

@@ -3,7 +3,8 @@ import { formatNodeReport } from '../../lib/update/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { openInBrowser, type BrowserPage } from '../support/browser.ts';
-import { runProgram, startProgram, until, type Running } from '../support/content/creation.ts';
+import { runProgram, startProgram, type Running } from '../support/content/creation.ts';
+import { until } from '../support/until.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 import { requirePeer } from '../support/peers.ts';
 

@@ -13,9 +13,9 @@ import {
   listBundles,
   openWorkshop,
   payloadBlobs,
-  until,
   type Workshop,
 } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 
 const suffixes = { partial: '.partial', journal: '.partial.journal', lock: '.lock' };

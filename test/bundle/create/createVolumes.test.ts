@@ -14,9 +14,9 @@ import {
   payloadBlobs,
   runProgram,
   startServing,
-  until,
   type Workshop,
 } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 import { executableOf } from '../../support/program/executables.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { run } from '../../support/peers.ts';

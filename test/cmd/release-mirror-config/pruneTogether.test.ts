@@ -7,14 +7,8 @@ import { openAccess } from '../../../cmd/cli/access.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
-import {
-  addRelease,
-  openWorkshop,
-  runExecutable,
-  runProgram,
-  until,
-  type Workshop,
-} from '../../support/content/creation.ts';
+import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 import { makeContext } from '../../support/context.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';

@@ -12,7 +12,8 @@ import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiSe
 import { repack } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
-import { digestOfFile, type Running, runProgram, startProgram, until } from '../../support/content/creation.ts';
+import { digestOfFile, type Running, runProgram, startProgram } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';

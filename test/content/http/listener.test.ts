@@ -8,7 +8,7 @@ import { buffer, text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { openListener, type ConnectionLimits, type Listener } from '../../../lib/content/http/listener.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
-import { until } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;

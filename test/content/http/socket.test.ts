@@ -11,6 +11,7 @@ import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { until } from '../../support/until.ts';
 
 const { signal: never } = new AbortController();
 
@@ -154,7 +155,7 @@ describe('Sockets', () => {
     expect((await get(`${server.url}/exact`)).body.equals(body)).to.equal(true);
     expect(server.connections).to.equal(1);
     expect((await get(`${server.url}/more`)).body.equals(body)).to.equal(true);
-    await waitFor(() => server.connections === 0);
+    await until(() => server.connections === 0);
   });
 
   it('expects no body after 204 and 304, with any length in the head', async () => {
@@ -186,7 +187,7 @@ describe('Sockets', () => {
     for (let index = 0; index < 3; index += 1) {
       expect(await read(server.url)).to.equal('good');
       // A connection with more data is closed when the data arrives.
-      if (index < 2) await waitFor(() => server.open === 0);
+      if (index < 2) await until(() => server.open === 0);
     }
     expect(server.accepted).to.equal(3);
   });
@@ -209,7 +210,7 @@ describe('Sockets', () => {
       const error = await errorOf(get(server.url, () => void (asked += 1)));
       expect(error).to.be.instanceOf(UnsupportedResponse);
       expect(asked).to.equal(0);
-      await waitFor(() => server.open === 0);
+      await until(() => server.open === 0);
     });
   }
 
@@ -261,7 +262,7 @@ describe('Sockets', () => {
     };
     expect(await errorOf(get(`${server.url}/x`, () => fail))).to.equal(broken);
     expect(await errorOf(get(`${server.url}/x`, fail))).to.equal(broken);
-    await waitFor(() => server.connections === 0);
+    await until(() => server.connections === 0);
     expect(server.requests).to.have.length(2);
   });
 
@@ -277,14 +278,14 @@ describe('Sockets', () => {
       await read(`${server.url}/used`);
       const controller = new AbortController();
       const action = errorOf(read(`${server.url}/${path}`, { signal: controller.signal }));
-      await waitFor(() => server.requests.at(-1)?.path === `/${path}`);
+      await until(() => server.requests.at(-1)?.path === `/${path}`);
       controller.abort(new Error('enough'));
       expect(await action).to.have.property('message', 'enough');
       expect(await errorOf(read(`${server.url}/used`, { signal: controller.signal }))).to.have.property(
         'message',
         'enough',
       );
-      await waitFor(() => server.connections === 0);
+      await until(() => server.connections === 0);
     }
     expect(server.requests).to.have.length(4);
   });
@@ -339,10 +340,10 @@ describe('Sockets', () => {
     server.fault(/hold/, { noAnswer: 'hold' });
     await read(`${server.url}/used`);
     const action = errorOf(read(`${server.url}/hold`));
-    await waitFor(() => server.requests.length === 2);
+    await until(() => server.requests.length === 2);
     sockets.close();
     expect(await action).to.have.property('code', 'unreachable');
-    await waitFor(() => server.connections === 0);
+    await until(() => server.connections === 0);
     expect(server.requests).to.have.length(2);
   });
 
@@ -419,11 +420,6 @@ describe('Sockets', () => {
     });
   });
 });
-
-/** Waits until a condition is true. The test’s own time limit ends the wait otherwise. */
-async function waitFor(condition: () => boolean): Promise<void> {
-  while (!condition()) await sleep(5);
-}
 
 /** A server that responds to each request with the next part of a script, independent of the request. */
 class RawServer {

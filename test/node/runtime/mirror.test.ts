@@ -10,7 +10,7 @@ import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { startMirror, type Mirror } from '../../../lib/node/runtime/mirror.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { until } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 import { makeContext } from '../../support/context.ts';
 import { expectOutput } from '../../support/program/outputs.ts';
 import { executeProgram } from '../../support/program/execution.ts';

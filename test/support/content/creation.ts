@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { userEnvironment } from '../environment.ts';
@@ -302,11 +301,6 @@ export async function digestOfFile(path: string): Promise<Digest> {
   const hash = createHash('sha256');
   for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);
   return `sha256:${hash.digest('hex')}`;
-}
-
-/** Waits until a condition is true. */
-export async function until(condition: () => unknown): Promise<void> {
-  while (!(await condition())) await sleep(5);
 }
 
 /** Returns the bytes of blobs that a registry has sent since request `from`, except some digests. */

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { AgentJob } from '../../../lib/update/agent/agentJob.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { makeContext } from '../../support/context.ts';
-import { until } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 
 describe('AgentJob', () => {
   const idle = (): Promise<void> => Promise.resolve();

@@ -1,7 +1,6 @@
 import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { takeLock } from '../../../lib/content/files/lock.ts';
 import { mountLock } from '../../../lib/node/media/privateMounts.ts';
@@ -12,6 +11,7 @@ import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { Drives, requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
+import { until } from '../../support/until.ts';
 
 describe('AgentMedia', () => {
   let bundle: TestBundle;
@@ -238,7 +238,7 @@ describe('AgentMedia', () => {
       expect(context.lines.join('\n')).to.match(/^warn: cannot search the media: .*broken/m);
       await agent.close();
       const pid = (await readFile(join(folder, 'pid'), 'utf8')).trim();
-      while (existsSync(`/proc/${pid}/exe`)) await sleep(10);
+      await until(() => !existsSync(`/proc/${pid}/exe`));
     });
   });
 

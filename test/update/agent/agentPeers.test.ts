@@ -18,7 +18,7 @@ import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
-import { until } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 

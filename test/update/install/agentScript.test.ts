@@ -8,7 +8,7 @@ import { describeExecutables, startScript } from '../../../lib/update/install/ag
 import { digestOf, hexOf } from '../../../lib/content/oci/digest.ts';
 import { serveContent, type ContentServer } from '../../../lib/content/server/server.ts';
 import { makeContext } from '../../support/context.ts';
-import { until } from '../../support/content/creation.ts';
+import { until } from '../../support/until.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 const executable = Buffer.from(

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { readConfigFile, retention } from '../../../lib/readiness/preflight/imageRetention.ts';
 import { hasStore, installRetention, planRetention, removeStore } from '../../../lib/update/install/retention.ts';
@@ -9,15 +8,12 @@ import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiSe
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { expectGolden } from '../../support/program/golden.ts';
+import { until } from '../../support/until.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const wait = { timeout: 120_000, interval: 10 };
 const roleLabel = 'machineconfiguration.openshift.io/role';
 const options = { overwrite: false } as const;
-
-async function until(holds: () => unknown): Promise<void> {
-  while (!holds()) await sleep(5);
-}
 
 describe('the retention of images', () => {
   let server: TestApiServer;

@@ -3,7 +3,6 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { get } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { text } from 'node:stream/consumers';
 import { mock } from 'node:test';
 import { expect } from 'chai';
@@ -38,6 +37,7 @@ import { flipByte, makeBundle, type TestBundle } from '../../support/content/bun
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { streamRelease } from '../../support/release/streams.ts';
+import { until } from '../../support/until.ts';
 
 const hosts = ['127.0.0.1', '127.0.0.2'];
 const day = 86_400_000;
@@ -121,12 +121,12 @@ describe('MirrorControl', () => {
     site.configureMirror(authority.certificate);
     expect(await ask()).to.equal(undefined, 'the cluster has no mirrors');
     await writeFile(join(secrets, 'port'), String(first.port));
-    while ((await ask())?.includes(`${urls[0]} lacks quay.io/`)) await sleep(10);
+    await until(async () => !(await ask())?.includes(`${urls[0]} lacks quay.io/`));
     expect(await ask()).to.match(
       new RegExp(`^the mirror ${urls[1]} lacks quay.io/.*; .* lacks signatures of quay.io/`),
     );
     await retain(second.folder);
-    while ((await ask()) !== undefined) await sleep(10);
+    await until(async () => (await ask()) === undefined);
 
     // A signature whose content is corrupt is withdrawn as soon as it is read.
     const fetchText = (path: string): Promise<string> =>
@@ -162,12 +162,12 @@ describe('MirrorControl', () => {
     const ask = (streams: typeof facts.streams) =>
       control.findLack(connected.cluster, { nodes: nodes(['127.0.0.1']), pools: [] }, { ...facts, streams });
     const streams = facts.streams ?? expect.fail();
-    while ((await ask(streams)) !== undefined) await sleep(10);
+    await until(async () => (await ask(streams)) === undefined);
     const [stream = expect.fail()] = streams.availableStreams;
     const availableStreams = [{ ...stream, osImage: `quay.io/a@${digestOf('another')}` }];
     expect(await ask({ ...streams, availableStreams })).to.include('lacks quay.io/a@');
     await rm(replicaPath(mirror.folder, facts.digest).replace(/tar$/, 'json'));
-    while (!(await ask(streams))?.includes('lacks quay.io/')) await sleep(10);
+    await until(async () => (await ask(streams))?.includes('lacks quay.io/'));
     expect(await ask(undefined), 'the controller reads no image').to.equal(undefined);
   });
 

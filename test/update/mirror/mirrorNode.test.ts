@@ -2,7 +2,6 @@ import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { digestIn } from '../../../lib/content/oci/reference.ts';
@@ -12,6 +11,7 @@ import { copyToFile } from '../../../lib/update/mirror/quota.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { until } from '../../support/until.ts';
 
 const unit = 'etc/systemd/system/oc-upgrade-bundle-mirror.service';
 const state = 'var/lib/oc-upgrade-bundle';
@@ -115,11 +115,8 @@ describe('the mirror of a control plane node', () => {
     const calls = async (): Promise<string[]> =>
       (await readFile(join(folder, 'calls'), 'utf8').catch(() => '')).split('\n').filter((line) => line !== '');
     const untilCalled = async (times: number): Promise<string[]> => {
-      for (;;) {
-        const all = await calls();
-        if (all.length >= times) return all;
-        await sleep(10);
-      }
+      await until(async () => (await calls()).length >= times);
+      return await calls();
     };
 
     it('starts with one, and restarts for another port, but not for another certificate', async () => {
@@ -130,7 +127,7 @@ describe('the mirror of a control plane node', () => {
       expect([await readFile(key, 'utf8'), (await stat(key)).mode & 0o777]).to.deep.equal(['K', 0o600]);
       expect(await readFile(join(root, state, 'mirror/quota'), 'utf8')).to.equal('5');
       await put({ 'tls.key': 'L' });
-      while ((await readFile(key, 'utf8')) !== 'L') await sleep(10);
+      await until(async () => (await readFile(key, 'utf8')) === 'L');
       await put({ port: '9700' });
       expect(await untilCalled(6)).to.deep.equal([...started, ...started]);
       expect(await readFile(join(root, unit), 'utf8')).to.include(':9700');
@@ -139,7 +136,7 @@ describe('the mirror of a control plane node', () => {
     it('starts a unit that a killed agent has only written', async () => {
       await put(secret);
       await untilCalled(3);
-      while (!existsSync(join(root, state, 'mirror/started.service'))) await sleep(10);
+      await until(() => existsSync(join(root, state, 'mirror/started.service')));
       await rm(join(root, state, 'mirror/started.service'));
       expect((await untilCalled(6)).slice(3)).to.deep.equal(started);
     });
@@ -148,7 +145,7 @@ describe('the mirror of a control plane node', () => {
       await put(secret);
       await untilCalled(3);
       await rm(join(secrets, 'tls.crt'));
-      while (existsSync(join(root, state, 'mirror'))) await sleep(10);
+      await until(() => !existsSync(join(root, state, 'mirror')));
       expect(await calls()).to.deep.equal([...started, `disable --now ${name}`, 'daemon-reload']);
       expect(existsSync(join(root, unit))).to.equal(false);
     });
@@ -158,7 +155,7 @@ describe('the mirror of a control plane node', () => {
       await put(secret);
       await untilCalled(3);
       await rm(join(folder, 'broken'));
-      while ((await calls()).at(-1) !== started.at(-1)) await sleep(10);
+      await until(async () => (await calls()).at(-1) === started.at(-1));
       expect((await calls()).slice(0, 3)).to.deep.equal(Array(3).fill('daemon-reload'));
       expect(context.lines.filter((line) => line.startsWith('warn'))).to.have.length(1);
     });

@@ -31,6 +31,7 @@ import { failureOf } from '../../support/program/failure.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { streamRelease } from '../../support/release/streams.ts';
+import { until } from '../../support/until.ts';
 
 const name = 'v2/openshift-release-dev/ocp-release';
 
@@ -195,10 +196,10 @@ describe('runMirrorServer', () => {
       await read(`blobs/${layers.at(-1)?.digest}`);
       await read(manifestOf('cluster-version-operator'));
       const host = { root: mirror.folder, environment: {} };
-      while ((await readMirrorState(host))?.requests !== 4) await sleep(10);
+      await until(async () => (await readMirrorState(host))?.requests === 4);
       state = await readMirrorState(host);
       await writeFile(join(mirror.folder, 'content'), 'all');
-      while ((await readMirrorState(host))?.versions.length !== 0) await sleep(10);
+      await until(async () => (await readMirrorState(host))?.versions.length === 0);
       afterChange = await mirror.get(`${name}/manifests/${release.digest}`, controller);
     });
     after(async () => {
@@ -405,7 +406,7 @@ describe('runMirrorServer', () => {
     const untilState = async (wanted: MirrorState): Promise<void> => {
       const host = { root: mirror.folder, environment: {} };
       const port = Number(new URL(mirror.url).port);
-      while (!isDeepStrictEqual(await readMirrorState(host), { port, ...wanted })) await sleep(10);
+      await until(async () => isDeepStrictEqual(await readMirrorState(host), { port, ...wanted }));
     };
     await mirror.get(`${name}/manifests/${digest}`, { 'user-agent': 'cri-o/1.33' });
     await mirror.get(`${name}/manifests/${digestOf('another')}`, { 'user-agent': 'oc-disconnected' });
@@ -433,11 +434,11 @@ describe('runMirrorServer', () => {
     const path = `${name}/manifests/${made.release.digest}`;
     const count = (words: string): number => mirror.lines.filter((line) => line.includes(words)).length;
     const logged = async (words: string, times: number): Promise<void> => {
-      while (count(words) < times) await sleep(10);
+      await until(() => count(words) >= times);
     };
     await logged('state.json', 1);
     await rm(dirname(join(mirror.folder, mirrorStateFile)));
-    while (!(await readMirrorState({ root: mirror.folder, environment: {} }))) await sleep(10);
+    await until(() => readMirrorState({ root: mirror.folder, environment: {} }));
 
     await obstruct(mirror.folder);
     expect((await mirror.get(path)).status).to.equal(200);
@@ -486,7 +487,7 @@ describe('runMirrorServer', () => {
   it('states that it keeps metadata, also without a bundle', async () => {
     await using mirror = await start((folder) => writeFile(join(folder, 'content'), 'metadata'));
     const host = { root: mirror.folder, environment: {} };
-    while (!(await readMirrorState(host))) await sleep(10);
+    await until(() => readMirrorState(host));
     expect((await readMirrorState(host))?.content).to.equal('metadata');
   });
 
