@@ -155,5 +155,10 @@ function explainFailure(request: TokenRequest, response: ReadResponse): PluginEr
     });
   }
   const message = `the token server ${formatUrl(realm)} of ${registry} answered ${status}${quoted}`;
+  // Quay refuses the first write to a repository here, while it is read-only or if this user may not create it.
+  if (status === 405 && errorCodesOf(response).some((code) => code === 'DENIED' || code === 'UNSUPPORTED')) {
+    const hint = `It may be read-only, or this user may not create ${repository}.`;
+    return new PluginError('denied', message, { hint });
+  }
   return explainStatus(response, message);
 }

@@ -286,6 +286,19 @@ describe('Tokens', () => {
       });
     }
 
+    it('quotes why Quay allows no write', async () => {
+      for (const [code, reason] of [
+        ['DENIED', 'System is currently read-only.'],
+        ['UNSUPPORTED', 'Cannot create organization'],
+      ]) {
+        answer = () => ({ status: 405, body: { errors: [{ code, message: reason }] } });
+        const tokens = await login({ 'q.io': entry });
+        const { message, hint } = await failureOf(tokens.authorize({ ...subject, challenge }), 'denied');
+        expect(message).to.contain(`answered 405 (${code}: ${reason})`);
+        expect(hint).to.equal('It may be read-only, or this user may not create a/b.');
+      }
+    });
+
     for (const [what, given, code, message] of cases) {
       it(`reports that it ${what}`, async () => {
         answer = () => given;
