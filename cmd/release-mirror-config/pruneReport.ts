@@ -31,9 +31,10 @@ export function toPlainPruned(outcome: PruneOutcome): object {
       keep: release.reason !== undefined,
       ...(release.reason && { reason: release.reason }),
     })),
-    repositories: repositories.map(({ repository, manifests, tags, blobs, foreign, needed }) => ({
+    repositories: repositories.map(({ repository, manifests, tags, blobs, foreign, needed, undeleted = [] }) => ({
       name: formatPlace(repository.place),
       ...{ manifests, tags, blobs: blobs.length, foreign, needed },
+      ...(undeleted.length > 0 && { undeleted }),
     })),
     ...{ files, bytes, unreadable },
     cluster: cluster?.name,
@@ -52,8 +53,9 @@ function actionOf({ reason, otherTag }: JudgedRelease, { isDone, cluster }: Prun
 function formatSums({ repositories, files, bytes, isDone }: PruneOutcome): string[] {
   const sum = (numberOf: (each: PruneOutcome['repositories'][number]) => number): number =>
     repositories.reduce((total, each) => total + numberOf(each), 0);
-  const manifests = sum((each) => each.manifests.length);
-  const attachments = sum((each) => each.attachments);
+  const undeleted = sum((each) => each.undeleted?.length ?? 0);
+  const manifests = sum((each) => each.manifests.length) - undeleted;
+  const attachments = sum((each) => each.attachments) - undeleted;
   const isRegistry = repositories.some(({ repository }) => repository.place.kind === 'registry');
   const frees = isRegistry ? 'The registry frees' : isDone ? 'That freed' : 'That frees';
   const when = isRegistry ? ' when it collects garbage' : '';
@@ -74,6 +76,14 @@ function formatKept({ repositories, cluster }: PruneOutcome): string[] {
           `Kept, because they belong to no known release: ${formatCount(foreign.length, 'tag')} (${nameSome(foreign, 3)}).`,
         ]
       : []),
+    ...repositories.flatMap(({ repository: { place }, undeleted = [] }) =>
+      undeleted.length > 0
+        ? [
+            `Not deleted by ${formatPlace(place)}: ${formatCount(undeleted.length, 'attachment')} without a tag. ` +
+              'Quay keeps these, and the images that they are attached to.',
+          ]
+        : [],
+    ),
     ...(cluster ? [] : ['No cluster was asked which images it needs.']),
   ];
 }

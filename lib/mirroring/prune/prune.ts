@@ -13,7 +13,7 @@ import { readInventory } from './inventory.ts';
 import { listConfiguredImages, listPrunedFiles } from './prunedConfig.ts';
 import { judgeReleases, planRepository, type JudgedRelease, type RepositoryPlan } from './prunePlan.ts';
 import { checkEnded } from '../pruneRecord.ts';
-import { removeReleases } from './removal.ts';
+import { removeReleases, type RepositoryResult } from './removal.ts';
 
 /** The target to prune, and the releases that stay. */
 export interface PruneRequest {
@@ -36,7 +36,7 @@ export interface PruneRequest {
 /** What a run removed, or would remove. */
 export interface PruneOutcome {
   readonly releases: readonly JudgedRelease[];
-  readonly repositories: readonly RepositoryPlan[];
+  readonly repositories: readonly (RepositoryPlan & Partial<RepositoryResult>)[];
   readonly files: readonly string[];
   /** The size in bytes of the content that nothing else at the target needs. */
   readonly bytes: number;
@@ -64,8 +64,9 @@ export function pruneTarget(request: PruneRequest, access: MirroringAccess, cont
       for (const { records, repository } of plan.repositories) {
         for (const record of records) checkEnded(record, repository.store.name, request);
       }
-      await removeReleases({ ...plan, configRoot: request.configRoot ?? request.configFolder }, context);
-      return { ...plan, isDone: true };
+      const configRoot = request.configRoot ?? request.configFolder;
+      const repositories = await removeReleases({ ...plan, configRoot }, context);
+      return { ...plan, repositories, bytes: sumFreed(repositories), isDone: true };
     });
   });
 }

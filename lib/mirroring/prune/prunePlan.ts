@@ -29,6 +29,8 @@ export interface RepositoryPlan extends RemovedContent {
   readonly needed: readonly string[];
   /** The number of signatures and other attachments among the manifests. */
   readonly attachments: number;
+  /** The manifests to remove that refer to another one, with what they refer to. */
+  readonly referrers: ReadonlyMap<Digest, Digest>;
   /** The sizes in bytes of the content to remove, and the content that stays, by digest. */
   readonly sizes: ReadonlyMap<Digest, number>;
   readonly kept: ReadonlySet<Digest>;
@@ -141,8 +143,11 @@ export async function planRepository(
     isEmptied: kept.size === 0,
     needed: inUse.map(({ name, digest }) => `${name} (${digest})`),
     attachments: [...attachments.keys()].filter((digest) => going.has(digest)).length,
+    referrers: new Map(
+      [...going].flatMap(([digest, { manifest }]) => (manifest.subject ? [[digest, manifest.subject] as const] : [])),
+    ),
     sizes: new Map([...[...going].map(([digest, { size }]) => [digest, size] as const), ...blobs]),
-    kept: new Set([...kept.keys(), ...keptBlobs.keys()]),
+    kept: digestsIn(kept),
     records,
   };
 }
@@ -161,6 +166,11 @@ function releaseFirst(digests: readonly Digest[], removed: readonly StoredImage[
 
 function add(target: Map<Digest, ReadManifest>, more: ReadonlyMap<Digest, ReadManifest>): void {
   for (const [digest, read] of more) target.set(digest, read);
+}
+
+/** Returns the digests of manifests, and of the blobs that they name. */
+export function digestsIn(manifests: ReadonlyMap<Digest, ReadManifest>): Set<Digest> {
+  return new Set([...manifests.keys(), ...blobsIn(manifests.values()).keys()]);
 }
 
 /** Returns the blobs that manifests name, with their sizes in bytes. */

@@ -2,7 +2,7 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { removeFiles, untagImages } from './prunedConfig.ts';
-import type { JudgedRelease, RepositoryPlan } from './prunePlan.ts';
+import { digestsIn, type JudgedRelease, type RepositoryPlan } from './prunePlan.ts';
 import { checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from '../pruneRecord.ts';
 import type { RemovedContent } from '../../content/store/directoryRemoval.ts';
 import { ignoreUnreadable, type PrunedRepository } from './repository.ts';
@@ -15,6 +15,12 @@ interface Removal {
   readonly configRoot?: string;
 }
 
+/** What was done in a repository. */
+export interface RepositoryResult extends RepositoryPlan {
+  /** The manifests that the registry did not delete. Such a registry (Quay) keeps what they refer to as well. */
+  readonly undeleted: readonly Digest[];
+}
+
 /**
  * Carries out a plan: release images first, then the images that only they need, then files. Throws `conflict` if the target
  * changed since it was read, or got tags meanwhile, and `busy` beside another run.
@@ -22,7 +28,7 @@ interface Removal {
 export async function removeReleases(
   { releases, repositories, files, configRoot }: Removal,
   context: Context,
-): Promise<void> {
+): Promise<RepositoryResult[]> {
   const removed = releases.filter(({ reason }) => reason === undefined);
   const records = await writeRecords(repositories, removed);
   const digests = new Set(removed.map(({ digest }) => digest));
@@ -45,6 +51,15 @@ export async function removeReleases(
   );
   for (const root of roots) await untagImages(root, context);
   for (const { conflict } of added.values()) if (conflict) throw conflict;
+  return Promise.all(repositories.map(describeResult));
+}
+
+async function describeResult(plan: RepositoryPlan): Promise<RepositoryResult> {
+  const { repository, referrers, kept } = plan;
+  // Quay deletes only what has a tag, and collects neither a manifest that refers to an image nor that image.
+  const undeleted = await repository.findUndeleted([...referrers.keys()]);
+  const stays = await repository.reach(undeleted.flatMap((digest) => [digest, referrers.get(digest) ?? digest]));
+  return { ...plan, undeleted, kept: new Set([...kept, ...digestsIn(stays)]) };
 }
 
 /** Removes content of several repositories, release images first. */

@@ -26,6 +26,7 @@ export class PrunedRepository {
   readonly tags = new Map<string, Digest>();
   readonly #registries: Registries;
   readonly #corrupt = new Set<Digest>();
+  readonly #deleted = new Set<Digest>();
   readonly #manifests = new Map<Digest, Promise<ReadManifest | undefined>>();
 
   constructor(place: Place, registries: Registries, context: Context) {
@@ -94,7 +95,17 @@ export class PrunedRepository {
   async remove(content: RemovedContent): Promise<void> {
     const { place, store } = this;
     if (store instanceof Directory) await removeFromDirectory(store, content);
-    else if (place.kind === 'registry') await removeFromRegistry(this.#registries.repository(place), content);
+    else if (place.kind === 'registry') {
+      for (const digest of await removeFromRegistry(this.#registries.repository(place), content))
+        this.#deleted.add(digest);
+    }
+  }
+
+  /** Returns the manifests that the registry kept, because it called them missing when they were to be removed. */
+  async findUndeleted(manifests: readonly Digest[]): Promise<Digest[]> {
+    const left = manifests.filter((digest) => this.place.kind === 'registry' && !this.#deleted.has(digest));
+    const found = await Promise.all(left.map((digest) => this.store.resolve(digest).catch(ignoreUnreadable)));
+    return left.filter((_, index) => found[index] !== undefined);
   }
 
   /** Removes the folders of a repository in a directory if nothing is left in them. */
@@ -123,16 +134,19 @@ export class PrunedRepository {
 
 type Registry = ReturnType<Registries['repository']>;
 
-async function removeFromRegistry(registry: Registry, { manifests, tags }: RemovedContent): Promise<void> {
+/** Removes manifests with their tags. Returns the manifests that the registry deleted. */
+async function removeFromRegistry(registry: Registry, { manifests, tags }: RemovedContent): Promise<Digest[]> {
   const find = (tagOrDigest: string | undefined): Promise<Descriptor | undefined> =>
     tagOrDigest === undefined ? Promise.resolve(undefined) : registry.resolve(tagOrDigest).catch(ignoreUnreadable);
   const [tag] = tags;
+  const all: Digest[] = [];
   // A run that mirrors the same release may push it again at this moment.
   for (let attempt = 1; ; attempt += 1) {
-    const [deleted] = await removeManifests(registry, manifests);
+    const removed = await removeManifests(registry, manifests);
+    all.push(...removed);
     // Some registries, such as Quay, remove the tags at once, and a manifest under its digest later.
-    const left = await find(tag ?? deleted);
-    if (!left) return;
+    const left = await find(tag ?? removed[0]);
+    if (!left) return all;
     if (attempt === 2) {
       const message = `${registry.name} still has ${left.digest}, although it answered that it deleted it`;
       const hint = 'Remove the releases with the tools of the registry.';

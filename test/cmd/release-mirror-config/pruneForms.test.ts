@@ -10,6 +10,12 @@ import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import { Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
 import type { ReleaseOptions, TestRelease } from '../../support/release/release.ts';
 
+/** A run of `prune` as JSON. */
+interface Pruned {
+  readonly repositories: { manifests: string[]; undeleted?: string[] }[];
+  readonly bytes: number;
+}
+
 describe('oc adm-release-mirror-config prune, of releases in all their forms', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
@@ -86,6 +92,42 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
       if (deletes === 'lists first') expect(all?.manifests).to.have.keys([...(one?.manifests.keys() ?? [])]);
     });
   }
+
+  it('tells of referrers that a registry does not delete, and of images that it keeps for them', async () => {
+    const layerSize = 20_000;
+    await open({ supplements: true, attachments: () => true, layerSize });
+    const freed = async (deletes: 'with tags' | 'tags only'): Promise<Pruned> => {
+      await using own = await startRegistry({ deletes });
+      const to = `--to=${own.host}/site/release`;
+      await mirroring.succeed([to], both());
+      const { repositories, bytes } = JSON.parse(await prune(to, '--keep=4.12.4', '-o', 'json')) as Pruned;
+      const stored = own.content.repositories.get('site/release')?.manifests;
+      for (const digest of repositories[0]?.undeleted ?? []) expect(stored?.has(digest)).to.equal(true);
+      return { repositories, bytes };
+    };
+    const [deleted, kept] = [await freed('with tags'), await freed('tags only')];
+    expect(deleted.repositories[0]).not.to.have.property('undeleted');
+    const [release] = kept.repositories;
+    expect(release?.undeleted).to.have.length(1 + old.images.size);
+    expect(release?.manifests).to.include.members(release?.undeleted ?? []);
+    // Each image has a layer of its own.
+    expect(deleted.bytes - kept.bytes).to.be.greaterThan(layerSize * (1 + old.images.size));
+    expect(kept.bytes).to.be.greaterThan(0);
+  });
+
+  it('says how many attachments a registry did not delete', async () => {
+    await open({ supplements: true, attachments: () => true });
+    await using own = await startRegistry({ deletes: 'tags only' });
+    const to = `--to=${own.host}/site/release`;
+    await mirroring.succeed([to], both());
+    const words = await prune(to, '--keep=4.12.4');
+    const images = 1 + old.images.size;
+    // Each image has a signature, an attestation, an SBOM, and a list of its referrer.
+    expect(words).to.contain(`Removed: ${5 * images} manifests, ${4 * images} of them for signatures`);
+    expect(words).to.contain(
+      `Not deleted by ${own.host}/site/release: ${images} attachments without a tag. Quay keeps`,
+    );
+  });
 
   it('removes a release from c/${version}/${component}', async () => {
     await open();
