@@ -6,6 +6,7 @@ import { install } from '../../../lib/update/install/install.ts';
 import { uninstallAgents, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { osImageStreamKind } from '../../fakes/kubernetes/apiKinds.ts';
+import { runOutOfTime } from '../../support/clock.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
@@ -224,7 +225,11 @@ describe('uninstall', () => {
     const held = { apiVersion: upgradeBundleApi, kind: 'UpgradeBundle', metadata: { name: 'held' } };
     const hold = (finalizers: string[]) => site.cluster.patch(held, { metadata: { finalizers } });
     await hold(['example.com/hold']);
-    const error = await failureOf(remove({ timeout: 500 }), 'not-ready');
+    const isAsked = ({ method, path }: { method: string; path: string }): boolean =>
+      method === 'GET' && path.endsWith('/customresourcedefinitions/upgradebundles.upgrade-bundle.openshift.io');
+    // It asks for nothing else while it waits for the kind.
+    const waits = (): boolean => site.server.requests.slice(-2).every(isAsked);
+    const error = await runOutOfTime(120_000, waits, () => failureOf(remove(), 'not-ready'));
     const kind = 'customresourcedefinition/upgradebundles.upgrade-bundle.openshift.io';
     expect(error.message).to.equal(`${kind} is not gone yet. CustomResource deletion is in progress`);
     expect(error.hint).to.contain(`oc get ${kind} -o yaml`);
