@@ -18,7 +18,7 @@ export const command = defineCommand({
     wait: {
       type: 'boolean',
       default: true,
-      describe: 'Wait until the nodes are clean and the namespace is deleted; otherwise files stay on the nodes',
+      describe: 'Wait until the nodes are clean and all objects are gone; otherwise files stay on the nodes',
     },
     timeout: { type: 'number', isTime: true, default: 600, range: [1, 86_400], describe: 'Time to wait, such as 10m' },
     ...yesOption('Remove the pins of --remove-pins, and the agents, instead of only showing them'),
