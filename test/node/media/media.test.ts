@@ -336,6 +336,13 @@ describe('media', () => {
     await runSuccessfully('umount', [mine]);
   });
 
+  it('finds a bundle if the mount program does not know nosymfollow', async () => {
+    const drive = await drives.plug(await drives.makeExt4(await gather(one)));
+    const old = `#!/bin/sh\ncase "$*" in *nosymfollow*) exit 32;; esac\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nexec mount "$@"\n`;
+    await writeFile(join(folder, 'bin', 'mount'), old, { mode: 0o755 });
+    expect(brief(await search(await openMedia()))).to.deep.equal([`found ${drive.device} 4.12.4`]);
+  });
+
   it('does not wait for a device that hangs, and finds it when it answers', async () => {
     const answer = join(folder, 'answer');
     const [hung, good] = [
