@@ -10,28 +10,23 @@ import type { BundleFacts } from '../../lib/update/bundleFacts.ts';
 import { upgradeBundleKind, type Phase, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import type { TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { LoadSite, makeLoadedBundle } from '../support/loadSite.ts';
+import { openLoadSites, type LoadSite } from '../support/loadSite.ts';
 import { requirePeer, run } from '../support/peers.ts';
 import { failureOf } from '../support/program/failure.ts';
-import { requireRoot } from '../support/archive/storeReader.ts';
 
 describe('the check of layers in a store of skopeo', function () {
   requirePeer(this, 'skopeo', 'podman');
+  const siteOf = openLoadSites();
   let made: TestBundle;
   let site: LoadSite;
   let store: ImageStore;
 
-  before(async function () {
-    await requireRoot(this);
-    made = await makeLoadedBundle();
-  });
-  after(() => (made as TestBundle | undefined)?.remove());
   beforeEach(async () => {
-    site = await LoadSite.open(made);
+    site = siteOf();
+    ({ made } = site);
     await site.load();
     store = (await HostStorage.open(site.host)).main;
   });
-  afterEach(() => site.close());
 
   const find = async (content: boolean) => {
     const index = await (await HostStorage.open(site.host)).readIndex();

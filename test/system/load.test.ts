@@ -15,14 +15,15 @@ import { executableOf } from '../support/program/executables.ts';
 import { attachmentKey } from '../support/release/attachments.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { PolicyJudge } from '../support/release/policyJudge.ts';
-import { components, LoadSite, makeLoadedBundle } from '../support/loadSite.ts';
+import { components, LoadSite, openLoadSites } from '../support/loadSite.ts';
 import { requirePeer, run } from '../support/peers.ts';
-import { createContainers, listImages, requireRoot, type ReadStore } from '../support/archive/storeReader.ts';
+import { createContainers, listImages, type ReadStore } from '../support/archive/storeReader.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
 
 describe('loadBundle', function () {
   requirePeer(this, 'skopeo', 'podman');
+  const siteOf = openLoadSites();
   let made: TestBundle;
   let site: LoadSite;
   let folder: string;
@@ -30,18 +31,10 @@ describe('loadBundle', function () {
   let store: ReadStore;
   let names: readonly string[];
 
-  before(async function () {
-    await requireRoot(this);
-    made = await makeLoadedBundle();
+  beforeEach(() => {
+    site = siteOf();
+    ({ made, folder, host, store, names } = site);
   });
-  // There is none if the suite is skipped.
-  after(() => (made as TestBundle | undefined)?.remove());
-  beforeEach(async () => {
-    site = await LoadSite.open(made);
-    ({ folder, host, store } = site);
-    names = made.result.metadata.images;
-  });
-  afterEach(() => site.close());
 
   const load = (...args: Parameters<LoadSite['load']>): Promise<LoadResult> => site.load(...args);
 

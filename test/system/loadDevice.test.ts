@@ -4,30 +4,24 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { LoadSite, makeLoadedBundle } from '../support/loadSite.ts';
+import { openLoadSites, type LoadSite } from '../support/loadSite.ts';
 import { requireLoopDevices, skipLoudly } from '../support/loopDevice.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 import { executableOf } from '../support/program/executables.ts';
 import { failureOf } from '../support/program/failure.ts';
-import { createContainers, requireRoot } from '../support/archive/storeReader.ts';
+import { createContainers } from '../support/archive/storeReader.ts';
 
 describe('loadBundle from a device', function () {
   requirePeer(this, 'skopeo', 'podman');
+  const siteOf = openLoadSites();
   let made: TestBundle;
   let site: LoadSite;
   let names: readonly string[];
 
-  before(async function () {
-    await requireRoot(this);
-    made = await makeLoadedBundle();
-    names = made.result.metadata.images;
+  beforeEach(() => {
+    site = siteOf();
+    ({ made, names } = site);
   });
-  // There is none if the suite is skipped.
-  after(() => (made as TestBundle | undefined)?.remove());
-  beforeEach(async () => {
-    site = await LoadSite.open(made);
-  });
-  afterEach(() => site.close());
 
   it('reads a raw device and a mirror directory just as well', async function () {
     const device = await run('losetup', ['--find', '--show', '--read-only', made.path]);

@@ -20,21 +20,16 @@ import { makeContext, type TestContext } from '../support/context.ts';
 import { executableOf } from '../support/program/executables.ts';
 import { executeProgram } from '../support/program/execution.ts';
 import { failureOf } from '../support/program/failure.ts';
-import { LoadSite, makeLoadedBundle } from '../support/loadSite.ts';
+import { openLoadSites, type LoadSite } from '../support/loadSite.ts';
 import { requirePeer } from '../support/peers.ts';
-import {
-  createContainers,
-  listImages,
-  requireRoot,
-  storageIn,
-  type ReadStore,
-} from '../support/archive/storeReader.ts';
+import { createContainers, listImages, storageIn, type ReadStore } from '../support/archive/storeReader.ts';
 import { until } from '../support/until.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
 
 describe('loadBundle, when something fails', function () {
   requirePeer(this, 'skopeo', 'podman');
+  const siteOf = openLoadSites();
   let made: TestBundle;
   let site: LoadSite;
   let folder: string;
@@ -42,20 +37,24 @@ describe('loadBundle, when something fails', function () {
   let store: ReadStore;
   let names: readonly string[];
 
-  before(async function () {
-    await requireRoot(this);
-    made = await makeLoadedBundle();
+  beforeEach(() => {
+    site = siteOf();
+    ({ made, folder, host, store, names } = site);
   });
-  // There is none if the suite is skipped.
-  after(() => (made as TestBundle | undefined)?.remove());
-  beforeEach(async () => {
-    site = await LoadSite.open(made);
-    ({ folder, host, store } = site);
-    names = made.result.metadata.images;
-  });
-  afterEach(() => site.close());
 
   const load = (...args: Parameters<LoadSite['load']>): Promise<LoadResult> => site.load(...args);
+  /** Runs work with an image store on a file system of some size, and unmounts it. */
+  const onSmallDisk = async (size: string, work: (storage: HostStorage, place: string) => Promise<void>) => {
+    const place = join(folder, 'small');
+    await mkdir(place);
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${size}`, 'tmpfs', place]);
+    try {
+      const environment = { ...host.environment, ...(await storageIn(place)) };
+      await work(await HostStorage.open({ ...host, environment }), place);
+    } finally {
+      execFileSync('umount', ['-l', place]);
+    }
+  };
   const start = (...args: string[]) => {
     const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
     const child = spawn(process.execPath, [program, 'load', made.path, ...trust, ...args], {
@@ -129,14 +128,7 @@ describe('loadBundle, when something fails', function () {
   });
 
   it('reports that the file system of the store is full, and resumes if there is space', async () => {
-    const place = join(folder, 'small');
-    await mkdir(place);
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', place]);
-    try {
-      const storage = await HostStorage.open({
-        ...host,
-        environment: { ...host.environment, ...(await storageIn(place)) },
-      });
+    await onSmallDisk('64m', async (storage, place) => {
       const ballast = join(place, 'ballast');
       const context = makeContext(({ kind }) => {
         if (kind === 'image' && !existsSync(ballast)) spawnSync('dd', ['if=/dev/zero', `of=${ballast}`, 'bs=64k']);
@@ -147,28 +139,17 @@ describe('loadBundle, when something fails', function () {
       expect((await load({ storage })).images).to.have.members(names);
       const filled = { kind: 'main', path: storage.main.graphRoot } as const;
       expect(await listImages(filled, join(place, 'reader'))).to.include.members(names);
-    } finally {
-      execFileSync('umount', ['-l', place]);
-    }
+    });
   });
 
   it('says before it writes anything how much room there is not', async () => {
-    const place = join(folder, 'small');
-    await mkdir(place);
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=100k', 'tmpfs', place]);
-    try {
-      const storage = await HostStorage.open({
-        ...host,
-        environment: { ...host.environment, ...(await storageIn(place)) },
-      });
+    await onSmallDisk('100k', async (storage) => {
       const error = await failureOf(load({ storage }), 'disk-full');
       expect(error.message).to.match(
         /^what is missing of \d+ images needs about [\d.]+ [KM]iB in .*, and [\d.]+ KiB are free there$/,
       );
       expect(await readdir(storage.main.graphRoot)).to.deep.equal([]);
-    } finally {
-      execFileSync('umount', ['-l', place]);
-    }
+    });
   });
 
   for (const copyProgram of copyPrograms) {
