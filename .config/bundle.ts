@@ -2,14 +2,12 @@
  * Bundles a program into one file. The code of worker threads is included as strings (`__WORKER_SOURCE__`), because
  * there is no second file to start them from. `__COMMIT__` is the commit of the build, with a `+` if files differ from
  * it; empty outside of a repository. `__TROUBLESHOOTING__` is the page
- * of error codes. Modules of an `import()` are included as compressed strings, so a run compiles
- * only the code that it uses.
+ * of error codes. Modules of an `import()` are included as comments, so a run compiles only the code that it uses.
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { gzipSync } from 'node:zlib';
 import { build, transform, type BuildOptions, type Metafile, type Plugin } from 'esbuild';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -26,9 +24,10 @@ const written = {
   // CommonJS starts 25 % faster. Also, an ES module that imports a name that an older Node.js lacks
   // fails before it can report the version that it needs.
   format: 'cjs',
-  minify: true,
-  // -v shows the names of classes and functions.
-  keepNames: true,
+  minifySyntax: true,
+  minifyWhitespace: true,
+  // -v shows the names of classes and functions. `keepNames` calls a function for each of them.
+  minifyIdentifiers: false,
 } as const satisfies BuildOptions;
 
 /** Returns the commit of the sources, with a `+` if files differ from it; empty outside of a repository. */
@@ -78,6 +77,8 @@ interface Part {
   readonly source: string;
   readonly legal: string;
   readonly imports: Metafile['outputs'][string]['imports'];
+  /** Whether all its modules are of installed packages. */
+  readonly isPackage: boolean;
   /** Whether its only export is the default export. */
   readonly isCommonJs: boolean;
 }
@@ -100,10 +101,12 @@ async function split(entryPoint: string): Promise<{ parts: Map<string, Part>; in
   });
   const texts = new Map(outputFiles.map(({ path, text }) => [basename(path), text]));
   const parts = new Map<string, Part>();
-  for (const [name, { imports, entryPoint = '' }] of Object.entries(metafile.outputs)) {
+  for (const [name, { imports, inputs, entryPoint = '' }] of Object.entries(metafile.outputs)) {
     const [source, legal = ''] = [texts.get(name), texts.get(`${name}.LEGAL.txt`)];
     const isCommonJs = metafile.inputs[entryPoint]?.format === 'cjs';
-    if (source !== undefined && name.endsWith('.js')) parts.set(name, { source, legal, imports, isCommonJs });
+    const isPackage = Object.keys(inputs).every((path) => path.startsWith('node_modules/'));
+    if (source !== undefined && name.endsWith('.js'))
+      parts.set(name, { source, legal, imports, isPackage, isCommonJs });
   }
   return { parts, inputs: Object.keys(metafile.inputs) };
 }
@@ -117,17 +120,37 @@ function findNeeded(name: string, parts: ReadonlyMap<string, Part>, needed = new
   return needed;
 }
 
-/** Returns a module that decompresses and runs a part when it is first imported. */
-async function compress({ source, imports, isCommonJs }: Part): Promise<string> {
-  const supported = { 'dynamic-import': false };
-  const { code } = await transform(source, { ...written, supported, legalComments: 'none' });
-  const bytes = `Buffer.from('${gzipSync(code, { level: 9 }).toString('base64')}', 'base64')`;
+/** Stands for the end of a comment within a comment. */
+const inner = String.raw`*\u002f`;
+
+/** What all parts use: the URL of the file, and a function that runs the code in the comment of a function. */
+const shared = `const __moduleUrl = require('node:url').pathToFileURL(__filename).href;
+const __runPart = (holder, parts, module, exports) => {
+  const code = holder.toString().slice('()=>{/*'.length, -'*/}'.length).replaceAll(${JSON.stringify(inner)}, '*/');
+  const load = (name) => parts[name]?.() ?? require(name);
+  new Function('module, exports, require, __moduleUrl', code)(module, exports, load, __moduleUrl);
+};`;
+
+/** Returns a module that runs a part when it is first imported. Its code gets its place by `insertCode`. */
+function wrap(name: string, { imports, isCommonJs }: Part): string {
   const names = new Set(imports.filter(({ external }) => external !== true).map(({ path }) => `'./${path}'`));
-  const others = [...names].map((name) => `${name}: () => require(${name})`);
-  return `const parts = { ${others.join(', ')} };
-    const load = (name) => parts[name]?.() ?? require(name);
-    const run = new Function('module, exports, require, __moduleUrl', require('node:zlib').gunzipSync(${bytes}).toString());
-    run(module, exports, load, __moduleUrl);${isCommonJs ? 'module.exports = module.exports.default;' : ''}`;
+  const others = [...names].map((other) => `${other}: () => require(${other})`);
+  return `__runPart(() => 'code of ${name}', { ${others.join(', ')} }, module, exports);
+    ${isCommonJs ? 'module.exports = module.exports.default;' : ''}`;
+}
+
+/** Puts the code of parts into comments, which Node.js skips when it reads the file. */
+async function insertCode(text: string, parts: ReadonlyMap<string, Part>): Promise<string> {
+  const codes = new Map<string, string>();
+  for (const [name, { source, isPackage }] of parts) {
+    const options = { ...written, minifyIdentifiers: isPackage, supported: { 'dynamic-import': false } };
+    const { code } = await transform(source, { ...options, legalComments: 'none' });
+    if (code.includes(inner)) throw new Error(`${name} has ${inner}, which stands for the end of a comment`);
+    codes.set(name, code.trimEnd().replaceAll('*/', inner));
+  }
+  return text.replaceAll(/"code of ([\w.-]+)"/g, (whole, name: string) =>
+    codes.has(name) ? `{/*${codes.get(name)}*/}` : whole,
+  );
 }
 
 function joinParts(parts: ReadonlyMap<string, Part>, needed: ReadonlySet<string>): Plugin {
@@ -135,10 +158,10 @@ function joinParts(parts: ReadonlyMap<string, Part>, needed: ReadonlySet<string>
     name: 'parts',
     setup(bundling) {
       bundling.onResolve({ filter: /^\.\// }, ({ path }) => ({ path: basename(path), namespace: 'part' }));
-      bundling.onLoad({ filter: /.*/, namespace: 'part' }, async ({ path }) => {
+      bundling.onLoad({ filter: /.*/, namespace: 'part' }, ({ path }) => {
         const part = parts.get(path);
         if (part === undefined) throw new Error(`there is no part ${path}`);
-        const contents = needed.has(path) ? part.source : await compress(part);
+        const contents = needed.has(path) ? part.source : wrap(path, part);
         return { contents: `${contents}\n/*! ${part.legal.replaceAll('*/', '* /')} */` };
       });
     },
@@ -156,9 +179,10 @@ export async function bundle(entryPoint: string, outfile: string): Promise<strin
     bundle: true,
     plugins: [joinParts(parts, findNeeded(entry, parts))],
     entryPoints: [`./${entry}`],
-    banner: { js: "const __moduleUrl = require('node:url').pathToFileURL(__filename).href;" },
+    banner: { js: shared },
     legalComments: 'linked',
     outfile,
   });
+  await writeFile(outfile, await insertCode(await readFile(outfile, 'utf8'), parts));
   return inputs;
 }

@@ -154,5 +154,7 @@ function toYargsOption({ type, alias, repeatable, isTime }: Option): Options {
   return {
     ...(repeatable ? { array: true, string: true } : { type: isTime ? 'string' : type }),
     ...(alias === undefined ? {} : { alias }),
+    // The parser makes a help of its own before it runs a command. Without options it takes no time.
+    hidden: true,
   };
 }
