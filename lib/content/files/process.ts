@@ -45,6 +45,7 @@ export function processState(
 /** Returns whether a process of this machine and process namespace is running. */
 export function isRunning(pid: number): boolean {
   try {
+    // oxlint-disable-next-line no-restricted-properties -- signal 0 ends nothing
     return process.kill(pid, 0);
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'EPERM';

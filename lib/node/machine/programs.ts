@@ -145,6 +145,7 @@ function endGroups(): void {
 
 function endGroup(pid: number): void {
   try {
+    // oxlint-disable-next-line no-restricted-properties -- these are processes that this one started
     process.kill(-pid, 'SIGTERM');
   } catch {
     // It has ended.
