@@ -121,11 +121,11 @@ export class Terminal {
   async printResult<Form extends string = never>(
     form: Form | DataForm | undefined,
     result: object,
-    forms: string | Readonly<Record<'words' | Form, () => string>>,
+    forms: string | Readonly<Record<'words' | Form, () => string | Promise<string>>>,
     accents?: Accents,
   ): Promise<void> {
     if (isDataForm(form)) return void this.print(await formatData(form, result));
-    const text = typeof forms === 'string' ? forms : forms[form ?? 'words']().trimEnd();
+    const text = typeof forms === 'string' ? forms : (await forms[form ?? 'words']()).trimEnd();
     this.print(text, form === undefined ? accents : undefined);
   }
 

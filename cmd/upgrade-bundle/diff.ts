@@ -38,7 +38,6 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { diffReleases } = await import('../../lib/bundle/diff/diff.ts');
     const { openRegistries } = await import('../cli/access.ts');
-    const { formatDiffPage } = await import('./report/diffReport.ts');
     await using registries = await openRegistries(args, environment, context);
     const access = {
       arch: parseArchitecture(args.arch ?? 'x86_64'),
@@ -46,7 +45,10 @@ export const command = defineCommand({
       sourceOf: registries.sourceOf.bind(registries),
     };
     const diff = await diffReleases([args.from, args.to], access, context);
-    await terminal.printResult(args.output, diff, { words: () => toWords(diff), html: () => formatDiffPage(diff) });
+    await terminal.printResult(args.output, diff, {
+      words: () => toWords(diff),
+      html: async () => (await import('./report/diffReport.ts')).formatDiffPage(diff),
+    });
   },
 });
 

@@ -1,16 +1,14 @@
-import { openBundle } from '../../lib/bundle/open.ts';
-import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
+import type { UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
+import type { Cluster } from '../../lib/cluster/client.ts';
 import { nameSubject, type Finding } from '../../lib/cluster/finding.ts';
 import type { Preflight } from '../../lib/readiness/preflight/preflight.ts';
-import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
+import type { ClusterSurvey } from '../../lib/readiness/preflight/survey.ts';
 import type { Context } from '../../lib/context.ts';
-import { sumSizes } from '../../lib/content/oci/descriptor.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
-import { warnOfRisksIn } from '../cli/claimedRisks.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
 /** The number of findings of one kind that the table shows. */
@@ -62,53 +60,78 @@ export const command = defineCommand({
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { addAgentTrust } = await import('../../lib/update/install/agentTrustCheck.ts');
-    const { checkMirrors, checkQuota } = await import('../../lib/update/mirror/mirrorCheck.ts');
-    const { mirrorPort } = await import('../../lib/update/mirror/mirrorUnit.ts');
     const { runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
-    const { readSite } = await import('../../lib/readiness/preflight/site.ts');
     const { surveyCluster } = await import('../../lib/readiness/preflight/survey.ts');
-    const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
-    const { formatSiteText } = await import('../../lib/config/siteText.ts');
-    const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
     const { openRegistries, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     using cluster = await openCluster(args, environment, context);
-    const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
-    const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, trust, context);
+    const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, cluster, args, context);
     const seen = await surveyCluster(cluster);
-    const mirrored = await checkMirrors(cluster, seen, args.mirror ? mirrorPort : undefined, context);
-    const limited = plan ? await checkQuota(cluster, seen, plan) : [];
-    const survey = { ...seen, findings: [...seen.findings, ...mirrored, ...limited] };
+    const ownMirrors = await checkOwnMirrors(cluster, seen, plan, args.mirror, context);
+    const survey = { ...seen, findings: [...seen.findings, ...ownMirrors] };
     await using registries = await openRegistries(args, environment, context);
     const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
     const report = await runPreflight(cluster, plan, context, survey, mirrors);
     if (args.export !== undefined) {
+      const { readSite } = await import('../../lib/readiness/preflight/site.ts');
+      const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
+      const { formatSiteText } = await import('../../lib/config/siteText.ts');
+      const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
       const site = await readSite(cluster, survey, report, tool);
       await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
       context.log('info', `wrote the report of the site to ${args.export}`);
     }
-    const { formatPreflightPage } = await import('./report/findingsPage.ts');
     const forms = {
       words: () => toWords(report, terminal.width),
-      html: () => formatPreflightPage(report, { date: new Date(), tool }),
+      html: async () => {
+        const { formatPreflightPage } = await import('./report/findingsPage.ts');
+        return formatPreflightPage(report, { date: new Date(), tool });
+      },
     };
     await terminal.printResult(args.output, report, forms, { blocker: 'bad', warning: 'doubtful', info: 'busy' });
     if (!report.ready) throw failureOf(report);
   },
 });
 
-/** Returns the plan, and the bytes of a copy of the bundle with the base of a delta. */
+/** The plan of a bundle, and the bytes of a copy of it with the base of a delta. */
+type BundlePlan = UpdatePlan & { readonly bytes: number };
+
+/** Reads the plan of a bundle that the user or the agents trust. */
 async function readPlan(
   path: string,
-  trust: VerifyTrust,
+  cluster: Cluster,
+  args: Parameters<typeof offlineTrustOf>[0],
   context: Context,
-): Promise<UpdatePlan & { readonly bytes: number }> {
+): Promise<BundlePlan> {
+  const { openBundle } = await import('../../lib/bundle/open.ts');
+  const { planUpdate } = await import('../../lib/bundle/verify/updatePlan.ts');
+  const { sumSizes } = await import('../../lib/content/oci/descriptor.ts');
+  const { addAgentTrust } = await import('../../lib/update/install/agentTrustCheck.ts');
+  const { warnOfRisksIn } = await import('../cli/claimedRisks.ts');
+  const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
   await using bundle = await openBundle(path, context);
   warnOfRisksIn(bundle.metadata, context);
   const bytes = bundle.size + sumSizes(bundle.metadata.base?.blobs ?? []);
   return { ...(await planUpdate(bundle, trust, context)), bytes };
+}
+
+/** Checks mirrors on the control plane that the cluster has or, with `isPlanned`, gets. Loads nothing for any other cluster. */
+async function checkOwnMirrors(
+  cluster: Cluster,
+  survey: ClusterSurvey,
+  plan: BundlePlan | undefined,
+  isPlanned: boolean,
+  context: Context,
+): Promise<Finding[]> {
+  const { isOwnMirrorSet } = await import('../../lib/readiness/preflight/survey.ts');
+  if (!isPlanned && !survey.digestMirrors.some(isOwnMirrorSet)) return [];
+  const { checkMirrors, checkQuota } = await import('../../lib/update/mirror/mirrorCheck.ts');
+  const { mirrorPort } = await import('../../lib/update/mirror/mirrorUnit.ts');
+  return [
+    ...(await checkMirrors(cluster, survey, isPlanned ? mirrorPort : undefined, context)),
+    ...(plan ? await checkQuota(cluster, survey, plan) : []),
+  ];
 }
 
 /** Returns the command that pushes a release into a mirror: from the bundle, or else from its public repository. */

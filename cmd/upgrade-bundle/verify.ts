@@ -53,7 +53,6 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { formatAudit } = await import('./report/auditReport.ts');
     const { toPlainVerified, toReceipt, formatVerified, verdictAccents } = await import('./verifyReport.ts');
     const { verdictError, verdictOf } = await import('./report/verdict.ts');
     const { addBases } = await import('../../lib/bundle/deltaBase.ts');
@@ -81,7 +80,10 @@ export const command = defineCommand({
     const verified = toPlainVerified(report, expectedKeys);
     const forms = {
       words: () => formatVerified(verified),
-      html: () => formatAudit(report, { date: new Date(), tool, keys: expectedKeys }),
+      html: async () => {
+        const { formatAudit } = await import('./report/auditReport.ts');
+        return formatAudit(report, { date: new Date(), tool, keys: expectedKeys });
+      },
     };
     if (signKey) terminal.print(toReceipt(verified, signKey));
     else await terminal.printResult(args.output, verified, forms, verdictAccents);

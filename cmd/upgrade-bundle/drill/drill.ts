@@ -43,7 +43,6 @@ export const command = defineCommand({
     const { listPool } = await import('../../../lib/readiness/drill/nodePool.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
     const { formatDrillJunit, formatDrills } = await import('./drillText.ts');
-    const { formatDrillPage } = await import('../report/findingsPage.ts');
     const { tool } = await import('../../cli/access.ts');
     if ((node === undefined) === (pool === undefined)) {
       throw new PluginError('usage', 'name either a node or a pool', {
@@ -75,7 +74,10 @@ export const command = defineCommand({
           {
             words: () => formatDrills(drills),
             junit: () => formatDrillJunit(name, drills),
-            html: () => formatDrillPage(name, drills, { date: new Date(), tool }),
+            html: async () => {
+              const { formatDrillPage } = await import('../report/findingsPage.ts');
+              return formatDrillPage(name, drills, { date: new Date(), tool });
+            },
           },
         );
       }

@@ -29,7 +29,6 @@ export const command = defineCommand({
     const { openBundle } = await import('../../../lib/bundle/open.ts');
     const { tool } = await import('../../cli/access.ts');
     const { formatInspection } = await import('./inspectReport.ts');
-    const { formatReport } = await import('../report/report.ts');
     await using bundle = await openBundle(args.bundle, context, { tolerant: true });
     if (args.sbom !== undefined) {
       const inventory = await readBundleInventory(bundle, context);
@@ -40,7 +39,7 @@ export const command = defineCommand({
     await terminal.printResult(args.output, inspection, {
       words: () => formatInspection(inspection, false),
       wide: () => formatInspection(inspection, true),
-      html: () => formatReport(inspection),
+      html: async () => (await import('../report/report.ts')).formatReport(inspection),
     });
   },
 });

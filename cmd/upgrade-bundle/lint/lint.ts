@@ -77,7 +77,6 @@ export const command = defineCommand({
     const { judgeReport } = await import('../../../lib/readiness/lint/lintResult.ts');
     const { readManifestSets } = await import('../../../lib/readiness/lint/manifestSource.ts');
     const { openRegistries } = await import('../../cli/access.ts');
-    const { formatLintPage } = await import('../report/findingsPage.ts');
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
     await using registries = await openRegistries(args, environment, context);
     const access = {
@@ -95,7 +94,10 @@ export const command = defineCommand({
       words: () => toWords(result),
       junit: () => toJunit(result),
       sarif: () => JSON.stringify(toSarif(result), null, 2),
-      html: () => formatLintPage(result, { date: new Date(), tool }),
+      html: async () => {
+        const { formatLintPage } = await import('../report/findingsPage.ts');
+        return formatLintPage(result, { date: new Date(), tool });
+      },
     });
     if (args.writeBaseline !== undefined) {
       const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
