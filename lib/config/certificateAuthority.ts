@@ -82,13 +82,13 @@ function keyOf(registry: string): string {
 }
 
 function normalizeCertificates(text: string): string {
-  const found = text.match(certificatePattern) ?? [];
-  if (found.length === 0) {
+  const certificates = text.match(certificatePattern) ?? [];
+  if (certificates.length === 0) {
     throw new PluginError('invalid-file', 'the certificate authority has no certificate', {
       hint: 'Give a PEM file: it has lines that say BEGIN CERTIFICATE and END CERTIFICATE.',
     });
   }
-  return [...new Set(found.map(readCertificate))].join('');
+  return [...new Set(certificates.map(readCertificate))].join('');
 }
 
 function readCertificate(pem: string, index: number): string {

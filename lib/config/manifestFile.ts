@@ -68,7 +68,7 @@ const folderLimits = { manifests: 1000, entries: 100_000 };
  * errors of readdir.
  */
 export async function findManifestFiles(folder: string): Promise<string[]> {
-  const found: string[] = [];
+  const paths: string[] = [];
   const folders = [folder];
   let entries = 0;
   for (let next = folders.pop(); next !== undefined; next = folders.pop()) {
@@ -76,12 +76,12 @@ export async function findManifestFiles(folder: string): Promise<string[]> {
       const path = join(next, entry.name);
       entries += 1;
       if (entry.isDirectory()) folders.push(path);
-      else if (/\.(?:ya?ml|json)$/.test(entry.name)) found.push(path);
-      if (found.length <= folderLimits.manifests && entries <= folderLimits.entries) continue;
+      else if (/\.(?:ya?ml|json)$/.test(entry.name)) paths.push(path);
+      if (paths.length <= folderLimits.manifests && entries <= folderLimits.entries) continue;
       throw new PluginError('too-large', `${folder} has more files than the configuration of releases may have`, {
         hint: `At most ${folderLimits.manifests} manifests are read: take out what does not belong there.`,
       });
     }
   }
-  return found;
+  return paths;
 }
