@@ -174,7 +174,7 @@ export async function listFlaws(pem: string): Promise<string[]> {
   const names = certificate.getExtension(api.SubjectAlternativeNameExtension)?.names.items ?? [];
   const misnamed = names.filter(({ type, value }) => type === 'dns' && isIP(value) > 0);
   const isAlone = certificate.issuer === certificate.subject;
-  const found: (string | false)[] = constraints?.ca
+  const flaws: (string | false)[] = constraints?.ca
     ? [
         !constraints.critical && 'its basic constraints are not critical',
         !signs && 'it may not sign certificates',
@@ -188,7 +188,7 @@ export async function listFlaws(pem: string): Promise<string[]> {
           'it has no authority key identifier',
         ...misnamed.map(({ value }) => `it has the address ${value} as a DNS name`),
       ];
-  return found.filter((flaw) => flaw !== false);
+  return flaws.filter((flaw) => flaw !== false);
 }
 
 type Api = typeof x509;
