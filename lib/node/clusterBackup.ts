@@ -99,8 +99,8 @@ export async function backUpCluster(
 export async function listBackups(host: Host): Promise<(ClusterBackup & { readonly purpose: string })[]> {
   const folder = pathOnHost(host, backupFolder);
   const names = (await readdir(folder).catch(() => [])).filter((name) => !name.endsWith('.partial'));
-  const found = await Promise.all(names.map((name) => readMarker(join(folder, name), join(backupFolder, name))));
-  return found.filter((each) => each !== undefined).sort((a, b) => (a.time < b.time ? 1 : -1));
+  const markers = await Promise.all(names.map((name) => readMarker(join(folder, name), join(backupFolder, name))));
+  return markers.filter((each) => each !== undefined).sort((a, b) => (a.time < b.time ? 1 : -1));
 }
 
 /** Returns the size of the etcd database of a node, in bytes; undefined on a node without etcd. */

@@ -70,7 +70,7 @@ export async function fetchBaseBlobs(
 }
 
 /** Downloads a file. A lock keeps other processes from the same. */
-async function fetchFile(wanted: WantedFile, path: string, connections: Connections, context: Context): Promise<void> {
+async function fetchFile(file: WantedFile, path: string, connections: Connections, context: Context): Promise<void> {
   const folder = dirname(path);
   try {
     await makeFolders(folder);
@@ -78,7 +78,7 @@ async function fetchFile(wanted: WantedFile, path: string, connections: Connecti
     throw describeWriteError(error, folder);
   }
   await using _lock = await takeLock(`${path}.lock`, path);
-  await download(wanted, path, connections, context);
+  await download(file, path, connections, context);
 }
 
 /** Reads a file, and compares its digest. Throws `digest-mismatch` and the errors of reading. */
@@ -110,9 +110,9 @@ export async function hashBundle(bundle: Bundle, { signal }: Context): Promise<D
 }
 
 /** Throws `digest-mismatch` unless a bundle has the expected digest. */
-export function compareDigest(path: string, found: Digest, digest: Digest): void {
-  if (found === digest) return;
-  const message = `${path} is not the expected bundle: its digest is ${found}, not ${digest}`;
+export function compareDigest(path: string, actualDigest: Digest, digest: Digest): void {
+  if (actualDigest === digest) return;
+  const message = `${path} is not the expected bundle: its digest is ${actualDigest}, not ${digest}`;
   const hint = 'Do not use it. Copy the bundle again.';
   throw new PluginError('digest-mismatch', message, { hint });
 }
@@ -171,8 +171,8 @@ async function download(
   }
 }
 
-function wrongContent({ registry, what }: ContentRequest, { digest, size, found }: WrongBlob): PluginError {
-  const message = `${registry} has other content for ${what}: the digest of ${size} bytes is ${found}, not ${digest}`;
+function wrongContent({ registry, what }: ContentRequest, { digest, size, found: actual }: WrongBlob): PluginError {
+  const message = `${registry} has other content for ${what}: the digest of ${size} bytes is ${actual}, not ${digest}`;
   const hint = 'Compare the digest with the .sha256 file of the bundle, or ask another machine for it.';
   return new PluginError('digest-mismatch', message, { hint });
 }
@@ -209,8 +209,8 @@ class BlobCheck {
   }
 
   #finish(blob: BlobRecord): void {
-    const found = `sha256:${this.#hash.digest('hex')}`;
-    if (found !== blob.digest) this.wrong = { ...blob, found };
+    const actualDigest = `sha256:${this.#hash.digest('hex')}`;
+    if (actualDigest !== blob.digest) this.wrong = { ...blob, found: actualDigest };
     else this.verified += blob.size;
     this.#hash = createHash('sha256');
     this.#done = 0;

@@ -66,8 +66,8 @@ export async function stayAboveFloor<T>(
 }
 
 function belowFloor(folder: string, { free, floor }: DiskSpace): PluginError {
-  const [left, wanted] = [formatBytes(free), formatBytes(floor)];
-  return new PluginError('disk-full', `only ${left} are free at ${folder}, and ${wanted} must stay free`, {
+  const message = `only ${formatBytes(free)} are free at ${folder}, and ${formatBytes(floor)} must stay free`;
+  return new PluginError('disk-full', message, {
     hint: 'Free some space on that file system; the load then resumes without a command.',
   });
 }

@@ -44,7 +44,7 @@ export class HostStorage {
 
   /** containers/storage replaces its index files, so that each version has another inode. */
   async #versionOf(path: string): Promise<string> {
-    const found = await stat(pathOnHost(this.host, path), { bigint: true }).catch(() => undefined);
-    return `${path} ${found ? `${found.ino} ${found.size} ${found.mtimeNs}` : ''}`;
+    const stats = await stat(pathOnHost(this.host, path), { bigint: true }).catch(() => undefined);
+    return `${path} ${stats ? `${stats.ino} ${stats.size} ${stats.mtimeNs}` : ''}`;
   }
 }

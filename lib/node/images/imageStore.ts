@@ -118,15 +118,15 @@ export class StoreIndex {
   /** Returns the layers of an image, its own files first; none for an image that the store does not have. */
   layersOf({ name }: StoreImage): StoredLayer[] {
     const { graphRoot, driver } = this.#store;
-    const found: StoredLayer[] = [];
+    const layers: StoredLayer[] = [];
     let layer = this.#layers.get(this.#images.get(name)?.layer ?? '');
-    for (; layer && found.length < this.#layers.size; layer = this.#layers.get(layer.parent ?? '')) {
+    for (; layer && layers.length < this.#layers.size; layer = this.#layers.get(layer.parent ?? '')) {
       const { id } = layer;
       const folder = driver === 'vfs' ? join(graphRoot, driver, 'dir', id) : join(graphRoot, driver, id, 'diff');
       const record = join(graphRoot, `${driver}-layers`, `${id}.tar-split.gz`);
-      found.push({ id, digest: layer['diff-digest'] ?? undefined, folder, record });
+      layers.push({ id, digest: layer['diff-digest'] ?? undefined, folder, record });
     }
-    return found;
+    return layers;
   }
 
   async #checkLayers(top: string | undefined, diffs: readonly string[]): Promise<string | undefined> {
@@ -146,8 +146,8 @@ export class StoreIndex {
   async #hasFolder(layer: string): Promise<boolean> {
     const { graphRoot, driver } = this.#store;
     const place = driver === 'vfs' ? join(driver, 'dir', layer) : join(driver, layer);
-    const found = await stat(pathOnHost(this.#host, join(graphRoot, place))).catch(() => undefined);
-    return found?.isDirectory() ?? false;
+    const stats = await stat(pathOnHost(this.#host, join(graphRoot, place))).catch(() => undefined);
+    return stats?.isDirectory() ?? false;
   }
 
   async #readData({ id }: ImageRecord, key: string): Promise<Buffer | undefined> {

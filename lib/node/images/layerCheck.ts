@@ -78,9 +78,9 @@ async function findFault(
       if (typeof size !== 'number' || size === 0) continue;
       const path = textOf(raw) === undefined ? String(name) : Buffer.from(String(raw), 'base64').toString('latin1');
       const file = pathOnHost(host, join(layer.folder, normalize(`/${path}`)));
-      const found = await lstat(file).catch(() => undefined);
-      if (!found?.isFile()) throw new LayerFault(`${path} is missing`);
-      if (found.size !== size) throw new LayerFault(`${path} has ${found.size} of ${size} bytes`);
+      const stats = await lstat(file).catch(() => undefined);
+      if (!stats?.isFile()) throw new LayerFault(`${path} is missing`);
+      if (stats.size !== size) throw new LayerFault(`${path} has ${stats.size} of ${size} bytes`);
       if (tar) for await (const chunk of createReadStream(file)) tar.update(chunk as Buffer);
     }
     const digest = tar && `sha256:${tar.digest('hex')}`;

@@ -29,11 +29,11 @@ const machines: Readonly<Record<string, { readonly release: string; readonly lis
 };
 
 /**
- * Lists the images of a bundle to load, the most important first. `wanted` are components, pullspecs or digests; all
+ * Lists the images of a bundle to load, the most important first. `names` are components, pullspecs or digests; all
  * images if it is empty. Throws `usage` for an unknown image and for a bundle of another architecture, and the errors
  * of reading the manifests.
  */
-export async function planImages(bundle: Bundle, wanted: readonly string[], context: Context): Promise<PlannedImage[]> {
+export async function planImages(bundle: Bundle, names: readonly string[], context: Context): Promise<PlannedImage[]> {
   const { metadata, path } = bundle;
   const here = machines[arch()];
   if (here !== undefined && metadata.arch !== 'multi' && metadata.arch !== here.release) {
@@ -42,7 +42,7 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
     });
   }
   const all = listImages(bundle);
-  for (const word of wanted) {
+  for (const word of names) {
     if (!all.some((image) => isNamed(image, word))) {
       throw new PluginError('usage', `${path} has no image ${word}`, {
         hint: 'Name a component such as etcd, a pullspec or a digest. “inspect” lists all images.',
@@ -50,7 +50,7 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
       });
     }
   }
-  const chosen = wanted.length === 0 ? all : all.filter((image) => wanted.some((word) => isNamed(image, word)));
+  const chosen = names.length === 0 ? all : all.filter((image) => names.some((word) => isNamed(image, word)));
   const { manifests } = await gatherContents(chosen, () => bundle.content, context);
   const artifacts = listArtifacts(chosen, manifests);
   if (artifacts.length > 0) context.log('info', `not loaded, because no container images: ${nameSome(artifacts)}`);

@@ -42,8 +42,8 @@ export class LoadProgress {
   }
 
   #take(digest: Digest, bytes: number): number {
-    const left = this.#unreported.get(digest) ?? 0;
-    this.#unreported.set(digest, Math.max(0, left - bytes));
-    return Math.min(left, bytes);
+    const unreported = this.#unreported.get(digest) ?? 0;
+    this.#unreported.set(digest, Math.max(0, unreported - bytes));
+    return Math.min(unreported, bytes);
   }
 }

@@ -69,12 +69,12 @@ export class HostFiles {
         continue;
       }
       const next = join(resolved, name);
-      const found = this.#inspect(next);
-      if (!found?.isSymbolicLink()) {
+      const stats = this.#inspect(next);
+      if (!stats?.isSymbolicLink()) {
         resolved = next;
         continue;
       }
-      checkLink(found, this.locate(next));
+      checkLink(stats, this.locate(next));
       links += 1;
       if (links > maximumLinks) throw new PluginError('not-readable', `${path} has too many symbolic links`);
       const target = await readlink(this.locate(next)).catch((error: unknown) => {

@@ -146,8 +146,8 @@ export function classifyDevice(
   if (firstEntry !== undefined) return { kind: 'tar', firstEntry };
   if (filesystem === undefined || !(removable || named || labels.test(label ?? ''))) return { kind: 'nothing' };
   if (Object.hasOwn(mountOptions, filesystem)) return { kind: 'filesystem', filesystem, label };
-  const known = Object.keys(mountOptions).join(', ');
-  return { kind: 'nothing', reason: `it has ${filesystem}, and bundles are read from ${known}` };
+  const supportedFilesystems = Object.keys(mountOptions).join(', ');
+  return { kind: 'nothing', reason: `it has ${filesystem}, and bundles are read from ${supportedFilesystems}` };
 }
 
 // Older versions write "0" and "1".

@@ -91,8 +91,8 @@ async function findDevice(host: Host, path: string, context: Context): Promise<B
       hint: 'Check whether it is plugged in: lsblk lists the devices.',
     });
   });
-  const found = (await listDevices(host, context)).find((device) => device.path === real);
-  if (found) return found;
+  const blockDevice = (await listDevices(host, context)).find((device) => device.path === real);
+  if (blockDevice) return blockDevice;
   throw new PluginError('usage', `${path} is not a block device`, { hint: 'Name a device, such as /dev/sdb.' });
 }
 

@@ -100,10 +100,9 @@ export class Media {
   findingsOn(kernelName: string): Findings | undefined {
     const own = [...this.#known.values()].filter(({ device }) => isPartOf(device, kernelName));
     if (own.length === 0) return undefined;
-    const found = own.map(({ findings }) => findings);
     return {
-      bundles: found.flatMap(({ bundles }) => bundles),
-      rejected: found.flatMap(({ rejected }) => rejected),
+      bundles: own.flatMap(({ findings }) => findings.bundles),
+      rejected: own.flatMap(({ findings }) => findings.rejected),
     };
   }
 
@@ -160,7 +159,7 @@ export class Media {
   }
 
   async #searchDevice(device: BlockDevice): Promise<void> {
-    const known = this.#known.get(device.path);
+    const medium = this.#known.get(device.path);
     const { host } = this.#options;
     const head = await readHead(host, device.path, this.#context);
     const probe = await probeDevice(host, device.path, this.#context);
@@ -179,11 +178,11 @@ export class Media {
       probe,
       digestOf(head),
     ]);
-    const folder = this.#folderOf(device, known);
+    const folder = this.#folderOf(device, medium);
     const files = folder === undefined ? undefined : await listFiles(folder).catch(() => undefined);
     const changed = [fingerprint, ...(files ?? [])].join();
-    if (known?.fingerprint === changed && (folder === undefined || files)) return;
-    if (known) await this.#forget(known);
+    if (medium?.fingerprint === changed && (folder === undefined || files)) return;
+    if (medium) await this.#forget(medium);
     await this.#examine(device, candidate, fingerprint);
   }
 
@@ -218,8 +217,8 @@ export class Media {
   }
 
   /** Returns the mount point of a device for this process, also of a mount by another program. */
-  #folderOf({ mountpoint }: BlockDevice, known: Medium | undefined): string | undefined {
-    if (known?.isMounted) return this.#mounts.pathOf(known.device.kernelName);
+  #folderOf({ mountpoint }: BlockDevice, medium: Medium | undefined): string | undefined {
+    if (medium?.isMounted) return this.#mounts.pathOf(medium.device.kernelName);
     return mountpoint === undefined ? undefined : pathOnHost(this.#options.host, mountpoint);
   }
 

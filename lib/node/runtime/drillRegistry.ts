@@ -40,8 +40,8 @@ export async function runDrill(
   context: Context,
 ): Promise<'over' | 'interrupted'> {
   const isExpected = !afterReboot || (await takeAnnouncement(host));
-  const left = plan.until * 1000 - Date.now();
-  if (!isExpected || left <= 0) return 'over';
+  const remaining = plan.until * 1000 - Date.now();
+  if (!isExpected || remaining <= 0) return 'over';
   await makeFolders(pathOnHost(host, drillFolder));
   const prefixes = await listPrefixes(host, plan.registries);
   const log = new RequestLog(pathOnHost(host, requestsFile), prefixes, context);
@@ -52,7 +52,7 @@ export async function runDrill(
     await enableBootUnit(host, plan);
     await writeAtomically(path, formatDropIn(prefixes, server.port));
     context.log('info', `every registry is redirected to ${server.url}`);
-    await sleep(left, undefined, { signal: context.signal }).catch(() => undefined);
+    await sleep(remaining, undefined, { signal: context.signal }).catch(() => undefined);
     if (context.signal.aborted) return 'interrupted';
     // A reboot that comes now is no part of the drill.
     await takeAnnouncement(host);

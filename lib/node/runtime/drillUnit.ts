@@ -73,7 +73,7 @@ function mainCommand({ node, until, registries }: DrillPlan, more: readonly stri
 }
 
 function serviceSettings({ until }: DrillPlan, last: string): (readonly [key: string, value: string])[] {
-  const left = Math.max(1, until - Math.floor(Date.now() / 1000)) + grace;
+  const runtimeLimit = Math.max(1, until - Math.floor(Date.now() / 1000)) + grace;
   // The container runtime starts when the drop-in is there, or when the main command has ended without it.
   const ready = `while [ ! -e ${drillFile} ] && kill -0 $$MAINPID; do sleep 0.1; done; true`;
   // A shutdown ends the service with success: only then an announced reboot keeps the unit for the next boot.
@@ -86,7 +86,7 @@ function serviceSettings({ until }: DrillPlan, last: string): (readonly [key: st
     ['Type', 'exec'],
     ['TimeoutStartSec', '60'],
     ['TimeoutStopSec', '60'],
-    ['RuntimeMaxSec', String(left)],
+    ['RuntimeMaxSec', String(runtimeLimit)],
     ['ExecStartPost', `/bin/bash -c "${ready}"`],
     ['ExecStopPost', `/bin/bash -c "${end}"`],
   ];
