@@ -29,19 +29,18 @@ export async function readBuiltCommit(
   context: Context,
 ): Promise<BuiltCommit | undefined> {
   for (const layer of layers.toReversed()) {
-    const wanted = [setting, ...stated.map((commit) => Buffer.from(commit))];
+    const texts = [setting, ...stated.map((commit) => Buffer.from(commit))];
     const searches: Search[] = [];
     await readLayer(source, layer, limits, context, (entry) => {
       if (!executable.test(entry.path) || !isFile(entry)) return undefined;
-      const search = new Search(wanted);
+      const search = new Search(texts);
       searches.push(search);
       return search;
     });
     const [search] = searches;
     if (!search) continue;
-    const { found } = search;
-    const set = commitHash.exec(found.get(setting)?.toString('latin1') ?? '')?.[0];
-    return { set, present: stated.filter((_, index) => found.has(wanted[index + 1] ?? setting)) };
+    const set = commitHash.exec(search.found.get(setting)?.toString('latin1') ?? '')?.[0];
+    return { set, present: stated.filter((_, index) => search.found.has(texts[index + 1] ?? setting)) };
   }
   return undefined;
 }
@@ -53,8 +52,8 @@ class Search {
   readonly #wanted: readonly Buffer[];
   #tail = Buffer.alloc(0);
 
-  constructor(wanted: readonly Buffer[]) {
-    this.#wanted = wanted;
+  constructor(texts: readonly Buffer[]) {
+    this.#wanted = texts;
   }
 
   write(chunk: Buffer): void {

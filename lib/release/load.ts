@@ -57,13 +57,13 @@ export async function findRelease(
 ): Promise<FoundRelease> {
   if ('image' in request) {
     const reference = parseReference(request.image);
-    const wanted = reference.digest ?? reference.tag;
-    if (wanted === undefined) {
+    const tagOrDigest = reference.digest ?? reference.tag;
+    if (tagOrDigest === undefined) {
       throw new PluginError('usage', `${request.image} has neither a tag nor a digest`, {
         hint: 'Name the release image as REPOSITORY:TAG or REPOSITORY@sha256:DIGEST.',
       });
     }
-    return found(reference, await sourceOf(reference).resolve(wanted), sourceOf(reference));
+    return found(reference, await sourceOf(reference).resolve(tagOrDigest), sourceOf(reference));
   }
   const repository = parseRepository(request.repository);
   const source = sourceOf(repository);
@@ -84,18 +84,18 @@ export async function findRelease(
  */
 export async function loadRelease(
   { reference, descriptor, source }: FoundRelease,
-  wanted: { readonly version?: string; readonly arch?: Architecture },
+  requirement: { readonly version?: string; readonly arch?: Architecture },
   trust: TrustRequest,
   context: Context,
 ): Promise<SignedRelease> {
   const early = await gatherKeys(trust, [], context);
-  const known = trust.known.get(descriptor.digest) ?? [];
-  const hasSignatures = trust.store !== undefined || known.length > 0;
+  const availableSignatures = trust.known.get(descriptor.digest) ?? [];
+  const hasSignatures = trust.store !== undefined || availableSignatures.length > 0;
   // Without any signature and any store, the keys of the payload do not matter.
   const canCheckFirst = hasSignatures ? early.trusted.length > 0 : trust.offline === true;
   const checked = canCheckFirst ? await check(descriptor.digest, early, [], trust, context) : undefined;
 
-  const options = { ...wanted, repository: `${reference.registry}/${reference.repository}` };
+  const options = { ...requirement, repository: `${reference.registry}/${reference.repository}` };
   const release = await readPayload(source, descriptor, options, context).catch((error: unknown) => {
     throw nameRelease(error, source.name, descriptor.digest);
   });
@@ -111,7 +111,7 @@ export async function loadRelease(
   const signatures = new Map<Digest, readonly VerifiedSignature[]>();
   if (own.length > 0) signatures.set(descriptor.digest, own);
   // If the signature was available, so are the signatures of the images in the list. There may be no network.
-  const isAtHand = own.some(({ bytes }) => known.some((other) => other.equals(bytes)));
+  const isAtHand = own.some(({ bytes }) => availableSignatures.some((other) => other.equals(bytes)));
   const asked = isAtHand ? { ...trust, store: undefined } : trust;
   for (const { digest } of release.children) {
     const options = trustOptions(digest, keyring, isAtHand ? [] : stores, asked);
@@ -128,9 +128,9 @@ export async function loadRelease(
 function explainList(
   error: unknown,
   { digest, children, verification: { stores } }: Release,
-  known: TrustRequest['known'],
+  signaturesByDigest: TrustRequest['known'],
 ): unknown {
-  const signed = children.filter((child) => known.has(child.digest)).map((child) => child.digest);
+  const signed = children.filter((child) => signaturesByDigest.has(child.digest)).map((child) => child.digest);
   if (!isPluginError(error, 'unsigned') || signed.length === 0) return error;
   const folder = `sha256=${hexOf(digest)}`;
   const [store] = stores;

@@ -73,8 +73,8 @@ function annotationsOf({ metadata }: Fields): Readonly<Record<string, string>> |
 type Annotations = Readonly<Record<string, string>>;
 
 function checkFeatures(annotations: Annotations, { featureSet, gates }: ManifestFilter): string | undefined {
-  const { [marks.featureSet]: sets, [marks.featureGate]: wanted } = annotations;
-  if (featureSet !== undefined && gates && sets !== undefined && wanted !== undefined)
+  const { [marks.featureSet]: sets, [marks.featureGate]: gateList } = annotations;
+  if (featureSet !== undefined && gates && sets !== undefined && gateList !== undefined)
     return `it has both ${marks.featureSet} and ${marks.featureGate}`;
   if (featureSet !== undefined && sets !== undefined) {
     const names = sets.split(',');
@@ -82,8 +82,8 @@ function checkFeatures(annotations: Annotations, { featureSet, gates }: Manifest
     if (unknown !== undefined) return `${marks.featureSet} has the unknown value “${unknown}”`;
     if (!names.includes(featureSet)) return `it is for the feature set ${sets}`;
   }
-  if (!gates || wanted === undefined) return undefined;
-  for (const name of listOf(wanted)) {
+  if (!gates || gateList === undefined) return undefined;
+  for (const name of listOf(gateList)) {
     if (name.startsWith('-') && gates.has(name.slice(1))) return `the feature gate ${name.slice(1)} is enabled`;
     if (!name.startsWith('-') && !gates.has(name)) return `the feature gate ${name} is not enabled`;
   }
@@ -91,14 +91,14 @@ function checkFeatures(annotations: Annotations, { featureSet, gates }: Manifest
 }
 
 function checkMajor({ apiVersion, kind }: Fields, annotations: Annotations, major: number): string | undefined {
-  const { [marks.majorVersion]: wanted } = annotations;
-  if (wanted === undefined) return undefined;
+  const { [marks.majorVersion]: versionList } = annotations;
+  if (versionList === undefined) return undefined;
   const [group] = String(apiVersion).split('/');
   const isFiltered =
     (group === 'config.openshift.io' && kind === 'FeatureGate') ||
     (group === 'apiextensions.k8s.io' && kind === 'CustomResourceDefinition');
   if (!isFiltered) return `${marks.majorVersion} is only for feature gates and definitions`;
-  const versions = listOf(wanted);
+  const versions = listOf(versionList);
   const invalid = versions.find((each) => !/^-?\d+$/.test(each));
   if (invalid !== undefined) return `${marks.majorVersion} has the invalid value “${invalid}”`;
   const [excluded, included] = [true, false].map((isExcluded) =>
@@ -106,7 +106,7 @@ function checkMajor({ apiVersion, kind }: Fields, annotations: Annotations, majo
   ) as [number[], number[]];
   if (included.some((each) => excluded.includes(each))) return `${marks.majorVersion} contradicts itself`;
   if (included.includes(major) || (included.length === 0 && !excluded.includes(major))) return undefined;
-  return `it is for the major versions ${wanted}`;
+  return `it is for the major versions ${versionList}`;
 }
 
 function checkProfile(annotations: Annotations, profile: string | undefined): string | undefined {
@@ -117,11 +117,11 @@ function checkProfile(annotations: Annotations, profile: string | undefined): st
 }
 
 function checkCapabilities(
-  { [marks.capability]: wanted = '' }: Annotations,
+  { [marks.capability]: capabilityList = '' }: Annotations,
   capabilities: ManifestFilter['capabilities'],
 ): string | undefined {
-  if (!capabilities || wanted === '') return undefined;
-  const names = wanted.split('+');
+  if (!capabilities || capabilityList === '') return undefined;
+  const names = capabilityList.split('+');
   const unknown = names.filter((name) => !capabilities.known.includes(name));
   if (unknown.length > 0) return `the capability ${unknown.join(', ')} is unknown`;
   const disabled = names.filter((name) => !capabilities.enabled.includes(name));

@@ -94,7 +94,7 @@ export async function readOSImageStreams(
       return undefined;
     }
   };
-  const found = new Map<string, { os: Set<string>; extensions: Set<string> }>();
+  const streams = new Map<string, { os: Set<string>; extensions: Set<string> }>();
   for (const { name, isSystem, isSource } of listTags(files)) {
     const pullspec = images.get(name)?.pullspec;
     if ((!isSystem && !isSource) || pullspec === undefined) continue;
@@ -105,11 +105,11 @@ export async function readOSImageStreams(
       if (config && isSystem) problems.push(`${name} has no label ${labels.stream} of an operating system stream`);
       continue;
     }
-    const stream = found.get(role.stream) ?? { os: new Set(), extensions: new Set() };
+    const stream = streams.get(role.stream) ?? { os: new Set(), extensions: new Set() };
     stream[role.kind].add(pullspec);
-    found.set(role.stream, stream);
+    streams.set(role.stream, stream);
   }
-  const availableStreams = [...found]
+  const availableStreams = [...streams]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .flatMap(([name, { os, extensions }]) => {
       const [[osImage], [osExtensionsImage]] = [os, extensions];
@@ -118,7 +118,7 @@ export async function readOSImageStreams(
       if (osExtensionsImage === undefined) problems.push(`the stream ${name} has no extensions image`);
       return osImage === undefined || osExtensionsImage === undefined ? [] : [{ name, osImage, osExtensionsImage }];
     });
-  if (found.size === 0) problems.push('no image of the release has the labels of an operating system stream');
+  if (streams.size === 0) problems.push('no image of the release has the labels of an operating system stream');
   const image = images.get(operator);
   const config = image && (await read(operator, image.pullspec));
   const stated = listTags(files).find(({ name }) => name === operator)?.commit;
@@ -232,13 +232,14 @@ function chooseCommit(
   config: ImageConfig | undefined,
   built: BuiltCommit | undefined,
 ): Pick<OSImageStreams, 'commit' | 'commitSource'> & { readonly problem?: string } {
-  const [own, known] = listCommits(stated, config);
-  const [commit] = known;
+  const [own, commits] = listCommits(stated, config);
+  const [commit] = commits;
   const proven = built?.set ?? (built?.present.length === 1 ? built.present[0] : undefined);
   if (proven !== undefined) return { commit: proven, commitSource: 'executable' };
   const unknown = (problem: string) => ({ commitSource: 'unknown', problem }) as const;
   if (commit === undefined) return unknown(`the commit that ${operator} was built from is unknown`);
-  if (known.length > 1) return unknown(`${operator} names several commits that it was built from: ${known.join(', ')}`);
+  if (commits.length > 1)
+    return unknown(`${operator} names several commits that it was built from: ${commits.join(', ')}`);
   if (built) return unknown(`the executable of ${operator} does not have its commit ${commit}`);
   return { commit, commitSource: own.includes(commit) ? 'image' : 'payload' };
 }

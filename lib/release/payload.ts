@@ -10,7 +10,7 @@ import type { ContentSource } from '../content/store/store.ts';
 export type PayloadFiles = ReadonlyMap<string, Buffer>;
 
 const folder = /^(?:\.?\/)*release-manifests\/([^/]+)$/;
-const wanted = /^(?:image-references|release-metadata)$|\.(?:ya?ml|json)$/;
+const namePattern = /^(?:image-references|release-metadata)$|\.(?:ya?ml|json)$/;
 
 // Real sizes: image-references 120 KB, the largest manifest below 1 MB, all manifests 10 MB in a thousand files. They
 // are in the last layer. All layers together have 200 MB, and 600 MB unpacked.
@@ -30,12 +30,12 @@ export async function readPayloadFiles(
   context: Context,
 ): Promise<PayloadFiles> {
   const files = new Map<string, Buffer>();
-  const left = { ...payloadLimits };
+  const remaining = { ...payloadLimits };
   for (const layer of manifest.layers.toReversed()) {
     context.log('debug', `looking for release-manifests in ${layer.digest}`);
-    const read = await readManifestFiles(source, layer, left, context);
-    left.packed -= layer.size;
-    left.unpacked -= read.unpacked;
+    const read = await readManifestFiles(source, layer, remaining, context);
+    remaining.packed -= layer.size;
+    remaining.unpacked -= read.unpacked;
     for (const [name, content] of read.files) {
       if (!files.has(name)) files.set(name, content);
     }
@@ -49,14 +49,14 @@ export async function readPayloadFiles(
 async function readManifestFiles(
   source: ContentSource,
   layer: Descriptor,
-  left: typeof payloadLimits,
+  remaining: typeof payloadLimits,
   context: Context,
 ): Promise<{ readonly files: ReadonlyMap<string, Buffer>; readonly unpacked: number }> {
   const files = new Map<string, Buffer>();
   let total = 0;
   const visit = (entry: LayerEntry): EntryContent | undefined => {
     const name = folder.exec(entry.path)?.[1];
-    if (name === undefined || !wanted.test(name) || !isFile(entry)) return undefined;
+    if (name === undefined || !namePattern.test(name) || !isFile(entry)) return undefined;
     total += entry.size;
     if (entry.size > fileLimit || total > totalLimit) {
       const where = `layer ${layer.digest} in ${source.name}`;
@@ -65,6 +65,6 @@ async function readManifestFiles(
     const chunks: Buffer[] = [];
     return { write: (chunk) => chunks.push(chunk), end: () => files.set(name, Buffer.concat(chunks)) };
   };
-  const limits = { ...left, of: 'a release payload', code: 'invalid-release' } as const;
+  const limits = { ...remaining, of: 'a release payload', code: 'invalid-release' } as const;
   return { files, unpacked: await readLayer(source, layer, limits, context, visit) };
 }

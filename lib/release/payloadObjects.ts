@@ -22,14 +22,14 @@ const limits = { length: 16 * 1024 * 1024, tokens: 250_000, all: 500_000 };
  */
 export function readPayloadObjects(files: PayloadFiles, word: string, context: Context): PayloadObject[] {
   const spelling = spellingOf(word);
-  let left = limits.all;
+  let remainingTokens = limits.all;
   return [...files].flatMap(([file, content]) => {
     if (!content.includes(word) && !content.includes('\\') && !content.includes(0)) return [];
     const text = content.toString('utf8');
     if (!spelling.test(text) && !text.includes('\0')) return [];
     try {
-      const { values, tokens } = parse(text, spelling, left);
-      left -= tokens;
+      const { values, tokens } = parse(text, spelling, remainingTokens);
+      remainingTokens -= tokens;
       return values.flatMap(listObjects).map((object) => ({ file, object }));
     } catch (error) {
       context.log('warn', `${file} of the release payload is skipped: ${messageOf(error)}`);
@@ -51,7 +51,7 @@ function spellingOf(word: string): RegExp {
   return new RegExp(letters.join('(?:\\\\[\\r\\n]\\s*)*'));
 }
 
-function parse(text: string, spelling: RegExp, left: number): { values: unknown[]; tokens: number } {
+function parse(text: string, spelling: RegExp, budget: number): { values: unknown[]; tokens: number } {
   if (text.includes('\0')) throw new SyntaxError('it is not UTF-8');
   if (text.length > limits.length) throw new RangeError(`it has more than ${limits.length} characters`);
   if (/^\s*\{/.test(text)) {
@@ -65,7 +65,7 @@ function parse(text: string, spelling: RegExp, left: number): { values: unknown[
   const values: unknown[] = [];
   for (const document of text.split(/^---(?=\s|$)/m)) {
     if (!spelling.test(document) || isOtherDefinition(document, spelling)) continue;
-    const read = readDocuments(document, { length: limits.length, tokens: Math.min(limits.tokens, left - tokens) });
+    const read = readDocuments(document, { length: limits.length, tokens: Math.min(limits.tokens, budget - tokens) });
     tokens += read.tokens;
     values.push(...read.values);
   }

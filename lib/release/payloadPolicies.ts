@@ -10,10 +10,10 @@ import { isImagePolicy, readImagePolicy, type ImagePolicy } from './sigstore/ima
  * feature set does not have one. Skips a file that cannot be read, with a warning.
  */
 export function readPayloadPolicies(files: PayloadFiles, version: string, context: Context): ImagePolicy[] {
-  const found = readPayloadObjects(files, 'ImagePolicy', context).filter(({ object }) => isImagePolicy(object));
-  if (found.length === 0) return [];
+  const policies = readPayloadObjects(files, 'ImagePolicy', context).filter(({ object }) => isImagePolicy(object));
+  if (policies.length === 0) return [];
   const filter = makeManifestFilter(files, version, context);
-  return found.map(({ file, object }) => ({
+  return policies.map(({ file, object }) => ({
     ...readImagePolicy(object, `${file} of the release payload`),
     excluded: exclusionOf(object, filter),
   }));

@@ -49,10 +49,10 @@ export function readProvenance(files: PayloadFiles): Provenance {
     for (const entry of typeof entries === 'string' ? entries.split(',') : []) {
       const [, part, version] = versionEntry.exec(entry) ?? [];
       if (part === undefined || version === undefined) continue;
-      const known = versions.get(part);
-      if (!known) versions.set(part, new Set([version]));
+      const partVersions = versions.get(part);
+      if (!partVersions) versions.set(part, new Set([version]));
       // Only the operating system may have several versions (MCO-1961).
-      else if (part === 'machine-os') known.add(version);
+      else if (part === 'machine-os') partVersions.add(version);
     }
   }
   const errata = textOf(metadata?.url, address);
@@ -61,7 +61,7 @@ export function readProvenance(files: PayloadFiles): Provenance {
   return {
     errata,
     ...(hasTime && { created }),
-    versions: Object.fromEntries([...versions].map(([part, known]) => [part, [...known].join(', ')])),
+    versions: Object.fromEntries([...versions].map(([part, partVersions]) => [part, [...partVersions].join(', ')])),
     sources,
   };
 }

@@ -143,9 +143,9 @@ async function readArchitecture(source: ContentSource, manifest: Manifest, where
   }
 }
 
-function checkWanted(what: string, has: string, wanted: string | undefined, where: string): void {
-  if (wanted === undefined || wanted === has) return;
-  throw new PluginError('invalid-release', `${where} is of ${what} ${has}, not ${wanted}`, {
+function checkWanted(what: string, has: string, expected: string | undefined, where: string): void {
+  if (expected === undefined || expected === has) return;
+  throw new PluginError('invalid-release', `${where} is of ${what} ${has}, not ${expected}`, {
     hint: 'The tag may be wrong, or may have moved. Compare the digest with the published digest.',
   });
 }

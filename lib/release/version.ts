@@ -15,8 +15,8 @@ export const architectures = Object.keys(goNames) as readonly Architecture[];
 
 /** Reads an architecture by its own name or by Go’s (`amd64`, `arm64`). Throws `usage`. */
 export function parseArchitecture(text: string): Architecture {
-  const found = architectures.find((name) => name === text || goNames[name] === text);
-  if (found) return found;
+  const architecture = architectures.find((name) => name === text || goNames[name] === text);
+  if (architecture) return architecture;
   throw new PluginError('usage', `“${text}” is not an architecture of OpenShift`, {
     hint: `Use one of ${architectures.join(', ')}.`,
   });
@@ -214,8 +214,8 @@ export function architecturesOf(version: string, tags: readonly string[]): Archi
  * Returns the existing versions of an architecture that are nearest to a requested one, nearest first. The same minor
  * version comes before others. Final versions come before pre-releases, unless a pre-release is requested.
  */
-export function nearVersions(wanted: string, tags: readonly string[], arch: Architecture, count = 5): string[] {
-  const target = new semver.SemVer(wanted);
+export function nearVersions(requested: string, tags: readonly string[], arch: Architecture, count = 5): string[] {
+  const target = new semver.SemVer(requested);
   const distance = (version: semver.SemVer): number[] => [
     Math.abs(version.major - target.major),
     Math.abs(version.minor - target.minor),

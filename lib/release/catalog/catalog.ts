@@ -62,10 +62,10 @@ export async function readCatalog(image: BaseImage, context: Context): Promise<C
       entries[isOwn ? 'own' : 'other'] += 1;
       if (!view.shows(path, entry) || !isWithin(path, folder) || !isFile(entry) || !isManifestName(path))
         return undefined;
-      const found = new Set<string>();
-      files.push({ path, layer, packages: found });
+      const packageNames = new Set<string>();
+      files.push({ path, layer, packages: packageNames });
       return new DocumentSplitter(`${path} in ${where}`, ({ value }) => {
-        found.add(packageOf(value));
+        packageNames.add(packageOf(value));
         addDocument(packages, value);
       });
     });
@@ -83,9 +83,9 @@ export async function readPackageDocuments(
   onDocument: (document: CatalogDocument) => void,
   context: Context,
 ): Promise<void> {
-  const wanted = files.filter((file) => [...file.packages].some((name) => names.has(name)));
-  const paths = new Set(wanted.map((file) => `${file.layer.digest} ${file.path}`));
-  for (const layer of new Set(wanted.map((file) => file.layer))) {
+  const packageFiles = files.filter((file) => [...file.packages].some((name) => names.has(name)));
+  const paths = new Set(packageFiles.map((file) => `${file.layer.digest} ${file.path}`));
+  for (const layer of new Set(packageFiles.map((file) => file.layer))) {
     await readLayer(source, layer, layerLimits, context, (entry) => {
       const path = normalize(entry.path);
       if (!paths.has(`${layer.digest} ${path}`) || !isFile(entry)) return undefined;

@@ -72,8 +72,8 @@ export function findVersion(owner: CatalogPackage, { entries }: Channel, version
 
 /** Finds the entries whose versions are in a range. Throws `not-found` with the versions of the channel if there are none. */
 export function findVersions(owner: CatalogPackage, { name, entries }: Channel, range: string): ChannelEntry[] {
-  const found = entries.filter((entry) => satisfiesRange(versionOf(owner, entry.name), range));
-  if (found.length > 0) return found;
+  const matchingEntries = entries.filter((entry) => satisfiesRange(versionOf(owner, entry.name), range));
+  if (matchingEntries.length > 0) return matchingEntries;
   const versions = entries.map((entry) => versionOf(owner, entry.name));
   throw new PluginError('not-found', `operator ${owner.name} has no version ${range} in channel ${name}`, {
     hint: `The channel has ${nameSome(versions, 20)}.`,

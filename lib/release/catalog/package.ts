@@ -46,12 +46,12 @@ export function addDocument(packages: Map<string, CatalogPackage>, value: Fields
   const owner = packageOf(value);
   const { schema } = value;
   if (schema !== 'olm.package' && schema !== 'olm.channel' && schema !== 'olm.bundle') return;
-  const found = packages.get(owner) ?? { name: owner, defaultChannel: '', channels: new Map(), bundles: new Map() };
-  packages.set(owner, found);
+  const operator = packages.get(owner) ?? { name: owner, defaultChannel: '', channels: new Map(), bundles: new Map() };
+  packages.set(owner, operator);
   const name = textOf(value['name']) ?? '';
-  if (schema === 'olm.package') found.defaultChannel = textOf(value['defaultChannel']) ?? '';
-  if (schema === 'olm.channel') found.channels.set(name, listOf(value['entries']).map(readEntry));
-  if (schema === 'olm.bundle') found.bundles.set(name, readBundle(name, value));
+  if (schema === 'olm.package') operator.defaultChannel = textOf(value['defaultChannel']) ?? '';
+  if (schema === 'olm.channel') operator.channels.set(name, listOf(value['entries']).map(readEntry));
+  if (schema === 'olm.bundle') operator.bundles.set(name, readBundle(name, value));
 }
 
 function readEntry({ name, replaces, skips, skipRange }: Fields): ChannelEntry {

@@ -65,8 +65,8 @@ export function selectOperators(catalog: Pick<Catalog, 'packages'>, requests: re
 }
 
 function findPackage({ packages }: Pick<Catalog, 'packages'>, name: string): CatalogPackage {
-  const found = packages.get(name);
-  if (found && isPackageName(name)) return found;
+  const operator = packages.get(name);
+  if (operator && isPackageName(name)) return operator;
   const names = [...packages.keys()].sort();
   const near = names.filter((each) => each.includes(name) || name.includes(each));
   throw new PluginError('not-found', `the catalog has no operator ${name}`, {

@@ -72,8 +72,8 @@ export async function readServedChannels(
 
 /** Returns the names of the channels with a version, or of all, sorted. Throws `unknown-version` if there are none. */
 export function namesWith(channels: ChannelVersions, version: string | undefined): string[] {
-  const found = [...channels].filter(([, versions]) => version === undefined || versions.includes(version));
-  if (found.length > 0) return found.map(([name]) => name).sort();
+  const matchingChannels = [...channels].filter(([, versions]) => version === undefined || versions.includes(version));
+  if (matchingChannels.length > 0) return matchingChannels.map(([name]) => name).sort();
   throw new PluginError('unknown-version', `no channel has ${version ?? 'a version'}`);
 }
 

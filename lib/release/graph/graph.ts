@@ -50,22 +50,22 @@ export async function resolveVersion(
   { graphUrl, cluster, fetchFile }: ResolveOptions,
   context: Context,
 ): Promise<string> {
-  const wanted = parseVersion(version);
+  const parsedVersion = parseVersion(version);
   const architecture = arch ?? cluster?.arch ?? 'x86_64';
-  const known = cluster?.arch === architecture ? cluster.known.get(wanted) : undefined;
-  const pullspec = known === undefined ? undefined : byDigest(known);
+  const listedPullspec = cluster?.arch === architecture ? cluster.known.get(parsedVersion) : undefined;
+  const pullspec = listedPullspec === undefined ? undefined : byDigest(listedPullspec);
   if (pullspec !== undefined) return pullspec;
 
   const own = cluster?.channel ? [cluster.channel] : [];
-  const channels = [...new Set([...own, ...channelsOf(wanted)])];
+  const channels = [...new Set([...own, ...channelsOf(parsedVersion)])];
   const answers: Answer[] = [];
   for (const graph of listGraphs({ graphUrl, cluster })) {
-    const answer = await askGraph(graph, channels, wanted, architecture, fetchFile, context);
+    const answer = await askGraph(graph, channels, parsedVersion, architecture, fetchFile, context);
     if (typeof answer === 'string') return answer;
     if (answer.problem) context.log('warn', answer.problem.message);
     answers.push(answer);
   }
-  throw notFound(wanted, architecture, answers);
+  throw notFound(parsedVersion, architecture, answers);
 }
 
 async function askGraph(
@@ -81,10 +81,10 @@ async function askGraph(
   for (const channel of channels) {
     checkInterrupted(context.signal);
     try {
-      const found = await readChannel(graph, channel, arch, fetchFile, context);
-      const node = found.nodes.get(version);
+      const channelGraph = await readChannel(graph, channel, arch, fetchFile, context);
+      const node = channelGraph.nodes.get(version);
       if (node) return pullspecOf(node, where);
-      nodes.push(...found.nodes.values());
+      nodes.push(...channelGraph.nodes.values());
     } catch (error) {
       // A failing server would also fail for the next channel, perhaps slowly.
       return { where, nodes, problem: asFailure(error) };

@@ -51,12 +51,12 @@ export function parseUpdateGraph(
   });
   const conditional = listOf(conditionalEdges).flatMap((group) => {
     const { edges: own, risks } = fieldsOf(group);
-    const known = listOf(risks).map(readRisk);
+    const groupRisks = listOf(risks).map(readRisk);
     return listOf(own).map((edge) => {
       const [from, to] = [fieldsOf(edge)['from'], fieldsOf(edge)['to']].map((end) =>
         typeof end === 'string' ? versionOf(end) : undefined,
       );
-      return { from, to, risks: known };
+      return { from, to, risks: groupRisks };
     });
   });
   return {
@@ -92,22 +92,22 @@ export function findUpdatePath(
     edges.filter(({ risks }) => withRisks || risks.length === 0),
     (edge) => edge.from,
   );
-  const found = new Map<string, readonly GraphEdge[]>([[from, []]]);
-  let reached = new Map(found);
-  while (reached.size > 0 && !found.has(to)) {
+  const paths = new Map<string, readonly GraphEdge[]>([[from, []]]);
+  let reached = new Map(paths);
+  while (reached.size > 0 && !paths.has(to)) {
     const next = new Map<string, readonly GraphEdge[]>();
     for (const [version, path] of reached) {
       for (const edge of updates.get(version) ?? []) {
-        if (found.has(edge.to)) continue;
+        if (paths.has(edge.to)) continue;
         const other = next.get(edge.to);
         const longer = [...path, edge];
         if (other === undefined || isBetter(longer, other)) next.set(edge.to, longer);
       }
     }
-    for (const [version, path] of next) found.set(version, path);
+    for (const [version, path] of next) paths.set(version, path);
     reached = next;
   }
-  const path = found.get(to);
+  const path = paths.get(to);
   return path && [...path];
 }
 

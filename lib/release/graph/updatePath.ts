@@ -134,8 +134,8 @@ export function nameRisks(risks: readonly UpdateRisk[]): string {
  * names that no risk on the path has.
  */
 export function requireAccepted({ steps }: UpdatePath, accepted: readonly string[], context: Context): void {
-  const known = new Set(steps.flatMap(({ risks }) => risks.map(({ name }) => name)));
-  const strange = accepted.filter((name) => !known.has(name));
+  const riskNames = new Set(steps.flatMap(({ risks }) => risks.map(({ name }) => name)));
+  const strange = accepted.filter((name) => !riskNames.has(name));
   if (strange.length > 0) context.log('warn', `no update on the path has the risk ${strange.join(', ')}`);
   const others = steps.flatMap(({ version, risks }) =>
     risks.filter(({ name }) => !accepted.includes(name)).map((risk) => describeRisk(risk, version)),

@@ -131,8 +131,8 @@ function readTree(bits: BitReader, symbols: number): ReadSymbol {
       length += bits.read(1) === 1 ? -1 : 1;
     }
   });
-  const byLength = Array.from({ length: longestCode + 1 }, (_, wanted) =>
-    lengths.flatMap((each, symbol) => (each === wanted ? [symbol] : [])),
+  const byLength = Array.from({ length: longestCode + 1 }, (_, codeLength) =>
+    lengths.flatMap((each, symbol) => (each === codeLength ? [symbol] : [])),
   );
   return () => {
     let code = 0;

@@ -83,7 +83,7 @@ export async function loadKeyring(
   const named = await Promise.all(
     files.map(async (file) => readKeys({ name: file, content: await readKeyFile(file) })),
   );
-  const found = await Promise.all([
+  const otherKeys = await Promise.all([
     readSmallFile(system, sizeLimit).then(
       (content) => readKeysOrWarn({ name: system, content }, context),
       () => [],
@@ -91,7 +91,7 @@ export async function loadKeyring(
     ...others.map((material) => readKeysOrWarn(material, context)),
   ]);
   const byFingerprint = new Map<string, Key>();
-  for (const key of [...named, ...found].flat()) {
+  for (const key of [...named, ...otherKeys].flat()) {
     const fingerprint = fingerprintOf(key);
     if (!byFingerprint.has(fingerprint)) byFingerprint.set(fingerprint, key);
   }

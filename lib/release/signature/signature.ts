@@ -178,10 +178,10 @@ function isInteger(source: string): boolean {
   return /^-?\d{1,19}$/.test(source) && BigInt.asIntN(64, BigInt(source)) === BigInt(source);
 }
 
-function fieldsOf(value: unknown, known: readonly string[]): Record<string, unknown> {
+function fieldsOf(value: unknown, fieldNames: readonly string[]): Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new SignatureRefusal(`lacks ${known.join(', ')}`);
-  const unknown = Object.keys(value).find((name) => !known.includes(name));
+    throw new SignatureRefusal(`lacks ${fieldNames.join(', ')}`);
+  const unknown = Object.keys(value).find((name) => !fieldNames.includes(name));
   if (unknown !== undefined) throw new SignatureRefusal(`has an unknown field “${unknown.slice(0, 100)}”`);
   return value as Record<string, unknown>;
 }

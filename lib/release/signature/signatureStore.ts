@@ -87,8 +87,8 @@ async function askStore(reader: StoreReader, digest: Digest, context: Context): 
 }
 
 async function checkFolder(folder: string): Promise<void> {
-  const found = await stat(folder).catch(() => undefined);
-  if (!found?.isDirectory()) throw new PluginError('not-readable', `the folder ${folder} does not exist`);
+  const stats = await stat(folder).catch(() => undefined);
+  if (!stats?.isDirectory()) throw new PluginError('not-readable', `the folder ${folder} does not exist`);
 }
 
 async function readSignature(path: string): Promise<Buffer | undefined> {

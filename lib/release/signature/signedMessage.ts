@@ -53,7 +53,7 @@ function withoutMarkers(packets: readonly Packet[]): Packet[] {
 }
 
 function checkForm(packets: readonly Packet[]): void {
-  const count = (wanted: number): number => packets.filter(({ tag }) => tag === wanted).length;
+  const count = (type: number): number => packets.filter(({ tag }) => tag === type).length;
   const special = packets.map(({ tag }) => kinds[tag]).find((kind) => kind !== undefined);
   if (special !== undefined) throw new SignatureRefusal(special);
   if (count(compressed) > 0) throw new SignatureRefusal('is compressed more than once, or in part');
@@ -61,7 +61,7 @@ function checkForm(packets: readonly Packet[]): void {
     throw new SignatureRefusal('holds several signatures; clusters read exactly one');
   if (count(literal) === 0 && count(signature) > 0) throw new SignatureRefusal('is detached: it holds no statement');
   if (count(literal) > 1) throw new SignatureRefusal(`holds ${count(literal)} documents instead of one`);
-  const other = packets.find(({ tag }) => ![onePassSignature, literal, signature].some((known) => known === tag));
+  const other = packets.find(({ tag }) => ![onePassSignature, literal, signature].some((type) => type === tag));
   if (other) throw new SignatureRefusal(`holds a packet of type ${other.tag}`);
   const order = packets.map(({ tag }) => tag).join();
   if (order === [signature, literal].join())

@@ -40,12 +40,12 @@ export async function collectSignatures(
   options: TrustOptions,
   context: Context,
 ): Promise<SignatureFindings> {
-  const { keyring, known = [], stores = [], fetchFile } = options;
-  const atHand = await classifySignatures(known, digest, keyring);
+  const { keyring, known: availableSignatures = [], stores = [], fetchFile } = options;
+  const atHand = await classifySignatures(availableSignatures, digest, keyring);
   if (atHand.good.length > 0) return { ...atHand, answers: [] };
   const answers = await findSignatures(digest, stores, fetchFile, context);
   for (const { problem } of answers) if (problem) context.log('debug', `signature store: ${problem.message}`);
-  const all = [...known, ...answers.flatMap(({ signatures }) => signatures)];
+  const all = [...availableSignatures, ...answers.flatMap(({ signatures }) => signatures)];
   return { ...(await classifySignatures(all, digest, keyring)), answers };
 }
 

@@ -98,7 +98,7 @@ function readNames(api: typeof x509, extension: x509.Extension | undefined): Pic
     if (isText && !/^[\x20-\x7e]*$/.test(value)) throw new TypeError('a name of it is not ASCII');
     if (type === 'url' && !URL.canParse(value)) throw new TypeError('a name of it is not a URL');
   }
-  const valuesOf = (wanted: string): string[] => items.flatMap(({ type, value }) => (type === wanted ? [value] : []));
+  const valuesOf = (kind: string): string[] => items.flatMap(({ type, value }) => (type === kind ? [value] : []));
   return { emails: valuesOf('email'), hostnames: valuesOf('dns') };
 }
 

@@ -52,8 +52,8 @@ export async function checkCertificate(
 
 function openPool(authorities: Authorities): Promise<Pool> {
   const open = async (): Promise<Pool> => {
-    const found = await Promise.allSettled(findCertificates(authorities.roots).map(readCertificate));
-    const roots = found.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+    const results = await Promise.allSettled(findCertificates(authorities.roots).map(readCertificate));
+    const roots = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
     if (roots.length === 0) throw new TypeError('the policy has no certificate authority that can be used');
     const intermediates = splitCertificates(authorities.intermediates);
     if (!intermediates) throw new TypeError('the intermediate authorities of the policy cannot be read');
@@ -123,15 +123,15 @@ function issuerOf({ extensions }: Certificate): string | undefined {
  */
 function isFor({ hostnames, x509 }: Certificate, host: string): boolean {
   if (isIP(host) !== 0) return x509.checkIP(host) !== undefined;
-  const wanted = host.toLowerCase().replace(/\.$/, '').split('.');
-  if (!wanted.every((label) => /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/.test(label)))
+  const hostLabels = host.toLowerCase().replace(/\.$/, '').split('.');
+  if (!hostLabels.every((label) => /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/.test(label)))
     return hostnames.some((name) => name.toLowerCase() === host.toLowerCase());
   return hostnames.some((name) => {
     const labels = name.toLowerCase().split('.');
     return (
-      labels.length === wanted.length &&
+      labels.length === hostLabels.length &&
       name !== '*' &&
-      labels.every((label, index) => label === wanted[index] || (index === 0 && label === '*'))
+      labels.every((label, index) => label === hostLabels[index] || (index === 0 && label === '*'))
     );
   });
 }

@@ -94,7 +94,7 @@ function readKey(data: unknown, what: string): PolicyKey {
 }
 
 function readRekorKey(data: unknown): PolicyKey {
-  const found = readKey(data, 'its Rekor key');
-  if (found.key.asymmetricKeyType !== 'ec') throw new TypeError('its Rekor key is not an ECDSA key');
-  return found;
+  const rekorKey = readKey(data, 'its Rekor key');
+  if (rekorKey.key.asymmetricKeyType !== 'ec') throw new TypeError('its Rekor key is not an ECDSA key');
+  return rekorKey;
 }
