@@ -130,7 +130,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/content/files/lock.ts', " || (content === '' && (await isRecent(path)))", ''],
     ['lib/content/files/lock.ts', 'Number(value) > 0', 'true'],
     ['lib/content/files/lock.ts', "if ((await lstat(path)).isSymbolicLink()) return '';", ''],
-    ['lib/content/files/lock.ts', 'found?.isFile() === true && ', 'found && '],
+    ['lib/content/files/lock.ts', 'stats?.isFile() === true && ', 'stats && '],
   ],
   'test/content/files/rootFolder.test.ts': [
     ['lib/content/files/rootFolder.ts', '!place || folderIdentity(place.stats) === identity', 'true'],

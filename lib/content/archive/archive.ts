@@ -41,9 +41,9 @@ export class Archive {
   readonly #file: ArchiveFile;
   readonly #signal: AbortSignal;
 
-  private constructor(found: FoundArchive, file: ArchiveFile, listing: TarListing, signal: AbortSignal) {
-    this.path = found.path;
-    this.found = found;
+  private constructor(foundArchive: FoundArchive, file: ArchiveFile, listing: TarListing, signal: AbortSignal) {
+    this.path = foundArchive.path;
+    this.found = foundArchive;
     this.entries = listing.entries;
     this.size = listing.end;
     this.isRepacked = listing.isRepacked;
@@ -61,24 +61,29 @@ export class Archive {
    * damage instead. `onMedium` as for findArchive.
    */
   static async open(path: string, context: Context, tolerant = false, onMedium = false): Promise<Archive> {
-    const found = await findArchive(path, onMedium);
-    const [first] = found?.volumes ?? [];
-    if (!found || !first) {
-      const missing = found ? volumeName(found.path, 0) : path;
-      const why = found ? 'the first volume of the bundle is missing' : 'there is no such file';
+    const foundArchive = await findArchive(path, onMedium);
+    const [first] = foundArchive?.volumes ?? [];
+    if (!foundArchive || !first) {
+      const missing = foundArchive ? volumeName(foundArchive.path, 0) : path;
+      const why = foundArchive ? 'the first volume of the bundle is missing' : 'there is no such file';
       throw new PluginError('not-readable', `${missing} cannot be read: ${why}`);
     }
-    const file = await Volumes.open(found.volumes, (volume) => openVolume(volume, onMedium));
-    return Archive.openFile(found, file, context, tolerant);
+    const file = await Volumes.open(foundArchive.volumes, (volume) => openVolume(volume, onMedium));
+    return Archive.openFile(foundArchive, file, context, tolerant);
   }
 
   /** Does the same as `open` for open files, and closes them if it fails. */
-  static async openFile(found: FoundArchive, file: ArchiveFile, context: Context, tolerant = false): Promise<Archive> {
+  static async openFile(
+    foundArchive: FoundArchive,
+    file: ArchiveFile,
+    context: Context,
+    tolerant = false,
+  ): Promise<Archive> {
     try {
-      const listed = await listEntries(file, found.path, context.signal);
-      const listing = found.volumes.length > 1 ? nameVolume(listed, file) : listed;
+      const listed = await listEntries(file, foundArchive.path, context.signal);
+      const listing = foundArchive.volumes.length > 1 ? nameVolume(listed, file) : listed;
       if (listing.damage && !(tolerant && listing.entries.size > 0)) throw listing.damage;
-      return new Archive(found, file, listing, context.signal);
+      return new Archive(foundArchive, file, listing, context.signal);
     } catch (error) {
       await file.close();
       throw error;

@@ -43,7 +43,7 @@ const allowed: Readonly<Record<string, RegExp>> = {
  * Lengths must be exact, and keywords unique.
  */
 export function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
-  const found = new Map<string, string>();
+  const records = new Map<string, string>();
   for (let position = 0; position < bytes.length;) {
     const head = bytes.toString('latin1', position, position + 5);
     const length = Number(/^([1-9]\d{0,3}) /.exec(head)?.[1] ?? Number.NaN);
@@ -53,12 +53,12 @@ export function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
     const pattern = Object.hasOwn(allowed, keyword) ? allowed[keyword] : undefined;
     if (!pattern) return refuse(`a pax header has ${describeRecord(keyword)}, which changes what tar extracts`);
     if (!pattern.test(value)) return refuse(`the value of ${keyword} in a pax header is malformed`);
-    if (found.has(keyword)) return refuse(`a pax header has two values of ${keyword}`);
-    found.set(keyword, value);
+    if (records.has(keyword)) return refuse(`a pax header has two values of ${keyword}`);
+    records.set(keyword, value);
     position += length;
   }
-  if (found.size === 0) return refuse('a pax header is empty');
-  const [path, target, size] = [found.get('path'), found.get('linkpath'), found.get('size')];
+  if (records.size === 0) return refuse('a pax header is empty');
+  const [path, target, size] = [records.get('path'), records.get('linkpath'), records.get('size')];
   return {
     path,
     target,

@@ -68,20 +68,20 @@ class Bytes {
   /** Returns the requested number of bytes; fewer at the end. */
   async take(size: number): Promise<Buffer> {
     const chunks: Buffer[] = [];
-    for (let left = size; left > 0;) {
-      const chunk = await this.next(left);
+    for (let remaining = size; remaining > 0;) {
+      const chunk = await this.next(remaining);
       if (!chunk) break;
       chunks.push(chunk);
-      left -= chunk.length;
+      remaining -= chunk.length;
     }
     return Buffer.concat(chunks);
   }
 
   async skip(size: number): Promise<void> {
-    for (let left = size; left > 0;) {
-      const chunk = await this.next(left);
+    for (let remaining = size; remaining > 0;) {
+      const chunk = await this.next(remaining);
       if (!chunk) return;
-      left -= chunk.length;
+      remaining -= chunk.length;
     }
   }
 }

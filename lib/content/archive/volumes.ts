@@ -70,9 +70,9 @@ export async function findArchive(path: string, onMedium = false): Promise<Found
       const size = await folder.sizeOf(basename(path));
       if (size !== undefined) return { path, volumes: [{ path, size }], severed: [] };
     }
-    const found = named || onMedium ? undefined : await stat(path).catch(ignoreMissing);
-    if (found?.isDirectory()) return undefined;
-    if (found) return { path, volumes: [{ path, size: found.isFile() ? found.size : Infinity }], severed: [] };
+    const stats = named || onMedium ? undefined : await stat(path).catch(ignoreMissing);
+    if (stats?.isDirectory()) return undefined;
+    if (stats) return { path, volumes: [{ path, size: stats.isFile() ? stats.size : Infinity }], severed: [] };
     const whole = named?.path ?? path;
     const volumes = await listVolumes(whole);
     if (volumes.length === 0) return undefined;
@@ -92,9 +92,9 @@ export async function openVolume(volume: Volume, onMedium: boolean): Promise<Fil
   const { path, size } = volume;
   try {
     const file = await openPath(path, onMedium);
-    const found = await file.stat();
-    const isSame = size === Infinity || found.size === size;
-    if ((found.isFile() || found.isBlockDevice()) && isSame) return file;
+    const stats = await file.stat();
+    const isSame = size === Infinity || stats.size === size;
+    if ((stats.isFile() || stats.isBlockDevice()) && isSame) return file;
     await file.close();
     const why = isSame ? 'is neither a file nor a block device' : 'was replaced while it was opened';
     throw new PluginError('not-readable', `${path} ${why}`);

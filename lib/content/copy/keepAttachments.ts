@@ -54,8 +54,8 @@ async function joinAttachment<Copied extends Image>(
   const [theirs, ours] = [stored, own].map(({ bytes }) => listOf(fieldsOf(parseJson(bytes.toString()))[field]));
   const there = await Promise.all((theirs ?? []).map((entry) => destination.exists(describe(entry))));
   const kept = (theirs ?? []).filter((_, index) => there[index]);
-  const known = new Set(kept.map(keyOf));
-  const added = (ours ?? []).filter((entry) => !known.has(keyOf(entry)));
+  const keptKeys = new Set(kept.map(keyOf));
+  const added = (ours ?? []).filter((entry) => !keptKeys.has(keyOf(entry)));
   if (added.length === 0) return undefined;
   // A list has no layers, so it is not joined with a manifest.
   if (kept.length === 0) return image;

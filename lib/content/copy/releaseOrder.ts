@@ -61,8 +61,8 @@ async function copyAll<Copied extends OrderedImage>(
   isRelease: boolean,
 ): Promise<void> {
   for (const each of stores) {
-    const wanted = select(each, isRelease);
-    if (wanted.length > 0) await each.copy(wanted);
+    const images = select(each, isRelease);
+    if (images.length > 0) await each.copy(images);
   }
 }
 

@@ -143,6 +143,6 @@ export async function checkFolderCreatable(path: string): Promise<void> {
 /** Returns the path itself, or its nearest existing parent. */
 async function nearestExisting(path: string): Promise<string> {
   const whole = resolve(path);
-  const found = await stat(whole).catch((error: unknown) => (isMissing(error) ? undefined : whole));
-  return found === undefined && dirname(whole) !== whole ? nearestExisting(dirname(whole)) : whole;
+  const existing = await stat(whole).catch((error: unknown) => (isMissing(error) ? undefined : whole));
+  return existing === undefined && dirname(whole) !== whole ? nearestExisting(dirname(whole)) : whole;
 }

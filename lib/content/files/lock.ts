@@ -109,9 +109,9 @@ async function readContent(path: string): Promise<string> {
 
 /** Returns whether an empty lock is so recent that its process may still write it. */
 async function isRecent(path: string): Promise<boolean> {
-  const found = await lstat(path).catch(() => undefined);
+  const stats = await lstat(path).catch(() => undefined);
   // After a power failure, the clock may be behind.
-  return found?.isFile() === true && Math.abs(Date.now() - found.mtimeMs) < 10_000;
+  return stats?.isFile() === true && Math.abs(Date.now() - stats.mtimeMs) < 10_000;
 }
 
 function busy(path: string, what: string): PluginError {

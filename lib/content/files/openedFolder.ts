@@ -66,8 +66,8 @@ export class OpenedFolder implements AsyncDisposable {
   }
 
   static async #enter(place: string, path: string, flags: number): Promise<OpenedFolder> {
-    const found = await (flags === O_NOFOLLOW ? lstat : stat)(place);
-    if (!found.isDirectory()) throw refuse(path, found.isSymbolicLink());
+    const stats = await (flags === O_NOFOLLOW ? lstat : stat)(place);
+    if (!stats.isDirectory()) throw refuse(path, stats.isSymbolicLink());
     if (!isLinux) return new OpenedFolder(path, undefined);
     try {
       return new OpenedFolder(path, await open(place, pathOnly | O_DIRECTORY | flags));

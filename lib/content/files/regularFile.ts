@@ -17,7 +17,7 @@ export async function openRegular(path: string, flags: number = O_RDONLY, name =
     throw explain(error, name);
   });
   const isFile = await file.stat().then(
-    (found) => found.isFile(),
+    (stats) => stats.isFile(),
     () => false,
   );
   if (isFile) return file;

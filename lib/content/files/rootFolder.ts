@@ -67,8 +67,8 @@ export class RootFolder {
     return this.#visitFolder(names, path, async (parent) => {
       const look = (at: string): Promise<Place | undefined> =>
         this.#step(parent, at, (place) => Promise.resolve(place)).catch(ignoreMissing);
-      const found = await look(path);
-      if (found) return { path, size: this.#requireFile(found, path).size };
+      const filePlace = await look(path);
+      if (filePlace) return { path, size: this.#requireFile(filePlace, path).size };
       const stats = (await look(other))?.stats;
       return stats?.isFile() ? { path: other, size: stats.size } : undefined;
     }).catch(ignoreMissing);
@@ -120,9 +120,9 @@ export class RootFolder {
     isWanted = (_name: string): boolean => true,
     limit = usualLimits.entries,
   ): Promise<FolderEntry[]> {
-    const found: FolderEntry[] = [];
-    await this.#visit(folder, (place) => this.#list(place, folder, limit, found, isWanted)).catch(ignoreMissing);
-    return found.sort((a, b) => (a.path < b.path ? -1 : 1));
+    const listing: FolderEntry[] = [];
+    await this.#visit(folder, (place) => this.#list(place, folder, limit, listing, isWanted)).catch(ignoreMissing);
+    return listing.sort((a, b) => (a.path < b.path ? -1 : 1));
   }
 
   /**
@@ -130,38 +130,38 @@ export class RootFolder {
    * limits.
    */
   async tree(signal: AbortSignal, folder = '', { depth, entries }: ListLimits = usualLimits): Promise<FolderEntry[]> {
-    const found: FolderEntry[] = [];
+    const listing: FolderEntry[] = [];
     const visit = async (place: Place, inside: string, level: number): Promise<void> => {
       checkInterrupted(signal);
-      const start = found.length;
-      await this.#list(place, inside, entries, found);
-      const folders = found.slice(start).filter(({ stats }) => stats.isDirectory());
+      const start = listing.length;
+      await this.#list(place, inside, entries, listing);
+      const folders = listing.slice(start).filter(({ stats }) => stats.isDirectory());
       if (folders.length > 0 && level >= depth)
         throw new PluginError('too-large', `${join(this.path, folder)} has more than ${depth} levels of folders`);
       for (const { path } of folders) await this.#step(place, path, (next) => visit(next, path, level + 1));
     };
     await this.#visit(folder, (place) => visit(place, folder, 0)).catch(ignoreMissing);
-    return found.filter(({ stats }) => !stats.isDirectory()).sort((a, b) => (a.path < b.path ? -1 : 1));
+    return listing.filter(({ stats }) => !stats.isDirectory()).sort((a, b) => (a.path < b.path ? -1 : 1));
   }
 
   async #list(
     place: Place,
     folder: string,
     limit: number,
-    found: FolderEntry[],
+    listing: FolderEntry[],
     isWanted = (_name: string): boolean => true,
   ): Promise<void> {
     this.#requireFolder(place, folder);
     let count = 0;
     for await (const { name } of await opendir(place.path)) {
-      if ((count += 1) > limit || found.length >= limit)
+      if ((count += 1) > limit || listing.length >= limit)
         throw new PluginError('too-large', `${join(this.path, folder)} has more than ${limit} files`);
       if (!isWanted(name)) continue;
       const inside = join(place.path, name);
       const stats = await lstat(inside).catch(ignoreMissing);
       const target = stats?.isSymbolicLink() ? await readlink(inside).catch(ignoreMissing) : undefined;
       const path = folder === '' ? name : `${folder}/${name}`;
-      if (stats) found.push({ path, stats, target });
+      if (stats) listing.push({ path, stats, target });
     }
   }
 
@@ -184,8 +184,8 @@ export class RootFolder {
       return use(place);
     };
     try {
-      await using known = await this.#openKnown(names.join('/'));
-      if (known) return await use(known);
+      await using place = await this.#openKnown(names.join('/'));
+      if (place) return await use(place);
       await using root = await openPlace(this.path, O_DIRECTORY);
       this.#recognize(root);
       return await go(root, 0);
@@ -217,8 +217,8 @@ export class RootFolder {
     const expected = this.#requireFile(place, path);
     // On Linux this opens the file of the descriptor.
     const file = await open(place.path, O_RDONLY | O_NONBLOCK | (isLinux ? 0 : O_NOFOLLOW));
-    const found = await file.stat();
-    if (found.isFile() && inodeOf(found) === inodeOf(expected)) return file;
+    const stats = await file.stat();
+    if (stats.isFile() && inodeOf(stats) === inodeOf(expected)) return file;
     await file.close();
     throw this.#refuse(path, 'was replaced while it was opened');
   }

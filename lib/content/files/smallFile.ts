@@ -16,11 +16,11 @@ export async function readSmallFile(path: string, limit: number): Promise<Buffer
   try {
     // Opening a pipe without a writer would block.
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
-    const found = await file.stat();
-    if (found.isDirectory()) throw new PluginError('not-readable', `${path} is a folder`);
-    if (!found.isFile() && !found.isFIFO()) throw new PluginError('not-readable', `${path} is not a regular file`);
+    const stats = await file.stat();
+    if (stats.isDirectory()) throw new PluginError('not-readable', `${path} is a folder`);
+    if (!stats.isFile() && !stats.isFIFO()) throw new PluginError('not-readable', `${path} is not a regular file`);
     const bytes = await readWhole(file, path, limit);
-    if (bytes.length === 0 && found.isFIFO())
+    if (bytes.length === 0 && stats.isFIFO())
       throw new PluginError('not-readable', `${path} is a pipe without a writer`);
     return bytes;
   } catch (cause) {

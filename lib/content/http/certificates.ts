@@ -49,9 +49,9 @@ export class Certificates {
    * client certificate (containers-certs.d(5)). Throws `not-readable` and `invalid-file` with the file.
    */
   for(registry: string): Promise<TlsOptions> {
-    const known = this.#registries.get(registry) ?? this.#read(registry);
-    this.#registries.set(registry, known);
-    return known;
+    const options = this.#registries.get(registry) ?? this.#read(registry);
+    this.#registries.set(registry, options);
+    return options;
   }
 
   async #read(registry: string): Promise<TlsOptions> {
@@ -111,19 +111,19 @@ async function readClient(path: string): Promise<{ cert: string; key: string }> 
 }
 
 async function readAuthorities(path: string): Promise<string[]> {
-  const found = (await readPem(path)).match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
-  if (found.length === 0) {
+  const certificates = (await readPem(path)).match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+  if (certificates.length === 0) {
     throw new PluginError('invalid-file', `${path} has no certificate in PEM format`, {
       hint: 'Convert a binary certificate with: openssl x509 -inform der -in FILE -out FILE.crt',
     });
   }
-  for (const [index, pem] of found.entries()) {
+  for (const [index, pem] of certificates.entries()) {
     try {
       new X509Certificate(pem);
     } catch (cause) {
-      const which = `certificate ${index + 1} of ${found.length}`;
+      const which = `certificate ${index + 1} of ${certificates.length}`;
       throw new PluginError('invalid-file', `${path}: ${which} is malformed`, { cause });
     }
   }
-  return found;
+  return certificates;
 }

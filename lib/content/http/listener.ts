@@ -127,8 +127,8 @@ function limitConnections(
     open.set(address, own + 1);
     socket.once('close', () => {
       all -= 1;
-      const left = (open.get(address) ?? 1) - 1;
-      if (left > 0) open.set(address, left);
+      const remaining = (open.get(address) ?? 1) - 1;
+      if (remaining > 0) open.set(address, remaining);
       else open.delete(address);
     });
   });

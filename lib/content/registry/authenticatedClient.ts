@@ -107,29 +107,29 @@ export class AuthenticatedClient {
   async #reach<T>(request: RegistryRequest, go: (url: URL, own: boolean) => Promise<T>): Promise<T> {
     const { registry, repository, target } = request;
     const host = hostOf(registry);
-    const known = this.#schemes.get(registry);
+    const knownScheme = this.#schemes.get(registry);
     if (target instanceof URL) {
-      const schemes = known ? [known] : this.#insecure ? ['https', 'http'] : ['https'];
+      const schemes = knownScheme ? [knownScheme] : this.#insecure ? ['https', 'http'] : ['https'];
       return await go(
         target,
         schemes.some((scheme) => target.origin === new URL(`${scheme}://${host}`).origin),
       );
     }
     const at = (scheme: string): URL => new URL(`${scheme}://${host}/v2/${repository}/${target}`);
-    if (known || !this.#insecure) return await go(at(known ?? 'https'), true);
+    if (knownScheme || !this.#insecure) return await go(at(knownScheme ?? 'https'), true);
     try {
-      const found = await go(at('https'), true);
+      const result = await go(at('https'), true);
       this.#schemes.set(registry, 'https');
-      return found;
+      return result;
     } catch (error) {
       const refused = networkCode(error) === 'ECONNREFUSED' && !/:\d+$/.test(host);
       if (!speaksHttp(error) && !refused) throw error;
       if (!this.#plain.has(registry)) this.#context.log('debug', `${registry} does not speak https: trying http`);
       this.#plain.add(registry);
       if (speaksHttp(error)) this.#schemes.set(registry, 'http');
-      const found = await go(at('http'), true);
+      const result = await go(at('http'), true);
       this.#schemes.set(registry, 'http');
-      return found;
+      return result;
     }
   }
 

@@ -79,17 +79,16 @@ export class FallbackSource implements ContentSource {
 
   /** Returns whether a source has the content. Throws the errors of unreachable sources if no source is reachable. */
   async exists(descriptor: Descriptor): Promise<boolean> {
-    const found = await this.#find(async (source) => (await source.exists(descriptor)) || undefined);
-    return found ?? false;
+    return (await this.#find(async (source) => (await source.exists(descriptor)) || undefined)) ?? false;
   }
 
   /** Returns the tags of the first source with tags, because a mirror may lack the repository. */
   async tags(): Promise<string[]> {
-    const found = await this.#find(async (source) => {
+    const firstTags = await this.#find(async (source) => {
       const tags = await source.tags();
       return tags.length > 0 ? tags : undefined;
     });
-    return found ?? [];
+    return firstTags ?? [];
   }
 
   /** Returns the tags of all sources, because a mirror may lack what the next one has. */
@@ -106,12 +105,12 @@ export class FallbackSource implements ContentSource {
   /** Lists the manifests that refer to an image in the first source that has any. */
   async referrers(subject: Digest): Promise<readonly Descriptor[] | undefined> {
     const answers: (readonly Descriptor[] | undefined)[] = [];
-    const found = await this.#find(async (source) => {
+    const firstReferrers = await this.#find(async (source) => {
       const referrers = await source.referrers?.(subject);
       answers.push(referrers);
       return referrers?.length === 0 ? undefined : referrers;
     });
-    return found ?? (answers.includes(undefined) ? undefined : []);
+    return firstReferrers ?? (answers.includes(undefined) ? undefined : []);
   }
 
   async #find<Result>(action: (source: ContentSource) => Promise<Result | undefined>): Promise<Result | undefined> {

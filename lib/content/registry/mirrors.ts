@@ -104,11 +104,11 @@ function rulesOf(value: unknown, where: string): MirrorRule[] {
     return items.flatMap((item, index) => rulesOf(item, `${where}, item ${index + 1}`));
   }
   const type = typeof apiVersion === 'string' ? `${apiVersion} ${kind}` : kind;
-  const known = Object.hasOwn(kinds, type) ? kinds[type] : undefined;
-  if (!known) throw invalid(where, `it is ${type}, none of ${Object.keys(kinds).join(', ')}`);
-  const entries = asObject(object['spec'] ?? {}, where, 'spec')[known.field] ?? [];
-  if (!Array.isArray(entries)) throw invalid(where, `spec.${known.field} is not a list`);
-  return entries.map((entry, index) => ruleOf(entry, known.pulls, where, `spec.${known.field}[${index}]`));
+  const mirrorKind = Object.hasOwn(kinds, type) ? kinds[type] : undefined;
+  if (!mirrorKind) throw invalid(where, `it is ${type}, none of ${Object.keys(kinds).join(', ')}`);
+  const entries = asObject(object['spec'] ?? {}, where, 'spec')[mirrorKind.field] ?? [];
+  if (!Array.isArray(entries)) throw invalid(where, `spec.${mirrorKind.field} is not a list`);
+  return entries.map((entry, index) => ruleOf(entry, mirrorKind.pulls, where, `spec.${mirrorKind.field}[${index}]`));
 }
 
 function ruleOf(value: unknown, pulls: MirrorRule['pulls'], where: string, path: string): MirrorRule {

@@ -27,12 +27,12 @@ export class ReferrersApi {
     subject: Digest,
   ): Promise<readonly Descriptor[] | undefined> {
     const { registry } = repository;
-    const known = this.#supported.get(registry);
-    if (known) return (await known) ? ((await this.#read(repository, subject)) ?? []) : undefined;
+    const earlierAnswer = this.#supported.get(registry);
+    if (earlierAnswer) return (await earlierAnswer) ? ((await this.#read(repository, subject)) ?? []) : undefined;
     const first = this.#read(repository, subject);
     // A failure that tells nothing about the API is told by the first question alone.
     const answer = first.then(
-      (found) => found !== undefined,
+      (referrers) => referrers !== undefined,
       () => false,
     );
     this.#supported.set(registry, answer);
@@ -44,16 +44,16 @@ export class ReferrersApi {
     subject: Digest,
   ): Promise<readonly Descriptor[] | undefined> {
     const what = `referrers of ${subject}`;
-    const found: Descriptor[] = [];
+    const referrers: Descriptor[] = [];
     let target: string | URL | undefined = `referrers/${subject}`;
     for (let page = 0; target !== undefined && page < pageCountLimit; page += 1) {
       const reply = await this.#request({ registry, repository, what, target });
       if (!reply) return undefined;
       if (reply.status >= 300) break;
-      found.push(...parseManifest(reply.body, `the ${what} in ${registry}/${repository}`).manifests);
+      referrers.push(...parseManifest(reply.body, `the ${what} in ${registry}/${repository}`).manifests);
       target = nextPage(reply);
     }
-    return found;
+    return referrers;
   }
 
   async #request(request: {

@@ -87,8 +87,8 @@ function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
   const authorizer: Authorizer = {
     authorize(request) {
       const key = `${request.registry} ${request.scope}`;
-      const known = request.challenge === undefined ? headers.get(key) : undefined;
-      const header = known ?? requestHeader(request);
+      const cachedHeader = request.challenge === undefined ? headers.get(key) : undefined;
+      const header = cachedHeader ?? requestHeader(request);
       headers.set(key, header);
       header.catch(() => headers.delete(key));
       return header;

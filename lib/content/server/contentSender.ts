@@ -45,7 +45,7 @@ export class ContentSender {
     read: ReadPart,
     size: number,
     response: ServerResponse,
-    check: (part: Buffer, left: number) => void = () => undefined,
+    check: (part: Buffer, remaining: number) => void = () => undefined,
   ): Promise<void> {
     const end = performance.now() + this.#limits.maximumTime;
     for (let done = 0; done < size && !response.destroyed;) {
@@ -53,8 +53,8 @@ export class ContentSender {
       if (isLarge) this.#large += 1;
       try {
         const length = Math.min(isLarge ? largePart : smallPart, size - done);
-        await this.#sendPart(read(done, length), length, response, end, (chunk, left) => {
-          check(chunk, size - done - length + left);
+        await this.#sendPart(read(done, length), length, response, end, (chunk, remaining) => {
+          check(chunk, size - done - length + remaining);
         });
         done += length;
       } finally {
@@ -79,25 +79,25 @@ export class ContentSender {
     size: number,
     response: ServerResponse,
     end: number,
-    check: (chunk: Buffer, left: number) => void,
+    check: (chunk: Buffer, remaining: number) => void,
   ): Promise<void> {
     const { idleTimeout: grace, minimumRate: leastRate } = this.#limits;
-    let left = size;
+    let remaining = size;
     let written = Promise.resolve();
     for await (const each of chunks) {
-      const chunk = each.subarray(0, left);
-      left -= chunk.length;
-      check(chunk, left);
+      const chunk = each.subarray(0, remaining);
+      remaining -= chunk.length;
+      check(chunk, remaining);
       // The previous chunk was sent while this one was read.
       await written;
       if (response.destroyed) return;
       const time = Math.min(grace + (chunk.length * 1000) / leastRate, end - performance.now());
       written = this.#write(chunk, response, performance.now() + time);
-      if (left === 0) return void (await written);
+      if (remaining === 0) return void (await written);
       // Reading may fail before this promise is awaited.
       written.catch(() => undefined);
     }
-    throw new PluginError('size-mismatch', `the content ends ${left} bytes early`);
+    throw new PluginError('size-mismatch', `the content ends ${remaining} bytes early`);
   }
 
   async #write(chunk: Buffer, response: ServerResponse, end: number): Promise<void> {

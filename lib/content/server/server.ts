@@ -203,8 +203,8 @@ class Handler {
     try {
       await this.#sender.send((at, length) => file.chunks(start + at, length), end - start, response);
     } finally {
-      const left = (this.#clients.get(file) ?? 1) - 1;
-      if (left > 0) this.#clients.set(file, left);
+      const remainingClients = (this.#clients.get(file) ?? 1) - 1;
+      if (remainingClients > 0) this.#clients.set(file, remainingClients);
       else this.#clients.delete(file);
     }
   }
@@ -245,9 +245,9 @@ class Handler {
       source.chunks?.(blob, start + at, start + at + length) ?? fetchPart(source, blob, start + at, length);
     const { unverified = false, onSent } = this.#options;
     const verifier = unverified || end - start < size ? undefined : new Verifier(blob, source.name);
-    const sending = this.#sender.send(read, end - start, response, (part, left) => {
+    const sending = this.#sender.send(read, end - start, response, (part, remaining) => {
       verifier?.update(part);
-      if (left === 0) verifier?.finish();
+      if (remaining === 0) verifier?.finish();
       onSent?.(digest, part.length);
     });
     await sending.catch((error: unknown) => {
@@ -267,10 +267,10 @@ class Handler {
 
 /** Reads a part of a blob from a source that supports only a start offset. */
 async function* fetchPart(source: ContentSource, blob: Descriptor, start: number, size: number) {
-  let left = size;
+  let remaining = size;
   for await (const chunk of (await source.fetch(blob, start)) as AsyncIterable<Buffer>) {
-    yield chunk.subarray(0, left);
-    if ((left -= chunk.length) <= 0) return;
+    yield chunk.subarray(0, remaining);
+    if ((remaining -= chunk.length) <= 0) return;
   }
 }
 

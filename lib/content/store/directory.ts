@@ -69,11 +69,11 @@ export class Directory implements ContentStore, LocalContent {
    */
   async resolve(tagOrDigest: string): Promise<Descriptor> {
     checkInterrupted(this.#context.signal);
-    const found = await (isDigest(tagOrDigest) ? this.#find('manifests', tagOrDigest) : this.#followTag(tagOrDigest));
-    if (!found) throw this.#notFound(`image ${tagOrDigest}`);
-    const bytes = await this.#files.read(found.path, manifestSizeLimit);
+    const file = await (isDigest(tagOrDigest) ? this.#find('manifests', tagOrDigest) : this.#followTag(tagOrDigest));
+    if (!file) throw this.#notFound(`image ${tagOrDigest}`);
+    const bytes = await this.#files.read(file.path, manifestSizeLimit);
     const digest = digestOf(bytes);
-    const named = isDigest(tagOrDigest) ? tagOrDigest : digestNamed(basename(found.path));
+    const named = isDigest(tagOrDigest) ? tagOrDigest : digestNamed(basename(file.path));
     if (named !== undefined && named !== digest) {
       throw new PluginError('digest-mismatch', `${this.name}: the content of ${named} is corrupt (it is ${digest})`);
     }
@@ -101,10 +101,10 @@ export class Directory implements ContentStore, LocalContent {
   async exists(descriptor: Descriptor): Promise<boolean> {
     checkInterrupted(this.#context.signal);
     if (!isManifest(descriptor)) return this.#isWhole(await this.#locate(descriptor), descriptor);
-    const found = await this.#find('manifests', descriptor.digest);
-    if (found?.size !== descriptor.size) return false;
-    const bytes = await this.#files.read(found.path, manifestSizeLimit);
-    const copy = this.#options.verifyExisting ? await this.#find('blobs', descriptor.digest) : found;
+    const manifest = await this.#find('manifests', descriptor.digest);
+    if (manifest?.size !== descriptor.size) return false;
+    const bytes = await this.#files.read(manifest.path, manifestSizeLimit);
+    const copy = this.#options.verifyExisting ? await this.#find('blobs', descriptor.digest) : manifest;
     if (digestOf(bytes) !== descriptor.digest || !(await this.#isWhole(copy, descriptor))) return false;
     for (const child of childrenOf(parseManifest(bytes, `${descriptor.digest} in ${this.name}`))) {
       if (!(await this.exists(child))) return false;
@@ -155,10 +155,10 @@ export class Directory implements ContentStore, LocalContent {
   async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
     checkInterrupted(this.#context.signal);
     const from = new Directory(this.root, fromRepository, this.#options, this.#context);
-    const found = await from.#find('blobs', descriptor.digest);
-    if (!found || !(await this.#isWhole(found, descriptor))) return false;
+    const blob = await from.#find('blobs', descriptor.digest);
+    if (!blob || !(await this.#isWhole(blob, descriptor))) return false;
     const to = this.#path('blobs', fileNameOf(descriptor.digest));
-    await this.#writing(() => this.#place(to, (partial) => linkOrCopy(this.#absolute(found.path), partial)));
+    await this.#writing(() => this.#place(to, (partial) => linkOrCopy(this.#absolute(blob.path), partial)));
     return true;
   }
 
@@ -247,8 +247,8 @@ export class Directory implements ContentStore, LocalContent {
   async #followTag(tag: string): Promise<FoundFile | undefined> {
     if (!isTagFile(tag)) return undefined;
     const path = this.#path('manifests', tag);
-    const found = await this.#files.statOf(path);
-    if (!found?.isSymbolicLink()) return found?.isFile() && !digestNamed(tag) ? { path, size: found.size } : undefined;
+    const stats = await this.#files.statOf(path);
+    if (!stats?.isSymbolicLink()) return stats?.isFile() && !digestNamed(tag) ? { path, size: stats.size } : undefined;
     const target = await this.#files.readLink(path);
     const digest = digestNamed(basename(target));
     const folder = resolvePath(this.#absolute(this.#path('manifests')));
@@ -269,11 +269,11 @@ export class Directory implements ContentStore, LocalContent {
     return this.#files.findFile(this.#path(folder, digest), `sha256-${hexOf(digest)}`);
   }
 
-  async #isWhole(found: FoundFile | undefined, descriptor: Descriptor): Promise<boolean> {
-    if (found?.size !== descriptor.size) return false;
+  async #isWhole(file: FoundFile | undefined, descriptor: Descriptor): Promise<boolean> {
+    if (file?.size !== descriptor.size) return false;
     if (!this.#options.verifyExisting && !isManifest(descriptor)) return true;
     try {
-      const stream = this.#files.stream(found.path, this.#context.signal);
+      const stream = this.#files.stream(file.path, this.#context.signal);
       await finished(verifyStream(stream, descriptor, this.name).resume());
       return true;
     } catch (error) {

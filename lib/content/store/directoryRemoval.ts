@@ -34,8 +34,8 @@ export async function removeFromDirectory(
     isRemovable: (isLink: boolean) => boolean = (isLink) => !isLink,
   ): Promise<void> => {
     const whole = `v2/${repository}/${path}`;
-    const found = await folder.statOf(whole);
-    if (!found || found.isDirectory() || !isRemovable(found.isSymbolicLink())) return;
+    const stats = await folder.statOf(whole);
+    if (!stats || stats.isDirectory() || !isRemovable(stats.isSymbolicLink())) return;
     await rm(join(root, whole), { force: true }).catch((error: unknown) => {
       throw describeWriteError(error, name);
     });

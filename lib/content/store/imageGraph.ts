@@ -56,21 +56,26 @@ export class ImageGraphReader {
   async read(source: ContentSource, digest: Digest, onError?: (error: unknown) => void): Promise<ImageGraph> {
     this.#tags.expectImage(source);
     const root = await source.resolve(digest);
-    const found = new Map<Digest, StoredManifest>();
+    const allManifests = new Map<Digest, StoredManifest>();
     const readBelow = (descriptor: Descriptor): Promise<void> =>
-      this.#readBelow(source, descriptor, { found, visited: new Set(found.keys()), count: 0, onError });
+      this.#readBelow(source, descriptor, {
+        found: allManifests,
+        visited: new Set(allManifests.keys()),
+        count: 0,
+        onError,
+      });
     await readBelow(root);
-    const own = listManifests(root.digest, found);
+    const own = listManifests(root.digest, allManifests);
     const attachments = await this.#findAttachments(source, own, onError);
     await Promise.all([...attachments.values()].map(readBelow));
     const notAttached = [...attachments].flatMap(([tag, { digest: each }]) =>
-      isAttachment(tag, each, (below) => found.get(below)?.manifest) ? [] : [tag],
+      isAttachment(tag, each, (below) => allManifests.get(below)?.manifest) ? [] : [tag],
     );
     for (const tag of notAttached) attachments.delete(tag);
-    const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, found));
+    const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, allManifests));
     const manifests = new Map<Digest, StoredManifest>();
     for (const each of [...own, ...attached]) {
-      const stored = found.get(each);
+      const stored = allManifests.get(each);
       if (stored) manifests.set(each, stored);
     }
     return { root, manifests, attachments, notAttached };
@@ -126,7 +131,7 @@ export class ImageGraphReader {
   }
 
   async #readBelow(source: ContentSource, descriptor: Descriptor, reading: Reading, depth = 1): Promise<void> {
-    const { found, visited, onError } = reading;
+    const { visited, onError } = reading;
     if (visited.has(descriptor.digest)) return;
     visited.add(descriptor.digest);
     try {
@@ -137,7 +142,7 @@ export class ImageGraphReader {
         const limit = `the limit of ${depthLimit} levels or ${descriptorLimit.toLocaleString('en')} descriptors`;
         throw new PluginError('invalid-manifest', `${descriptor.digest} in ${source.name} exceeds ${limit}`);
       }
-      found.set(descriptor.digest, stored);
+      reading.found.set(descriptor.digest, stored);
       await Promise.all(children.filter(isManifest).map((child) => this.#readBelow(source, child, reading, depth + 1)));
     } catch (error) {
       if (!onError) throw error;
@@ -146,8 +151,8 @@ export class ImageGraphReader {
   }
 
   #readManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {
-    const known = this.#manifests.get(descriptor.digest);
-    if (known) return known;
+    const earlierReading = this.#manifests.get(descriptor.digest);
+    if (earlierReading) return earlierReading;
     const reading = readManifest(source, descriptor);
     this.#manifests.set(descriptor.digest, reading);
     return reading;
@@ -207,8 +212,8 @@ export function blobsOf(manifests: Iterable<StoredManifest>): Descriptor[] {
   return [...manifests].flatMap(({ manifest }) => childrenOf(manifest).filter((child) => !isManifest(child)));
 }
 
-function listManifests(root: Digest, found: StoredManifests): Digest[] {
-  return [...walkManifests(root, (digest) => found.get(digest)?.manifest)].map(({ digest }) => digest);
+function listManifests(root: Digest, manifests: StoredManifests): Digest[] {
+  return [...walkManifests(root, (digest) => manifests.get(digest)?.manifest)].map(({ digest }) => digest);
 }
 
 async function readManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {

@@ -128,8 +128,8 @@ function readToken({ registry, realm }: TokenRequest, { headers, body }: ReadRes
   const lifetime = (stated > 0 ? stated : 60) * 1000;
   // Both times are from the server, so a wrong clock on either side does no harm.
   const age = Date.parse(headers.date ?? '') - Date.parse(String(fields['issued_at']));
-  const left = age > 0 && age < lifetime ? lifetime - age : lifetime;
-  return { header: `Bearer ${token}`, renewAt: since + left - Math.min(10_000, left / 10) };
+  const remaining = age > 0 && age < lifetime ? lifetime - age : lifetime;
+  return { header: `Bearer ${token}`, renewAt: since + remaining - Math.min(10_000, remaining / 10) };
 }
 
 function fieldsOf(body: Buffer): Partial<Record<string, unknown>> {

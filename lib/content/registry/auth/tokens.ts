@@ -86,12 +86,12 @@ export class Tokens implements Authorizer {
     if (credential?.registryToken !== undefined) return `Bearer ${credential.registryToken}`;
     const scope = requested || challenge.scope;
     const key = JSON.stringify([registry, repository, scope]);
-    const known = this.#tokens.get(key);
-    if (known) {
-      const { header, renewAt } = await known;
+    const cachedToken = this.#tokens.get(key);
+    if (cachedToken) {
+      const { header, renewAt } = await cachedToken;
       if (header !== rejected && Date.now() < renewAt) return header;
       // Another caller may have replaced it meanwhile.
-      if (this.#tokens.get(key) === known) this.#tokens.delete(key);
+      if (this.#tokens.get(key) === cachedToken) this.#tokens.delete(key);
     }
     const token = this.#tokens.get(key) ?? this.#request({ registry, repository, scope }, challenge, credential);
     this.#tokens.set(key, token);
@@ -133,8 +133,8 @@ export class Tokens implements Authorizer {
       });
     }
     const files = this.#credentials.files.join(', ');
-    const found = files ? `there are none for it in ${files}` : 'no credentials file was found';
-    return new PluginError('unauthorized', `${registry} requires credentials for ${repository}, and ${found}`, {
+    const reason = files ? `there are none for it in ${files}` : 'no credentials file was found';
+    return new PluginError('unauthorized', `${registry} requires credentials for ${repository}, and ${reason}`, {
       hint: `Use a pull secret, or log in: podman login ${registry}`,
       settings: ['pullSecret'],
     });
