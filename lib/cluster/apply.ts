@@ -77,8 +77,8 @@ export async function applyManifests(
 }
 
 function rank({ object }: ConfigManifest): number {
-  const found = ['Namespace', 'CustomResourceDefinition'].indexOf(object.kind);
-  return found < 0 ? 2 : found;
+  const position = ['Namespace', 'CustomResourceDefinition'].indexOf(object.kind);
+  return position < 0 ? 2 : position;
 }
 
 type Outcome = Omit<ApplyOutcome, 'manifest'>;

@@ -42,19 +42,19 @@ export function readClusterVersion(object: KubernetesObject): ClusterVersion {
   const desired = fieldsOf(status['desired']);
   const history = listOf(status['history']);
   const completed = history.find(({ state }) => state === 'Completed');
-  const known = [
+  const entries = [
     ...history.toReversed(),
     ...listOf(status['availableUpdates']),
     ...listOf(status['conditionalUpdates']).map(({ release }) => fieldsOf(release)),
     desired,
   ];
-  const releases = known.flatMap(({ version, image }) =>
+  const releases = entries.flatMap(({ version, image }) =>
     typeof version === 'string' && typeof image === 'string' && image !== '' ? [[version, image] as const] : [],
   );
-  const wanted = textOf(desired['version']) ?? '';
+  const desiredVersion = textOf(desired['version']) ?? '';
   return {
-    version: textOf(completed?.['version']) ?? wanted,
-    desired: wanted,
+    version: textOf(completed?.['version']) ?? desiredVersion,
+    desired: desiredVersion,
     channel: textOf(spec['channel']),
     upstream: textOf(spec['upstream']),
     multi: desired['architecture'] === 'Multi',

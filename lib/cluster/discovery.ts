@@ -44,9 +44,9 @@ export class Discovery {
   async find(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
     if (!/^(?:[a-z0-9][a-z0-9.-]*\/)?v[a-z0-9]+$/.test(apiVersion)) return undefined;
     const earlier = this.#served.get(apiVersion);
-    const known = await earlier?.catch(() => undefined);
-    const found = known?.find((served) => served.kind === kind);
-    if (found) return found;
+    const earlierKinds = await earlier?.catch(() => undefined);
+    const servedKind = earlierKinds?.find((served) => served.kind === kind);
+    if (servedKind) return servedKind;
     // The objects that were just applied may have defined the kind. One request is enough for concurrent callers.
     let asked = this.#served.get(apiVersion);
     if (!asked || asked === earlier) this.#served.set(apiVersion, (asked = this.#discover(apiVersion)));

@@ -94,16 +94,16 @@ class Lease {
     const { identity } = this.#options;
     const begun = this.#clock.now();
     try {
-      const found = await this.#read(this.#cluster);
-      if (!found) return await this.#create();
-      const { spec = {} } = found;
+      const lease = await this.#read(this.#cluster);
+      if (!lease) return await this.#create();
+      const { spec = {} } = lease;
       this.#note(spec);
       if (this.#isTaken()) return false;
       const { acquireTime, leaseTransitions } = spec;
       const isOwn = spec.holderIdentity === identity;
       const now = microTime();
       const stored = await this.#cluster.update({
-        ...found,
+        ...lease,
         spec: {
           ...spec,
           holderIdentity: identity,
@@ -162,9 +162,9 @@ class Lease {
   async #renew(signal: AbortSignal, lost: AbortController): Promise<void> {
     const watchDeadline = async (): Promise<void> => {
       while (!signal.aborted) {
-        const left = this.#renewedAt + this.#duration * deadlineShare - this.#clock.now();
-        if (left <= 0) lost.abort();
-        else await this.#clock.sleep(left, signal).catch(() => undefined);
+        const remaining = this.#renewedAt + this.#duration * deadlineShare - this.#clock.now();
+        if (remaining <= 0) lost.abort();
+        else await this.#clock.sleep(remaining, signal).catch(() => undefined);
       }
     };
     const watching = watchDeadline();
@@ -181,9 +181,9 @@ class Lease {
     const { name, identity } = this.#options;
     const cluster = this.#cluster.detached(AbortSignal.timeout(releaseTime));
     try {
-      const found = await this.#read(cluster);
-      if (found?.spec?.holderIdentity !== identity) return;
-      await cluster.update({ ...found, spec: { ...found.spec, holderIdentity: '', leaseDurationSeconds: 1 } });
+      const lease = await this.#read(cluster);
+      if (lease?.spec?.holderIdentity !== identity) return;
+      await cluster.update({ ...lease, spec: { ...lease.spec, holderIdentity: '', leaseDurationSeconds: 1 } });
     } catch (error) {
       this.#context.log('debug', `cannot release the Lease ${name}: ${messageOf(error)}`);
     }

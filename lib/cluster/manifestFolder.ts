@@ -77,15 +77,15 @@ const largestFile = 1024 * 1024;
 
 /** Throws `invalid-file` for pipes, devices, large files, and links that lead out of the folder `root`. */
 async function checkFile(file: string, root?: string): Promise<void> {
-  const found = await stat(file);
-  if (!found.isFile()) throw new PluginError('invalid-file', `${file} is not a regular file`);
+  const stats = await stat(file);
+  if (!stats.isFile()) throw new PluginError('invalid-file', `${file} is not a regular file`);
   if (root !== undefined && !(await realpath(file)).startsWith(join(root, sep))) {
     throw new PluginError('invalid-file', `${file} is a link that leads out of the folder`, {
       hint: 'Check its target (ls -l), and replace the link with a copy if it is intended.',
     });
   }
-  if (found.size <= largestFile) return;
-  throw new PluginError('too-large', `${file} has ${found.size} bytes, too many for manifests (at most 1 MiB)`, {
+  if (stats.size <= largestFile) return;
+  throw new PluginError('too-large', `${file} has ${stats.size} bytes, too many for manifests (at most 1 MiB)`, {
     hint: 'For a bundle or a mirror directory: oc adm-release-mirror-config apply BUNDLE',
   });
 }

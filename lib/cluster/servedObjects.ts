@@ -20,8 +20,8 @@ export async function readMatching(
   matches: (object: StoredObject) => boolean,
 ): Promise<StoredObject[]> {
   if (!(await cluster.findKind(apiVersion, kind))) return [];
-  const found = (await cluster.listMetadata(apiVersion, kind)).filter(matches);
-  const read = found.map(({ metadata: { name, namespace } }) =>
+  const matchingObjects = (await cluster.listMetadata(apiVersion, kind)).filter(matches);
+  const read = matchingObjects.map(({ metadata: { name, namespace } }) =>
     cluster.read({ apiVersion, kind, metadata: { name, namespace } }),
   );
   return (await Promise.all(read)).filter((each) => each !== undefined);

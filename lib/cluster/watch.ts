@@ -33,7 +33,7 @@ export async function* watchObjects(
   options: RetryOptions,
   context: Context,
 ): AsyncGenerator<readonly StoredObject[]> {
-  const known = new Map<string, StoredObject>();
+  const objectsByKey = new Map<string, StoredObject>();
   const { apiVersion, kind } = watched;
   // A watch retries without a limit, so only the pauses of the options apply.
   const endless = { ...options, attempts: Infinity, longestWait: Infinity };
@@ -44,20 +44,20 @@ export async function* watchObjects(
     try {
       if (version === undefined) {
         const { items, resourceVersion } = await watched.list();
-        known.clear();
-        for (const item of items) known.set(keyOf(item), { ...item, apiVersion, kind });
+        objectsByKey.clear();
+        for (const item of items) objectsByKey.set(keyOf(item), { ...item, apiVersion, kind });
         version = resourceVersion;
-        yield [...known.values()];
+        yield [...objectsByKey.values()];
       }
       for await (const changes of readChanges(watched, version, context)) {
         budget = new RetryBudget(endless, context);
         for (const { type, object } of changes) {
           if (type === 'ERROR') throw explainError(object, kind);
           version = textOf(object.metadata.resourceVersion) ?? version;
-          if (type === 'DELETED') known.delete(keyOf(object));
-          else if (type !== 'BOOKMARK') known.set(keyOf(object), object);
+          if (type === 'DELETED') objectsByKey.delete(keyOf(object));
+          else if (type !== 'BOOKMARK') objectsByKey.set(keyOf(object), object);
         }
-        if (changes.some(({ type }) => type !== 'BOOKMARK')) yield [...known.values()];
+        if (changes.some(({ type }) => type !== 'BOOKMARK')) yield [...objectsByKey.values()];
       }
       // Servers end each watch after a while.
       throw new TransientError('server-error', `the watch of ${kind} has ended`, {});

@@ -163,27 +163,27 @@ function readCredential(output: string, command: string, apiVersion: unknown): P
   const status = isFields(answered['status']) ? answered['status'] : {};
   const [token, certificate, key] = ['token', 'clientCertificateData', 'clientKeyData'].map((name) => status[name]);
   const expires = Date.parse(String(status['expirationTimestamp']));
-  const found = {
+  const credentials = {
     ...(typeof token === 'string' && token !== '' && { token: token.trim() }),
     ...(typeof certificate === 'string' && typeof key === 'string' && { certificate, key }),
   };
-  if (Object.keys(found).length === 0)
+  if (Object.keys(credentials).length === 0)
     throw failure(`${command} returned neither a token nor a certificate with its key`);
-  return { ...found, ...(!Number.isNaN(expires) && { expires }) };
+  return { ...credentials, ...(!Number.isNaN(expires) && { expires }) };
 }
 
 function clusterInfo(cluster: Fields): Fields {
   const names = ['server', 'tls-server-name', 'insecure-skip-tls-verify', 'certificate-authority-data', 'proxy-url'];
-  const known = names.filter((name) => cluster[name] !== undefined).map((name) => [name, cluster[name]]);
-  return { ...Object.fromEntries(known), ...extensionOf(cluster) } as Fields;
+  const entries = names.filter((name) => cluster[name] !== undefined).map((name) => [name, cluster[name]]);
+  return { ...Object.fromEntries(entries), ...extensionOf(cluster) } as Fields;
 }
 
 function extensionOf(cluster: Fields): Fields {
   const { extensions } = cluster;
-  const found = (Array.isArray(extensions) ? extensions : [])
+  const extension = (Array.isArray(extensions) ? extensions : [])
     .filter(isFields)
     .find(({ name }) => name === 'client.authentication.k8s.io/exec');
-  return found ? { config: found['extension'] } : {};
+  return extension ? { config: extension['extension'] } : {};
 }
 
 function failure(

@@ -110,15 +110,15 @@ export async function loadKubeconfig({
   const home = environment['HOME'] || environment['USERPROFILE'];
   const listed = (environment['KUBECONFIG'] ?? '').split(delimiter).filter((name) => name !== '');
   const places = kubeconfig ? [kubeconfig] : listed.length > 0 ? listed : home ? [join(home, '.kube', 'config')] : [];
-  const found: { file: string; config: Kubeconfig }[] = [];
+  const kubeconfigs: { file: string; config: Kubeconfig }[] = [];
   for (const file of places) {
     // As in kubectl, files of KUBECONFIG may be missing, but a file that the user named must exist.
     const config = await readKubeconfig(file, kubeconfig !== undefined && kubeconfig !== '');
-    if (config) found.push({ file, config });
+    if (config) kubeconfigs.push({ file, config });
   }
   return {
-    config: mergeKubeconfigs(found.map(({ config }) => config)),
-    files: found.map(({ file }) => file),
+    config: mergeKubeconfigs(kubeconfigs.map(({ config }) => config)),
+    files: kubeconfigs.map(({ file }) => file),
     places: places.length > 0 ? places : ['~/.kube/config (and HOME is not set)'],
   };
 }

@@ -34,8 +34,11 @@ export async function logIn(
 ): Promise<Login> {
   const { exec, tokenFile, token, 'auth-provider': provider } = user;
   if (isFields(exec)) {
-    const known = { ...cluster, ...(authority && { 'certificate-authority-data': authority.toString('base64') }) };
-    const { expires = Infinity, ...plugin } = await runCredentialPlugin(exec, known, options, context);
+    const clusterWithAuthority = {
+      ...cluster,
+      ...(authority && { 'certificate-authority-data': authority.toString('base64') }),
+    };
+    const { expires = Infinity, ...plugin } = await runCredentialPlugin(exec, clusterWithAuthority, options, context);
     return { ...plugin, authorization: authorizationOf(user, plugin.token ?? token), expires };
   }
   if (typeof tokenFile === 'string') {
