@@ -69,8 +69,8 @@ export function listAdditionalMirrors(
     const mirror = formatPlace(place);
     return mirror === source ? [] : [{ pulls: tag === undefined ? 'digest' : 'tag', source, mirrors: [mirror] }];
   });
-  const listFor = (wanted: string): MirroredSource[] =>
-    mirrored.flatMap(({ pulls, ...each }) => (pulls === wanted ? [each] : []));
+  const listFor = (kind: string): MirroredSource[] =>
+    mirrored.flatMap(({ pulls, ...each }) => (pulls === kind ? [each] : []));
   return { digest: listFor('digest'), tag: listFor('tag') };
 }
 
@@ -79,8 +79,8 @@ export async function noteAdditionalImages(images: readonly AdditionalImage[]): 
   for (const { origin, target } of images) {
     if (!origin || target.place.kind !== 'directory') continue;
     const folder = new RootFolder(target.place.root);
-    const known = await readAdditionalImages(folder);
-    await writeTextFile(folder.path, additionalImagesPath, formatAdditionalImages([...known, origin]));
+    const names = await readAdditionalImages(folder);
+    await writeTextFile(folder.path, additionalImagesPath, formatAdditionalImages([...names, origin]));
   }
 }
 
@@ -97,11 +97,11 @@ async function fetchNamed(
     return source;
   };
   const images = names.map(async (text) => {
-    const found = await resolveExtraImage(text, { sourceOf });
-    const { registry, repository, digest } = found;
+    const resolvedReference = await resolveExtraImage(text, { sourceOf });
+    const { registry, repository, digest } = resolvedReference;
     const reference = { registry, repository, digest };
     // Nodes ignore the tag of a name that has a digest too.
-    const named = parseReference(text).digest === undefined ? found : reference;
+    const named = parseReference(text).digest === undefined ? resolvedReference : reference;
     const origin = { ...registries.originalOf(named), digest };
     const name = extraImageTag('', origin).slice(1);
     return { name, digest, source: sourceOf(reference), reference, target: place(name, origin), origin };
@@ -109,7 +109,10 @@ async function fetchNamed(
   return Promise.all(images);
 }
 
-function listLocal(names: readonly string[], { extraImages, found }: ReleaseSource): readonly LocalExtraImage[] {
+function listLocal(
+  names: readonly string[],
+  { extraImages, found: { source } }: ReleaseSource,
+): readonly LocalExtraImage[] {
   for (const text of names) {
     const { registry, repository, tag, digest } = parseReference(text);
     const isNamed = ({ origin }: LocalExtraImage): boolean =>
@@ -117,7 +120,7 @@ function listLocal(names: readonly string[], { extraImages, found }: ReleaseSour
       origin.repository === repository &&
       (digest === undefined ? origin.tag === (tag ?? 'latest') : origin.digest === digest);
     if (extraImages.some(isNamed)) continue;
-    throw new PluginError('not-found', `${found.source.name} does not have ${text} beside the release`, {
+    throw new PluginError('not-found', `${source.name} does not have ${text} beside the release`, {
       hint: 'Mirror it to the directory first, together with the release.',
     });
   }

@@ -86,9 +86,9 @@ export async function noteRepository(
   for (const { target, isRelease } of images) {
     if (!isRelease || target.place.kind !== 'directory') continue;
     const folder = new RootFolder(target.place.root);
-    const known = await readReleaseRepositories(folder);
-    if ((known.get(digest) ?? usualRepository) === published) continue;
-    const text = formatReleaseRepositories(new Map([...known, [digest, published]]));
+    const repositories = await readReleaseRepositories(folder);
+    if ((repositories.get(digest) ?? usualRepository) === published) continue;
+    const text = formatReleaseRepositories(new Map([...repositories, [digest, published]]));
     await writeTextFile(folder.path, repositoriesPath, text);
   }
 }

@@ -151,10 +151,10 @@ async function load(
   context.log('info', `reading the release ${name}`);
   const written =
     configFolder === undefined ? [] : await readConfigFolder(new RootFolder(configFolder), '', context.signal);
-  const known = mergeSignatures([source.signatures, readAllSignatures(written)]);
+  const signatures = mergeSignatures([source.signatures, readAllSignatures(written)]);
   // A directory or bundle with the signature needs no network. One that oc wrote may lack it.
-  const offline = source.isLocal && (known.has(descriptor.digest) || trust.allowUnsigned);
-  return loadRelease(source.found, source.wanted, { ...trust, known, fetchFile, offline }, context);
+  const offline = source.isLocal && (signatures.has(descriptor.digest) || trust.allowUnsigned);
+  return loadRelease(source.found, source.wanted, { ...trust, known: signatures, fetchFile, offline }, context);
 }
 
 async function carryOut(

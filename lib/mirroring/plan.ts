@@ -104,7 +104,7 @@ export async function runMirror(
     stores.map(({ group, store }, index) => ({
       store,
       images: copies[index] ?? [],
-      copy: async (wanted) => {
+      copy: async (images) => {
         const sources = sourcesOf(group);
         const counting = { ...context, onEvent: tally.listenTo(index) };
         const copying = {
@@ -112,9 +112,9 @@ export async function runMirror(
           mountFrom: (blob: Descriptor) => [...new Set([...sources, ...filled.having(blob, group.place)])],
           moverOf: moversOf(store, group, options, counting),
         };
-        await copyImages(wanted, store, copying, counting);
+        await copyImages(images, store, copying, counting);
         await store.close();
-        filled.add(group.place, wanted);
+        filled.add(group.place, images);
       },
     })),
     options.guard,

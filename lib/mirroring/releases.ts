@@ -34,11 +34,11 @@ export async function listReleases(
   const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
   const options = { graphUrl, cluster, fetchFile: registries.fetchFile };
   if (minor !== undefined) await requirePatch(minor, arch ?? cluster?.arch ?? 'x86_64', options, context);
-  const found = path
+  const updatePath = path
     ? await resolveUpdatePath(path, arch, options, context)
     : range && (await resolveChannelRange(range, arch, options, context));
-  if (!found) return await expandBundles(releases, context);
-  const { steps, channels } = found;
+  if (!updatePath) return await expandBundles(releases, context);
+  const { steps, channels } = updatePath;
   const isPath = path !== undefined || range?.shortestPath === true;
   const versions = steps.map(({ version }) => version).join(isPath ? ' → ' : ', ');
   const message = `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`;
@@ -81,16 +81,16 @@ async function readBundle(path: string, context: Context): Promise<ReachableRele
 }
 
 async function readDirectory(path: string, arch: Architecture, context: Context): Promise<ReachableRelease[]> {
-  const known = await readReleaseRepositories(new RootFolder(path));
+  const repositories = await readReleaseRepositories(new RootFolder(path));
   await using opened = await openLocation({ kind: 'directory', path }, context);
   const content = opened.repository(releaseRepository);
   const releases: ReachableRelease[] = [];
   for (const tag of (await content?.tags()) ?? []) {
-    const wanted = parseReleaseTag(tag);
-    if (!content || wanted?.arch !== arch) continue;
+    const taggedRelease = parseReleaseTag(tag);
+    if (!content || taggedRelease?.arch !== arch) continue;
     const descriptor = await content.resolve(tag);
-    const repository = known.get(descriptor.digest) ?? usualRepository;
-    releases.push(await readPayload(content, descriptor, { ...wanted, repository }, context));
+    const repository = repositories.get(descriptor.digest) ?? usualRepository;
+    releases.push(await readPayload(content, descriptor, { ...taggedRelease, repository }, context));
   }
   return releases;
 }

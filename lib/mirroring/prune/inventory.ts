@@ -59,8 +59,8 @@ export async function readInventory(
 ): Promise<Inventory> {
   const repositories = new Map<string, PrunedRepository>();
   const open = async (place: Place): Promise<PrunedRepository> => {
-    const known = repositories.get(formatPlace(place));
-    if (known) return known;
+    const openedRepository = repositories.get(formatPlace(place));
+    if (openedRepository) return openedRepository;
     const repository = new PrunedRepository(place, registries, context);
     repositories.set(formatPlace(place), repository);
     await repository.readTags();
@@ -81,20 +81,20 @@ export async function readInventory(
       else broken.push(releaseTag(named.version, named.arch));
     }
   }
-  const known = new Set(releases.map(({ images: [own] }) => own?.tag));
+  const releaseTags = new Set(releases.map(({ images: [own] }) => own?.tag));
   const present = new Set([...releases.map(({ tag }) => tag), ...broken]);
   const formerOf = (tag: string, name: string): NamedVersion | undefined => {
     const release = releaseOfTag(tag, name, destination);
     return release && !present.has(releaseTag(release.version, release.arch)) ? release : undefined;
   };
-  const found = releases.map(({ own, ...release }) => ({
+  const storedReleases = releases.map(({ own, ...release }) => ({
     ...release,
     images: release.images.map((image) => ({ ...image, formerTags: listFormerTags(image, formerOf) })),
-    otherTag: findOtherTag(release, own, known),
+    otherTag: findOtherTag(release, own, releaseTags),
   }));
   const opened = [...repositories.values()];
   const formerGraphData = opened.flatMap((repository) => findGraphData(repository, destination, formerOf));
-  return { repositories: opened, releases: found, formerGraphData, unreadable: broken };
+  return { repositories: opened, releases: storedReleases, formerGraphData, unreadable: broken };
 }
 
 type NamedVersion = Pick<StoredRelease, 'version' | 'arch'>;
@@ -122,10 +122,10 @@ function listFormerTags(
 function findOtherTag(
   { digest, children }: FoundRelease,
   { tags }: PrunedRepository,
-  known: ReadonlySet<string | undefined>,
+  releaseTags: ReadonlySet<string | undefined>,
 ): string | undefined {
   const roots = [digest, ...children];
-  return [...tags.keys()].find((tag) => !known.has(tag) && roots.some((each) => tags.get(tag) === each));
+  return [...tags.keys()].find((tag) => !releaseTags.has(tag) && roots.some((each) => tags.get(tag) === each));
 }
 
 type FoundImage = Omit<StoredImage, 'formerTags'>;
@@ -146,8 +146,8 @@ async function readRelease(
   context: Context,
 ): Promise<PayloadImages | undefined> {
   try {
-    const wanted = { version, arch, repository: usualRepository };
-    const { images, children } = await readPayload(store, await store.resolve(digest), wanted, context);
+    const expectedRelease = { version, arch, repository: usualRepository };
+    const { images, children } = await readPayload(store, await store.resolve(digest), expectedRelease, context);
     const components = new Map([...images].map(([name, image]) => [name, image.digest] as const));
     const tag = releaseTag(version, arch);
     return { version, arch, tag, digest, children: children.map((child) => child.digest), components };

@@ -139,7 +139,7 @@ function checkKept(
     .map(({ store }) => store.name)
     .slice(0, 1)
     .join('');
-  const known = releases.toSorted((a, b) => compareVersions(a.version, b.version)).map(({ tag }) => tag);
+  const tags = releases.toSorted((a, b) => compareVersions(a.version, b.version)).map(({ tag }) => tag);
   for (const each of keep) {
     const damaged = broken.find((tag) => tag === each || parseReleaseTag(tag)?.version === each);
     if (damaged !== undefined) {
@@ -149,7 +149,7 @@ function checkKept(
     }
     if (releases.some(({ version, tag }) => version === each || tag === each)) continue;
     throw new PluginError('not-found', `${where === '' ? 'the target' : where} has no release ${each} to keep`, {
-      hint: known.length > 0 ? `It has ${nameSome(known, 10)}.` : 'Check the repository.',
+      hint: tags.length > 0 ? `It has ${nameSome(tags, 10)}.` : 'Check the repository.',
     });
   }
 }

@@ -77,17 +77,17 @@ export async function planRepository(
   const recorded = records.flatMap((record) =>
     record.tags.filter((tag) => record.manifests.some((digest) => digest === tags.get(tag))),
   );
-  const known = new Set([
+  const ownTags = new Set([
     ...records.map(({ tag }) => tag),
     ...recorded,
     ...own.flatMap(({ tag, formerTags }) => [tag ?? [], formerTags].flat()),
   ]);
   const attached = [...tags].flatMap(([tag, digest]) => {
     const subject = attachedTo(tag);
-    return subject && !known.has(tag) ? [{ tag, digest, subject }] : [];
+    return subject && !ownTags.has(tag) ? [{ tag, digest, subject }] : [];
   });
   const attachedTags = new Set(attached.map(({ tag }) => tag));
-  const others = [...tags].filter(([tag]) => !known.has(tag) && !attachedTags.has(tag));
+  const others = [...tags].filter(([tag]) => !ownTags.has(tag) && !attachedTags.has(tag));
   const inUse: StoredImage[] = [];
   for (const image of removed) {
     const below = await repository.reach([image.digest]);
@@ -124,7 +124,7 @@ export async function planRepository(
   const keptTags = new Set(own.filter(isKept).flatMap(({ tag }) => tag ?? []));
   const keptImages = new Set([...keptTags].map((tag) => tags.get(tag)));
   const isSpare = (tag: string, digest: Digest): boolean =>
-    repository.place.kind === 'directory' && known.has(tag) && !keptTags.has(tag) && keptImages.has(digest);
+    repository.place.kind === 'directory' && ownTags.has(tag) && !keptTags.has(tag) && keptImages.has(digest);
   const going = new Map([...candidates].filter(([digest]) => !kept.has(digest)));
   const keptBlobs = blobsIn(kept.values());
   const blobs = new Map([...blobsIn(going.values())].filter(([digest]) => !keptBlobs.has(digest)));

@@ -50,26 +50,26 @@ export class PrunedRepository {
 
   /** Returns the manifests that are reachable from some digests, with their digests. Missing manifests are left out. */
   async reach(roots: Iterable<Digest>): Promise<Map<Digest, ReadManifest>> {
-    const found = new Map<Digest, ReadManifest>();
+    const manifests = new Map<Digest, ReadManifest>();
     const visit = async (digest: Digest): Promise<void> => {
-      if (found.has(digest)) return;
+      if (manifests.has(digest)) return;
       const read = await this.#read(digest);
-      if (!read || found.has(digest)) return;
-      found.set(digest, read);
+      if (!read || manifests.has(digest)) return;
+      manifests.set(digest, read);
       const below = childrenOf(read.manifest).filter(isManifest);
       await Promise.all(below.map((child) => visit(child.digest)));
     };
     await Promise.all([...new Set(roots)].map(visit));
-    return found;
+    return manifests;
   }
 
   /** Like reach, for images that stay. Throws `incomplete` if one is corrupt, because its content would be unknown. */
   async reachKept(roots: Iterable<Digest>): Promise<Map<Digest, ReadManifest>> {
     const all = [...roots];
-    const found = await this.reach(all);
-    const below = [...found.values()].flatMap(({ manifest }) => childrenOf(manifest).map(({ digest }) => digest));
+    const manifests = await this.reach(all);
+    const below = [...manifests.values()].flatMap(({ manifest }) => childrenOf(manifest).map(({ digest }) => digest));
     const corrupt = [...all, ...below].find((digest) => this.#corrupt.has(digest));
-    if (corrupt === undefined) return found;
+    if (corrupt === undefined) return manifests;
     throw new PluginError('incomplete', `the manifest ${corrupt} in ${this.store.name} is corrupt, and it stays`, {
       hint: 'Mirror its release again, and then prune.',
     });
@@ -103,9 +103,9 @@ export class PrunedRepository {
 
   /** Returns the manifests that the registry kept, because it called them missing when they were to be removed. */
   async findUndeleted(manifests: readonly Digest[]): Promise<Digest[]> {
-    const left = manifests.filter((digest) => this.place.kind === 'registry' && !this.#deleted.has(digest));
-    const found = await Promise.all(left.map((digest) => this.store.resolve(digest).catch(ignoreUnreadable)));
-    return left.filter((_, index) => found[index] !== undefined);
+    const candidates = manifests.filter((digest) => this.place.kind === 'registry' && !this.#deleted.has(digest));
+    const roots = await Promise.all(candidates.map((digest) => this.store.resolve(digest).catch(ignoreUnreadable)));
+    return candidates.filter((_, index) => roots[index] !== undefined);
   }
 
   /** Removes the folders of a repository in a directory if nothing is left in them. */
@@ -114,9 +114,9 @@ export class PrunedRepository {
   }
 
   #read(digest: Digest): Promise<ReadManifest | undefined> {
-    const known = this.#manifests.get(digest) ?? this.#fetch(digest);
-    this.#manifests.set(digest, known);
-    return known;
+    const manifest = this.#manifests.get(digest) ?? this.#fetch(digest);
+    this.#manifests.set(digest, manifest);
+    return manifest;
   }
 
   async #fetch(digest: Digest): Promise<ReadManifest | undefined> {
@@ -145,22 +145,22 @@ async function removeFromRegistry(registry: Registry, { manifests, tags }: Remov
     const removed = await removeManifests(registry, manifests);
     all.push(...removed);
     // Some registries, such as Quay, remove the tags at once, and a manifest under its digest later.
-    const left = await find(tag ?? removed[0]);
-    if (!left) return all;
+    const remainingManifest = await find(tag ?? removed[0]);
+    if (!remainingManifest) return all;
     if (attempt === 2) {
-      const message = `${registry.name} still has ${left.digest}, although it answered that it deleted it`;
+      const message = `${registry.name} still has ${remainingManifest.digest}, although it answered that it deleted it`;
       const hint = 'Remove the releases with the tools of the registry.';
       throw new PluginError('unsupported', message, { hint });
     }
     // Some registries keep a tag, and what it leads to, until the tag is deleted too.
-    if (!(await registry.exists(left))) await Promise.all(tags.map((each) => registry.remove(each)));
+    if (!(await registry.exists(remainingManifest))) await Promise.all(tags.map((each) => registry.remove(each)));
   }
 }
 
 /** Removes manifests. Returns the manifests that the registry had. */
 async function removeManifests(registry: Registry, manifests: readonly Digest[]): Promise<Digest[]> {
   const removed: Digest[] = [];
-  for (let left = manifests; left.length > 0;) {
+  for (let remaining = manifests; remaining.length > 0;) {
     const refused: Digest[] = [];
     let failure: unknown;
     const remove = async (digest: Digest): Promise<void> => {
@@ -171,10 +171,10 @@ async function removeManifests(registry: Registry, manifests: readonly Digest[])
         failure = error;
       }
     };
-    await Promise.all(left.map(remove));
+    await Promise.all(remaining.map(remove));
     // Some registries, such as Harbor and zot, refuse to remove a manifest before the lists of it.
-    if (refused.length === left.length) throw failure;
-    left = refused;
+    if (refused.length === remaining.length) throw failure;
+    remaining = refused;
   }
   return removed;
 }
