@@ -41,11 +41,11 @@ export async function readBundleTags(
   const files = new Set(await content.tags());
   const tags = new Map<string, Digest>();
   for (const [tag, digest] of expected) {
-    const found = files.has(tag) ? await resolveTag(content, tag) : undefined;
-    if (found !== undefined && found !== digest) {
-      throw new PluginError('invalid-bundle', `${path}: the tag ${tag} leads to ${found} instead of ${digest}`);
+    const taggedDigest = files.has(tag) ? await resolveTag(content, tag) : undefined;
+    if (taggedDigest !== undefined && taggedDigest !== digest) {
+      throw new PluginError('invalid-bundle', `${path}: the tag ${tag} leads to ${taggedDigest} instead of ${digest}`);
     }
-    const error = found ? undefined : await findFault(content, digest);
+    const error = taggedDigest ? undefined : await findFault(content, digest);
     if (error) context.log('warn', `the tag ${tag} is left out: ${error.message}`);
     else tags.set(tag, digest);
   }

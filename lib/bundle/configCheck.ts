@@ -168,9 +168,9 @@ function judgeSignatureFile(
     if (verified.length > 0 && !list.every((bytes) => verified.some((each) => each.bytes.equals(bytes)))) {
       return refuse('corrupt', `is corrupt: it has a signature of ${digest} that no trusted key made`);
     }
-    const known = digests.get(digest) ?? objects.map(annotatedVersion).find((each) => each !== undefined);
+    const version = digests.get(digest) ?? objects.map(annotatedVersion).find((each) => each !== undefined);
     const signer = (verified[0] ?? metadata.signatures[digest]?.[0])?.fingerprint ?? '';
-    manifests.push(signatureConfigMap(digest, list, { version: known, signer }));
+    manifests.push(signatureConfigMap(digest, list, { version, signer }));
   }
   const [only] = manifests;
   const isAsWritten = manifests.length === 1 && only?.path === path && formatManifest(only.object) === text;

@@ -93,8 +93,8 @@ export async function listMissingBlobs({
   metadata,
 }: Pick<Bundle, 'content' | 'metadata'>): Promise<BlobRecord[]> {
   const blobs = metadata.base?.blobs ?? [];
-  const found = await Promise.all(blobs.map((blob) => content.exists(descriptorOf(blob))));
-  return blobs.filter((_, index) => found[index] !== true);
+  const presence = await Promise.all(blobs.map((blob) => content.exists(descriptorOf(blob))));
+  return blobs.filter((_, index) => presence[index] !== true);
 }
 
 /** Returns the hint for a delta bundle without its base. */

@@ -99,9 +99,9 @@ async function compareSidecars(path: string, own: BundleIdentity): Promise<void>
   ];
   for (const [file, stated] of noted)
     for (const [field, what] of identityFields) {
-      const [wanted, actual] = [stated[field], own[field]];
-      if (wanted === undefined || wanted === actual) continue;
-      const message = `${file} states the ${what} ${wanted}, and ${path} has ${actual ?? ''}`;
+      const [expected, actual] = [stated[field], own[field]];
+      if (expected === undefined || expected === actual) continue;
+      const message = `${file} states the ${what} ${expected}, and ${path} has ${actual ?? ''}`;
       const hint = `One of the two belongs to another bundle, or is corrupt. Use neither before you know which.`;
       throw new PluginError('digest-mismatch', message, { hint });
     }

@@ -38,8 +38,8 @@ export async function resolveExtraImage(
   const { registry, repository, digest, ...named } = parseReference(pullspec);
   const tag = named.tag ?? (digest ? undefined : 'latest');
   const source = origin.sourceOf({ registry, repository, digest });
-  const found = await source.resolve(digest ?? tag ?? '');
-  return { registry, repository, tag, digest: found.digest };
+  const descriptor = await source.resolve(digest ?? tag ?? '');
+  return { registry, repository, tag, digest: descriptor.digest };
 }
 
 /** Returns the extra images that are neither a release image nor a component of one of the releases. */
@@ -118,8 +118,8 @@ export function listNamedImages({
     { name: `${each.prefix}release`, pullspec: each.release },
     ...Object.entries(each.components).map(([name, pullspec]) => ({ name: `${each.prefix}${name}`, pullspec })),
   ]);
-  const known = new Set(named.map(({ pullspec }) => pullspec));
-  const others = [...new Set(images)].filter((pullspec) => !known.has(pullspec));
+  const namedPullspecs = new Set(named.map(({ pullspec }) => pullspec));
+  const others = [...new Set(images)].filter((pullspec) => !namedPullspecs.has(pullspec));
   return [...named, ...others.map((pullspec) => ({ name: pullspec, pullspec }))];
 }
 

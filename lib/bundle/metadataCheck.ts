@@ -68,18 +68,18 @@ export function checkBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<
 export function checkSignatures(
   { described, metadata }: Pick<Bundle, 'described' | 'metadata'>,
   release: Release | undefined,
-  known: SignaturesByDigest,
+  signaturesByDigest: SignaturesByDigest,
   good: readonly VerifiedSignature[],
   reported: readonly Digest[],
 ): Problem[] {
   const inRelease = release && new Set<string>([release.digest, ...release.children.map(({ digest }) => digest)]);
   const absent = Object.keys(metadata.signatures).filter(
-    (digest) => !known.has(digest as Digest) && !reported.includes(digest as Digest),
+    (digest) => !signaturesByDigest.has(digest as Digest) && !reported.includes(digest as Digest),
   );
   const unlisted = good.filter(
     ({ digest, fingerprint, bytes }) =>
       described &&
-      known.get(digest)?.some((each) => each.equals(bytes)) &&
+      signaturesByDigest.get(digest)?.some((each) => each.equals(bytes)) &&
       !metadata.signatures[digest]?.some((record) => record.fingerprint === fingerprint),
   );
   return [

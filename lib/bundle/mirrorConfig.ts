@@ -96,8 +96,8 @@ function rebuildSet(
   // Earlier versions had one name for all mirror sets.
   const shared = kind === 'itms' ? [] : [sharedMirrorSetManifest(kind, sources)];
   const manifests = [mirrorSetManifest(kind, sources), ...shared];
-  const found = manifests.find((each) => each.path === path);
-  return found ? { manifest: found, registries: [...new Set(registries)] } : 'has another name than its content';
+  const manifest = manifests.find((each) => each.path === path);
+  return manifest ? { manifest, registries: [...new Set(registries)] } : 'has another name than its content';
 }
 
 function rebuildService({ spec }: UnknownObject): MirrorManifest | string {

@@ -20,22 +20,22 @@ export async function openBundle(path: string, context: Context, options: OpenBu
   if (options.onMedium) return openTar(path, options, context);
   const split = await findSplit(path);
   if (split !== undefined) return openTar(split, options, context);
-  const found = await stat(path).catch(async (cause: unknown) => {
+  const stats = await stat(path).catch(async (cause: unknown) => {
     const isMissing = ['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '');
     if (isMissing) refuseRelease(path, cause);
     const message = isMissing ? nameMissing(path) : `${path} cannot be read: ${messageOf(cause)}`;
     throw new PluginError('not-readable', message, { hint: isMissing ? await lookAround(path) : undefined, cause });
   });
-  if (found.isDirectory()) {
+  if (stats.isDirectory()) {
     const only = await findOnlyTar(path);
     return only === undefined ? openDirectory(path, context, options) : openTar(only, options, context);
   }
-  if (!found.isFile() && !found.isBlockDevice()) {
+  if (!stats.isFile() && !stats.isBlockDevice()) {
     throw new PluginError('not-readable', `${path} is neither a file nor a folder nor a block device`, {
       hint: 'A pipe cannot be read from the end: write the bundle to a file first.',
     });
   }
-  if (found.isFile() && found.size === 0) {
+  if (stats.isFile() && stats.size === 0) {
     throw new PluginError('invalid-bundle', `${path} is an empty file`, {
       hint: 'Copy the bundle again from its source.',
     });

@@ -24,8 +24,8 @@ export async function openTar(
 
 /** Opens a bundle in a tar on another machine. Throws what openTar throws, and the errors of reading. */
 export async function openRemoteTar(path: string, file: ArchiveFile, context: Context): Promise<Bundle> {
-  const found = { path, volumes: [{ path, size: file.size }], severed: [] };
-  return readBundle(path, await Archive.openFile(found, file, context, true), false, context);
+  const foundArchive = { path, volumes: [{ path, size: file.size }], severed: [] };
+  return readBundle(path, await Archive.openFile(foundArchive, file, context, true), false, context);
 }
 
 /** Returns the bundle in an archive. Closes the archive if it has none. */

@@ -9,10 +9,10 @@ import { partialOf } from '../content/archive/unfinished.ts';
  * `not-writable`.
  */
 export async function checkFolder(path: string, isDryRun = false): Promise<void> {
-  const found = await stat(path).catch(() => lstat(path).catch(() => undefined));
-  if (found?.isDirectory()) return;
-  if (!found) return isDryRun ? undefined : checkFolderCreatable(path);
-  const what = found.isSymbolicLink() ? 'is a link to a folder that does not exist' : 'is not a folder';
+  const stats = await stat(path).catch(() => lstat(path).catch(() => undefined));
+  if (stats?.isDirectory()) return;
+  if (!stats) return isDryRun ? undefined : checkFolderCreatable(path);
+  const what = stats.isSymbolicLink() ? 'is a link to a folder that does not exist' : 'is not a folder';
   throw new PluginError('not-writable', `${path} ${what}`, {
     hint: 'Choose another output folder.',
     settings: ['output'],

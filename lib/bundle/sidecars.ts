@@ -66,8 +66,8 @@ export async function removeLeftovers(path: string): Promise<void> {
   const journal = `${path}.partial.journal`;
   const isUnfinished = await isBegun(path);
   const leftovers = isUnfinished ? sidecars : [...sidecars, journal];
-  const found = await Promise.all([lock, ...leftovers].map(exists));
-  if (!found.includes(true)) return;
+  const presence = await Promise.all([lock, ...leftovers].map(exists));
+  if (!presence.includes(true)) return;
   try {
     await using _lock = await takeLock(lock, path);
     for (const leftover of leftovers) await rm(leftover, { force: true });

@@ -28,13 +28,13 @@ export interface VerifyTrust {
 /** Returns problems for the images of a multi-architecture release that have signatures, but none by a trusted key. */
 export function findUnsigned(
   release: Release | undefined,
-  known: SignaturesByDigest,
+  signaturesByDigest: SignaturesByDigest,
   good: readonly VerifiedSignature[],
   { allowUnsigned }: Pick<VerifyTrust, 'allowUnsigned'>,
 ): Problem[] {
   if (allowUnsigned) return [];
   return (release?.children ?? [])
-    .filter(({ digest }) => known.has(digest) && !good.some((each) => each.digest === digest))
+    .filter(({ digest }) => signaturesByDigest.has(digest) && !good.some((each) => each.digest === digest))
     .map(({ digest }) => {
       const message = `${digest}, an image of the release, has signatures, but none by a trusted key`;
       return describeProblem('untrusted', 'signature', digest, message);
@@ -43,13 +43,13 @@ export function findUnsigned(
 
 /** Returns the valid signatures of other releases in a mirror directory with several releases. */
 export async function verifyUntrusted(
-  known: SignaturesByDigest,
+  signaturesByDigest: SignaturesByDigest,
   own: ReadonlyMap<Digest, unknown>,
   releases: readonly Release[],
   trust: VerifyTrust,
   context: Context,
 ): Promise<VerifiedSignature[]> {
-  const others = [...known].filter(([digest]) => !own.has(digest));
+  const others = [...signaturesByDigest].filter(([digest]) => !own.has(digest));
   if (others.length === 0) return [];
   const keys = releases.flatMap((release) => release.verification.keys);
   const keyring = await loadKeyring(
@@ -78,7 +78,7 @@ interface SignedSubject {
 export async function verifySignatures(
   bundle: Bundle,
   subjects: readonly SignedSubject[],
-  known: SignaturesByDigest,
+  signaturesByDigest: SignaturesByDigest,
   trust: VerifyTrust,
   context: Context,
 ): Promise<{ signatures: VerifiedSignature[]; problems: Problem[] }> {
@@ -96,7 +96,7 @@ export async function verifySignatures(
       ([digest]) => own.has(digest) || (isLast && !all.has(digest)),
     );
     const metadata = { ...bundle.metadata, signatures: Object.fromEntries(listed) };
-    const judged = await verifyRelated({ ...bundle, metadata }, subject, known, trust, context);
+    const judged = await verifyRelated({ ...bundle, metadata }, subject, signaturesByDigest, trust, context);
     signatures.push(...judged.signatures);
     problems.push(...judged.problems);
   }
@@ -106,7 +106,7 @@ export async function verifySignatures(
 async function verifyRelated(
   bundle: Bundle,
   { digest, release }: SignedSubject,
-  known: SignaturesByDigest,
+  signaturesByDigest: SignaturesByDigest,
   trust: VerifyTrust,
   context: Context,
 ): Promise<{ signatures: VerifiedSignature[]; problems: Problem[] }> {
@@ -115,7 +115,7 @@ async function verifyRelated(
   const signatures: VerifiedSignature[] = [];
   const problems: Problem[] = [];
   const stores = trust.store === undefined ? [] : [trust.store];
-  const options = { keyring, known: known.get(digest) ?? [], stores, fetchFile: trust.fetchFile };
+  const options = { keyring, known: signaturesByDigest.get(digest) ?? [], stores, fetchFile: trust.fetchFile };
   try {
     signatures.push(...(await verifyRelease(digest, options, context)));
   } catch (error) {
@@ -124,16 +124,16 @@ async function verifyRelated(
     else problems.push(describeProblem(error.code, 'signature', digest, error.message, error.hint));
   }
   for (const child of release?.children ?? []) {
-    const own = known.get(child.digest) ?? [];
+    const own = signaturesByDigest.get(child.digest) ?? [];
     const { good } = await collectSignatures(child.digest, { ...options, known: own, stores: [] }, context);
     signatures.push(...good);
   }
-  problems.push(...findUnsigned(release, known, signatures, trust));
+  problems.push(...findUnsigned(release, signaturesByDigest, signatures, trust));
   return {
     signatures,
     problems: [
       ...problems,
-      ...checkSignatures(bundle, release, known, signatures, problems.length === 0 ? [] : [digest]),
+      ...checkSignatures(bundle, release, signaturesByDigest, signatures, problems.length === 0 ? [] : [digest]),
     ],
   };
 }

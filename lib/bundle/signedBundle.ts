@@ -48,16 +48,16 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     const config = await readBundledConfig(bundle, context);
     refuse(bundle, config.problems);
     requireListing(bundle);
-    const known = config.signatures;
-    const releases = await checkReleases({ path, metadata, content, signatures: known }, trust, context);
+    const releases = await checkReleases({ path, metadata, content, signatures: config.signatures }, trust, context);
     checkExtraImages(bundle, trust);
     const { release } = releases.at(-1) ?? releases[0];
     const payloads = releases.map((each) => each.release);
     const subject = signatureSubjectOf(payloads);
     const signatures = new Map(releases.flatMap((each) => [...each.signatures]));
     const own = [...signatures.values()].flat();
-    for (const each of payloads) refuse(bundle, findUnsigned(each, known, own, trust));
-    const others = form === 'tar' ? [] : await verifyUntrusted(known, subject.digests, payloads, trust, context);
+    for (const each of payloads) refuse(bundle, findUnsigned(each, config.signatures, own, trust));
+    const others =
+      form === 'tar' ? [] : await verifyUntrusted(config.signatures, subject.digests, payloads, trust, context);
     const lenient = trust.allowUnsigned;
     const verdict = judgeConfig(bundle, config, subject, { good: [...own, ...others], lenient });
     refuse(bundle, verdict.problems);
@@ -121,8 +121,8 @@ async function checkRelease(
   trust: VerifyTrust,
   context: Context,
 ): Promise<SignedRelease> {
-  const found = await findRelease({ image: metadata.release }, () => content);
-  const signed = await loadRelease(found, {}, { ...trust, known: signatures, offline: true }, context);
+  const foundRelease = await findRelease({ image: metadata.release }, () => content);
+  const signed = await loadRelease(foundRelease, {}, { ...trust, known: signatures, offline: true }, context);
   refuse({ path }, checkReleaseFacts(metadata, signed.release));
   return signed;
 }

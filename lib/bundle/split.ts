@@ -33,9 +33,9 @@ export function describeVolumes({ name, volumeSize }: Split, size: number): Bund
  * only; undefined for any other path. Throws `not-readable`.
  */
 export async function findSplit(path: string): Promise<string | undefined> {
-  const found = await stat(path).catch(() => undefined);
-  if (found && !found.isDirectory()) return parseVolumeName(path)?.path;
-  if (!found) return (await findArchive(path))?.path;
+  const stats = await stat(path).catch(() => undefined);
+  if (stats && !stats.isDirectory()) return parseVolumeName(path)?.path;
+  if (!stats) return (await findArchive(path))?.path;
   if (await new RootFolder(path).statOf(`v2/${releaseRepository}`)) return undefined;
   const [name, ...others] = await listVolumeSets(path).catch(() => []);
   return name === undefined || others.length > 0 ? undefined : join(path, name);
@@ -45,19 +45,19 @@ export async function findSplit(path: string): Promise<string | undefined> {
  * Returns problems for volumes of a bundle that are missing, that differ in size from its metadata, or that it does not
  * name. Metadata with other volumes than `create` writes is a problem too.
  */
-export function checkVolumes(metadata: BundleMetadata, found: FoundArchive): Problem[] {
+export function checkVolumes(metadata: BundleMetadata, archive: FoundArchive): Problem[] {
   if (!isPlanned(metadata)) {
     const words = `${metadataPath} names volumes that create does not write for ${metadata.size} bytes`;
     return [describeProblem('inconsistent', 'metadata', metadataPath, words, 'Create the bundle again.')];
   }
   // Volumes may be joined to one file.
-  if (found.volumes[0]?.path === found.path) return [];
+  if (archive.volumes[0]?.path === archive.path) return [];
   const { volumes: named } = metadata;
-  const existing = [...found.volumes, ...found.severed];
+  const existing = [...archive.volumes, ...archive.severed];
   const sizes = new Map(existing.map((volume) => [volume.path, volume.size]));
   // Another program may have split the tar. The number of volumes is then unknown.
-  const expected = named ?? (found.severed.length > 0 ? [...found.volumes, undefined] : []);
-  const paths = expected.map((_, index) => volumeName(found.path, index));
+  const expected = named ?? (archive.severed.length > 0 ? [...archive.volumes, undefined] : []);
+  const paths = expected.map((_, index) => volumeName(archive.path, index));
   const missing = expected.flatMap((volume, index) => checkVolume(paths[index] ?? '', volume?.size, sizes));
   const strays = named ? existing.filter(({ path }) => !paths.includes(path)) : [];
   return [
@@ -70,15 +70,15 @@ export function checkVolumes(metadata: BundleMetadata, found: FoundArchive): Pro
 }
 
 /** Compares a volume with its size in the metadata; undefined if it is unknown. */
-function checkVolume(path: string, wanted: number | undefined, sizes: ReadonlyMap<string, number>): Problem[] {
+function checkVolume(path: string, expectedSize: number | undefined, sizes: ReadonlyMap<string, number>): Problem[] {
   const size = sizes.get(path);
   const what = (kind: Problem['kind'], words: string): Problem[] => [
     describeProblem(kind, 'volume', basename(path), `the volume ${path} ${words}`),
   ];
   if (size === undefined) return what('missing', 'is missing');
-  if (wanted === undefined || size === wanted) return [];
-  const words = `has ${size} bytes instead of ${wanted}`;
-  return size < wanted ? what('truncated', `is cut short: it ${words}`) : what('corrupt', words);
+  if (expectedSize === undefined || size === expectedSize) return [];
+  const words = `has ${size} bytes instead of ${expectedSize}`;
+  return size < expectedSize ? what('truncated', `is cut short: it ${words}`) : what('corrupt', words);
 }
 
 /** Returns whether the metadata names the volumes of one tar of its size, as planVolumes does. */

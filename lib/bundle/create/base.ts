@@ -41,12 +41,12 @@ export interface Base extends Omit<BundleBase, 'blobs' | 'images'> {
  */
 export async function readBase(
   request: BaseRequest,
-  wanted: readonly Reference[],
+  references: readonly Reference[],
   origin: BundleOrigin,
   context: Context,
 ): Promise<Base> {
   const base = await readAny(request, origin, context);
-  if (wanted.some(({ digest = '' }) => base.release.endsWith(`@${digest}`))) {
+  if (references.some(({ digest = '' }) => base.release.endsWith(`@${digest}`))) {
     throw new PluginError('usage', `the base is ${base.version}, a release of the delta bundle itself`, {
       hint: 'Give the version that the cluster runs now, or a bundle of it.',
       settings: ['base'],
@@ -101,19 +101,19 @@ function readAny(request: BaseRequest, origin: BundleOrigin, context: Context): 
 /** Reads the manifests of images at a site. Skips unreadable images, such as images of the site itself. */
 async function readHeld({ images, ...base }: HeldImages, origin: BundleOrigin, context: Context): Promise<Base> {
   context.log('info', `reading the manifests of ${images.length} images that the site has`);
-  const known = new Map<string, ReadonlySet<Digest>>();
+  const blobsByImage = new Map<string, ReadonlySet<Digest>>();
   const read = async (image: string): Promise<void> => {
     const { digest, ...reference } = parseReference(image);
     const references = digest ? [{ name: image, tag: '', reference: { ...reference, digest } }] : [];
     try {
       const contents = await gatherContents(references, (each) => origin.sourceOf(each), { onEvent: () => undefined });
-      known.set(image, new Set(contents.blobs.keys()));
+      blobsByImage.set(image, new Set(contents.blobs.keys()));
     } catch (error) {
       context.log('debug', `${image} of the site is not compared: ${asFailure(error).message}`);
     }
   };
   await Promise.all(images.map(read));
-  return { ...base, images: known, blobs: new Set([...known.values()].flatMap((blobs) => [...blobs])) };
+  return { ...base, images: blobsByImage, blobs: new Set([...blobsByImage.values()].flatMap((blobs) => [...blobs])) };
 }
 
 async function readBundle(path: string, context: Context): Promise<Base> {

@@ -87,8 +87,8 @@ export async function settleTasks(all: readonly FetchTask[], total: number): Pro
     if (!isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code)) throw error;
     // A registry that is down has the same error for all remaining content.
     const key = `${source} ${error.code} ${error.message}`;
-    const known = failures.get(key);
-    if (known) for (const name of names) known.names.add(name);
+    const earlierFailure = failures.get(key);
+    if (earlierFailure) for (const name of names) earlierFailure.names.add(name);
     else failures.set(key, { failure: new CopyFailure('source', source, digest, error), names: new Set(names) });
   }
   if (failures.size === 0) return;

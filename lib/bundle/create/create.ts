@@ -73,26 +73,27 @@ export async function createBundle(
 async function create(request: CreateRequest, source: BundleOrigin, context: Context): Promise<CreateResult> {
   const plan = await planBundle(request, source, context);
   if ('outcome' in plan) return plan;
-  const { path, contents, layout, origin, ...found } = plan;
+  const { path, contents, layout, origin, ...details } = plan;
   const { metadata } = layout;
   const bytes = sumSizes(metadata.blobs);
   if (request.site) warnOfSpace(request.site, bytes, context);
-  if (request.dryRun) return { path, outcome: 'planned', metadata, fetched: bytes, ...found };
+  if (request.dryRun) return { path, outcome: 'planned', metadata, fetched: bytes, ...details };
   await using reused = await reuseBundle(path, contents, origin, context);
   const { digests, fetched } = await writeBundle(path, layout, contents, {}, reused ?? origin, context);
   const { digest } = digests;
-  return { path, outcome: 'created', metadata, digest, fetched: fetched - (reused?.reused ?? 0), ...found };
+  return { path, outcome: 'created', metadata, digest, fetched: fetched - (reused?.reused ?? 0), ...details };
 }
 
 /** Reads everything but blobs, and checks it. Returns the finished bundle if there is one. Writes no bundle. */
 async function planBundle(request: CreateRequest, source: BundleOrigin, context: Context) {
   await checkFolder(request.output, request.dryRun);
-  const found: FoundRelease[] = [];
-  for (const each of request.releases) found.push(await findRelease(each, (reference) => source.sourceOf(reference)));
-  const references = found.map(({ reference }) => reference);
-  const wanted = listWanted(request);
+  const foundReleases: FoundRelease[] = [];
+  for (const each of request.releases)
+    foundReleases.push(await findRelease(each, (reference) => source.sourceOf(reference)));
+  const references = foundReleases.map(({ reference }) => reference);
+  const requestedReleases = listWanted(request);
   const gatherFor = (arch: Architecture): Promise<ExtraContent> => gatherExtraContent(request, arch, source, context);
-  const known = wanted && (await gatherFor(wanted.arch));
+  const extraContent = requestedReleases && (await gatherFor(requestedReleases.arch));
   let base = request.base && (await readBase(request.base, references, source, context));
   const pathOf = ({ versions, arch }: WantedReleases): string =>
     join(request.output, bundleName(versions, arch, base?.version));
@@ -105,22 +106,23 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
     if (existing && request.site) warnOfSpace(request.site, sumSizes(existing.metadata.blobs), context);
     return existing && { path, outcome: 'unchanged', fetched: 0, catalogs, ...existing };
   };
-  const existing = known && (await findExisting(pathOf(wanted), known));
+  const existing = extraContent && (await findExisting(pathOf(requestedReleases), extraContent));
   if (existing) {
     checkReleasePath(splitReleases(existing.metadata), context);
-    if (request.site) checkSite(request.site, await readVerifiedPayloads(found, context), known.catalogs, context);
+    if (request.site)
+      checkSite(request.site, await readVerifiedPayloads(foundReleases, context), extraContent.catalogs, context);
     return existing;
   }
 
   const trust = { ...request.trust, known: source.signatures, fetchFile: source.fetchFile };
-  const signed = await loadReleases(found, { ...request, isLocal: source.isLocal }, trust, context);
+  const signed = await loadReleases(foundReleases, { ...request, isLocal: source.isLocal }, trust, context);
   const releases = signed.map(({ release }) => release);
   const { arch } = signed[0].release;
   const named = { versions: releases.map(({ version }) => version), arch };
   let path = pathOf(named);
   // For a release by image, the version is known only now.
-  const additions = known ?? (await gatherFor(arch));
-  const finished = wanted ? undefined : await findExisting(path, additions);
+  const additions = extraContent ?? (await gatherFor(arch));
+  const finished = requestedReleases ? undefined : await findExisting(path, additions);
   const { config, catalogs, origin } = additions;
   const extraImages = selectExtraImages(additions.images, releases);
   checkReleasePath(releases, context);

@@ -62,10 +62,10 @@ export async function checkExisting(
     // The signatures that metadata.json names prove nothing, because anyone can write them.
     const { signatures } = await checkSigned(bundle, trust, context);
     metadata = { ...metadata, signatures: describeSignatures(signatures) };
-    const known = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
-    if (known) {
+    const currentDigest = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
+    if (currentDigest) {
       if (!dryRun) await removeLeftovers(path);
-      return { metadata, digest: known, isRead: false };
+      return { metadata, digest: currentDigest, isRead: false };
     }
     const report = await verifyBundle(bundle, { assumeBase: true }, context);
     if (!report.digest || report.problems.length > 0) {
@@ -108,8 +108,9 @@ function differenceOf(
 ): string | undefined {
   const { images: all, extraImages, size, volumes, base } = metadata;
   const releases = splitReleases(metadata).map(({ release }) => release);
-  const wanted = expected.references.map(formatReference);
-  if (releases.join() !== wanted.join()) return `has ${releases.join(', ')} instead of ${wanted.join(', ')}`;
+  const expectedReleases = expected.references.map(formatReference);
+  if (releases.join() !== expectedReleases.join())
+    return `has ${releases.join(', ')} instead of ${expectedReleases.join(', ')}`;
   const added = expected.extraImages.filter((image) => !all.includes(image));
   const dropped = extraImages.filter((image) => !expected.extraImages.includes(image));
   const images = [

@@ -22,9 +22,9 @@ export async function fillBundle(
   origin: BundleOrigin,
   context: Context,
 ): Promise<{ digests: ArchiveDigests; fetched: number }> {
-  const wanted = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
-  await announcePlan(writer, contents, wanted, origin, context);
-  const completeImages = watchImages(contents.images, wanted, context);
+  const missingBlobs = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
+  await announcePlan(writer, contents, missingBlobs, origin, context);
+  const completeImages = watchImages(contents.images, missingBlobs, context);
   let fetched = 0;
   const fetchBlob = async (blob: StoredBlob): Promise<void> => {
     const { digest, size } = blob.descriptor;
@@ -54,7 +54,7 @@ export async function fillBundle(
   };
 
   const total = contents.images.length;
-  const arrivals = new Map(wanted.map((blob) => [blob.descriptor.digest, startTask(blob)]));
+  const arrivals = new Map(missingBlobs.map((blob) => [blob.descriptor.digest, startTask(blob)]));
   const whole = digestWhole(
     writer,
     async (digest) => void (await arrivals.get(digest)?.task),
@@ -73,7 +73,7 @@ export async function fillBundle(
 async function announcePlan(
   writer: ArchiveWriter,
   { images, blobs }: Contents,
-  wanted: readonly StoredBlob[],
+  missingBlobs: readonly StoredBlob[],
   { held, isLocal = false }: BundleOrigin,
   context: Context,
 ): Promise<void> {
@@ -82,12 +82,14 @@ async function announcePlan(
     bytes += descriptor.size;
     present += writer.place(descriptor.digest)?.present ?? 0;
   }
-  context.onEvent({ kind: 'plan', images: images.length, blobs: wanted.length, bytes, present });
+  context.onEvent({ kind: 'plan', images: images.length, blobs: missingBlobs.length, bytes, present });
   const { folder, free } = await measureFree(writer.name);
   const kept = present === 0 ? '' : `, ${formatBytes(present)} is kept`;
-  const copied = wanted.filter(({ descriptor }) => held?.has(descriptor.digest)).map(({ descriptor }) => descriptor);
+  const copied = missingBlobs
+    .filter(({ descriptor }) => held?.has(descriptor.digest))
+    .map(({ descriptor }) => descriptor);
   const missing = bytes - present - sumSizes(copied);
-  const amount = `${formatBytes(Math.max(0, missing))} in ${wanted.length - copied.length} blobs`;
+  const amount = `${formatBytes(Math.max(0, missing))} in ${missingBlobs.length - copied.length} blobs`;
   const what = `${isLocal ? 'copying' : 'fetching'} ${amount} of ${images.length} images${kept}`;
   context.log('info', `${what}; ${folder} has ${formatBytes(free)} free`);
 }
@@ -95,14 +97,14 @@ async function announcePlan(
 /** Reports each image that has all its blobs. Call the returned function for each fetched blob. */
 function watchImages(
   images: readonly BundleImage[],
-  wanted: readonly StoredBlob[],
+  missingBlobs: readonly StoredBlob[],
   context: Context,
 ): (blob: StoredBlob) => void {
   const missing = new Map(images.map((image) => [image, new Set<StoredBlob>()]));
   const tellIfComplete = (image: BundleImage): void => {
     if (missing.get(image)?.size === 0) context.onEvent({ kind: 'image', name: image.name });
   };
-  for (const blob of wanted) for (const image of blob.images) missing.get(image)?.add(blob);
+  for (const blob of missingBlobs) for (const image of blob.images) missing.get(image)?.add(blob);
   for (const image of images) tellIfComplete(image);
   return (blob) => {
     for (const image of blob.images) if (missing.get(image)?.delete(blob)) tellIfComplete(image);

@@ -49,10 +49,10 @@ export async function planReleases(
 ): Promise<PlannedReleases> {
   const { arch, graphUrl, site, acceptRisk } = place;
   if (range) {
-    const found = await resolveChannelRange(range, arch, { graphUrl, fetchFile }, context);
-    context.log('info', `the releases in ${range.channel}: ${found.steps.map((step) => step.version).join(', ')}`);
-    requireAccepted(found, acceptRisk, context);
-    return listPlanned(found.steps);
+    const updatePath = await resolveChannelRange(range, arch, { graphUrl, fetchFile }, context);
+    context.log('info', `the releases in ${range.channel}: ${updatePath.steps.map((step) => step.version).join(', ')}`);
+    requireAccepted(updatePath, acceptRisk, context);
+    return listPlanned(updatePath.steps);
   }
   const versions = text.split(',');
   const [version = ''] = versions;
@@ -62,12 +62,12 @@ export async function planReleases(
   if (start === undefined) return { versions };
   const path = await resolveUpdatePath({ from: start, to: version }, arch, { graphUrl, fetchFile }, context);
   const { steps, channels } = path;
-  const found = steps.slice(1);
-  if (found.length === 0) throw new PluginError('usage', `${start} and ${version} are the same version`);
+  const updates = steps.slice(1);
+  if (updates.length === 0) throw new PluginError('usage', `${start} and ${version} are the same version`);
   const names = steps.map((step) => step.version).join(' → ');
   context.log('info', `the shortest path of updates in ${channels.join(', ')}: ${names}`);
   requireAccepted(path, acceptRisk, context);
-  return listPlanned(found);
+  return listPlanned(updates);
 }
 
 function listPlanned(steps: readonly PathStep[]): PlannedReleases {

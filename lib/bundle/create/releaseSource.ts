@@ -98,8 +98,7 @@ export async function openReleaseSource(
   // Otherwise 4.12 would be the name of an image.
   const version = isVersion(release) || /^v?\d+\.\d[^/:@]*$/.test(release) ? parseVersion(release) : undefined;
   if (release.startsWith('file://')) {
-    const { name, wanted } = parseLocal(release);
-    return openLocal(fromDir ?? '.', { name, wanted, repository }, context);
+    return openLocal(fromDir ?? '.', { ...parseLocal(release), repository }, context);
   }
   if (version !== undefined && fromDir !== undefined) {
     const local = { name: releaseRepository, version, arch: arch ?? 'x86_64', repository } as const;
@@ -108,7 +107,6 @@ export async function openReleaseSource(
   if (fromDir !== undefined)
     context.log('warn', `${release} is not searched in ${fromDir}: only versions and file:// are`);
   if (version === undefined && (await isPath(release))) return openPath(release, bundledVersion, repository, context);
-  const wanted = { version, arch };
   const sources = new Map<string, ContentSource>();
   const sourceOf = (reference: Reference): ContentSource => {
     const key = `${formatReference({ registry: reference.registry, repository: reference.repository })} ${String(reference.digest === undefined)}`;
@@ -116,15 +114,18 @@ export async function openReleaseSource(
     sources.set(key, source);
     return source;
   };
-  const found =
+  const foundRelease =
     version !== undefined && repository !== undefined
       ? await findRelease({ version, arch: arch ?? 'x86_64', repository }, sourceOf)
       : await findRelease({ image: version === undefined ? release : await request.resolveVersion(version) }, sourceOf);
-  const { digest } = found.reference;
+  const { digest } = foundRelease.reference;
   return {
     // Clusters ask for a release by its original name, also if the user names a mirror.
-    found: { ...found, reference: { ...registries.originalOf(found.reference, usualRepository), digest } },
-    wanted,
+    found: {
+      ...foundRelease,
+      reference: { ...registries.originalOf(foundRelease.reference, usualRepository), digest },
+    },
+    wanted: { version, arch },
     signatures: new Map(),
     isLocal: false,
     extraImages: [],
@@ -143,7 +144,7 @@ interface LocalRelease {
 
 async function openLocal(
   folder: string,
-  { name, repository, wanted, version, arch }: LocalRelease,
+  { name, repository, wanted: tagOrDigest, version, arch }: LocalRelease,
   context: Context,
 ): Promise<ReleaseSource> {
   const path = resolve(folder);
@@ -156,13 +157,14 @@ async function openLocal(
         hint: `It has ${opened.repositories.join(', ')}.`,
       });
     }
-    const tag = wanted ?? releaseTag(version ?? '', arch ?? 'x86_64');
+    const tag = tagOrDigest ?? releaseTag(version ?? '', arch ?? 'x86_64');
     const descriptor = await content.resolve(tag).catch(async (error: unknown) => {
       if (!isPluginError(error, 'not-found') || version === undefined) throw error;
       throw unknownVersion(version, arch ?? 'x86_64', await content.tags(), path, error);
     });
-    const known = location.kind === 'directory' ? await readReleaseRepositories(new RootFolder(path)) : undefined;
-    const published = repository ?? known?.get(descriptor.digest) ?? usualRepository;
+    const repositories =
+      location.kind === 'directory' ? await readReleaseRepositories(new RootFolder(path)) : undefined;
+    const published = repository ?? repositories?.get(descriptor.digest) ?? usualRepository;
     const reference = { ...parseRepository(published), digest: descriptor.digest };
     return {
       found: { reference, descriptor, source: content },
@@ -188,13 +190,13 @@ export async function listBundledVersions(release: string, context: Context): Pr
 
 async function openPath(
   path: string,
-  wanted: string | undefined,
+  bundledVersion: string | undefined,
   repository: string | undefined,
   context: Context,
 ): Promise<ReleaseSource> {
   const bundle = await openComplete(path, { bases: [] }, context);
   const { content } = bundle;
-  const metadata = splitReleases(bundle.metadata).find(({ version }) => version === wanted) ?? bundle.metadata;
+  const metadata = splitReleases(bundle.metadata).find(({ version }) => version === bundledVersion) ?? bundle.metadata;
   const named = parseReference(metadata.release);
   const descriptor = await content.resolve(named.digest ?? '');
   const reference = { ...(repository === undefined ? named : parseRepository(repository)), digest: descriptor.digest };
@@ -226,12 +228,12 @@ function localImages(
   return {
     isLocal: true,
     sourceOf: async (image, reference) => {
-      const wanted = reference.digest ?? reference.tag ?? '';
-      let missing = wanted;
+      const tagOrDigest = reference.digest ?? reference.tag ?? '';
+      let missing = tagOrDigest;
       for (const place of [{ repository: name, source: content }, ...others]) {
-        const found = await place.source.resolve(wanted).catch(ignoreFailure);
-        const below = found && (await findMissing(place.source, found));
-        if (found && !below) return place;
+        const descriptor = await place.source.resolve(tagOrDigest).catch(ignoreFailure);
+        const below = descriptor && (await findMissing(place.source, descriptor));
+        if (descriptor && !below) return place;
         missing = below?.digest ?? missing;
       }
       throw new PluginError('incomplete', `${image}: ${missing} is missing or truncated in ${content.name}`, {
@@ -274,8 +276,9 @@ async function namesBeside(location: Location): Promise<readonly Reference[]> {
 }
 
 function parseLocal(text: string): { name: string; wanted: string } {
-  const [, name = '', wanted = ''] = /^file:\/\/\/?([^:@]*)[:@]([^@]*)$/.exec(text) ?? [];
-  if (isRepository(name) && (isDigest(wanted) || /^[\w.-]+$/.test(wanted))) return { name, wanted };
+  const [, name = '', tagOrDigest = ''] = /^file:\/\/\/?([^:@]*)[:@]([^@]*)$/.exec(text) ?? [];
+  if (isRepository(name) && (isDigest(tagOrDigest) || /^[\w.-]+$/.test(tagOrDigest)))
+    return { name, wanted: tagOrDigest };
   throw new PluginError('usage', `${text} is not an image of a mirror directory`, {
     hint: `It is file://${releaseRepository}:<version>-<arch>; the mirror directory is given separately.`,
     settings: ['fromDir'],

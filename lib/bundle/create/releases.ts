@@ -26,13 +26,13 @@ export function listWanted({ releases }: Pick<CreateRequest, 'releases'>): Wante
  * releases of several architectures.
  */
 export async function loadReleases(
-  found: readonly FoundRelease[],
+  foundReleases: readonly FoundRelease[],
   { releases, isLocal = false }: Pick<CreateRequest, 'releases'> & { readonly isLocal?: boolean },
   trust: TrustRequest,
   context: Context,
 ): Promise<[SignedRelease, ...SignedRelease[]]> {
   const signed: SignedRelease[] = [];
-  for (const [index, each] of found.entries()) {
+  for (const [index, each] of foundReleases.entries()) {
     const { reference, source } = each;
     const place = isLocal ? `${reference.digest} in ${source.name}` : formatReference(reference);
     context.log('info', `reading the release ${place}`);
@@ -47,9 +47,9 @@ export async function loadReleases(
 }
 
 /** Reads releases whose signatures are verified already. Throws the errors of readPayload. */
-export function readVerifiedPayloads(found: readonly FoundRelease[], context: Context): Promise<Release[]> {
+export function readVerifiedPayloads(foundReleases: readonly FoundRelease[], context: Context): Promise<Release[]> {
   return Promise.all(
-    found.map(({ reference: { registry, repository }, descriptor, source }) =>
+    foundReleases.map(({ reference: { registry, repository }, descriptor, source }) =>
       readPayload(source, descriptor, { repository: `${registry}/${repository}` }, context),
     ),
   );

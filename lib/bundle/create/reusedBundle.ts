@@ -90,8 +90,8 @@ export async function reuseBundle(
   origin: BundleOrigin,
   context: Context,
 ): Promise<ReusedBundle | undefined> {
-  const found = await findArchive(path).catch(() => undefined);
-  const bundle = found && (await openBundle(path, context).catch(ignoreFailure));
+  const archive = await findArchive(path).catch(() => undefined);
+  const bundle = archive && (await openBundle(path, context).catch(ignoreFailure));
   if (!bundle) return undefined;
   const held: BlobRecord[] = [];
   for (const { descriptor } of blobs.values()) {

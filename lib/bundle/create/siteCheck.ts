@@ -93,11 +93,11 @@ type PathRelease = Pick<Release, 'version' | 'previous' | 'gates' | 'provenance'
 function listSiteBlockers(site: SiteReport, releases: readonly PathRelease[]): string[] {
   const path = releases.filter(({ version }) => isOlder(site.version, version));
   const isMinor = path.some(({ version }) => !isSameMinor(site.version, version));
-  const found = site.findings.filter(({ severity, message }) => {
+  const blockers = site.findings.filter(({ severity, message }) => {
     return severity === 'blocker' || (isMinor && message.startsWith('must not be updated to another minor'));
   });
   return [
-    ...found.map(({ object, message }) => `${object} ${message}`),
+    ...blockers.map(({ object, message }) => `${object} ${message}`),
     ...(isMinor ? [...describeFeatureGates(site), ...describeApis(site, path.at(-1))] : []),
     ...listRequiredGates({ version: site.version, gates: site.acknowledgements ?? [] }, path).map(describeGate),
   ];

@@ -71,8 +71,8 @@ export async function pushBundle(
   const tally = new CopyTally([copies], context.onEvent);
   const { concurrency, mountFrom, guard } = options;
   const counting = { ...context, onEvent: tally.listenTo(0) };
-  const copy = (wanted: readonly Image[]): Promise<void> =>
-    copyImages(wanted, destination, { concurrency, mountFrom: () => mountFrom }, counting);
+  const copy = (batch: readonly Image[]): Promise<void> =>
+    copyImages(batch, destination, { concurrency, mountFrom: () => mountFrom }, counting);
   await advise(bundle, copyReleasesLast([{ store: destination, images: copies, copy }], guard));
   await confirmTags(copies, destination, context);
   await destination.close();
@@ -116,7 +116,7 @@ function listCopies(
 
 /** Finds attachments whose layers are packed. Some runtimes unpack such layers under any media type. */
 async function findPackedAttachments({ tags, manifests }: Contents, content: ContentSource): Promise<string[]> {
-  const found: string[] = [];
+  const packedTags: string[] = [];
   for (const [tag, digest] of tags) {
     if (!attachedTo(tag)) continue;
     const below = [...walkManifests(digest, (each) => manifests.get(each)?.manifest)];
@@ -126,11 +126,11 @@ async function findPackedAttachments({ tags, manifests }: Contents, content: Con
       for await (const chunk of await content.fetch(layer))
         if (head.length < 512) head = Buffer.concat([head, chunk as Buffer]);
       if (!looksPacked(head.subarray(0, 512))) continue;
-      found.push(tag);
+      packedTags.push(tag);
       break;
     }
   }
-  return found;
+  return packedTags;
 }
 
 async function confirmTags(copies: readonly Image[], destination: ContentStore, context: Context): Promise<void> {
@@ -145,8 +145,8 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
     }
   };
   const pushed = copies.flatMap(({ root, tags = [] }) => tags.map((tag) => ({ root, tag })));
-  const found = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
-  const missing = pushed.filter((_, index) => !found[index]).map(({ tag }) => tag);
+  const presence = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
+  const missing = pushed.filter((_, index) => !presence[index]).map(({ tag }) => tag);
   if (missing.length === 0) return;
   throw new PluginError('incomplete', `${destination.name} accepted everything, but lacks ${nameSome(missing)}`, {
     hint: 'A cache or a proxy in front of the registry may have answered instead. Push to the registry itself.',

@@ -52,9 +52,10 @@ export async function serveBundle(
     const visible = new Set(names.toSorted());
     views.set(repository, {
       name: content.name,
-      resolve: async (wanted) => {
-        if (isDigest(wanted) || visible.has(wanted)) return content.resolve(tags.get(wanted) ?? wanted);
-        throw new PluginError('not-found', `${repository} has no tag ${wanted}`);
+      resolve: async (tagOrDigest) => {
+        if (isDigest(tagOrDigest) || visible.has(tagOrDigest))
+          return content.resolve(tags.get(tagOrDigest) ?? tagOrDigest);
+        throw new PluginError('not-found', `${repository} has no tag ${tagOrDigest}`);
       },
       fetch: (descriptor, start) => content.fetch(descriptor, start),
       chunks: (descriptor, start, end) => content.chunks(descriptor, start, end),
@@ -88,18 +89,18 @@ async function listAttachments(content: ContentSource, context: Context): Promis
     manifests.set(descriptor.digest, manifest);
     for (const child of manifest.manifests) await read(child);
   };
-  const found: string[] = [];
+  const attachments: string[] = [];
   for (const tag of (await content.tags()).filter(attachedTo)) {
     try {
       const root = await content.resolve(tag);
       await read(root);
-      if (isAttachment(tag, root.digest, (digest) => manifests.get(digest))) found.push(tag);
+      if (isAttachment(tag, root.digest, (digest) => manifests.get(digest))) attachments.push(tag);
       else warnOfImages([tag], context);
     } catch (error) {
       context.log('warn', `${tag} cannot be served: ${asFailure(error).message}`);
     }
   }
-  return found;
+  return attachments;
 }
 
 /** Returns the original repositories with the digests of their images, also of images in manifest lists. */

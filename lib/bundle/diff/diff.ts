@@ -117,8 +117,8 @@ function compareSides(from: Side, to: Side): ReleaseDiff {
 }
 
 async function readSides(name: string, access: DiffAccess, context: Context): Promise<[Side, ...Side[]]> {
-  const found = await stat(name).catch(() => undefined);
-  if (!found && parseVolumeName(name) === undefined && !/^[./]|\.tar$/.test(name)) {
+  const stats = await stat(name).catch(() => undefined);
+  if (!stats && parseVolumeName(name) === undefined && !/^[./]|\.tar$/.test(name)) {
     const located = await findRelease(requestOf(name, access), access.sourceOf);
     return [await measureRelease(name, located, access.sourceOf, context)];
   }

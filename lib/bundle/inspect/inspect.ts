@@ -204,9 +204,9 @@ function listSubjects(metadata: BundleMetadata): Iterable<Subject> {
     if (!isDigest(digest)) continue;
     // Other images are named by their pullspecs.
     const isComponent = name !== pullspec && !releases.has(pullspec);
-    const known = subjects.get(digest);
-    if (known && isComponent) known.aliases.push(name);
-    if (known) continue;
+    const subject = subjects.get(digest);
+    if (subject && isComponent) subject.aliases.push(name);
+    if (subject) continue;
     const component = systems.has(pullspec) ? 'operating-system' : 'component';
     const kind = releases.has(pullspec) ? 'release' : isComponent ? component : 'extra';
     subjects.set(digest, { name, aliases: [], kind, pullspec, digest });

@@ -45,8 +45,8 @@ async function readLicense(content: ContentSource, digest: Digest): Promise<stri
       'config',
       'Labels',
     );
-    const found = licenseLabels.map((label) => textOf(labels[label])).find((text) => text !== undefined);
-    return found?.replace(/\p{C}/gu, ' ').trim().slice(0, 200);
+    const license = licenseLabels.map((label) => textOf(labels[label])).find((text) => text !== undefined);
+    return license?.replace(/\p{C}/gu, ' ').trim().slice(0, 200);
   } catch (error) {
     // Verification reports missing and corrupt content.
     if (!(error instanceof SyntaxError) && (!isPluginError(error) || error.code === 'interrupted')) throw error;

@@ -31,13 +31,13 @@ export class ReleaseSizes {
 
   /** Lists the releases in the order of the updates; undefined for a bundle with one release. */
   list(): InspectedRelease[] | undefined {
-    const known = new Set<Digest>();
+    const countedBlobs = new Set<Digest>();
     return this.#metadata.releases?.map(({ version, release, risks }, index) => {
       let [size, added] = [0, 0];
       for (const [digest, bytes] of this.#contents[index] ?? []) {
         size += bytes;
-        if (!known.has(digest)) added += bytes;
-        known.add(digest);
+        if (!countedBlobs.has(digest)) added += bytes;
+        countedBlobs.add(digest);
       }
       return { version, release, risks, images: this.#digests[index]?.size ?? 0, size, added };
     });

@@ -44,8 +44,8 @@ export function listSignatures(
 ): InspectedSignature[] {
   const { signatures } = bundle.metadata;
   const held = new Map<Digest, { count: number; file: string }>();
-  for (const { path, signatures: found } of files) {
-    for (const [digest, list] of found) {
+  for (const { path, signatures: signaturesByDigest } of files) {
+    for (const [digest, list] of signaturesByDigest) {
       const { count, file } = held.get(digest) ?? { count: 0, file: path };
       held.set(digest, { count: count + list.length, file });
     }

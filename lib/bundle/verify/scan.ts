@@ -54,7 +54,7 @@ export interface ScannedContent {
 export async function scanContent(bundle: Bundle, context: Context): Promise<ScannedContent> {
   const findings = new Findings();
   const manifestFiles = listConfig(bundle);
-  const wanted = new Set(findExcess(manifestFiles) ? [] : manifestFiles.map(({ path }) => path));
+  const configPaths = new Set(findExcess(manifestFiles) ? [] : manifestFiles.map(({ path }) => path));
   for (const file of bundle.files) {
     if (file.target !== undefined) findings.addLink(file, file.target);
     if (file.isSpecial) findings.others.push(file);
@@ -78,7 +78,7 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
       current = undefined;
     }
     if (!file || file.target !== undefined) return;
-    current ??= openFile(file, wanted);
+    current ??= openFile(file, configPaths);
     current.read += chunk.length;
     current.hash.update(chunk);
     if (current.head.length < 512) current.head = Buffer.concat([current.head, chunk.subarray(0, 512)]);
@@ -87,8 +87,8 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
   if (current) findings.addFile(current);
   const digest = bundle.damage ? undefined : digests?.digest;
   const { manifests, blobs, tags, config, others } = findings;
-  const found = { manifests, blobs, tags, config, others, strayBytes, trailingBytes };
-  return { digest, volumes: digests?.volumes ?? [], bytes, ...found };
+  const volumes = digests?.volumes ?? [];
+  return { digest, volumes, bytes, manifests, blobs, tags, config, others, strayBytes, trailingBytes };
 }
 
 function countNonZero(chunk: Buffer): number {

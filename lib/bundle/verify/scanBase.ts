@@ -30,12 +30,12 @@ export async function scanBase(bundle: Bundle, scanned: ScannedContent, context:
   if (!base) return { scanned, heldBySite: [] };
   const absent = await listMissingBlobs(bundle);
   const lacking = new Set(absent.map(({ digest }) => digest));
-  const wanted = base.blobs.filter(({ digest }) => !lacking.has(digest) && !scanned.blobs.has(digest));
-  const bytes = sumSizes(wanted);
+  const unscannedBlobs = base.blobs.filter(({ digest }) => !lacking.has(digest) && !scanned.blobs.has(digest));
+  const bytes = sumSizes(unscannedBlobs);
   const total = scanned.bytes + bytes;
-  context.onEvent({ kind: 'plan', images: 0, blobs: wanted.length, bytes: total, present: 0 });
+  context.onEvent({ kind: 'plan', images: 0, blobs: unscannedBlobs.length, bytes: total, present: 0 });
   const blobs = new Map(scanned.blobs);
-  for (const blob of wanted) {
+  for (const blob of unscannedBlobs) {
     checkInterrupted(context.signal);
     let size = 0;
     try {

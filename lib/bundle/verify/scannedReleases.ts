@@ -35,11 +35,11 @@ export async function readScannedReleases(
   const [first, ...others] = splitReleases(metadata);
   // Without metadata.json, or with a wrong one, the only release of a bundle is found by its tag.
   const tagged = [...scanned.tags].flatMap(([tag, { digest }]) => (isReleaseTag(tag) && digest ? [digest] : []));
-  const found: [ScannedRelease, ...ScannedRelease[]] = [
+  const scannedReleases: [ScannedRelease, ...ScannedRelease[]] = [
     await findRelease(content, first, others.length === 0 ? tagged : [], scanned, context),
   ];
-  for (const each of others) found.push(await findRelease(content, each, [], scanned, context));
-  return found;
+  for (const each of others) scannedReleases.push(await findRelease(content, each, [], scanned, context));
+  return scannedReleases;
 }
 
 /**
@@ -87,14 +87,14 @@ export function nameRelease({ metadata, digest, release }: ScannedRelease): { ve
  */
 export function listExpectedImages(
   { extraImages, images }: BundleMetadata,
-  found: readonly [ScannedRelease, ...ScannedRelease[]],
+  scannedReleases: readonly [ScannedRelease, ...ScannedRelease[]],
 ): ReadonlyMap<Digest, readonly string[]> {
-  const [first, ...others] = found.map((each) => ({
+  const [first, ...others] = scannedReleases.map((each) => ({
     ...nameRelease(each),
     components: each.release ? describeComponents(each.release) : each.metadata.components,
   }));
   if (!first) return new Map();
-  const isRead = found.every(({ release }) => release !== undefined);
+  const isRead = scannedReleases.every(({ release }) => release !== undefined);
   const expected = new Map<Digest, string[]>();
   const releases = others.length > 0 ? [first, ...others] : undefined;
   for (const { name, pullspec } of listNamedImages({ ...first, images: isRead ? extraImages : images, releases })) {
@@ -119,13 +119,13 @@ export function listExpectedTags(bundle: Bundle, releases: readonly Release[]): 
 export function checkReleaseBytes(
   metadata: BundleMetadata,
   scanned: ScannedContent,
-  found: readonly ScannedRelease[],
+  scannedReleases: readonly ScannedRelease[],
 ): Problem[] {
   const walk = new Walk(scanned);
   const measure = (): number => [...walk.blobs.values()].reduce((total, size) => total + size, 0);
   return (metadata.releases ?? []).flatMap(({ version, bytes }, index) => {
     const before = measure();
-    const { images = [] } = found[index]?.metadata ?? {};
+    const { images = [] } = scannedReleases[index]?.metadata ?? {};
     for (const image of images) {
       const digest = digestIn(image);
       if (isDigest(digest)) walk.visit(digest, image);

@@ -20,7 +20,7 @@ export function checkTags(
   const problems: Problem[] = [];
   const roots = new Set([...expected].flatMap(([name, digest]) => (isReleaseTag(name) ? [digest] : [])));
   for (const [name, { path, digest, leadsTo }] of tags) {
-    const wanted = expected.get(name);
+    const expectedDigest = expected.get(name);
     const attached = attachedTo(name);
     if (digest === undefined) {
       problems.push(
@@ -29,10 +29,12 @@ export function checkTags(
     } else if (images.has(name)) {
       const words = `the tag ${name} leads to an image that can run, and not to the ${attachmentName(name)}`;
       problems.push(describeProblem('unexpected', 'tag', path, `${words} of ${attached ?? ''}`));
-    } else if (wanted !== undefined && wanted !== digest) {
-      problems.push(describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${digest} instead of ${wanted}`));
+    } else if (expectedDigest !== undefined && expectedDigest !== digest) {
+      problems.push(
+        describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${digest} instead of ${expectedDigest}`),
+      );
     } else if (
-      wanted === undefined &&
+      expectedDigest === undefined &&
       !attached &&
       (bundle.form === 'tar' || (roots.has(digest) && isReleaseTag(name)))
     ) {

@@ -121,32 +121,32 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     options.assumeBase === true ? { scanned: assumed, heldBySite: [] } : await scanBase(bundle, own, context);
 
   // The releases of a delta bundle are readable without its base.
-  const found = await readScannedReleases(bundle, assumed, context);
-  const releases = found.flatMap(({ release }) => release ?? []);
-  const streams = found.flatMap((each) => each.streams ?? []);
+  const scannedReleases = await readScannedReleases(bundle, assumed, context);
+  const releases = scannedReleases.flatMap(({ release }) => release ?? []);
+  const streams = scannedReleases.flatMap((each) => each.streams ?? []);
   const walk = new Walk(scanned);
-  for (const { digest, problems: own } of found) {
+  for (const { digest, problems: own } of scannedReleases) {
     walk.visit(digest, 'release');
     problems.push(own);
   }
 
-  const roots = listExpectedImages(metadata, found);
+  const roots = listExpectedImages(metadata, scannedReleases);
   const contents = [...roots].map(([image, names]) => {
     return { digest: image, names, isWhole: names.map((name) => walk.visit(image, name)).every(Boolean) };
   });
   const attached = visitAttachments(scanned, walk);
   problems.push(walk.problems.map((problem) => explainByBase(bundle, problem)));
-  const isRead = releases.length === found.length;
+  const isRead = releases.length === scannedReleases.length;
   if (isRead) problems.push(checkTags(bundle, scanned, listExpectedTags(bundle, releases), attached, walk));
-  for (const { metadata: stated, release } of found)
+  for (const { metadata: stated, release } of scannedReleases)
     if (release && described) problems.push(checkReleaseFacts(stated, release));
   if (described && !walk.isPartial)
-    problems.push(checkBlobs(metadata, walk.blobs), checkReleaseBytes(metadata, scanned, found));
+    problems.push(checkBlobs(metadata, walk.blobs), checkReleaseBytes(metadata, scanned, scannedReleases));
   problems.push(listUnreferenced(bundle, scanned, walk));
 
   const config = await parseConfig(scanned.config, context);
   const excess = findExcess(listConfig(bundle));
-  const judged = trust && (await verifySignatures(bundle, found, config.signatures, trust, context));
+  const judged = trust && (await verifySignatures(bundle, scannedReleases, config.signatures, trust, context));
   const subject = isRead ? signatureSubjectOf(releases) : describedSubject(metadata);
   const others =
     trust && bundle.form === 'directory'
@@ -166,12 +166,12 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
         )
       : [];
   if (trust?.allowUnsigned === false) problems.push(findRefusedImages(policies));
-  const last = found.at(-1) ?? found[0];
+  const last = scannedReleases.at(-1) ?? scannedReleases[0];
   return {
     path: bundle.path,
     ...nameRelease(last),
     arch: last.release?.arch ?? metadata.arch,
-    ...(metadata.releases && { releases: found.map(nameRelease) }),
+    ...(metadata.releases && { releases: scannedReleases.map(nameRelease) }),
     digest: scanned.digest,
     volumes: scanned.volumes,
     confirmedBy: compared.confirmedBy,
@@ -242,9 +242,9 @@ async function compareDigests(
   const noted = await readDigests(path);
   const corrupt = actual.flatMap((own, index) => {
     const volume = volumes[index]?.path ?? path;
-    const wanted = noted.get(basename(volume)) ?? own;
-    const words = `the volume ${volume} is corrupt: its digest is ${own}, and ${path}.sha256 says ${wanted}`;
-    return wanted === own ? [] : [describeProblem('corrupt', 'volume', basename(volume), words)];
+    const notedDigest = noted.get(basename(volume)) ?? own;
+    const words = `the volume ${volume} is corrupt: its digest is ${own}, and ${path}.sha256 says ${notedDigest}`;
+    return notedDigest === own ? [] : [describeProblem('corrupt', 'volume', basename(volume), words)];
   });
   if (digest === undefined) return { confirmedBy: [], problems: corrupt };
   const whole = noted.get(basename(path));
@@ -255,12 +255,12 @@ async function compareDigests(
     confirmedBy: same.map(({ source }) => source),
     problems: [
       ...corrupt,
-      ...other.map(({ digest: wanted, source }) =>
+      ...other.map(({ digest: expectedDigest, source }) =>
         describeProblem(
           'corrupt',
           'bundle',
           path,
-          `the digest of the whole file is ${digest}, and ${source} says ${wanted}`,
+          `the digest of the whole file is ${digest}, and ${source} says ${expectedDigest}`,
         ),
       ),
     ],
