@@ -193,10 +193,10 @@ export async function requireOwner(
 ): Promise<void> {
   if (scope !== 'user') return;
   const paths = [quayRoot.value, unitFolder];
-  const found = await Promise.all(
+  const stats = await Promise.all(
     paths.map(async (path) => stat(files.locate(await files.resolve(path))).catch(() => undefined)),
   );
-  const uid = found.find((each) => each !== undefined && each.uid !== process.getuid?.())?.uid;
+  const uid = stats.find((each) => each !== undefined && each.uid !== process.getuid?.())?.uid;
   if (uid === undefined) return;
   throw new PluginError('unsupported', `the registry in ${quayRoot.value} belongs to another user, ${uid}`, {
     hint: `Run this as that user: 'sudo -u "#${uid}" …'.`,

@@ -19,17 +19,17 @@ const changedCode = 1;
 export async function listContent(commands: HostCommands, folder: string): Promise<Map<string, number>> {
   const skipped = excluded.flatMap((name) => ['-path', `./${name}`, '-prune', '-o']);
   const words = ['find', '.', '-xdev', ...skipped, '-type', 'f', '-printf', '%s %P\\0'];
-  const found = new Map<string, number>();
+  const sizes = new Map<string, number>();
   let rest = '';
   for await (const chunk of commands.readInFolder(folder, words)) {
     const lines = (rest + chunk.toString('latin1')).split('\0');
     rest = lines.pop() ?? '';
     for (const line of lines) {
       const [size = '', ...path] = line.split(' ');
-      found.set(path.join(' '), Number(size));
+      sizes.set(path.join(' '), Number(size));
     }
   }
-  return found;
+  return sizes;
 }
 
 /**

@@ -52,7 +52,7 @@ const postgresAccount = ['DB_URI'] as const;
 export async function planFiles(request: RestoredFilesRequest): Promise<RestoredFiles> {
   const { files, detect, detected, small, renewal: options } = request;
   const { quayRoot } = detected.installation;
-  const wanted = new Map<string, Buffer | undefined>([
+  const contentByPath = new Map<string, Buffer | undefined>([
     // A certificate that the backup does not have is not part of that registry.
     ...Object.values(certificatePathsOf(detected.installation)).map((path) => [path, undefined] as const),
     ...[...small]
@@ -60,8 +60,8 @@ export async function planFiles(request: RestoredFilesRequest): Promise<Restored
       .map(([name, content]) => [join(quayRoot.value, name), content] as const),
   ]);
   const { path } = detected.configuration;
-  wanted.set(path, Buffer.from(adaptConfiguration(request, path)));
-  const changed = new ChangedFiles(files.root, wanted);
+  contentByPath.set(path, Buffer.from(adaptConfiguration(request, path)));
+  const changed = new ChangedFiles(files.root, contentByPath);
   const restored = await detectInstallation(changed, detect);
   requireSameKind(restored.installation, detected, path);
   const certificates = await readCertificates(changed, restored.installation, options.now);
@@ -76,10 +76,10 @@ export async function planFiles(request: RestoredFilesRequest): Promise<Restored
   const renewal = isRenewed
     ? await renewCertificates(changed, certificates, restored.installation, options)
     : undefined;
-  for (const { path: renewed, after } of renewal?.changes ?? []) wanted.set(renewed, after);
+  for (const { path: renewed, after } of renewal?.changes ?? []) contentByPath.set(renewed, after);
 
   const changes: FileChange[] = [];
-  for (const [place, after] of wanted) {
+  for (const [place, after] of contentByPath) {
     const before = await files.read(place);
     if (before && after ? !before.equals(after) : before !== after) {
       changes.push({ path: place, before, after, mode: modeOf(place) });

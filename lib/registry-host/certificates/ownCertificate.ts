@@ -45,12 +45,12 @@ export async function replaceCertificate(
     (certificate.validFromDate > now && `it is not valid before ${dateOf(certificate.validFromDate)}`);
   if (problem) throw new PluginError('invalid-file', `cannot use your certificate: ${problem}`);
   if (isPresent(certificate, server)) return { changes: [], trusted: own.certificate };
-  const wanted: [path: string, text: string][] = [
+  const texts: [path: string, text: string][] = [
     [paths.server, own.certificate],
     [paths.serverKey, own.key],
   ];
   const changes = await Promise.all(
-    wanted.map(async ([path, text]): Promise<FileChange> => {
+    texts.map(async ([path, text]): Promise<FileChange> => {
       // The user of the container reads the key too. The mode of the folder excludes other users.
       return { path, before: await files.read(path), after: Buffer.from(text), mode: 0o644 };
     }),

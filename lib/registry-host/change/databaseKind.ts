@@ -104,9 +104,9 @@ export async function requireDatabase(
   hint?: string,
 ): Promise<FoundDatabase & { readonly account: PostgresAccount | undefined }> {
   const { installation } = detected;
-  const found = await findDatabase(host, installation);
+  const database = await findDatabase(host, installation);
   const account = readAccount(detected);
-  if (found && (account || installation.database === 'sqlite')) return { ...found, account };
+  if (database && (account || installation.database === 'sqlite')) return { ...database, account };
   throw new PluginError('unsupported', 'the database of this registry is not the one of its installer', { hint });
 }
 

@@ -133,8 +133,8 @@ async function execute(registry: OpenRegistry, begun: ForwardJournal, isResumed:
   noteUnfinished(journal, context);
   try {
     for (;;) {
-      const { phase, ...found } = await steps[journal.phase](changing, journal);
-      journal = { ...journal, ...found };
+      const { phase, ...progress } = await steps[journal.phase](changing, journal);
+      journal = { ...journal, ...progress };
       if (phase === undefined) break;
       journal = await records.advance(journal, phase);
     }

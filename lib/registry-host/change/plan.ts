@@ -175,10 +175,10 @@ function listUnitChanges(
 ): UnitChange[] {
   const edits = new Map<string, { file: UnitFile; edits: Edit[]; reasons: string[] }>();
   const add = (file: UnitFile, edit: Edit, reason: string): void => {
-    const found = edits.get(file.path) ?? { file, edits: [], reasons: [] };
-    found.edits.push(edit);
-    found.reasons.push(reason);
-    edits.set(file.path, found);
+    const change = edits.get(file.path) ?? { file, edits: [], reasons: [] };
+    change.edits.push(edit);
+    change.reasons.push(reason);
+    edits.set(file.path, change);
   };
   for (const { component, from, to } of images) {
     const command = detected.commands[component];
@@ -196,9 +196,9 @@ function listUnitChanges(
   }
   for (const { file, edit, reason } of migration ? listMigrationEdits(detected, migration) : [])
     add(file, edit, reason);
-  return [...edits.values()].map(({ file, edits: found, reasons }) => {
+  return [...edits.values()].map(({ file, edits: unitEdits, reasons }) => {
     const stated = reasons.filter((reason) => reason !== '');
-    return { path: file.path, before: file.text, after: applyEdits(file.text, found), reasons: stated };
+    return { path: file.path, before: file.text, after: applyEdits(file.text, unitEdits), reasons: stated };
   });
 }
 

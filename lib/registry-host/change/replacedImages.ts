@@ -16,13 +16,13 @@ export async function findReplaced(
   images: readonly string[],
   { log }: Context,
 ): Promise<ReplacedImage[]> {
-  const found: ReplacedImage[] = [];
+  const replacedImages: ReplacedImage[] = [];
   for (const from of images) {
     const id = await findImage(commands, from);
     if (id === undefined) log('warn', `podman does not have ${from}, which a rollback needs`);
-    else found.push({ name: from, id });
+    else replacedImages.push({ name: from, id });
   }
-  return found;
+  return replacedImages;
 }
 
 /**

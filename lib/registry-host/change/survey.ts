@@ -50,13 +50,13 @@ export async function surveyHost(
   const unknown: string[] = [];
   for (const component of releaseComponents) {
     const present = installation.images[component]?.value;
-    const wanted = release?.images[component];
-    if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
+    const releaseImage = release?.images[component];
+    if (present === undefined || releaseImage?.id === undefined || releaseImage.image !== present) continue;
     const recorded = state?.images[component];
-    const known = recorded?.ref === present ? recorded.id : undefined;
-    const id = podman ? await findImage(podman, present) : known;
+    const recordedId = recorded?.ref === present ? recorded.id : undefined;
+    const id = podman ? await findImage(podman, present) : recordedId;
     if (id === undefined && !podman) unknown.push(present);
-    else if (id !== wanted.id) respun.push(component);
+    else if (id !== releaseImage.id) respun.push(component);
   }
   const images = listImageChanges(installation, target, respun);
   const withQuay = images.some(({ component }) => component === 'quay');

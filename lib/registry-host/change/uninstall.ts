@@ -58,10 +58,10 @@ const dataMounts = ['/datastorage', '/sqlite', '/var/lib/pgsql/data'];
 export async function planUninstall({ files, commands, detect }: UninstallRequest): Promise<UninstallPlan> {
   const located = await locateInstallation(files, detect);
   const { scope, unitFolder: folder, quayRoot, kept } = located;
-  const found: ScopedUnits = kept ? { scope, folder, units: new Map() } : await findUnits(files, detect);
-  const { units } = found;
+  const scopedUnits: ScopedUnits = kept ? { scope, folder, units: new Map() } : await findUnits(files, detect);
+  const { units } = scopedUnits;
   const ended = kept ? [] : await new UpgradeRecords(files, located).requireEnded();
-  const podmanCommands = listCommands(found);
+  const podmanCommands = listCommands(scopedUnits);
   const named = (option: string): string[] =>
     podmanCommands.flatMap((each) => valuesOf(each, option).map(({ value }) => value));
   const stores = podmanCommands.flatMap((each) =>
@@ -73,9 +73,9 @@ export async function planUninstall({ files, commands, detect }: UninstallReques
   for (const name of timerUnits) if (await files.exists(join(folder, name))) timers.push(name);
   const installed = stopOrder.filter((name) => units.has(name));
   const isPod = (each: PodmanCommand): boolean => each.image === undefined;
-  const namesOf = (wanted: boolean): string[] =>
+  const namesOf = (arePods: boolean): string[] =>
     podmanCommands
-      .filter((each) => isPod(each) === wanted)
+      .filter((each) => isPod(each) === arePods)
       .flatMap((each) => valuesOf(each, 'name').map(({ value }) => value));
   const keepExisting = async (
     kind: Parameters<HostCommands['exists']>[0],
@@ -117,16 +117,16 @@ export async function planUninstall({ files, commands, detect }: UninstallReques
  * errors of `findUnits`, and `invalid-file`.
  */
 export async function locateInstallation(files: HostFiles, detect: DetectOptions): Promise<LocatedInstallation> {
-  const found = await findUnits(files, detect).catch(async (error: unknown) => {
+  const unitsOrRecord = await findUnits(files, detect).catch(async (error: unknown) => {
     const kept = isPluginError(error, 'not-found') ? await readKept(files, detect) : undefined;
     if (kept) return kept;
     throw error;
   });
-  if ('volumes' in found) {
-    const { scope, unitFolder, quayRoot, path } = found;
-    return { scope, unitFolder, quayRoot: { value: quayRoot, file: path, line: 0 }, kept: found };
+  if ('volumes' in unitsOrRecord) {
+    const { scope, unitFolder, quayRoot, path } = unitsOrRecord;
+    return { scope, unitFolder, quayRoot: { value: quayRoot, file: path, line: 0 }, kept: unitsOrRecord };
   }
-  const { scope, folder, units } = found;
+  const { scope, folder, units } = unitsOrRecord;
   const mount = configMountOf(findCommand(units.get('quay-app')), detect);
   if (mount) {
     return { scope, unitFolder: folder, quayRoot: { ...mount, value: mount.value.replace(/\/quay-config\/?$/, '') } };

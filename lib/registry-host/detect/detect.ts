@@ -123,7 +123,7 @@ export function configMountOf(
 
 /** Replaces the specifiers of systemd for the home of the user (`%h`) and a percent sign (`%%`). */
 export function expandSpecifiers(text: string, home: string): string {
-  return text.replace(/%[%h]/g, (found) => (found === '%h' ? home : '%'));
+  return text.replace(/%[%h]/g, (specifier) => (specifier === '%h' ? home : '%'));
 }
 
 /**

@@ -52,9 +52,9 @@ export function parsePodmanCommand(setting: PlacedSetting): PodmanCommand | unde
 
 /** Returns the values of an option with their words. */
 export function valuesOf(command: PodmanCommand | undefined, name: string): { value: string; word: Word }[] {
-  return (command?.options ?? []).flatMap(({ name: found, value, words }) => {
+  return (command?.options ?? []).flatMap(({ name: optionName, value, words }) => {
     const word = words.at(-1);
-    return found === name && value !== undefined && word ? [{ value, word }] : [];
+    return optionName === name && value !== undefined && word ? [{ value, word }] : [];
   });
 }
 

@@ -32,9 +32,9 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
     ['system', '/etc/systemd/system'],
     ['user', join(home, '.config/systemd/user')],
   ];
-  const wanted = folders.filter(([name]) => scope === 'auto' || scope === name);
+  const chosenFolders = folders.filter(([name]) => scope === 'auto' || scope === name);
   const all = await Promise.all(
-    wanted.map(async ([name, folder]): Promise<ScopedUnits> => {
+    chosenFolders.map(async ([name, folder]): Promise<ScopedUnits> => {
       return { scope: name, folder, units: await readUnits(host, folder) };
     }),
   );
@@ -61,7 +61,7 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
     const hint = "'uninstall' with the removal of data removes it. Install the registry again to use it.";
     throw new PluginError('not-found', message, { hint, settings: ['removeData'] });
   }
-  const places = wanted.map(([, folder]) => host.locate(folder)).join(' and ');
+  const places = chosenFolders.map(([, folder]) => host.locate(folder)).join(' and ');
   throw new PluginError('not-found', `there is no mirror registry on this host: no quay-app.service in ${places}`, {
     hint: 'Run this on the host of the registry as the user who installed it, or give the home of that user or the root of the host.',
     settings: ['userHome', 'root'],

@@ -73,12 +73,12 @@ export function parseUnitFile(path: string, text: string): UnitFile {
  * the key.
  */
 export function settingsOf(unit: Unit, section: string, key: string): PlacedSetting[] {
-  const found = unit.files.flatMap((file) =>
+  const settings = unit.files.flatMap((file) =>
     file.settings
       .filter((setting) => setting.section === section && setting.key === key)
       .map((setting) => ({ ...setting, file })),
   );
-  return found.slice(found.findLastIndex(({ words }) => words.length === 0) + 1);
+  return settings.slice(settings.findLastIndex(({ words }) => words.length === 0) + 1);
 }
 
 /** Replaces parts of a text, which must not overlap. */

@@ -105,11 +105,11 @@ function prepareInsert(
   { name, columns }: DumpedTable,
   types: Columns | undefined,
 ): (row: DumpedRow) => void {
-  const known = columns.filter((column) => types?.has(column));
-  const values = known.map(() => '?').join(', ');
+  const sharedColumns = columns.filter((column) => types?.has(column));
+  const values = sharedColumns.map(() => '?').join(', ');
   const insert =
-    known.length > 0
-      ? database.prepare(`INSERT INTO ${quote(name)} (${known.map(quote).join(', ')}) VALUES (${values})`)
+    sharedColumns.length > 0
+      ? database.prepare(`INSERT INTO ${quote(name)} (${sharedColumns.map(quote).join(', ')}) VALUES (${values})`)
       : undefined;
   return (row) => {
     const fail = (why: string): PluginError =>

@@ -25,16 +25,16 @@ export interface ContentRelease extends Pick<RegistryRelease, 'kind' | 'name' | 
  */
 export async function makeContentRelease(release: ContentRelease): Promise<RegistryRelease> {
   const { kind, name, version, arch, images, content, check, close } = release;
-  const found = {
+  const releaseImages = {
     quay: await describeImage(content, images.quay),
     redis: await describeImage(content, images.redis),
     pause: await describeImage(content, images.pause),
   };
   return {
     ...{ kind, name, version, arch, check, [Symbol.asyncDispose]: close },
-    size: found.quay.size + found.redis.size + found.pause.size,
-    images: found,
-    load: (commands, changes, context) => load(release, found, commands, changes, context),
+    size: releaseImages.quay.size + releaseImages.redis.size + releaseImages.pause.size,
+    images: releaseImages,
+    load: (commands, changes, context) => load(release, releaseImages, commands, changes, context),
   };
 }
 
@@ -63,7 +63,7 @@ async function serveForPodman(
 
 async function load(
   { content, images }: ContentRelease,
-  found: Readonly<Record<ReleaseComponent, { readonly id: string }>>,
+  releaseImages: Readonly<Record<ReleaseComponent, { readonly id: string }>>,
   commands: HostCommands,
   changes: readonly ImageChange[],
   context: Context,
@@ -73,7 +73,7 @@ async function load(
   try {
     for (const { component, from, to } of changes) {
       context.log('info', `loading ${to}`);
-      const [{ id }, { digest }] = [found[component], images[component]];
+      const [{ id }, { digest }] = [releaseImages[component], images[component]];
       const served = `${new URL(server.url).host}/${releaseRepository}@${digest}`;
       await commands.podman(['pull', '--quiet', '--tls-verify=false', served]);
       if (from !== to) await commands.podman(['tag', served, to]);
@@ -84,5 +84,5 @@ async function load(
   } finally {
     await server.close();
   }
-  return new Map(changes.map(({ component }) => [component, found[component].id]));
+  return new Map(changes.map(({ component }) => [component, releaseImages[component].id]));
 }

@@ -46,14 +46,14 @@ export async function createRegistryBundle(
   origin: BundleOrigin,
   context: Context,
 ): Promise<RegistryBundleResult> {
-  const found = await Promise.all(
+  const bundleImages = await Promise.all(
     releaseComponents.map(async (name): Promise<BundleImage> => {
       const reference = await resolveImage(images[name], arch, origin);
       return { name, reference, tag: name === 'quay' ? releaseTag(version, arch) : componentTag(version, arch, name) };
     }),
   );
-  const contents = await gatherContents(found, (reference) => origin.sourceOf(reference), context);
-  const pullspecs = Object.fromEntries(found.map(({ name, reference }) => [name, formatReference(reference)]));
+  const contents = await gatherContents(bundleImages, (reference) => origin.sourceOf(reference), context);
+  const pullspecs = Object.fromEntries(bundleImages.map(({ name, reference }) => [name, formatReference(reference)]));
   const facts = {
     ...{ version, arch, tool, components: pullspecs, images: Object.values(pullspecs) },
     release: pullspecs['quay'] ?? '',

@@ -34,15 +34,15 @@ export async function checkRegistryBundle(
 /** Compares the digest of a file with `expected` and `.sha256`. Throws `digest-mismatch`. */
 export async function requireDigest(
   path: string,
-  found: Digest | undefined,
+  actualDigest: Digest | undefined,
   expected: Digest | undefined,
 ): Promise<void> {
   for (const [digest, where] of [
     [expected, 'as given'],
     [await readDigestFile(path), `as in ${path}.sha256`],
   ] as const) {
-    if (digest === undefined || digest === found) continue;
-    throw new PluginError('digest-mismatch', `${path} has the digest ${found ?? ''}, not ${digest} ${where}`, {
+    if (digest === undefined || digest === actualDigest) continue;
+    throw new PluginError('digest-mismatch', `${path} has the digest ${actualDigest ?? ''}, not ${digest} ${where}`, {
       hint: 'Nothing was changed. Copy the bundle again.',
     });
   }

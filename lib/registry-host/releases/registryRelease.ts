@@ -92,9 +92,9 @@ async function openListedRelease(
   tagOrDigest: string | undefined,
   close: () => Promise<void> = () => Promise.resolve(),
 ): Promise<RegistryRelease> {
-  const wanted = tagOrDigest ?? (await findNewest(content));
-  const root = await content.resolve(wanted);
-  const name = `${content.name}${wanted.includes(':') ? '@' : ':'}${wanted}`;
+  const chosenTagOrDigest = tagOrDigest ?? (await findNewest(content));
+  const root = await content.resolve(chosenTagOrDigest);
+  const name = `${content.name}${chosenTagOrDigest.includes(':') ? '@' : ':'}${chosenTagOrDigest}`;
   if (!isIndex(root)) throw invalidRelease(`${name} is a single image, not a release of the mirror registry`);
   const { version, arch, images } = readReleaseList(await readContent(content, root), name);
   return makeContentRelease({
