@@ -1,4 +1,8 @@
+import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
+import { get } from 'node:https';
+import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { connectCluster, type ClusterOptions } from '../../../lib/cluster/client.ts';
 import { findTarget } from '../../../lib/cluster/connection/kubeconfig.ts';
@@ -187,6 +191,23 @@ describe('Session', () => {
       const second = await session.access(first);
       expect(second.headers).to.deep.equal({ Authorization: 'Bearer two' });
       expect(second.agent).to.equal(first.agent);
+    });
+
+    it('closes its connections, idle ones too', async () => {
+      const server = await start();
+      const kubeconfig = await folder.write({ cluster: trusted(server), user: {} });
+      const session = new Session(
+        await findTarget({ kubeconfig, environment: {} }),
+        { environment: {} },
+        makeContext(),
+      );
+      const { agent } = await session.access();
+      const [response] = (await once(get(`${server.url}/version`, { agent }), 'response')) as [IncomingMessage];
+      const { socket } = response;
+      await buffer(response);
+      expect(socket.destroyed).to.equal(false);
+      session[Symbol.dispose]();
+      expect(socket.destroyed).to.equal(true);
     });
 
     it('logs in with --username and --password, and acts as a UID', async () => {

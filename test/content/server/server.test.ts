@@ -4,6 +4,7 @@ import { writeFile } from 'node:fs/promises';
 import { request as sendRequest, type IncomingHttpHeaders } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
@@ -62,6 +63,13 @@ describe('serveContent', () => {
     const { errors } = JSON.parse(body.toString()) as { errors: { code: string }[] };
     return errors.map(({ code }) => code).join();
   };
+
+  it('gives a file to so many clients at a time, and to others after them', async () => {
+    await server.close();
+    const file = { size: 4, maxClients: 1, chunks: () => Readable.from([Buffer.from('file')]) };
+    server = await serveContent(() => undefined, { files: new Map([['/file', file]]) }, context);
+    for (const _ of [1, 2, 3]) expect((await ask('/file')).body.toString()).to.equal('file');
+  });
 
   it('listens on the loopback address and a free port unless asked otherwise', () => {
     expect(server.url).to.equal(`http://127.0.0.1:${server.port}`);
