@@ -18,14 +18,14 @@ export async function evictPods(
   const asked = new Set<string>();
   const check = async (): Promise<PluginError | undefined> => {
     const present = new Set((await cluster.list('v1', 'Pod')).map(({ metadata }) => metadata.uid));
-    const left = pods.filter(({ uid }) => present.has(uid));
+    const remainingPods = pods.filter(({ uid }) => present.has(uid));
     const reasons = await Promise.all(
-      left.filter(({ uid }) => !asked.has(uid)).map((pod) => evict(cluster, pod, asked)),
+      remainingPods.filter(({ uid }) => !asked.has(uid)).map((pod) => evict(cluster, pod, asked)),
     );
-    const [first] = left;
+    const [first] = remainingPods;
     if (!first) return undefined;
     const why = reasons.find((reason) => reason !== undefined);
-    const names = nameSome(left.map(({ namespace, name }) => `${namespace}/${name}`));
+    const names = nameSome(remainingPods.map(({ namespace, name }) => `${namespace}/${name}`));
     const message = `these pods did not leave the node: ${names}${why === undefined ? '' : ` (${why})`}`;
     const hint =
       'See “oc get poddisruptionbudget -A” and “oc describe pod”. The drill changed nothing on the node that stays.';

@@ -91,14 +91,14 @@ export function checkNodes(
   }
   if (!isControlPlane(node) || isOnly) return;
   const sick = others.filter((each) => !each.ready || !hasHealthyMember(each, pods));
-  const left = others.length - sick.length;
+  const remainingCount = others.length - sick.length;
   const quorum = Math.floor(planes.length / 2) + 1;
   // Two members have a quorum of two: without the node, etcd would stop.
-  if (left >= quorum && sick.length === 0) return;
+  if (remainingCount >= quorum && sick.length === 0) return;
   throw unready(
     sick.length > 0
       ? `the control plane is not healthy: ${nameSome(sick.map((each) => each.name))}`
-      : `etcd needs ${quorum} of ${planes.length} members, and ${left} are left without ${name}`,
+      : `etcd needs ${quorum} of ${planes.length} members, and ${remainingCount} are left without ${name}`,
     'All other control plane nodes, and their etcd pods, must be ready.',
   );
 }

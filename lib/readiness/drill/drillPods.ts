@@ -69,12 +69,12 @@ export function judgePod(
   const stays = before.bound || !drained;
   const candidates = family.filter((pod) => !stays || fieldsOf(pod['spec'])['nodeName'] === node);
   const ready = candidates.filter((pod) => isReady(pod) && (!reboot || isFresh(before, pod)));
-  const wanted = stays
+  const replicas = stays
     ? 1
     : all.filter(({ owner, namespace }) => owner === before.owner && namespace === before.namespace).length;
   const own = ready.filter((pod) => !stays || before.owner === '' || before.bound || pod.metadata.uid === before.uid);
   // A pod that moves without a drain, such as by a rollout, is replaced.
-  if (own.length >= wanted || (stays && !before.bound && ready.length > 0)) return undefined;
+  if (own.length >= replicas || (stays && !before.bound && ready.length > 0)) return undefined;
   const waiting = candidates.find((pod) => !isReady(pod)) ?? candidates[0];
   return waiting ? reasonOf(waiting) : 'there is no such pod';
 }

@@ -68,10 +68,10 @@ export function judgeFindings(
   entries: readonly BaselineEntry[],
   today: string,
 ): JudgedFindings {
-  const known = new Map(entries.map((entry) => [keyOfEntry(entry), entry]));
+  const entriesByKey = new Map(entries.map((entry) => [keyOfEntry(entry), entry]));
   const used = new Set<BaselineEntry>();
   const judged = findings.map((finding): JudgedFinding => {
-    const entry = known.get(keyOfFinding(finding));
+    const entry = entriesByKey.get(keyOfFinding(finding));
     if (!entry) return { ...finding, status: 'new' };
     used.add(entry);
     const { reason, until } = entry;
@@ -83,11 +83,11 @@ export function judgeFindings(
 
 /** Makes a baseline of findings: entries that match keep their reason and day, new ones have none yet. */
 export function makeBaseline(findings: readonly LintFinding[], entries: readonly BaselineEntry[]): BaselineEntry[] {
-  const known = new Map(entries.map((entry) => [keyOfEntry(entry), entry]));
+  const entriesByKey = new Map(entries.map((entry) => [keyOfEntry(entry), entry]));
   const made = findings.map((finding): [string, BaselineEntry] => {
     const { rule, object, field, value } = finding;
     const fresh = { rule, object: formatSubject(object), field, value: withoutDigests(value), reason: '', until: '' };
-    return [keyOfFinding(finding), known.get(keyOfFinding(finding)) ?? fresh];
+    return [keyOfFinding(finding), entriesByKey.get(keyOfFinding(finding)) ?? fresh];
   });
   return [...new Map(made).values()];
 }

@@ -253,9 +253,9 @@ function tooLarge(): PluginError {
 }
 
 function isSeen(value: object, { seen }: LintState): boolean {
-  const known = seen.has(value);
+  const wasSeen = seen.has(value);
   seen.add(value);
-  return known;
+  return wasSeen;
 }
 
 /**
@@ -265,6 +265,6 @@ function isSeen(value: object, { seen }: LintState): boolean {
 function isForClusters(object: Fields, filter: ManifestFilter | undefined): boolean {
   if (filter) return exclusionOf(object, filter) === undefined;
   const { any, profiles } = releaseMarksOf(object);
-  const known = { featureSet: 'Default', ...(profiles && { profile: selfManaged }) };
-  return !any || exclusionOf(object, known) === undefined;
+  const defaultFilter = { featureSet: 'Default', ...(profiles && { profile: selfManaged }) };
+  return !any || exclusionOf(object, defaultFilter) === undefined;
 }

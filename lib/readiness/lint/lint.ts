@@ -126,8 +126,8 @@ export function atLeast<F extends LintFinding>(findings: readonly F[], least: Se
 
 /** Returns the findings that an earlier release or version of the same manifests does not have. */
 export function withoutKnown<F extends LintFinding>(findings: readonly F[], earlier: readonly LintFinding[]): F[] {
-  const known = new Set(earlier.map(keyOfFinding));
-  return findings.filter((finding) => !known.has(keyOfFinding(finding)));
+  const earlierKeys = new Set(earlier.map(keyOfFinding));
+  return findings.filter((finding) => !earlierKeys.has(keyOfFinding(finding)));
 }
 
 /** By severity, then by rule; each finding once. */
@@ -149,8 +149,8 @@ function indexLines(text: string): (finding: Pick<LintFinding, 'object' | 'field
   for (const [index, line] of text.split('\n').entries()) {
     if (/^---(?:\s|$)/.test(line)) starts.push(index);
     const plain = normalizeLine(line);
-    const known = numbers.get(plain);
-    if (known) known.push(index);
+    const indexes = numbers.get(plain);
+    if (indexes) indexes.push(index);
     else numbers.set(plain, [index]);
   }
   return ({ object, field, value }) => {

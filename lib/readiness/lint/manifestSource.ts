@@ -33,7 +33,7 @@ export interface ManifestAccess {
 }
 
 /** Files that are manifests, units or scripts. */
-const wanted = /(?:^|\/)image-references$|\.(?:ya?ml|json|ign|bu|sh|bash|service|container|kube)$/;
+const manifestPattern = /(?:^|\/)image-references$|\.(?:ya?ml|json|ign|bu|sh|bash|service|container|kube)$/;
 
 /** A manifest in a release has less than a megabyte. All together are 10 MB. */
 const limits = { file: 16 * 1024 * 1024, all: 256 * 1024 * 1024, files: 20_000 };
@@ -54,7 +54,7 @@ export async function readManifestSets(
   });
   if (!stats && !parseVolumeName(target)) return [await readRegistry(requestOf(target, access), access, context)];
   if (stats?.isDirectory() && !(await holdsBundle(target))) return [await readFolder(target, context)];
-  if (stats && !stats.isDirectory() && (wanted.test(target) || stats.isFIFO()))
+  if (stats && !stats.isDirectory() && (manifestPattern.test(target) || stats.isFIFO()))
     return [{ ...oneFile(target, basename(target), await readSmallFile(target, limits.file)), root: dirname(target) }];
   return readBundle(target, context);
 }
@@ -128,7 +128,7 @@ async function readFolder(path: string, context: Context): Promise<ManifestSet> 
   const folder = new RootFolder(path);
   const entries = await folder.tree(context.signal, '', { depth: 32, entries: 100_000 });
   const names = entries.filter(
-    ({ path: name, stats }) => stats.isFile() && wanted.test(name) && !/(?:^|\/)\./.test(name),
+    ({ path: name, stats }) => stats.isFile() && manifestPattern.test(name) && !/(?:^|\/)\./.test(name),
   );
   if (names.length > limits.files)
     throw new PluginError('too-large', `${path} has more than ${limits.files} manifests`);

@@ -33,17 +33,17 @@ export async function readOperatorManifests(
   { content, metadata }: Pick<Bundle, 'content' | 'metadata'>,
   context: Context,
 ): Promise<OperatorManifests[]> {
-  const found: OperatorManifests[] = [];
+  const operators: OperatorManifests[] = [];
   for (const image of metadata.extraImages) {
     try {
       const operator = await readOperator(content, parseReference(image).digest ?? '', context);
-      if (operator) found.push(operator);
+      if (operator) operators.push(operator);
     } catch (error) {
       if (isPluginError(error, 'interrupted') || !(isPluginError(error) || error instanceof SyntaxError)) throw error;
       context.log('warn', `${image} is not checked: ${error.message}`);
     }
   }
-  return found;
+  return operators;
 }
 
 async function readOperator(

@@ -44,11 +44,11 @@ const contacts: Readonly<Record<string, (words: readonly string[]) => boolean>> 
  */
 export function registryCommandsIn(commands: readonly (readonly string[])[]): string[][] {
   const calls = commands.flatMap((words) => callsOf(words, 0));
-  const known = new Set(calls.flatMap(imagesAskedFor));
+  const checkedImages = new Set(calls.flatMap(imagesAskedFor));
   return calls.filter(
     ([program = '', ...words]) =>
       contacts[program]?.(words) === true &&
-      !(words.includes('pull') && argumentsOf(words).some((word) => known.has(word))),
+      !(words.includes('pull') && argumentsOf(words).some((word) => checkedImages.has(word))),
   );
 }
 

@@ -47,12 +47,12 @@ export function applyRules<Item>(
   for (const rule of rules) {
     const { id, severity, why, remedy } = rule;
     // A manifest may have any text in any place.
-    for (const { field, value: found } of rule.find(item, release)) {
-      const value = oneLine(found);
+    for (const { field, value: text } of rule.find(item, release)) {
+      const value = oneLine(text);
       const problem = problemOf(rule, value);
       findings.push({
         ...{ rule: id, severity, object: place.object, file: place.file, line: 1 },
-        component: componentOf(place, release?.componentOf(container?.image ?? found)),
+        component: componentOf(place, release?.componentOf(container?.image ?? text)),
         field: oneLine(placeBelow(place, field).field),
         value,
         message: container ? describeContainers([container], problem) : `${actor} ${problem}`,

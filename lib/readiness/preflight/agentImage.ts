@@ -26,8 +26,8 @@ export function checkAgentImage(workloads: readonly KubernetesObject[]): Finding
     );
   const set = find(agents.name, agents.namespace);
   const daemon = find(machineConfigDaemon.metadata.name, machineConfigDaemon.metadata.namespace);
-  const wanted = daemon && readDaemonImage(daemon);
-  if (!set || wanted === undefined || readDaemonImage(set) === wanted) return [];
+  const daemonImage = daemon && readDaemonImage(daemon);
+  if (!set || daemonImage === undefined || readDaemonImage(set) === daemonImage) return [];
   return [
     {
       ...{ check: 'images', severity: 'warning', subject: subjectOf(set) },

@@ -62,10 +62,10 @@ export async function checkCertificates(
       return objects.flatMap((each): Finding[] => {
         const { annotations = {} } = each.metadata;
         const [begin, end] = [Date.parse(annotations[notBefore] ?? ''), Date.parse(annotations[notAfter] ?? '')];
-        const left = end - now;
-        if (!(left < (end - begin) * leftShare || left < 0)) return [];
-        const severity = left < updateTime ? 'blocker' : 'warning';
-        const message = `${left < 0 ? 'has expired' : 'is not renewed, and expires'} at ${annotations[notAfter] ?? ''}`;
+        const remaining = end - now;
+        if (!(remaining < (end - begin) * leftShare || remaining < 0)) return [];
+        const severity = remaining < updateTime ? 'blocker' : 'warning';
+        const message = `${remaining < 0 ? 'has expired' : 'is not renewed, and expires'} at ${annotations[notAfter] ?? ''}`;
         return [
           { check: 'certificates', severity, subject: subjectOf(each), message, advice: advice.renew(namespace) },
         ];

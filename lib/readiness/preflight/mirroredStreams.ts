@@ -74,9 +74,9 @@ async function askMirrors(
   let other: string | undefined;
   for (const image of images) {
     const { registry, repository, digest } = parseReference(image);
-    const found = digest && (await mirrors.attempt(() => mirrors.find({ registry, repository, digest })));
-    if (!found) lacking.push(image);
-    if (found && image === release) other = await mirrors.attempt(() => findOtherLayer(found, digest));
+    const source = digest && (await mirrors.attempt(() => mirrors.find({ registry, repository, digest })));
+    if (!source) lacking.push(image);
+    if (source && image === release) other = await mirrors.attempt(() => findOtherLayer(source, digest));
   }
   const [first] = sets.locationsOf(parseReference(release));
   const name = first ? formatReference({ registry: first.registry, repository: first.repository }) : '';

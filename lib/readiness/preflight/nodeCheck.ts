@@ -85,8 +85,8 @@ function findingsOf({ name }: ClusterNode): Find {
 type Find = (check: Check, severity: Severity, message: string, advised: string) => Finding;
 
 function checkArchitecture({ architecture }: ClusterNode, { version, arch }: BundleNeeds, find: Find): Finding[] {
-  const wanted = goArchitecture(arch);
-  if (wanted === undefined || architecture === '' || wanted === architecture) return [];
+  const bundleArchitecture = goArchitecture(arch);
+  if (bundleArchitecture === undefined || architecture === '' || bundleArchitecture === architecture) return [];
   return [find('nodes', 'blocker', `is ${architecture}, and the bundle of ${version} is for ${arch}`, advice.arch)];
 }
 
@@ -99,11 +99,11 @@ function checkKubelet({ kubelet }: ClusterNode, { version }: BundleNeeds, find: 
 }
 
 function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
-  const { present, wanted } = countNext(node, bundle, knowledge);
+  const { present, wanted: total } = countNext(node, bundle, knowledge);
   const share = knowledge.retains && isControlPlane(node) ? retentionShare : evictionShare;
   const reserve = Math.max(pinFloor, share * (node.capacity ?? 0));
   // The blobs stay on the disk until every node has unpacked them. Loaded images need no more space.
-  const images = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, wanted));
+  const images = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, total));
   const backups = isControlPlane(node) ? 2 * (knowledge.databases?.get(node.name) ?? gibibyte) : 0;
   const needed = images + backups + reserve;
   const has = knowledge.free.get(node.name);
@@ -139,10 +139,10 @@ function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge:
 }
 
 function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
-  const { present, wanted } = countNext(node, bundle, knowledge);
-  if (present === wanted) return [];
+  const { present, wanted: total } = countNext(node, bundle, knowledge);
+  if (present === total) return [];
   const unsure = isTruncated(node, knowledge) ? ', by its list of images' : '';
-  const what = `has ${present} of the ${wanted} images of ${bundle.version}${unsure}`;
+  const what = `has ${present} of the ${total} images of ${bundle.version}${unsure}`;
   return [find('images', 'info', what, advice.next)];
 }
 
@@ -167,8 +167,8 @@ export function checkLeftOut(
 
 /** Returns how many images of a bundle a node has, and how many the bundle has. */
 function countNext(node: ClusterNode, { images }: BundleNeeds, knowledge: NodeKnowledge) {
-  const wanted = images.filter(isByDigest);
-  return { present: wanted.filter((image) => holds(node, image, knowledge)).length, wanted: wanted.length };
+  const nextImages = images.filter(isByDigest);
+  return { present: nextImages.filter((image) => holds(node, image, knowledge)).length, wanted: nextImages.length };
 }
 
 function holds({ name, images }: ClusterNode, image: string, { pinned }: NodeKnowledge): boolean {

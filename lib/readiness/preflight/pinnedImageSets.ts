@@ -115,8 +115,8 @@ export function readPinState(
   return {
     waiting: nodes.filter((name) => !isPinned(name)),
     unreported: nodes.filter((name) => {
-      const known = listOf(fieldsOf(reports.get(name)?.['status'])['pinnedImageSets']);
-      return !known.some((each) => own.has(String(each['name'])));
+      const reportedSets = listOf(fieldsOf(reports.get(name)?.['status'])['pinnedImageSets']);
+      return !reportedSets.some((each) => own.has(String(each['name'])));
     }),
     failures: nodes.flatMap((name) => failuresOf(reports.get(name), own)),
   };

@@ -60,18 +60,18 @@ export interface Preflight {
 }
 
 /**
- * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing. `known` is
- * a survey of the cluster, if there is one already. With `mirrors`, asks the mirrors of the cluster for signatures. Throws
- * `unsupported` for a cluster that is not OpenShift, and the errors of reading the cluster.
+ * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing.
+ * `givenSurvey` is a survey of the cluster, if there is one already. With `mirrors`, asks the mirrors of the cluster for
+ * signatures. Throws `unsupported` for a cluster that is not OpenShift, and the errors of reading the cluster.
  */
 export async function runPreflight(
   cluster: Cluster,
   planned: UpdatePlan | undefined,
   context: Context,
-  known?: ClusterSurvey,
+  givenSurvey?: ClusterSurvey,
   mirrors?: MirrorAccess,
 ): Promise<Preflight> {
-  const survey = known ?? (await surveyCluster(cluster));
+  const survey = givenSurvey ?? (await surveyCluster(cluster));
   checkInterrupted(context.signal);
   const [clusterVersion] = survey.versions;
   if (!clusterVersion) throw notOpenShift(cluster, survey);

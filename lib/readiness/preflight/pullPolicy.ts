@@ -19,9 +19,9 @@ const advice = {
  * owner that states it. A workload of OpenShift itself is a blocker, another one is a warning.
  */
 export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
-  const known = new Map(templates.map((template) => [keyOf(template.subject), template]));
+  const templatesByKey = new Map(templates.map((template) => [keyOf(template.subject), template]));
   return templates.flatMap((template) => {
-    const owner = template.owner === undefined ? undefined : known.get(template.owner);
+    const owner = template.owner === undefined ? undefined : templatesByKey.get(template.owner);
     // Earlier revisions of a deployment stay as empty replica sets.
     if (owner && template.idle) return [];
     const own = (isBad: (container: Container) => boolean): Container[] =>

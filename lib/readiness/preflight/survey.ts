@@ -156,8 +156,8 @@ async function askKubelets(
 async function readFree(cluster: Cluster, node: string): Promise<number | undefined> {
   const answer = await cluster.get(`/api/v1/nodes/${node}/proxy/stats/summary`);
   const { runtime, fs } = fieldsAt(answer, 'node');
-  const known = [fieldsAt(runtime, 'imageFs'), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
-  return known.find((bytes) => typeof bytes === 'number');
+  const freeBytes = [fieldsAt(runtime, 'imageFs'), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
+  return freeBytes.find((bytes) => typeof bytes === 'number');
 }
 
 /** Reads the seconds until the client certificate of a kubelet expires from its metrics. */
