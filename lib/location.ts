@@ -33,15 +33,15 @@ export interface OpenedLocation {
 export async function parseLocation(text: string): Promise<Location> {
   if (text.startsWith('docker://')) return { kind: 'registry', reference: parseReference(text.slice(9)) };
   const path = pathOf(text);
-  const found = await stat(path).catch((error: unknown) => {
+  const stats = await stat(path).catch((error: unknown) => {
     if (!isMissing(error) && looksLikePath(text)) throw describeReadError(error, path);
     return undefined;
   });
-  if (found?.isDirectory()) return { kind: 'directory', path };
-  if (found?.isFile() || found?.isBlockDevice()) return { kind: 'archive', path };
-  const volumes = found || !looksLikePath(text) ? undefined : await findArchive(path);
+  if (stats?.isDirectory()) return { kind: 'directory', path };
+  if (stats?.isFile() || stats?.isBlockDevice()) return { kind: 'archive', path };
+  const volumes = stats || !looksLikePath(text) ? undefined : await findArchive(path);
   if (volumes) return { kind: 'archive', path: volumes.path };
-  if (found) throw new PluginError('usage', `${path} is neither a folder nor a file nor a block device`);
+  if (stats) throw new PluginError('usage', `${path} is neither a folder nor a file nor a block device`);
   if (looksLikePath(text)) throw new PluginError('not-found', `${path} does not exist`);
   return { kind: 'registry', reference: parseReference(text) };
 }
@@ -83,7 +83,7 @@ function open(
 ): OpenedLocation {
   return {
     repositories,
-    repository: (wanted) => (repositories.includes(wanted) ? repository(wanted) : undefined),
+    repository: (name) => (repositories.includes(name) ? repository(name) : undefined),
     [Symbol.asyncDispose]: close,
   };
 }
